@@ -1,0 +1,103 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/communicator.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl {
+
+class Log;
+
+/// Settings of a context. `from_environment()` fills them from the variables named here.
+struct ContextOptions {
+  /// Every blocking operation fails with `ErrorCode::timeout` after this. DDL_DEADLINE (seconds).
+  std::chrono::milliseconds deadline{std::chrono::seconds(600)};
+  /// Name of this rank's host; ranks with the same name share memory. Empty: found from the machine.
+  /// DDL_HOST_ID lets ranks of one machine pretend to be on several.
+  std::string host_id;
+  /// Which all-reduce to use: "auto", "ring" (flat) or "hierarchical" (two-level). DDL_PLAN.
+  std::string plan = "auto";
+  /// 0 errors and warnings, 1 information, 2 every choice and fallback. DDL_DEBUG_LEVEL.
+  int debug_level = 1;
+
+  /// Reads the variables above. Throws `invalid_argument` naming the variable and its value.
+  static ContextOptions from_environment();
+};
+
+/// One worker's view of the job: who it is, the communicator, and what only rank 0 does.
+///
+/// Movable, not copyable. Destroying it leaves the job (under mpirun: MPI_Finalize, if this context
+/// called MPI_Init and no error has been seen). Not thread-safe; use it from one thread.
+class Context {
+ public:
+  /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through MPI.
+  /// Without mpirun: a job of one rank. If the program has called MPI_Init, that is used and left as
+  /// it is. Collective. Throws `invalid_argument` for a bad variable, `transport` where the ranks
+  /// cannot be connected.
+  static Context from_environment();
+  static Context from_environment(const ContextOptions& options);
+
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+  ~Context();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  /// Index among, and number of, the ranks of this rank's host.
+  [[nodiscard]] int local_rank() const noexcept;
+  [[nodiscard]] int local_size() const noexcept;
+  /// Number of hosts.
+  [[nodiscard]] int hosts() const noexcept;
+  [[nodiscard]] bool is_root() const noexcept { return rank() == 0; }
+  [[nodiscard]] const ContextOptions& options() const noexcept;
+
+  [[nodiscard]] Communicator& communicator() noexcept;
+  /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.
+  [[nodiscard]] Log& log() noexcept;
+
+  /// Runs `work` on rank 0 while the others wait (their deadline is paused). An exception of `work`
+  /// is thrown on every rank, agreed, with `name` in the message. Collective.
+  void root_only(std::string_view name, const std::function<void()>& work);
+
+  /// Runs `work` on every rank, then agrees: if it threw anywhere, every rank throws the lowest
+  /// failing rank's error (agreed; the message names that rank unless all failed alike). Collective,
+  /// and `work` must not itself call collectives that a failed rank would miss.
+  void on_all_ranks(std::string_view name, const std::function<void()>& work);
+
+  /// Broadcasts a string from `root`; returns it on every rank. Collective.
+  std::string broadcast_string(std::string_view text, int root = 0);
+
+  /// Runs a program's body and turns what it throws into an exit status, with one message on
+  /// standard error: an agreed error is printed by rank 0 alone and returned by all ranks
+  /// (2 for `invalid_argument`, else 1); any other error is printed by the rank that saw it, which
+  /// then ends the whole job (MPI_Abort) because its peers may be waiting for it.
+  int run(const std::function<int()>& body);
+
+ private:
+  struct State;
+  explicit Context(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+  friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
+};
+
+/// Settings of `run_in_process`.
+struct InProcessOptions {
+  ContextOptions context;
+  /// Host name of each rank; empty: all on one host. Same meaning as DDL_HOST_ID per rank.
+  std::vector<std::string> hosts;
+};
+
+/// Runs `body` on `ranks` threads, each with a context of its own in one job (the in-process
+/// transport; works without MPI). Returns when all have ended; rethrows the first exception, after
+/// which the other ranks' pending collectives fail with `peer_failed`. 1 to 1024 ranks.
+void run_in_process(int ranks, const std::function<void(Context&)>& body,
+                    const InProcessOptions& options = InProcessOptions());
+
+}  // namespace ddl

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ddl {
+
+/// Element types that collectives can move and reduce.
+enum class DataType : std::uint8_t { u8, i32, i64, f32, f64 };
+
+/// How `all_reduce` combines elements. `avg` divides the sum by the number of ranks; on integers it
+/// truncates towards zero.
+enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod };
+
+/// Bytes of one element.
+constexpr std::size_t size_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::u8: return 1;
+    case DataType::i32: return 4;
+    case DataType::i64: return 8;
+    case DataType::f32: return 4;
+    case DataType::f64: return 8;
+  }
+  return 0;
+}
+
+/// "u8", "i32", ...
+std::string_view to_string(DataType type) noexcept;
+/// "sum", "avg", ...
+std::string_view to_string(ReduceOp op) noexcept;
+
+template <typename T>
+concept Element = std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
+                  std::same_as<T, std::int64_t> || std::same_as<T, float> || std::same_as<T, double>;
+
+template <Element T>
+constexpr DataType data_type_of() noexcept {
+  if constexpr (std::same_as<T, std::uint8_t>) return DataType::u8;
+  if constexpr (std::same_as<T, std::int32_t>) return DataType::i32;
+  if constexpr (std::same_as<T, std::int64_t>) return DataType::i64;
+  if constexpr (std::same_as<T, float>) return DataType::f32;
+  return DataType::f64;
+}
+
+}  // namespace ddl

@@ -1,0 +1,14 @@
+#pragma once
+
+/// The whole public interface. See the README for the ten lines that make a trainer data-parallel.
+
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/checkpoint.hpp"
+#include "ddl/communicator.hpp"
+#include "ddl/context.hpp"
+#include "ddl/data_type.hpp"
+#include "ddl/error.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/learning_rate_scaling.hpp"
+#include "ddl/log.hpp"
+#include "ddl/sharded_sampler.hpp"

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace ddl {
+
+/// What kind of thing went wrong; `Error::what()` says exactly what, where, and what to do.
+enum class ErrorCode {
+  invalid_argument,  ///< The caller passed something that cannot work (a flag, a size, a rank).
+  mismatch,          ///< Ranks disagree: other counts, other types, another model, another file.
+  timeout,           ///< A deadline passed while waiting for a peer.
+  peer_failed,       ///< A peer died or reported an error of its own.
+  transport,         ///< Shared memory, a socket or MPI refused to work.
+  io,                ///< A file or directory could not be read or written.
+  corrupt_data,      ///< Input from outside is damaged or not what it claims to be.
+  unsupported,       ///< Known, but not available in this build or on this machine.
+  internal,          ///< A defect of the library; please report it.
+};
+
+/// The code's name, e.g. "invalid_argument".
+const char* to_string(ErrorCode code) noexcept;
+
+/// The only exception type the library throws.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+
+  /// True if every rank of the job throws this same error at this same point (see
+  /// `Context::on_all_ranks`), so that one rank may report it for all and the job can end in order.
+  [[nodiscard]] bool agreed() const noexcept { return agreed_; }
+  [[nodiscard]] Error as_agreed() const {
+    Error copy = *this;
+    copy.agreed_ = true;
+    return copy;
+  }
+
+ private:
+  ErrorCode code_;
+  bool agreed_ = false;
+};
+
+}  // namespace ddl

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+namespace ddl {
+
+/// Line-oriented log of one rank: "ddl [rank] level: message" on standard error.
+/// Rank 0 writes everything its level allows; other ranks write errors only. Thread-safe.
+class Log {
+ public:
+  /// `level`: 0 errors and warnings, 1 and information, 2 and debug lines.
+  Log(int rank, int level);
+  ~Log();
+  Log(Log&&) noexcept;
+  Log& operator=(Log&&) noexcept;
+
+  void error(std::string_view message);
+  void warning(std::string_view message);
+  void info(std::string_view message);
+  void debug(std::string_view message);
+  [[nodiscard]] bool debug_enabled() const noexcept;
+
+ private:
+  struct Sink;
+  std::unique_ptr<Sink> sink_;
+};
+
+}  // namespace ddl

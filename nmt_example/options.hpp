@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nmt {
+
+/// Everything a run can be told. Names and meanings are tensorflow/nmt's flags where it has them;
+/// the value of each member is its default.
+struct Options {
+  // Model.
+  int num_units = 32;         ///< Cells per layer, and the embedding's size.
+  int num_layers = 2;         ///< Of encoder and decoder.
+  int num_encoder_layers = 0;  ///< 0: num_layers.
+  int num_decoder_layers = 0;  ///< 0: num_layers.
+  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2).
+  std::string attention;             ///< "" | luong | scaled_luong
+  bool output_attention = true;
+  bool pass_hidden_state = true;
+  double forget_bias = 1.0;
+  double dropout = 0.2;
+  std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform
+  double init_weight = 0.1;
+  // Training.
+  std::string optimizer = "sgd";  ///< sgd | adam
+  double learning_rate = 1.0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  std::int64_t num_train_steps = 12000;
+  std::int64_t warmup_steps = 0;
+  std::string warmup_scheme = "t2t";
+  std::string decay_scheme;  ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
+  double max_gradient_norm = 5.0;
+  double label_smoothing = 0.0;
+  int batch_size = 128;  ///< Sentences per rank; the global batch is this times the ranks.
+  std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
+  std::uint64_t random_seed = 1;
+  // Data.
+  std::string src;           ///< Suffix of source files, e.g. en.
+  std::string tgt;           ///< Suffix of target files, e.g. de.
+  std::string train_prefix;  ///< PREFIX.src and PREFIX.tgt, plain or with .gz added.
+  std::string dev_prefix;
+  std::string test_prefix;
+  std::int64_t builtin_corpus = 0;  ///< Sentences to generate for training instead of reading files.
+  std::string vocab_prefix;    ///< Word lists PREFIX.src/.tgt, or with subword_option=spm models.
+  std::string subword_option;  ///< "" (words of vocab_prefix) | bpe | spm
+  int vocab_size = 8000;       ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
+  bool share_vocab = false;    ///< One vocabulary and one embedding table for both languages.
+  int src_max_len = 50;
+  int tgt_max_len = 50;
+  int num_buckets = 5;
+  // Running.
+  std::string out_dir;
+  std::int64_t steps_per_stats = 100;
+  std::int64_t steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
+  std::int64_t steps_per_external_eval = 0;  ///< Dev BLEU; 0: 5 x steps_per_eval.
+  int num_keep_ckpts = 5;
+  std::string log_jsonl;
+  std::string preset;
+  std::string hparams_path;
+  bool describe = false;
+  int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
+  std::string device = "cpu";
+  double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which it passes.
+  // Inference.
+  bool infer = false;
+  std::string inference_input_file;   ///< Empty: standard input.
+  std::string inference_output_file;  ///< Empty: standard output.
+  std::string ckpt;                   ///< A checkpoint; empty: the newest of out_dir.
+  std::string infer_mode = "greedy";  ///< greedy | beam_search
+  int beam_width = 0;                 ///< Above 0 switches beam search on.
+  double length_penalty_weight = 0.0;
+  double coverage_penalty_weight = 0.0;
+  int infer_batch_size = 32;
+  int src_max_len_infer = 0;  ///< 0: no limit.
+  int tgt_max_len_infer = 0;  ///< 0: twice the longest source.
+
+  [[nodiscard]] int encoder_layers() const { return num_encoder_layers ? num_encoder_layers : num_layers; }
+  [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }
+};
+
+/// What the command line asks for.
+struct ParsedOptions {
+  Options options;
+  std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the hparams file.
+  bool help = false;
+  bool version = false;
+};
+
+/// Defaults, overridden by the preset, then by the hparams file, then by the flags. Accepts
+/// `--name=value`, `--name value` and, for switches, `--name`. Throws `ddl::Error`
+/// (`invalid_argument`) for an unknown flag (naming the nearest), an unknown preset, a value of the
+/// wrong form, or a combination that cannot work.
+ParsedOptions parse_options(int argc, const char* const* argv);
+
+/// The text of --help, grouped, with every flag's default.
+std::string help_text();
+
+/// The options as JSON, for checkpoints and --describe; and back (unknown names are errors).
+std::string to_json(const Options& options);
+Options options_from_json(const std::string& json);
+
+/// Checks ranges and combinations; throws `invalid_argument` naming flag, value and what is allowed.
+void validate(const Options& options);
+
+}  // namespace nmt
