@@ -200,6 +200,20 @@ class Memory {
   std::vector<Frame> frames_;
 };
 
+struct BackendCase {
+  const char* name;
+  std::unique_ptr<Backend> (*make)();
+};
+
+inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
+
+/// For tests of what every backend must do.
+inline auto every_backend() {
+  return testing::Values(BackendCase{"Reference", [] { return make_reference_backend(); }},
+                         BackendCase{"Cpu1Thread", [] { return make_cpu_backend(1); }},
+                         BackendCase{"Cpu2Threads", [] { return make_cpu_backend(2); }});
+}
+
 /// The derivative of `loss` with respect to `x` from five points (error of order step^4).
 inline double finite_difference(double& x, const std::function<double()>& loss, double step = 1e-3) {
   const double original = x;
