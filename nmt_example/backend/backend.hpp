@@ -66,7 +66,8 @@ class Backend {
     gather_rows(table, ids, out);
   }
   /// table_gradient[ids[i]] += gradient[i], in the order of i.
-  virtual void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) = 0;
+  virtual void embedding_backward(const Tensor& gradient, const Indices& ids,
+                                  const Tensor& table_gradient) = 0;
 
   // Dropout -------------------------------------------------------------------------------------
   /// y = dropped(x) / (1 - rate), the same for gradients. Row r is position first_position +
@@ -120,8 +121,9 @@ class Backend {
   /// the lengths), d_scale += sum d_scores * (query . keys) where scale is not empty.
   virtual void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
                                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                         const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
-                                         const Tensor& d_memory, const Tensor& d_scale) = 0;
+                                         const Tensor& d_scores, const Tensor& d_context,
+                                         const Tensor& d_keys, const Tensor& d_memory,
+                                         const Tensor& d_scale) = 0;
 
   // Loss ----------------------------------------------------------------------------------------
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
