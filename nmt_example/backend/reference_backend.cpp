@@ -59,13 +59,18 @@ double dot(const Tensor& a, Index row_a, const Tensor& b, Index row_b) {
 
 double scale_value(const Tensor& scale) { return scale.empty() ? 1.0 : at(scale, 0, 0); }
 
-/// log(sum of exp(x)) of a row.
-double log_sum_exp(const Tensor& x, Index row) {
+double row_max(const Tensor& x, Index row) {
   double largest = -std::numeric_limits<double>::infinity();
   for (Index col = 0; col < x.cols; ++col) largest = std::max(largest, at(x, row, col));
+  return largest;
+}
+
+/// log(sum of exp(x - offset)) of a row. Logarithms of probabilities are taken relative to the row's
+/// largest element: next to a large one the logarithm would vanish.
+double log_sum_exp(const Tensor& x, Index row, double offset) {
   double sum = 0;
-  for (Index col = 0; col < x.cols; ++col) sum += std::exp(at(x, row, col) - largest);
-  return largest + std::log(sum);
+  for (Index col = 0; col < x.cols; ++col) sum += std::exp(at(x, row, col) - offset);
+  return std::log(sum);
 }
 
 class ReferenceBackend final : public Backend {
@@ -318,24 +323,26 @@ class ReferenceBackend final : public Backend {
     double* const sum = sums.as<double>();
     for (Index r = 0; r < logits.rows; ++r) {
       const Index target = at(targets, r);
-      const double normaliser = log_sum_exp(logits, r);
-      const double loss = normaliser - at(logits, r, target);
+      const double largest = row_max(logits, r);
+      const double normaliser = log_sum_exp(logits, r, largest);
+      const auto log_probability = [&](Index v) { return at(logits, r, v) - largest - normaliser; };
       double mean_loss = 0;
-      for (Index v = 0; v < logits.cols; ++v) mean_loss += (normaliser - at(logits, r, v)) / vocabulary;
-      sum[0] += loss;
-      sum[1] += (1 - label_smoothing) * loss + label_smoothing * mean_loss;
+      for (Index v = 0; v < logits.cols; ++v) mean_loss -= log_probability(v) / vocabulary;
+      sum[0] -= log_probability(target);
+      sum[1] += label_smoothing * mean_loss - (1 - label_smoothing) * log_probability(target);
       if (!gradient) continue;
       for (Index v = 0; v < logits.cols; ++v) {
         const double wanted = (v == target ? 1 - label_smoothing : 0.0) + label_smoothing / vocabulary;
-        at(logits, r, v) = std::exp(at(logits, r, v) - normaliser) - wanted;
+        at(logits, r, v) = std::exp(log_probability(v)) - wanted;
       }
     }
   }
 
   void log_softmax(const Tensor& logits) override {
     for (Index r = 0; r < logits.rows; ++r) {
-      const double normaliser = log_sum_exp(logits, r);
-      for (Index v = 0; v < logits.cols; ++v) at(logits, r, v) -= normaliser;
+      const double largest = row_max(logits, r);
+      const double normaliser = log_sum_exp(logits, r, largest);
+      for (Index v = 0; v < logits.cols; ++v) at(logits, r, v) = at(logits, r, v) - largest - normaliser;
     }
   }
 

@@ -404,6 +404,7 @@ TEST_P(CpuAttention, Backward) {
 TEST_P(CpuAttention, MemoryBackward) {
   for (const AttentionCase& c : attention_cases)
     for (const bool scaled : {false, true}) {
+      if (c.queries != 1) continue;  // Only training has a backward pass.
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
                                       << c.queries << " queries, " << c.units << " units, depth " << c.depth);
       make_inputs(c, scaled);
@@ -453,7 +454,8 @@ TEST_P(CpuBackend, SoftmaxCrossEntropy) {
             const Tensor sums = memory.sums(2);
             sums.as<double>()[0] = 100;
             memory->softmax_cross_entropy(logits, memory.indices(targets), smoothing, gradient, sums);
-            return Outputs{memory.read(logits), memory.read(sums)};
+            // Without a gradient the logits are scratch.
+            return Outputs{memory.read(sums), gradient ? memory.read(logits) : Values()};
           };
           const Values probabilities = on_reference([&](Memory& memory) {
                                          const Tensor logits = memory.tensor(x);
@@ -465,10 +467,10 @@ TEST_P(CpuBackend, SoftmaxCrossEntropy) {
           // x - normaliser is rounded at the size of the logits; a blocked or pairwise sum of V
           // terms has less than 64 + sqrt(V) roundings in a row.
           const double error = (64 + 2 * std::sqrt(static_cast<double>(vocabulary)) + 4 * 10) * fp32_roundoff;
-          const Values bound =
-              gradient ? probabilities.map([&](double p) { return error * p + 2 * fp32_roundoff; })
-                       : Values(rows, vocabulary);
-          expect_reference(operation, {bound, Values(1, 2, static_cast<double>(rows) * 2 * error + 1e-10)});
+          const Values of_gradient =
+              probabilities.map([&](double p) { return error * p + 2 * fp32_roundoff; });
+          expect_reference(operation, {Values(1, 2, static_cast<double>(rows) * 2 * error + 1e-10),
+                                       gradient ? of_gradient : Values()});
         }
 }
 
