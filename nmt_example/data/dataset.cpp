@@ -94,7 +94,7 @@ void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Ba
     }
     const std::size_t source_length = dataset.source(samples[b]).size();
     const std::size_t target_length = dataset.target(samples[b]).size() + 1;
-    batch.samples[b] = samples[b];
+    batch.samples[b] = static_cast<std::int32_t>(samples[b]);
     batch.source_lengths[b] = static_cast<std::int32_t>(source_length);
     batch.target_lengths[b] = static_cast<std::int32_t>(target_length);
     batch.source_steps = std::max(batch.source_steps, source_length);

@@ -70,7 +70,7 @@ struct Batch {
   std::vector<std::int32_t> target_in;       ///< [T][B]: <s> and the target, padded with </s>.
   std::vector<std::int32_t> target_out;      ///< [T][B]: the target and </s>, padded with </s>.
   std::vector<std::int32_t> target_lengths;  ///< [B]: target tokens plus one.
-  std::vector<std::uint64_t> samples;        ///< [B]: index in the dataset, the same on any number of ranks.
+  std::vector<std::int32_t> samples;         ///< [B]: index in the dataset, the same on any number of ranks.
   std::size_t words = 0;                     ///< Source tokens plus `target_tokens`: what words/s counts.
   std::size_t target_tokens = 0;             ///< Sum of target_lengths: the weight of the loss.
 
