@@ -216,7 +216,7 @@ TEST_F(Datasets, BatchesAreTimeMajorAndPaddedWithEos) {
   EXPECT_EQ(batch.target_in, (std::vector{s, s, a, b, c, e}));
   EXPECT_EQ(batch.target_out, (std::vector{a, b, c, e, e, e}));
   EXPECT_EQ(batch.target_lengths, (std::vector{3, 2}));
-  EXPECT_EQ(batch.samples, (std::vector<std::uint64_t>{1, 0}));
+  EXPECT_EQ(batch.samples, (std::vector<std::int32_t>{1, 0}));
   EXPECT_EQ(batch.target_tokens, 5U);
   EXPECT_EQ(batch.words, 9U);
   nmt::fill_batch(data, std::vector<std::size_t>{}, batch);
