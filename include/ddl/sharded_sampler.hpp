@@ -19,16 +19,16 @@ struct ShardedSamplerOptions {
   bool shuffle = true;
   /// Length bucket of each sample, or empty. A global batch holds samples of one bucket only, so no
   /// rank waits for another's longer batch.
-  std::vector<std::uint32_t> buckets;
+  std::vector<std::uint32_t> buckets = {};
   /// Length of each sample, or empty. A global batch is ordered by it before it is dealt out, so
   /// that ranks get alike shares.
-  std::vector<std::uint32_t> lengths;
+  std::vector<std::uint32_t> lengths = {};
 };
 
 /// What one rank does in one step.
 struct ShardedBatch {
-  std::uint64_t step = 0;   ///< Counts from 0 over all epochs; the same on all ranks.
-  std::uint64_t epoch = 0;  ///< Counts from 0.
+  std::uint64_t step = 0;            ///< Counts from 0 over all epochs; the same on all ranks.
+  std::uint64_t epoch = 0;           ///< Counts from 0.
   std::vector<std::size_t> samples;  ///< This rank's samples; may be empty in an epoch's last steps.
   std::size_t global_samples = 0;    ///< Samples of all ranks together in this step.
 };
