@@ -34,6 +34,9 @@ struct Options {
   std::string decay_scheme;           ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
   double max_gradient_norm = 5.0;
   double label_smoothing = 0.0;
+  /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
+  /// Matters for SGD's step and for max_gradient_norm.
+  std::string loss_per = "sentence";
   int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
   std::uint64_t random_seed = 1;

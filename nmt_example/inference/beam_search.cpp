@@ -92,8 +92,8 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
         for (std::size_t i = 0; i < source_steps; ++i) {
           const auto parent = static_cast<std::size_t>(parents[r]);
           // An ended hypothesis receives no more.
-          received[r * source_steps + i] =
-              received_before[parent * source_steps + i] + (beam[r].ended ? 0.0f : attention[r * source_steps + i]);
+          received[r * source_steps + i] = received_before[parent * source_steps + i] +
+                                           (beam[r].ended ? 0.0f : attention[r * source_steps + i]);
         }
       }
     }
@@ -108,7 +108,8 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
           candidates.push_back({hypothesis.score, hypothesis.log_probability, r, Vocabulary::eos_id, true});
           continue;
         }
-        const auto row = log_probs.subspan(static_cast<std::size_t>(r * vocabulary), static_cast<std::size_t>(vocabulary));
+        const auto row =
+            log_probs.subspan(static_cast<std::size_t>(r * vocabulary), static_cast<std::size_t>(vocabulary));
         most_probable(row, static_cast<std::size_t>(width), best_words);
         for (const std::int32_t word : best_words) {
           const double log_probability = hypothesis.log_probability + row[static_cast<std::size_t>(word)];
@@ -120,13 +121,15 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
         double score = log_probability / length_factor(hypothesis.words.size(), settings.length_penalty);
         if (!received.empty()) {
           const auto length = static_cast<std::size_t>(source_lengths[static_cast<std::size_t>(s)]);
-          score += coverage_term(std::span(received).subspan(static_cast<std::size_t>(r) * source_steps, length),
-                                 settings.coverage_penalty);
+          score +=
+              coverage_term(std::span(received).subspan(static_cast<std::size_t>(r) * source_steps, length),
+                            settings.coverage_penalty);
         }
         candidates.push_back({score, log_probability, r, Vocabulary::eos_id, false});
       }
       const auto kept = std::min(static_cast<std::size_t>(width), candidates.size());
-      std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept), candidates.end(), better);
+      std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept),
+                        candidates.end(), better);
       for (std::int64_t k = 0; k < width; ++k) {
         const auto r = static_cast<std::size_t>(s * width + k);
         if (static_cast<std::size_t>(k) >= kept) {

@@ -13,8 +13,12 @@ class ModelScorer final : public NextWordScorer {
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
     model_.step(parents, words);
   }
-  [[nodiscard]] std::span<const float> log_probabilities() const override { return model_.log_probabilities(); }
-  [[nodiscard]] std::span<const float> attention_weights() const override { return model_.attention_weights(); }
+  [[nodiscard]] std::span<const float> log_probabilities() const override {
+    return model_.log_probabilities();
+  }
+  [[nodiscard]] std::span<const float> attention_weights() const override {
+    return model_.attention_weights();
+  }
 
  private:
   SearchModel& model_;
@@ -22,7 +26,8 @@ class ModelScorer final : public NextWordScorer {
 
 }  // namespace
 
-Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary& target, const Options& options)
+Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary& target,
+                       const Options& options)
     : model_(model),
       source_(source),
       target_(target),
@@ -76,8 +81,7 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     search->start(batch);
     settings.max_steps = target_max_ > 0 ? target_max_ : 2 * batch.source_steps;
     ModelScorer scorer(*search);
-    const auto found =
-        beam_search(scorer, lengths, model_.shape().target_vocabulary, settings);
+    const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings);
     for (std::size_t b = 0; b < count; ++b) {
       translations[order[begin + b]] = target_.decode(found[b].words);
     }

@@ -1,0 +1,41 @@
+#include "collectives/doorbell.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace ddl::collectives {
+namespace {
+
+// Not the private kind: the word may be shared between processes.
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+void Doorbell::sleep(std::uint32_t ticket, Clock::time_point until) noexcept {
+  if (until == Clock::time_point::max()) {
+    futex(value_, FUTEX_WAIT, ticket, nullptr);
+  } else {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now()).count();
+    if (left > 0) {
+      const timespec timeout{static_cast<time_t>(left / 1'000'000'000),
+                             static_cast<long>(left % 1'000'000'000)};
+      futex(value_, FUTEX_WAIT, ticket, &timeout);
+    }
+  }
+  cancel();
+}
+
+void Doorbell::wake() noexcept {
+  if (sleeping_.exchange(0, std::memory_order_seq_cst) == 0) return;
+  value_.fetch_add(1, std::memory_order_seq_cst);
+  futex(value_, FUTEX_WAKE, 1, nullptr);
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,54 @@
+#include "ddl/context.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "ddl/context_state.hpp"
+#include "ddl/log.hpp"
+
+namespace ddl {
+
+Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
+                      std::shared_ptr<collectives::CommunicatorImpl> impl_)
+    : options(std::move(options_)),
+      log(impl_->rank(), options.debug_level),
+      bootstrap(std::move(bootstrap_)),
+      impl(std::move(impl_)),
+      communicator(impl),
+      exceptions_at_start(std::uncaught_exceptions()) {}
+
+Context::State::~State() {
+  if (impl->failed() || std::uncaught_exceptions() > exceptions_at_start) {
+    impl->announce_failure();
+    if (bootstrap) bootstrap->abandon();
+  }
+  impl->close();
+}
+
+Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+Context::~Context() = default;
+
+int Context::rank() const noexcept { return state_->impl->rank(); }
+int Context::size() const noexcept { return state_->impl->size(); }
+int Context::local_rank() const noexcept { return state_->impl->rank_map().local_rank(rank()); }
+int Context::local_size() const noexcept {
+  const topology::RankMap& map = state_->impl->rank_map();
+  return static_cast<int>(map.ranks_of(map.host_of(rank())).size());
+}
+int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
+const ContextOptions& Context::options() const noexcept { return state_->options; }
+Communicator& Context::communicator() noexcept { return state_->communicator; }
+Log& Context::log() noexcept { return state_->log; }
+
+std::string Context::broadcast_string(std::string_view text, int root) {
+  std::int64_t length = static_cast<std::int64_t>(text.size());
+  communicator().broadcast(std::span(&length, 1), root);
+  std::string result =
+      rank() == root ? std::string(text) : std::string(static_cast<std::size_t>(length), '\0');
+  communicator().broadcast(result.data(), result.size(), root);
+  return result;
+}
+
+}  // namespace ddl

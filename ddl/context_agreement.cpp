@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <exception>
+#include <filesystem>
+#include <new>
+
+#include "ddl/context_state.hpp"
+
+// How ranks agree on an error, and what becomes of one that they do not agree on.
+
+namespace ddl {
+namespace {
+
+Error as_error(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ErrorCode::io, error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::internal, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ErrorCode::internal, error.what()};
+  } catch (...) {
+    return {ErrorCode::internal, "an exception that is not a std::exception was thrown"};
+  }
+}
+
+std::exception_ptr run_catching(const std::function<void()>& work) {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+/// Gives every rank `root`'s error; the other ranks' `mine` is ignored.
+Error broadcast_error(Context& context, const std::exception_ptr& mine, int root) {
+  std::int64_t code = 0;
+  std::string text;
+  if (context.rank() == root) {
+    const Error error = as_error(mine);
+    code = static_cast<std::int64_t>(error.code());
+    text = error.what();
+  }
+  context.communicator().broadcast(std::span(&code, 1), root);
+  text = context.broadcast_string(text, root);
+  return {static_cast<ErrorCode>(code), text};
+}
+
+int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
+
+}  // namespace
+
+void Context::root_only(std::string_view name, const std::function<void()>& work) {
+  // First all arrive, with the usual deadline; only the wait for the work itself has none.
+  communicator().barrier();
+  std::exception_ptr mine;
+  if (is_root()) mine = run_catching(work);
+  if (mine && state_->impl->failed()) std::rethrow_exception(mine);
+  std::uint8_t failed = mine ? 1 : 0;
+  {
+    const collectives::CommunicatorImpl::PausedDeadline paused(*state_->impl);
+    communicator().broadcast(std::span(&failed, 1), 0);
+  }
+  if (failed == 0) return;
+  const Error error = broadcast_error(*this, mine, 0);
+  throw Error(error.code(), fmt::format("{}: {}", name, error.what())).as_agreed();
+}
+
+void Context::on_all_ranks(std::string_view name, const std::function<void()>& work) {
+  const std::exception_ptr mine = run_catching(work);
+  // A broken communicator cannot agree on anything any more.
+  if (mine && state_->impl->failed()) std::rethrow_exception(mine);
+  std::int64_t first_failed = mine ? rank() : size();
+  communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
+  if (first_failed == size()) return;
+
+  const int root = static_cast<int>(first_failed);
+  const Error error = broadcast_error(*this, mine, root);
+  std::uint8_t differs = 1;
+  if (mine) {
+    const Error own = as_error(mine);
+    differs = own.code() != error.code() || std::string_view(own.what()) != error.what() ? 1 : 0;
+  }
+  communicator().all_reduce(std::span(&differs, 1), ReduceOp::max);
+  const std::string text = differs != 0 ? fmt::format("{}: rank {}: {}", name, root, error.what())
+                                        : fmt::format("{}: {}", name, error.what());
+  throw Error(error.code(), text).as_agreed();
+}
+
+int Context::run(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    const int status = exit_status(error);
+    if (error.agreed()) {
+      if (is_root()) log().error(error.what());
+      return status;
+    }
+    log().error(error.what());
+    if (size() > 1) {
+      state_->impl->announce_failure();
+      state_->bootstrap->abandon();
+      state_->bootstrap->abort(status);
+    }
+    return status;
+  }
+}
+
+}  // namespace ddl

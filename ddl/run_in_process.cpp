@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "collectives/shared_channels.hpp"
+#include "ddl/bootstrap_in_process.hpp"
+#include "ddl/connect.hpp"
+#include "ddl/context_state.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr int most_ranks = 1024;
+
+/// The exception that came first in time: the ones after it are mostly its consequences.
+class FirstException {
+ public:
+  void keep(const std::exception_ptr& exception) {
+    const std::lock_guard lock(mutex_);
+    if (!exception_) exception_ = exception;
+  }
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr exception_;
+};
+
+bool is_agreed(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error.agreed();
+  } catch (...) {
+    return false;
+  }
+}
+
+void check(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
+  if (ranks < 1 || ranks > most_ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("run_in_process: {} ranks, expected 1 to {}", ranks, most_ranks));
+  }
+  if (!options.hosts.empty() && options.hosts.size() != static_cast<std::size_t>(ranks)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("run_in_process: {} host names for {} ranks, expected one each or none",
+                            options.hosts.size(), ranks));
+  }
+  if (!body) throw Error(ErrorCode::invalid_argument, "run_in_process: the body is empty");
+}
+
+}  // namespace
+
+void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
+  check(ranks, body, options);
+  const auto job = std::make_shared<InProcessJob>(ranks);
+  FirstException first;
+
+  const auto connect = [&](int rank) {
+    ContextOptions own = options.context;
+    if (!options.hosts.empty()) own.host_id = options.hosts[static_cast<std::size_t>(rank)];
+    auto bootstrap = std::make_unique<InProcessBootstrap>(job, rank);
+    const Neighbourhood neighbourhood = meet(*bootstrap, own.host_id);
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), 0);
+    auto impl = std::make_shared<collectives::CommunicatorImpl>(
+        communicator_settings(own, rank, neighbourhood),
+        std::make_unique<collectives::SharedChannels>(job->region(), std::move(members), rank));
+    return std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+  };
+  const auto run_rank = [&](int rank) {
+    std::unique_ptr<Context::State> state;
+    try {
+      state = connect(rank);
+    } catch (...) {
+      first.keep(std::current_exception());
+      job->give_up(rank);
+      return;
+    }
+    const std::shared_ptr<collectives::CommunicatorImpl> impl = state->impl;
+    Context context(std::move(state));
+    try {
+      body(context);
+    } catch (...) {
+      first.keep(std::current_exception());
+      // All ranks throw an agreed error, so nobody needs to be stopped on its account.
+      if (!is_agreed(std::current_exception())) impl->announce_failure();
+    }
+  };
+
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(ranks));
+  try {
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+  } catch (...) {
+    first.keep(std::current_exception());
+    job->give_up(static_cast<int>(threads.size()));
+  }
+  for (std::thread& thread : threads) thread.join();
+  first.rethrow();
+}
+
+}  // namespace ddl

@@ -1,0 +1,344 @@
+// Context: who a rank is, and how ranks agree on errors.
+
+#include "ddl/context.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddl/log.hpp"
+
+namespace ddl {
+namespace {
+
+InProcessOptions quiet() {
+  InProcessOptions options;
+  options.context.debug_level = 0;
+  options.context.deadline = std::chrono::seconds(60);
+  return options;
+}
+
+/// What a call throws, as an Error; fails the test if it throws nothing.
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "expected an Error";
+  return {ErrorCode::internal, ""};
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+// A program would shard its data wrongly.
+TEST(Context, KnowsItsPlaceOnItsHost) {
+  InProcessOptions options = quiet();
+  options.hosts = {"a", "b", "a", "b", "b"};
+  run_in_process(
+      5,
+      [](Context& context) {
+        const std::vector<int> local_rank{0, 0, 1, 1, 2};
+        const std::vector<int> local_size{2, 3, 2, 3, 3};
+        EXPECT_EQ(context.size(), 5);
+        EXPECT_EQ(context.hosts(), 2);
+        EXPECT_EQ(context.local_rank(), local_rank.at(static_cast<std::size_t>(context.rank())));
+        EXPECT_EQ(context.local_size(), local_size.at(static_cast<std::size_t>(context.rank())));
+        EXPECT_EQ(context.is_root(), context.rank() == 0);
+      },
+      options);
+}
+
+// Without mpirun a program could not be run or debugged alone.
+TEST(Context, AloneIsOneRank) {
+  Context context = Context::from_environment();
+  EXPECT_EQ(context.rank(), 0);
+  EXPECT_EQ(context.size(), 1);
+  std::vector<float> values{1, 2, 3};
+  context.communicator().all_reduce(std::span(values));
+  context.communicator().barrier();
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+  int runs = 0;
+  context.root_only("work", [&] { ++runs; });
+  context.on_all_ranks("work", [&] { ++runs; });
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(context.broadcast_string("text"), "text");
+}
+
+// Every rank would write the checkpoint.
+TEST(Context, RootOnlyRunsOnRankZeroAloneAndTheOthersWait) {
+  std::atomic<int> runs{0};
+  run_in_process(
+      4,
+      [&](Context& context) {
+        context.root_only("count", [&] {
+          EXPECT_TRUE(context.is_root());
+          ++runs;
+        });
+        EXPECT_EQ(runs.load(), 1);
+      },
+      quiet());
+}
+
+// A long save would end the job with a timeout on the waiting ranks.
+TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
+  InProcessOptions options = quiet();
+  options.context.deadline = std::chrono::milliseconds(300);
+  run_in_process(
+      3,
+      [&](Context& context) {
+        context.root_only("slow", [&] {
+          const auto end = std::chrono::steady_clock::now() + 3 * context.options().deadline;
+          while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        });
+      },
+      options);
+}
+
+// A failed save would leave the other ranks waiting, or every rank with another message.
+TEST(Context, AnErrorOfRootOnlyReachesEveryRank) {
+  std::atomic<int> caught{0};
+  run_in_process(
+      3,
+      [&](Context& context) {
+        const Error error =
+            error_of([&] { context.root_only("saving", [] { throw Error(ErrorCode::io, "disk full"); }); });
+        EXPECT_EQ(error.code(), ErrorCode::io);
+        EXPECT_STREQ(error.what(), "saving: disk full");
+        EXPECT_TRUE(error.agreed());
+        ++caught;
+        // The job can go on.
+        EXPECT_EQ(context.broadcast_string(context.is_root() ? "next" : ""), "next");
+      },
+      quiet());
+  EXPECT_EQ(caught.load(), 3);
+}
+
+// A missing file on one rank would hang the others, or nobody would know which rank it was.
+TEST(Context, OnAllRanksThrowsTheLowestFailingRanksErrorEverywhere) {
+  std::atomic<int> caught{0};
+  run_in_process(
+      5,
+      [&](Context& context) {
+        const Error error = error_of([&] {
+          context.on_all_ranks("reading", [&] {
+            if (context.rank() == 3) throw Error(ErrorCode::io, "no such file");
+            if (context.rank() == 4) throw std::runtime_error("something else");
+          });
+        });
+        EXPECT_EQ(error.code(), ErrorCode::io);
+        EXPECT_STREQ(error.what(), "reading: rank 3: no such file");
+        EXPECT_TRUE(error.agreed());
+        ++caught;
+      },
+      quiet());
+  EXPECT_EQ(caught.load(), 5);
+}
+
+// A wrong flag would be blamed on rank 0 although all ranks have it.
+TEST(Context, OnAllRanksNamesNoRankIfAllFailedAlike) {
+  run_in_process(
+      3,
+      [&](Context& context) {
+        const Error error = error_of([&] {
+          context.on_all_ranks("options", [] { throw Error(ErrorCode::invalid_argument, "batch of zero"); });
+        });
+        EXPECT_STREQ(error.what(), "options: batch of zero");
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      },
+      quiet());
+}
+
+// The message of a library's exception would be lost.
+TEST(Context, OtherExceptionsBecomeErrors) {
+  run_in_process(
+      2,
+      [&](Context& context) {
+        const Error standard =
+            error_of([&] { context.on_all_ranks("w", [] { throw std::runtime_error("reason"); }); });
+        EXPECT_EQ(standard.code(), ErrorCode::internal);
+        EXPECT_STREQ(standard.what(), "w: reason");
+        const Error memory = error_of([&] { context.root_only("w", [] { throw std::bad_alloc(); }); });
+        EXPECT_STREQ(memory.what(), "w: out of memory");
+        const Error other = error_of([&] { context.root_only("w", [] { throw 7; }); });
+        EXPECT_EQ(other.code(), ErrorCode::internal);
+      },
+      quiet());
+}
+
+TEST(Context, BroadcastStringCarriesAnyBytesFromAnyRoot) {
+  const std::string text = std::string("\0a\xff", 3) + std::string(100'000, 'x');
+  run_in_process(
+      4,
+      [&](Context& context) {
+        for (int root = 0; root < context.size(); ++root) {
+          EXPECT_EQ(context.broadcast_string(context.rank() == root ? text : "", root), text);
+          EXPECT_EQ(context.broadcast_string("", root), "");
+        }
+      },
+      quiet());
+}
+
+// A rank that dies of an exception would leave the others waiting until the deadline.
+TEST(Context, AnExceptionOfOneRankEndsTheOthersCollectives) {
+  std::atomic<int> peer_failed{0};
+  const auto body = [&](Context& context) {
+    if (context.rank() == 2) throw std::logic_error("the first one");
+    const Error error = error_of([&] { context.communicator().barrier(); });
+    EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+    EXPECT_NE(std::string(error.what()).find("rank 2"), std::string::npos) << error.what();
+    ++peer_failed;
+    throw error;
+  };
+  try {
+    run_in_process(4, body, quiet());
+    FAIL() << "expected the exception of rank 2";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "the first one");
+  }
+  EXPECT_EQ(peer_failed.load(), 3);
+}
+
+// A rank that returns early would leave the others waiting until the deadline.
+TEST(Context, ARankThatLeavesEndsTheCollectivesThatNeedIt) {
+  const Error error = error_of([] {
+    run_in_process(
+        2,
+        [](Context& context) {
+          if (context.rank() == 0) context.communicator().barrier();
+        },
+        quiet());
+  });
+  EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+  EXPECT_NE(std::string(error.what()).find("rank 1 (host"), std::string::npos) << error.what();
+}
+
+// Nobody could tell from the message who is missing, or in what.
+TEST(Context, ATimeoutNamesTheCollectiveAndWhoIsMissing) {
+  InProcessOptions options = quiet();
+  options.context.deadline = std::chrono::milliseconds(100);
+  options.hosts = {"alpha", "beta"};
+  std::atomic<bool> timed_out{false};
+  run_in_process(
+      2,
+      [&](Context& context) {
+        context.communicator().barrier();
+        if (context.rank() == 0) {
+          std::vector<double> values(1000);
+          const Error error = error_of([&] { context.communicator().all_reduce(std::span(values)); });
+          EXPECT_EQ(error.code(), ErrorCode::timeout);
+          const std::string text = error.what();
+          for (const char* part : {"all_reduce #2", "8000 bytes", "on rank 0 (host alpha)",
+                                   "rank 1 (host beta)", "DDL_DEADLINE"}) {
+            EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
+          }
+          // The streams are out of step: going on would give wrong numbers.
+          EXPECT_EQ(error_of([&] { context.communicator().barrier(); }).code(), ErrorCode::transport);
+          timed_out = true;
+        } else {
+          while (!timed_out) std::this_thread::yield();
+        }
+      },
+      options);
+}
+
+// An agreed error must not be mistaken for a peer's death by a rank that has not thrown it yet.
+TEST(Context, AgreedErrorsAreRethrownAsTheyAre) {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const Error error = error_of([] {
+      run_in_process(
+          4,
+          [](Context& context) {
+            context.on_all_ranks("step", [&] {
+              if (context.rank() == 1) throw Error(ErrorCode::corrupt_data, "bad");
+            });
+          },
+          quiet());
+    });
+    ASSERT_STREQ(error.what(), "step: rank 1: bad");
+  }
+}
+
+// A script could not tell a wrong flag from a failed job.
+TEST(Context, RunTurnsErrorsIntoExitStatuses) {
+  Context context = Context::from_environment();
+  EXPECT_EQ(context.run([] { return 5; }), 5);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(context.run([]() -> int { throw Error(ErrorCode::invalid_argument, "wrong flag"); }), 2);
+  EXPECT_EQ(context.run([]() -> int { throw Error(ErrorCode::io, "no disk"); }), 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "ddl [0] error: wrong flag\nddl [0] error: no disk\n");
+}
+
+// Eight ranks would print the same message eight times.
+TEST(Context, RunPrintsAnAgreedErrorOnce) {
+  std::atomic<int> statuses{0};
+  testing::internal::CaptureStderr();
+  run_in_process(
+      4,
+      [&](Context& context) {
+        statuses += context.run([&]() -> int {
+          context.root_only("reading", [] { throw Error(ErrorCode::invalid_argument, "wrong"); });
+          return 0;
+        });
+      },
+      quiet());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "ddl [0] error: reading: wrong\n");
+  EXPECT_EQ(statuses.load(), 8);
+}
+
+TEST(Context, RunInProcessRefusesWhatCannotWork) {
+  const auto nothing = [](Context&) {};
+  EXPECT_EQ(error_of([&] { run_in_process(0, nothing); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { run_in_process(1025, nothing); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { run_in_process(2, nullptr); }).code(), ErrorCode::invalid_argument);
+  InProcessOptions options = quiet();
+  options.hosts = {"a"};
+  EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
+  options.hosts.clear();
+  options.context.plan = "magic";
+  EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
+}
+
+// A mistyped setting would be ignored silently.
+TEST(ContextOptions, RefusesBadVariables) {
+  const std::vector<std::pair<const char*, const char*>> bad{
+      {"DDL_DEADLINE", "soon"}, {"DDL_DEADLINE", "-1"},  {"DDL_DEADLINE", "nan"},
+      {"DDL_DEADLINE", "10x"},  {"DDL_PLAN", "fastest"}, {"DDL_DEBUG_LEVEL", "loud"},
+      {"DDL_DEBUG_LEVEL", "3"}, {"DDL_HOST_ID", ""},
+  };
+  for (const auto& [name, value] : bad) {
+    const Variable variable(name, value);
+    const Error error = error_of([] { ContextOptions::from_environment(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(value), std::string::npos) << error.what();
+  }
+}
+
+TEST(ContextOptions, ReadsVariables) {
+  const Variable deadline("DDL_DEADLINE", "1.5");
+  const Variable host("DDL_HOST_ID", "h7");
+  const Variable plan("DDL_PLAN", "ring");
+  const Variable level("DDL_DEBUG_LEVEL", "2");
+  const ContextOptions options = ContextOptions::from_environment();
+  EXPECT_EQ(options.deadline, std::chrono::milliseconds(1500));
+  EXPECT_EQ(options.host_id, "h7");
+  EXPECT_EQ(options.plan, "ring");
+  EXPECT_EQ(options.debug_level, 2);
+}
+
+}  // namespace
+}  // namespace ddl
