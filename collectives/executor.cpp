@@ -166,7 +166,7 @@ void Executor::sleep(Clock::time_point deadline) {
     gone_.push_back(
         static_cast<char>(progress.done != progress.bytes && transport_.has_left(progress.step.peer)));
   }
-  if (sweep()) {
+  if (sweep() || (unfinished_ == 0 && transport_.flushed())) {
     transport_.cancel_wait();
     return;
   }

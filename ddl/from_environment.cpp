@@ -1,15 +1,120 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/host_segment.hpp"
+#include "collectives/routed_transport.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
+#ifdef DDL_HAVE_MPI
+#include "ddl/bootstrap_mpi.hpp"
+#endif
 
 namespace ddl {
+namespace {
 
-Context Context::from_environment() { return from_environment(ContextOptions::from_environment()); }
+using collectives::CommunicatorImpl;
+
+#ifdef DDL_HAVE_MPI
+
+/// Throws on every rank what the lowest failing rank found wrong with its settings.
+ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
+                                const std::function<ContextOptions()>& read) {
+  ContextOptions options;
+  std::string complaint;
+  try {
+    options = read();
+    const Neighbourhood alone{{""}, false};
+    communicator_settings(options, 0, alone);
+  } catch (const Error& error) {
+    complaint = error.what();
+  }
+  const std::vector<std::string> complaints = bootstrap.all_gather(complaint);
+  for (const std::string& text : complaints) {
+    if (!text.empty()) throw Error(ErrorCode::invalid_argument, text).as_agreed();
+  }
+  return options;
+}
+
+/// Ranks must choose the same plan: with different ones they would wait for each other.
+void agree_on_plan(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
+  const std::vector<std::string> plans = bootstrap.all_gather(options.plan);
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    if (plans[rank] == plans[0]) continue;
+    throw Error(ErrorCode::mismatch,
+                fmt::format("DDL_PLAN is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks",
+                            plans[0], plans[rank], rank))
+        .as_agreed();
+  }
+}
+
+std::unique_ptr<collectives::SharedChannels> channels_of(const collectives::HostSegments& segments,
+                                                         const topology::RankMap& map, int rank) {
+  if (!segments.own) return nullptr;
+  return std::make_unique<collectives::SharedChannels>(segments.own, map.ranks_of(map.host_of(rank)), rank);
+}
+
+void log_connections(Log& log, const collectives::HostSegments& segments, const topology::RankMap& map,
+                     const ContextOptions& options) {
+  for (int host = 0; host < map.hosts(); ++host) {
+    const std::string& obstacle = segments.obstacles[static_cast<std::size_t>(host)];
+    if (obstacle.empty()) continue;
+    log.warning(fmt::format("the {} ranks of host {} cannot share memory and use MPI instead: {}",
+                            map.ranks_of(host).size(), map.host_name(host), obstacle));
+  }
+  log.debug(fmt::format("{} ranks on {} hosts, plan {}", map.ranks(), map.hosts(), options.plan));
+}
+
+#endif
+
+std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
+  const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
+  return std::make_unique<CommunicatorImpl>(communicator_settings(options, 0, nobody), nullptr);
+}
+
+}  // namespace
+
+Context Context::from_environment() { return connect(&ContextOptions::from_environment); }
 
 Context Context::from_environment(const ContextOptions& options) {
-  const Neighbourhood alone{{options.host_id.empty() ? "localhost" : options.host_id}, false};
-  auto impl =
-      std::make_shared<collectives::CommunicatorImpl>(communicator_settings(options, 0, alone), nullptr);
-  return Context(std::make_unique<State>(options, nullptr, std::move(impl)));
+  return connect([&] { return options; });
+}
+
+Context Context::connect(const std::function<ContextOptions()>& read_options) {
+#ifdef DDL_HAVE_MPI
+  if (MpiBootstrap::is_present()) {
+    auto bootstrap = std::make_unique<MpiBootstrap>();
+    const ContextOptions options = agree_on_options(*bootstrap, read_options);
+    agree_on_plan(*bootstrap, options);
+    const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
+    collectives::CommunicatorSettings settings =
+        communicator_settings(options, bootstrap->rank(), neighbourhood);
+    const topology::RankMap map = settings.map;
+    std::unique_ptr<collectives::Transport> transport;
+    const collectives::HostSegments segments = open_host_segments(*bootstrap, map);
+    if (map.ranks() > 1) {
+      transport = std::make_unique<collectives::RoutedTransport>(
+          channels_of(segments, map, bootstrap->rank()), bootstrap->make_transport());
+    }
+    auto impl = std::make_unique<CommunicatorImpl>(std::move(settings), std::move(transport));
+    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(impl)));
+    log_connections(context.log(), segments, map, options);
+    return context;
+  }
+#else
+  if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+      size != nullptr && std::string_view(size) != "1") {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("mpirun started {} processes, but this build of ddl has no MPI: build it with "
+                            "-DDDL_WITH_MPI=ON",
+                            size));
+  }
+#endif
+  const ContextOptions options = read_options();
+  return Context(std::make_unique<State>(options, nullptr, alone(options)));
 }
 
 }  // namespace ddl

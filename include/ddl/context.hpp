@@ -83,6 +83,7 @@ class Context {
  private:
   struct State;
   explicit Context(std::unique_ptr<State> state);
+  static Context connect(const std::function<ContextOptions()>& read_options);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
 };
