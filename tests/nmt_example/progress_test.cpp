@@ -1,5 +1,6 @@
 #include "nmt_example/training/progress.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ StepReport report(std::int64_t step, double loss = std::log(20.0)) {
 class ProgressLog : public testing::Test {
  protected:
   ProgressLog()
-      : path_(std::filesystem::temp_directory_path() / ("progress_test-" + std::to_string(::getpid()))) {}
+      : path_(std::filesystem::temp_directory_path() / fmt::format("progress_test-{}", ::getpid())) {}
   ~ProgressLog() override { std::filesystem::remove(path_); }
 
   void run(std::int64_t first, std::int64_t last, double loss = 1.0) {
