@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -114,7 +113,7 @@ class Trainer {
     context_.root_only("open the step log", [&] {
       progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
                                         options_.steps_per_stats, options_.log_jsonl},
-                       std::cout, isatty(STDOUT_FILENO) != 0);
+                       std::cout, standard_output_is_terminal());
     });
     const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {

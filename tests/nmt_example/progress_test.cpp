@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -104,6 +105,13 @@ TEST(Progress, BarIsErasedAtTheEnd) {
     progress.step(report(1));
   }
   EXPECT_TRUE(terminal.str().ends_with("\r\x1b[K"));
+}
+
+// Lost otherwise: `mpirun ... > log` full of bars, since Open MPI gives ranks a pseudo-terminal. ctest reads
+// this from a pipe, so under mpirun (progress_mpi_test) there is none.
+TEST(Terminal, IsMpirunsAndNotThePseudoTerminalOfARank) {
+  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  EXPECT_EQ(nmt::standard_output_is_terminal(), !under_mpirun && ::isatty(STDOUT_FILENO) != 0);
 }
 
 TEST(Progress, Durations) {
