@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "ddl/broadcast_parameters.hpp"
@@ -169,6 +170,8 @@ class Trainer {
     }
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] {
+        std::error_code ignored;  // writing options.json says why it cannot be made
+        std::filesystem::create_directories(options_.out_dir, ignored);
         checkpoints_.emplace(options_.out_dir, static_cast<std::size_t>(options_.num_keep_ckpts));
         best_.emplace(std::filesystem::path(options_.out_dir) / "best_bleu", 1);
         ddl::write_file_atomically(std::filesystem::path(options_.out_dir) / "options.json",
