@@ -1,10 +1,12 @@
 #include "nmt_example/training/progress.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -135,6 +137,15 @@ void Progress::draw_bar(const StepReport& last) {
 void Progress::erase_bar() {
   if (bar_drawn_) out_ << "\r\x1b[K" << std::flush;
   bar_drawn_ = false;
+}
+
+bool standard_output_is_terminal() {
+  if (::isatty(STDOUT_FILENO) == 0) return false;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
+  std::error_code error;
+  const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error);
+  const std::string name = target.string();
+  return !error && (name.starts_with("/dev/pts/") || name.starts_with("/dev/tty") || name == "/dev/console");
 }
 
 std::string duration_text(double seconds) {

@@ -55,7 +55,7 @@ class StepLog {
 /// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
 class Progress {
  public:
-  /// `terminal`: whether `out` is one (isatty), for the bar. `out` must outlive this.
+  /// `terminal`: whether `out` is one (`standard_output_is_terminal`), for the bar. `out` must outlive this.
   Progress(const ProgressSettings& settings, std::ostream& out, bool terminal);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -90,6 +90,10 @@ class Progress {
   std::optional<double> bleu_;
   std::optional<StepLog> log_;
 };
+
+/// Whether standard output ends at a terminal. Open MPI gives each rank a pseudo-terminal even where its own
+/// output goes to a file; under it, mpirun's standard output counts.
+bool standard_output_is_terminal();
 
 /// "45s", "3m12s" or "2h05m".
 std::string duration_text(double seconds);

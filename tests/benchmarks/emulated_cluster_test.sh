@@ -18,7 +18,14 @@ if ! ip netns add "ddl-probe-$name" 2>/dev/null; then
   echo "SKIPPED: network namespaces cannot be made here (needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN)"
   exit 77
 fi
+ip -n "ddl-probe-$name" link set lo up
+ip netns exec "ddl-probe-$name" tc qdisc add dev lo root tbf rate 1gbit burst 128kb limit 4mb 2>/dev/null
+has_tbf=$?
 ip netns delete "ddl-probe-$name"
+if [ "$has_tbf" != 0 ]; then
+  echo "SKIPPED: this kernel cannot shape traffic (CONFIG_NET_SCH_TBF)"
+  exit 77
+fi
 trap 'bash "$cluster" down --name "$name"' EXIT
 
 expect_failure() { # words of the message, then the command

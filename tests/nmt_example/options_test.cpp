@@ -1,5 +1,6 @@
 #include "nmt_example/options.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,21 +36,21 @@ std::string failure(std::vector<const char*> arguments) {
   try {
     parse(std::move(arguments));
   } catch (const ddl::Error& error) {
-    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
+    return fmt::format("{} {}", static_cast<int>(error.code()), error.what());
   }
   return "";
 }
 
 std::string invalid(std::vector<const char*> arguments) {
-  const std::string code = std::to_string(static_cast<int>(ddl::ErrorCode::invalid_argument)) + " ";
+  const std::string code = fmt::format("{} ", static_cast<int>(ddl::ErrorCode::invalid_argument));
   const std::string text = failure(std::move(arguments));
-  return text.starts_with(code) ? text.substr(code.size()) : "another outcome: " + text;
+  return text.starts_with(code) ? text.substr(code.size()) : fmt::format("another outcome: {}", text);
 }
 
 std::string unsupported(std::vector<const char*> arguments) {
-  const std::string code = std::to_string(static_cast<int>(ddl::ErrorCode::unsupported)) + " ";
+  const std::string code = fmt::format("{} ", static_cast<int>(ddl::ErrorCode::unsupported));
   const std::string text = failure(std::move(arguments));
-  return text.starts_with(code) ? text.substr(code.size()) : "another outcome: " + text;
+  return text.starts_with(code) ? text.substr(code.size()) : fmt::format("another outcome: {}", text);
 }
 
 void expect_contains(const std::string& text, std::initializer_list<const char*> parts) {
@@ -61,11 +62,11 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text)
       : path_(std::filesystem::temp_directory_path() /
-              ("options_test-" + std::to_string(::getpid()) + "-" + std::to_string(++count_))) {
+              fmt::format("options_test-{}-{}", ::getpid(), ++count_)) {
     std::ofstream(path_) << text;
   }
   ~TemporaryFile() { std::filesystem::remove(path_); }
-  [[nodiscard]] std::string flag() const { return "--hparams_path=" + path_.string(); }
+  [[nodiscard]] std::string flag() const { return fmt::format("--hparams_path={}", path_.string()); }
 
  private:
   static inline int count_ = 0;
@@ -308,8 +309,8 @@ TEST(Options, HelpAndDescriptionNameEveryFlag) {
   const std::string help = nmt::help_text();
   const std::string description = nmt::describe_options(described({"--num_units=48"}));
   for (const nmt::Flag& flag : nmt::all_flags()) {
-    EXPECT_NE(help.find("--" + std::string(flag.name)), std::string::npos) << flag.name;
-    EXPECT_NE(description.find(" " + std::string(flag.name) + " "), std::string::npos) << flag.name;
+    EXPECT_NE(help.find(fmt::format("--{}", flag.name)), std::string::npos) << flag.name;
+    EXPECT_NE(description.find(fmt::format(" {} ", flag.name)), std::string::npos) << flag.name;
   }
   expect_contains(help, {"(default 32)", "scaled_luong", "ddl_reference"});
   expect_contains(description, {"* num_units                 48\n", "  num_layers                2\n"});

@@ -1,9 +1,11 @@
 #include "nmt_example/training/progress.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -33,7 +35,7 @@ StepReport report(std::int64_t step, double loss = std::log(20.0)) {
 class ProgressLog : public testing::Test {
  protected:
   ProgressLog()
-      : path_(std::filesystem::temp_directory_path() / ("progress_test-" + std::to_string(::getpid()))) {}
+      : path_(std::filesystem::temp_directory_path() / fmt::format("progress_test-{}", ::getpid())) {}
   ~ProgressLog() override { std::filesystem::remove(path_); }
 
   void run(std::int64_t first, std::int64_t last, double loss = 1.0) {
@@ -103,6 +105,13 @@ TEST(Progress, BarIsErasedAtTheEnd) {
     progress.step(report(1));
   }
   EXPECT_TRUE(terminal.str().ends_with("\r\x1b[K"));
+}
+
+// Lost otherwise: `mpirun ... > log` full of bars, since Open MPI gives ranks a pseudo-terminal. ctest reads
+// this from a pipe, so under mpirun (progress_mpi_test) there is none.
+TEST(Terminal, IsMpirunsAndNotThePseudoTerminalOfARank) {
+  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  EXPECT_EQ(nmt::standard_output_is_terminal(), !under_mpirun && ::isatty(STDOUT_FILENO) != 0);
 }
 
 TEST(Progress, Durations) {
