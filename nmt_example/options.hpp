@@ -10,10 +10,10 @@ namespace nmt {
 /// the value of each member is its default.
 struct Options {
   // Model.
-  int num_units = 32;         ///< Cells per layer, and the embedding's size.
-  int num_layers = 2;         ///< Of encoder and decoder.
-  int num_encoder_layers = 0;  ///< 0: num_layers.
-  int num_decoder_layers = 0;  ///< 0: num_layers.
+  int num_units = 32;                ///< Cells per layer, and the embedding's size.
+  int num_layers = 2;                ///< Of encoder and decoder.
+  int num_encoder_layers = 0;        ///< 0: num_layers.
+  int num_decoder_layers = 0;        ///< 0: num_layers.
   std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2).
   std::string attention;             ///< "" | luong | scaled_luong
   bool output_attention = true;
@@ -21,7 +21,7 @@ struct Options {
   double forget_bias = 1.0;
   double dropout = 0.2;
   std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform
-  double init_weight = 0.1;
+  double init_weight = 0.1;         ///< For uniform: weights start between minus this and this.
   // Training.
   std::string optimizer = "sgd";  ///< sgd | adam
   double learning_rate = 1.0;
@@ -30,11 +30,14 @@ struct Options {
   double adam_epsilon = 1e-8;
   std::int64_t num_train_steps = 12000;
   std::int64_t warmup_steps = 0;
-  std::string warmup_scheme = "t2t";
-  std::string decay_scheme;  ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
+  std::string warmup_scheme = "t2t";  ///< t2t | linear
+  std::string decay_scheme;           ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
   double max_gradient_norm = 5.0;
   double label_smoothing = 0.0;
-  int batch_size = 128;  ///< Sentences per rank; the global batch is this times the ranks.
+  /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
+  /// Matters for SGD's step and for max_gradient_norm.
+  std::string loss_per = "sentence";
+  int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
   std::uint64_t random_seed = 1;
   // Data.
@@ -44,10 +47,10 @@ struct Options {
   std::string dev_prefix;
   std::string test_prefix;
   std::int64_t builtin_corpus = 0;  ///< Sentences to generate for training instead of reading files.
-  std::string vocab_prefix;    ///< Word lists PREFIX.src/.tgt, or with subword_option=spm models.
-  std::string subword_option;  ///< "" (words of vocab_prefix) | bpe | spm
-  int vocab_size = 8000;       ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
-  bool share_vocab = false;    ///< One vocabulary and one embedding table for both languages.
+  std::string vocab_prefix;         ///< Word lists PREFIX.src/.tgt, or with subword_option=spm models.
+  std::string subword_option;       ///< "" (words of vocab_prefix) | bpe | spm
+  int vocab_size = 8000;     ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
+  bool share_vocab = false;  ///< One vocabulary and one embedding table for both languages.
   int src_max_len = 50;
   int tgt_max_len = 50;
   int num_buckets = 5;
@@ -89,16 +92,33 @@ struct ParsedOptions {
   bool version = false;
 };
 
-/// Defaults, overridden by the preset, then by the hparams file, then by the flags. Accepts
-/// `--name=value`, `--name value` and, for switches, `--name`. Throws `ddl::Error`
-/// (`invalid_argument`) for an unknown flag (naming the nearest), an unknown preset, a value of the
-/// wrong form, or a combination that cannot work.
+/// Defaults, overridden by the preset, then by the hparams file, then by the flags; the last of a
+/// repeated flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. A flag of
+/// tensorflow/nmt that has no member here is accepted with the value that describes what is done anyway.
+/// The result is validated (see `validate`), unless --help or --version is asked for.
+/// What follows from what was set, unless a flag says otherwise:
+/// - `--inference_input_file` means `--infer`; `--beam_width` above 0 means `--infer_mode=beam_search`;
+/// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
+/// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
+/// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a
+/// value of the wrong form, or a combination that cannot work; `unsupported` for something of
+/// tensorflow/nmt that is not available; `io` or `corrupt_data` for the hparams file.
 ParsedOptions parse_options(int argc, const char* const* argv);
 
-/// The text of --help, grouped, with every flag's default.
+/// `base` with the members that were explicitly set in `parsed` replaced, and what follows from them: a
+/// checkpoint's options, changed by the flags of this run. Not validated.
+Options with_explicit_options(Options base, const ParsedOptions& parsed);
+
+/// The text of --help, grouped, with every flag's default and what it allows.
 std::string help_text();
 
-/// The options as JSON, for checkpoints and --describe; and back (unknown names are errors).
+/// A table for --describe: group by group, each flag with its value, those that differ from the default
+/// marked with a star.
+std::string describe_options(const Options& options);
+
+/// The options as a JSON object, for checkpoints and as an hparams file, in the order of --help; and back:
+/// names that are missing keep their default, unknown names and values of another type are
+/// `invalid_argument`, text that is not a JSON object is `corrupt_data`.
 std::string to_json(const Options& options);
 Options options_from_json(const std::string& json);
 

@@ -33,15 +33,15 @@ class Communicator {
   [[nodiscard]] const topology::RankMap& rank_map() const noexcept;
 
   /// In place: afterwards every rank holds the same bits, the reduction of all ranks' `values`.
-  template <Element T>
-  void all_reduce(std::span<T> values, ReduceOp op = ReduceOp::sum) {
+  template <Element T, std::size_t Extent>
+  void all_reduce(std::span<T, Extent> values, ReduceOp op = ReduceOp::sum) {
     all_reduce(values.data(), values.size(), data_type_of<T>(), op);
   }
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op);
 
   /// In place: afterwards every rank holds `root`'s `values`.
-  template <Element T>
-  void broadcast(std::span<T> values, int root = 0) {
+  template <Element T, std::size_t Extent>
+  void broadcast(std::span<T, Extent> values, int root = 0) {
     broadcast(values.data(), values.size_bytes(), root);
   }
   void broadcast(void* data, std::size_t bytes, int root);

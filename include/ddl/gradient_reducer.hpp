@@ -33,14 +33,25 @@ struct GradientReducerOptions {
 /// other numbers of target tokens, even none) weigh what they hold.
 ///
 /// Per step: [`begin(weight)` for means], `ready(i)` once for each gradient, in any order, as soon as
-/// backward has finished it, then `wait`. Gradients are packed into buckets in reverse order of
-/// registration, which is about the order in which backward finishes them; neighbours in memory are
-/// reduced in place. The bucket layout depends only on the names, sizes and `bucket_bytes`.
-/// Cost: one all-reduce per bucket and one of a single double.
+/// backward has finished it, then `wait`. All ranks end with the same bits. A rank without items takes
+/// part with weight 0: its means are ignored (they may be NaN), its sums must be 0.
 ///
-/// Not thread-safe. Errors: `mismatch` at construction if ranks registered other gradients (names
-/// which and where), `invalid_argument` for a wrong pairing of `begin`/`ready`/`wait`, an unknown
-/// index, a gradient made ready twice or not at all, a negative or NaN weight, or a total weight of 0.
+/// Gradients are put into buckets in reverse order of registration, which is about the order in which
+/// backward finishes them. The bucket layout depends only on the names, sizes and `bucket_bytes`; a
+/// gradient larger than that is a bucket of its own. A bucket whose gradients lie one after the other
+/// in memory, in order of registration, is reduced in place; any other is packed into memory of the
+/// reducer's own. So one flat buffer, registered front to back, costs neither copies nor memory.
+/// Cost: one all-reduce per bucket, one of a single double, and one pass over the gradients (two for
+/// means). A step allocates nothing.
+///
+/// `context` must stay where it is while the reducer lives. Not thread-safe. Errors:
+/// - construction is collective; `mismatch` if ranks registered other gradients or options (names the
+///   first difference and its ranks), `invalid_argument` for gradients that overlap or empty buckets;
+/// - `invalid_argument`, on the calling rank, for a wrong pairing of `begin`/`ready`/`wait`, an unknown
+///   index or a gradient made ready twice;
+/// - `invalid_argument` from `wait`, the same on every rank, for a negative or non-finite weight or a
+///   gradient not made ready on any of them, or a total weight of 0. The step is over then, its
+///   gradients undefined; the next one can begin.
 class GradientReducer {
  public:
   GradientReducer(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);

@@ -19,16 +19,16 @@ struct ShardedSamplerOptions {
   bool shuffle = true;
   /// Length bucket of each sample, or empty. A global batch holds samples of one bucket only, so no
   /// rank waits for another's longer batch.
-  std::vector<std::uint32_t> buckets;
+  std::vector<std::uint32_t> buckets = {};
   /// Length of each sample, or empty. A global batch is ordered by it before it is dealt out, so
   /// that ranks get alike shares.
-  std::vector<std::uint32_t> lengths;
+  std::vector<std::uint32_t> lengths = {};
 };
 
 /// What one rank does in one step.
 struct ShardedBatch {
-  std::uint64_t step = 0;   ///< Counts from 0 over all epochs; the same on all ranks.
-  std::uint64_t epoch = 0;  ///< Counts from 0.
+  std::uint64_t step = 0;            ///< Counts from 0 over all epochs; the same on all ranks.
+  std::uint64_t epoch = 0;           ///< Counts from 0.
   std::vector<std::size_t> samples;  ///< This rank's samples; may be empty in an epoch's last steps.
   std::size_t global_samples = 0;    ///< Samples of all ranks together in this step.
 };
@@ -37,11 +37,16 @@ struct ShardedBatch {
 /// one step, and every rank has the same number of steps.
 ///
 /// The sequence of global batches is a pure function of (seed, dataset size, buckets, lengths, global
-/// batch size): 4 ranks x 16 and 1 rank x 64 take the same samples in the same steps. Rank r of n
-/// gets positions r, r+n, r+2n ... of a global batch. Samples of a bucket that do not fill a global
-/// batch form a smaller one; none is dropped. No communication. Memory: 8 bytes a sample.
-/// Errors: `invalid_argument` for an empty dataset, fewer samples than ranks, a batch of 0, or
-/// buckets/lengths of another size than the dataset.
+/// batch size), with every compiler and standard library: 4 ranks x 16 and 1 rank x 64 take the same
+/// samples in the same steps. An epoch's samples are shuffled within each bucket and cut into global
+/// batches, and the batches are shuffled in turn. Without `shuffle` a batch comes when its lowest
+/// index does. Rank r of n gets positions r, r+n, r+2n ... of a global batch. Samples of a bucket that
+/// do not fill a global batch form a smaller one; none is dropped.
+///
+/// No communication; not thread-safe. Memory: 8 bytes a sample, 16 a step, and the options. An epoch's first
+/// `next` costs O(samples), or O(samples log batch) with lengths; any other O(batch). Errors:
+/// `invalid_argument` for an empty dataset, fewer samples than ranks, a batch of 0, a rank that is not one of
+/// the ranks, or buckets/lengths of another size than the dataset.
 class ShardedSampler {
  public:
   ShardedSampler(const Context& context, std::size_t dataset_size, ShardedSamplerOptions options);
@@ -50,6 +55,8 @@ class ShardedSampler {
 
   /// The next batch; runs through epochs without end.
   ShardedBatch next();
+  /// The same into an existing batch, whose memory is reused.
+  void next(ShardedBatch& batch);
   /// Steps in every epoch.
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept;
 
@@ -60,6 +67,14 @@ class ShardedSampler {
   void seek(std::uint64_t position);
 
  private:
+  struct GlobalBatch {
+    std::size_t begin;  // in order_
+    std::size_t count;
+  };
+
+  void check() const;
+  void number_buckets();
+  void group_by_bucket();
   void build_epoch(std::uint64_t epoch);
 
   int rank_;
@@ -69,8 +84,10 @@ class ShardedSampler {
   std::size_t steps_per_epoch_ = 0;
   std::uint64_t step_ = 0;
   std::optional<std::uint64_t> built_epoch_;
-  std::vector<std::size_t> order_;         // samples of the epoch, batch after batch
-  std::vector<std::size_t> batch_begins_;  // steps_per_epoch_ + 1 positions in order_
+  std::size_t global_batch_size_ = 0;
+  std::vector<std::size_t> order_;          // samples, bucket after bucket
+  std::vector<std::size_t> bucket_begins_;  // positions in order_, and its size
+  std::vector<GlobalBatch> batches_;        // of the built epoch, step after step
 };
 
 }  // namespace ddl

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Emulates a cluster on this machine: network namespaces as hosts, joined by veth pairs and a bridge, each
+# direction of each host's link shaped to a rate. See `emulated_cluster.sh --help`.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+subnet=10.77.0
+
+usage() {
+  cat <<'EOF'
+Usage:
+  emulated_cluster.sh up   [--hosts 4] [--ranks-per-host 4] [--rate 1gbit] [--name ddl]
+  emulated_cluster.sh run  [--placement host|round_robin] [--name ddl] -- PROGRAM [ARGUMENTS...]
+  emulated_cluster.sh down [--name ddl]
+
+up    makes the hosts (again, if there are any); each has its own network, host name, System V IPC and
+      /dev/shm, and a link of the given rate (tc's notation) in each direction, MTU 1500.
+run   starts PROGRAM with mpirun on all ranks: placed host by host (ranks 0 to 3 on the first host) or
+      round robin (ranks 0, 4, 8 ...). The environment is passed on. The exit status is mpirun's.
+      --hosts, --ranks-per-host and --rate may be repeated here; they must be what `up` was given.
+down  ends what runs on the hosts and removes them. There may be none.
+
+Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), iproute2, util-linux, Open MPI, and tbf in the kernel.
+TCP's payload is at most 0.956 of the rate.
+EOF
+}
+
+fail() {
+  printf 'emulated_cluster.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+is_count() { [[ $1 =~ ^[1-9][0-9]{0,2}$ ]]; }
+
+namespace_of() { printf 'ddl-%s-%s' "$name" "$1"; }
+
+check_requirements() {
+  local tool
+  for tool in ip tc unshare; do
+    command -v "$tool" >/dev/null || fail "$tool is missing; on Debian: apt-get install iproute2 util-linux"
+  done
+  [ "$(id -u)" = 0 ] || fail "needs root, to make network namespaces; try: sudo $0 ..."
+  unshare --net --mount --uts --ipc true 2>/dev/null ||
+    fail "may not make namespaces here; a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
+}
+
+add_namespace() {
+  ip netns add "$1" || fail "cannot make the network namespace $1"
+  ip -n "$1" link set lo up
+}
+
+# A device's traffic on its way out; tbf because netem is not in every kernel. A burst is 1 ms at 1 Gb/s: with
+# less a busy machine cannot keep the rate. The queue is long enough that nothing is dropped.
+shape() {
+  ip netns exec "$1" tc qdisc add dev "$2" root tbf rate "$rate" burst 128kb limit 4mb ||
+    fail "tc refuses 'tbf rate $rate': either the rate is wrong or the kernel lacks CONFIG_NET_SCH_TBF"
+}
+
+up() {
+  check_requirements
+  down
+  trap 'down' ERR EXIT
+  local switch host i
+  switch=$(namespace_of switch)
+  mkdir -p "$state" || fail "cannot write $state"
+  printf '127.0.0.1 localhost\n' >"$state/hosts"
+  add_namespace "$switch"
+  ip -n "$switch" link add bridge0 mtu 1500 type bridge
+  ip -n "$switch" link set bridge0 up
+  for ((i = 0; i < hosts; ++i)); do
+    host=$(namespace_of "node$i")
+    add_namespace "$host"
+    ip -n "$switch" link add "port$i" mtu 1500 type veth peer name eth0 mtu 1500 netns "$host"
+    ip -n "$switch" link set "port$i" master bridge0 up
+    ip -n "$host" address add "$subnet.$((i + 1))/24" dev eth0
+    ip -n "$host" link set eth0 up
+    shape "$switch" "port$i"
+    shape "$host" eth0
+    printf '%s.%d node%d\n' "$subnet" $((i + 1)) "$i" >>"$state/hosts"
+    printf 'node%d slots=%d\n' "$i" "$ranks_per_host" >>"$state/hostfile"
+  done
+  ln -s "$here/emulated_host.sh" "$state/agent"
+  printf '%s\n' "$hosts $ranks_per_host $rate" >"$state/config"
+  trap - ERR EXIT
+  printf 'up: %d hosts x %d ranks, %s each way\n' "$hosts" "$ranks_per_host" "$rate"
+}
+
+check_same() { [ -z "$2" ] || [ "$2" = "$3" ] || fail "$1 $2: the cluster is up with $1 $3; take it down first"; }
+
+run() {
+  [ "$#" -gt 0 ] || fail "run: give a program after --"
+  [ -f "$state/config" ] || fail "the cluster '$name' is not up; first: $0 up --hosts 4 --ranks-per-host 4 --rate 1gbit"
+  check_requirements
+  command -v mpirun >/dev/null || fail "mpirun is missing; on Debian: apt-get install openmpi-bin"
+  local up_hosts up_ranks up_rate map
+  read -r up_hosts up_ranks up_rate <"$state/config"
+  check_same --hosts "$given_hosts" "$up_hosts"
+  check_same --ranks-per-host "$given_ranks_per_host" "$up_ranks"
+  check_same --rate "$given_rate" "$up_rate"
+  case $placement in
+    host) map=slot ;;
+    round_robin) map=node ;;
+    *) fail "--placement $placement: must be host or round_robin" ;;
+  esac
+  # mpirun runs on the first host, so that its daemons on the others can reach it. ob1 with vader keeps
+  # shared memory to one host; UCX would find it between hosts, which share a kernel. More ranks than
+  # cores must yield while they wait.
+  export DDL_EMULATED_CLUSTER=$state OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  exec "$state/agent" --exec node0 mpirun \
+    --hostfile "$state/hostfile" -np $((up_hosts * up_ranks)) --map-by "$map" --bind-to none \
+    --mca plm rsh --mca plm_rsh_agent "$state/agent" --mca plm_rsh_no_tree_spawn 1 \
+    --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
+    --mca pml ob1 --mca btl self,vader,tcp --mca osc ^ucx --mca mpi_yield_when_idle 1 \
+    "$@"
+}
+
+down() {
+  command -v ip >/dev/null || return 0
+  local host pids
+  for host in $(ip netns list | cut -d' ' -f1 | grep -E "^ddl-$name-(node[0-9]+|switch)\$" || :); do
+    pids=$(ip netns pids "$host")
+    # shellcheck disable=SC2086
+    [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || :
+    ip netns delete "$host"
+  done
+  rm -rf "$state"
+}
+
+[ "$#" -gt 0 ] || { usage >&2; exit 2; }
+action=$1
+shift
+hosts=4 ranks_per_host=4 rate=1gbit placement=host name=ddl
+given_hosts='' given_ranks_per_host='' given_rate=''
+while [ "$#" -gt 0 ]; do
+  case $1 in
+    --) shift; break ;;
+    --help | -h) usage; exit 0 ;;
+    --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+  esac
+  [ "$#" -ge 2 ] || fail "$1: its value is missing"
+  case $1 in
+    --hosts) hosts=$2 given_hosts=$2 ;;
+    --ranks-per-host) ranks_per_host=$2 given_ranks_per_host=$2 ;;
+    --rate) rate=$2 given_rate=$2 ;;
+    --placement) placement=$2 ;;
+    --name) name=$2 ;;
+    *) fail "unknown option $1; see --help" ;;
+  esac
+  shift 2
+done
+is_count "$hosts" && [ "$hosts" -le 250 ] || fail "--hosts $hosts: must be a number from 1 to 250"
+is_count "$ranks_per_host" || fail "--ranks-per-host $ranks_per_host: must be a number from 1 to 999"
+[[ $rate =~ ^[0-9]+(\.[0-9]+)?[a-zA-Z]+$ ]] || fail "--rate $rate: must be a rate in tc's notation, such as 1gbit"
+[[ $name =~ ^[A-Za-z0-9_]{1,32}$ ]] || fail "--name $name: must be letters, digits and _"
+state=/run/ddl-emulated-cluster-$name
+
+case $action in
+  up) up ;;
+  run) run "$@" ;;
+  down) check_requirements; down ;;
+  --help | -h | help) usage ;;
+  *) fail "unknown command '$action'; see --help" ;;
+esac

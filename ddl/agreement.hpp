@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/context.hpp"
+
+namespace ddl {
+
+/// Collective. Unless all ranks have the same entries in the same order, every rank throws the same
+/// `mismatch`: "OPERATION: KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 ...", with all ranks that
+/// differ from rank 0 there. `entry` is a description for people that holds all that must agree.
+void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
+                          const std::vector<std::string>& entries);
+
+}  // namespace ddl

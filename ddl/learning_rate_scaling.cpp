@@ -1,0 +1,68 @@
+#include "ddl/learning_rate_scaling.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/log.hpp"
+
+namespace ddl {
+namespace {
+
+double full_factor(ScalingRule rule, int ranks) {
+  switch (rule) {
+    case ScalingRule::none:
+      return 1;
+    case ScalingRule::linear:
+      return ranks;
+    case ScalingRule::square_root:
+      return std::sqrt(static_cast<double>(ranks));
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("LearningRateScaling: {} is no scaling rule; expected none, linear or square_root",
+                          static_cast<int>(rule)));
+}
+
+std::string explanation(ScalingRule rule, int ranks, double factor, std::uint64_t ramp_steps) {
+  const std::string reason =
+      fmt::format("{} rank{}, global batch {} times as large", ranks, ranks == 1 ? "" : "s", ranks);
+  if (rule == ScalingRule::none)
+    return fmt::format("learning rate unchanged: scaling rule none ({})", reason);
+  std::string text = fmt::format("learning rate times {:.6g}: scaling rule {} ({})", factor,
+                                 rule == ScalingRule::linear ? "linear" : "square_root", reason);
+  if (ramp_steps > 0 && factor != 1) text += fmt::format(", growing from 1 over {} steps", ramp_steps);
+  return text;
+}
+
+}  // namespace
+
+LearningRateScaling::LearningRateScaling(Context& context, std::function<double(std::uint64_t)> schedule,
+                                         LearningRateScalingOptions options)
+    : schedule_(std::move(schedule)), options_(options), factor_(full_factor(options.rule, context.size())) {
+  if (!schedule_) {
+    throw Error(ErrorCode::invalid_argument,
+                "LearningRateScaling: the schedule is empty; expected a function of the step");
+  }
+  context.log().info(explanation(options_.rule, context.size(), factor_, options_.ramp_steps));
+}
+
+double LearningRateScaling::learning_rate(std::uint64_t step) const {
+  double factor = factor_;
+  if (step < options_.ramp_steps) {
+    factor = 1 + (factor_ - 1) * (static_cast<double>(step) / static_cast<double>(options_.ramp_steps));
+  }
+  return factor * schedule_(step);
+}
+
+ScalingRule parse_scaling_rule(const std::string& name) {
+  if (name == "none") return ScalingRule::none;
+  if (name == "linear") return ScalingRule::linear;
+  if (name == "square_root") return ScalingRule::square_root;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("'{}' is no scaling rule; expected none, linear or square_root", name));
+}
+
+}  // namespace ddl

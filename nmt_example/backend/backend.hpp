@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "nmt_example/backend/philox.hpp"
+#include "nmt_example/backend/tensor.hpp"
+
+namespace nmt {
+
+enum class Transpose : bool { no, yes };
+
+/// Sizes of an attention over a batch of sources. Query row r belongs to sentence
+/// (r % (sentences * queries_per_sentence)) / queries_per_sentence.
+struct AttentionShape {
+  std::int64_t sentences = 0;
+  std::int64_t source_steps = 0;
+  std::int64_t queries_per_sentence = 1;  ///< The beam's width; 1 in training.
+};
+
+struct AdamSettings {
+  double learning_rate, beta1, beta2, epsilon;
+  std::int64_t step;  ///< Counts from 1, for the bias correction.
+};
+
+/// The computations a model is made of, over memory of one device. Every layer is written once
+/// against this. `cpu` computes in fp32 on oneDNN; `reference` in fp64 with plain loops, as the
+/// oracle. Tensors of one call have the backend's type unless said otherwise; shapes are checked by
+/// assertion only. Calls may be asynchronous; `download` waits. Not thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Type of parameters and activations.
+  [[nodiscard]] virtual ddl::DataType type() const = 0;
+
+  // Memory --------------------------------------------------------------------------------------
+  /// Zero-filled, aligned to 64 bytes.
+  [[nodiscard]] virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  virtual void upload(const Tensor& to, std::span<const float> from) = 0;
+  virtual void upload(const Indices& to, std::span<const std::int32_t> from) = 0;
+  virtual void download(const Tensor& from, std::span<float> to) = 0;
+  virtual void download(const Tensor& from, std::span<double> to) = 0;
+  virtual void zero(const Tensor& x) = 0;
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  /// to += from
+  virtual void add(const Tensor& from, const Tensor& to) = 0;
+  /// to[i] = from[rows[i]]
+  virtual void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) = 0;
+  /// to[rows[i]] = from[i]; other rows of `to` keep their values.
+  virtual void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) = 0;
+
+  // Dense ---------------------------------------------------------------------------------------
+  /// c = op(a) op(b) + (accumulate ? c : 0)
+  virtual void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+                    const Tensor& c) = 0;
+  /// to[0][j] += sum over rows of x[i][j]
+  virtual void add_column_sums(const Tensor& x, const Tensor& to) = 0;
+
+  // Embedding -----------------------------------------------------------------------------------
+  /// out[i] = table[ids[i]]
+  void embedding_forward(const Tensor& table, const Indices& ids, const Tensor& out) {
+    gather_rows(table, ids, out);
+  }
+  /// table_gradient[ids[i]] += gradient[i], in the order of i.
+  virtual void embedding_backward(const Tensor& gradient, const Indices& ids,
+                                  const Tensor& table_gradient) = 0;
+
+  // Dropout -------------------------------------------------------------------------------------
+  /// y = dropped(x) / (1 - rate), the same for gradients. Row r is position first_position +
+  /// r / batch of sample samples[r % batch], batch = samples.size; column j is column
+  /// first_column + j (a multiple of 4) of the site. x and y may be the same. rate 0 copies.
+  virtual void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate,
+                       const Indices& samples, std::int64_t first_position, std::int64_t first_column) = 0;
+
+  // LSTM ----------------------------------------------------------------------------------------
+  /// One step of cells [batch, units], gates in the order i, j, f, o (input, candidate, forget,
+  /// output), as in TensorFlow's LSTMCell:
+  ///   c = c_prev * sigmoid(f + forget_bias) + sigmoid(i) * tanh(j);  h = sigmoid(o) * tanh(c)
+  /// `gates` [batch, 4 units] holds x Wx + h_prev Wh and gets the four activations; `bias` [1, 4
+  /// units] is added first. Rows b with step >= lengths[b] keep their state (h = h_prev, c = c_prev)
+  /// and have output 0; without lengths (size 0) no row is masked.
+  /// `tanh_c` [batch, units] is kept for backward. `output` [batch, units] is h or 0; may be empty.
+  struct LstmStep {
+    Tensor gates, bias, c_prev, h_prev, c, h, tanh_c, output;
+    Indices lengths;
+    std::int64_t step = 0;
+    double forget_bias = 1.0;
+  };
+  virtual void lstm_cell_forward(const LstmStep& step) = 0;
+
+  /// Backward of the same step. `gates` (activations) becomes the gradient of the pre-activations.
+  /// `d_output` (may be empty) and `d_h` are added up to the gradient of h; a masked row passes d_h
+  /// alone on to `d_h_prev`, d_c to d_c_prev, and has zero gates. For other rows `d_h_prev` is set to
+  /// zero (the caller then adds gates * Wh^T). `d_c` is replaced by the gradient of c_prev.
+  /// `d_h_prev` may be `d_h` itself, or empty where no row is masked.
+  struct LstmStepBackward {
+    Tensor gates, c_prev, tanh_c, d_output, d_h, d_h_prev, d_c;
+    Indices lengths;
+    std::int64_t step = 0;
+  };
+  virtual void lstm_cell_backward(const LstmStepBackward& step) = 0;
+
+  // Attention -----------------------------------------------------------------------------------
+  /// score[r][s] = scale * query[r] . keys[s * sentences + sentence of r]; weights = softmax over
+  /// s < lengths[sentence] (0 beyond); context[r] = sum_s weights[r][s] memory[s * sentences + sentence].
+  /// query [R, units], keys [S * B, units], memory [S * B, depth], scale [1, 1] or empty (1),
+  /// weights [R, S], context [R, depth].
+  virtual void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
+                                 const Tensor& memory, const Indices& lengths, const Tensor& scale,
+                                 const Tensor& weights, const Tensor& context) = 0;
+  /// From d_context: d_scores [R, S] (gradient of the scaled scores) and d_query (set, not added).
+  virtual void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
+                                  const Indices& lengths, const Tensor& scale, const Tensor& weights,
+                                  const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) = 0;
+  /// What is left of the backward pass, for all target steps at once (R = steps * sentences rows):
+  /// d_keys = scale * sum_t d_scores query, d_memory = sum_t weights d_context (both set, zero beyond
+  /// the lengths), d_scale += sum d_scores * (query . keys) where scale is not empty.
+  virtual void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
+                                         const Indices& lengths, const Tensor& scale, const Tensor& weights,
+                                         const Tensor& d_scores, const Tensor& d_context,
+                                         const Tensor& d_keys, const Tensor& d_memory,
+                                         const Tensor& d_scale) = 0;
+
+  // Loss ----------------------------------------------------------------------------------------
+  /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
+  /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
+  /// If `gradient`, logits become the gradient of the smoothed loss.
+  virtual void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
+                                     bool gradient, const Tensor& sums) = 0;
+  /// Rows become log-probabilities.
+  virtual void log_softmax(const Tensor& logits) = 0;
+
+  // Optimisers ----------------------------------------------------------------------------------
+  /// sum (one f64) = sum of squares of x, accumulated in fp64. x contiguous.
+  virtual void sum_of_squares(const Tensor& x, const Tensor& sum) = 0;
+  /// parameters -= learning_rate * gradient_scale * gradients
+  virtual void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
+                   double learning_rate) = 0;
+  /// Kingma and Ba 2015, with bias correction; m and v like the parameters.
+  virtual void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
+                    double gradient_scale, const AdamSettings& settings) = 0;
+};
+
+/// `threads` per rank for `cpu`; at least 1.
+std::unique_ptr<Backend> make_cpu_backend(int threads);
+std::unique_ptr<Backend> make_reference_backend();
+
+}  // namespace nmt

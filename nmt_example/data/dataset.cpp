@@ -1,0 +1,120 @@
+#include "nmt_example/data/dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+
+std::uint32_t Dataset::bucket_of(std::size_t sample, std::size_t num_buckets) const {
+  if (num_buckets == 0) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument, "num_buckets is 0; expected at least 1");
+  }
+  const std::size_t width = max_len_ == 0 ? 10 : (max_len_ + num_buckets - 1) / num_buckets;
+  const std::size_t longer = std::max(source(sample).size(), target(sample).size());
+  return static_cast<std::uint32_t>(std::min(num_buckets - 1, longer / width));
+}
+
+std::vector<std::uint32_t> Dataset::buckets(std::size_t num_buckets) const {
+  std::vector<std::uint32_t> result(size());
+  for (std::size_t i = 0; i < size(); ++i) result[i] = bucket_of(i, num_buckets);
+  return result;
+}
+
+std::vector<std::uint32_t> Dataset::lengths() const {
+  std::vector<std::uint32_t> result(size());
+  for (std::size_t i = 0; i < size(); ++i) {
+    result[i] = static_cast<std::uint32_t>(source(i).size() + target(i).size());
+  }
+  return result;
+}
+
+Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
+               const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len) {
+  if (text.source.size() != text.target.size()) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("{} source and {} target sentences; expected as many of each",
+                                 text.source.size(), text.target.size()));
+  }
+  Dataset dataset;
+  dataset.max_len_ =
+      source_max_len == 0 || target_max_len == 0 ? 0 : std::max(source_max_len, target_max_len);
+  dataset.source_ends_.reserve(text.size());
+  dataset.target_ends_.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::vector<std::int32_t> source = source_vocabulary.encode(text.source[i]);
+    std::vector<std::int32_t> target = target_vocabulary.encode(text.target[i]);
+    if (source.empty() || target.empty()) {
+      ++dataset.dropped_;
+      continue;
+    }
+    const bool cut_source = source_max_len != 0 && source.size() > source_max_len;
+    const bool cut_target = target_max_len != 0 && target.size() > target_max_len;
+    if (cut_source) source.resize(source_max_len);
+    if (cut_target) target.resize(target_max_len);
+    if (cut_source || cut_target) ++dataset.truncated_;
+    dataset.longest_source_ = std::max(dataset.longest_source_, source.size());
+    dataset.longest_target_ = std::max(dataset.longest_target_, target.size());
+    dataset.source_ids_.insert(dataset.source_ids_.end(), source.begin(), source.end());
+    dataset.target_ids_.insert(dataset.target_ids_.end(), target.begin(), target.end());
+    dataset.source_ends_.push_back(dataset.source_ids_.size());
+    dataset.target_ends_.push_back(dataset.target_ids_.size());
+  }
+  if (dataset.size() == 0) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("none of the {} sentence pairs has text on both sides", text.size()));
+  }
+  return dataset;
+}
+
+void Batch::reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length) {
+  source.reserve(max_size * max_source_length);
+  target_in.reserve(max_size * (max_target_length + 1));
+  target_out.reserve(max_size * (max_target_length + 1));
+  source_lengths.reserve(max_size);
+  target_lengths.reserve(max_size);
+  samples.reserve(max_size);
+}
+
+void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch) {
+  const std::size_t size = samples.size();
+  batch.samples.resize(size);
+  batch.source_lengths.resize(size);
+  batch.target_lengths.resize(size);
+  batch.source_steps = 0;
+  batch.target_steps = 0;
+  batch.words = 0;
+  batch.target_tokens = 0;
+  for (std::size_t b = 0; b < size; ++b) {
+    if (samples[b] >= dataset.size()) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("sample {} is not in the dataset; it has {}", samples[b], dataset.size()));
+    }
+    const std::size_t source_length = dataset.source(samples[b]).size();
+    const std::size_t target_length = dataset.target(samples[b]).size() + 1;
+    batch.samples[b] = static_cast<std::int32_t>(samples[b]);
+    batch.source_lengths[b] = static_cast<std::int32_t>(source_length);
+    batch.target_lengths[b] = static_cast<std::int32_t>(target_length);
+    batch.source_steps = std::max(batch.source_steps, source_length);
+    batch.target_steps = std::max(batch.target_steps, target_length);
+    batch.target_tokens += target_length;
+    batch.words += source_length + target_length;
+  }
+  batch.source.assign(batch.source_steps * size, Vocabulary::eos_id);
+  batch.target_in.assign(batch.target_steps * size, Vocabulary::eos_id);
+  batch.target_out.assign(batch.target_steps * size, Vocabulary::eos_id);
+  for (std::size_t b = 0; b < size; ++b) {
+    const auto source = dataset.source(samples[b]);
+    for (std::size_t t = 0; t < source.size(); ++t) batch.source[t * size + b] = source[t];
+    const auto target = dataset.target(samples[b]);
+    batch.target_in[b] = Vocabulary::bos_id;
+    for (std::size_t t = 0; t < target.size(); ++t) {
+      batch.target_in[(t + 1) * size + b] = target[t];
+      batch.target_out[t * size + b] = target[t];
+    }
+  }
+}
+
+}  // namespace nmt

@@ -1,0 +1,181 @@
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <unordered_map>
+
+#include "ddl/error.hpp"
+#include "nmt_example/data/vocabulary_model.hpp"
+
+namespace nmt {
+namespace {
+
+using ddl::Error;
+using ddl::ErrorCode;
+
+/// SentencePiece's ids, renumbered so that <unk>, <s>, </s> are 0, 1, 2. A model without <s> or </s>
+/// (it can be trained so) gets them here.
+class SentencePieceModel final : public Vocabulary::Model {
+ public:
+  explicit SentencePieceModel(std::string_view serialized) {
+    const auto status =
+        processor_.LoadFromSerializedProto(absl::string_view(serialized.data(), serialized.size()));
+    if (!status.ok()) {
+      throw Error(ErrorCode::corrupt_data, fmt::format("not a SentencePiece model: {}", status.message()));
+    }
+    const int pieces = processor_.GetPieceSize();
+    theirs_ = {processor_.unk_id(), processor_.bos_id(), processor_.eos_id()};
+    for (int id = 0; id < pieces; ++id) {
+      if (std::find(theirs_.begin(), theirs_.begin() + 3, id) == theirs_.begin() + 3) theirs_.push_back(id);
+    }
+    ours_.resize(static_cast<std::size_t>(pieces));
+    for (std::size_t id = 0; id < theirs_.size(); ++id) {
+      if (theirs_[id] >= 0) ours_[static_cast<std::size_t>(theirs_[id])] = static_cast<std::int32_t>(id);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<int> ids;
+    const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
+    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    for (int& id : ids) id = ours_[static_cast<std::size_t>(id)];
+    return ids;
+  }
+
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+    std::vector<int> theirs;
+    theirs.reserve(ids.size());
+    for (const std::int32_t id : ids) {
+      if (id != Vocabulary::bos_id && id != Vocabulary::eos_id)
+        theirs.push_back(theirs_[static_cast<std::size_t>(id)]);
+    }
+    std::string text;
+    const auto status = processor_.Decode(theirs, &text);
+    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    return text;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return theirs_.size(); }
+  [[nodiscard]] std::string piece(std::int32_t id) const override {
+    constexpr const char* special[] = {"<unk>", "<s>", "</s>"};
+    if (id <= Vocabulary::eos_id) return special[id];
+    return processor_.IdToPiece(theirs_[static_cast<std::size_t>(id)]);
+  }
+  [[nodiscard]] std::string kind() const override { return "sentencepiece"; }
+  [[nodiscard]] std::string payload() const override { return processor_.serialized_model_proto(); }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<int> theirs_;         // by our id; -1: the model has no such piece
+  std::vector<std::int32_t> ours_;  // by their id
+};
+
+class ChosenLines final : public sentencepiece::SentenceIterator {
+ public:
+  ChosenLines(std::span<const std::string> lines, std::span<const std::size_t> chosen)
+      : lines_(lines), chosen_(chosen) {}
+
+  [[nodiscard]] bool done() const override { return position_ == chosen_.size(); }
+  void Next() override { ++position_; }
+  [[nodiscard]] const std::string& value() const override { return lines_[chosen_[position_]]; }
+  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::span<const std::string> lines_;
+  std::span<const std::size_t> chosen_;
+  std::size_t position_ = 0;
+};
+
+std::uint64_t mix(std::uint64_t z) {
+  z += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+constexpr std::size_t longest_line = 4192;  // SentencePiece's own bound for training
+
+/// Lines to train on, in their order: those with the smallest hashes where there are too many.
+std::vector<std::size_t> choose_lines(std::span<const std::string> lines,
+                                      const VocabularyTraining& training) {
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].size() <= longest_line && lines[i].find_first_not_of(" \t") != std::string::npos)
+      chosen.push_back(i);
+  }
+  if (chosen.size() > training.max_sentences) {
+    const auto hash = [&](std::size_t i) { return mix(mix(training.seed) ^ i); };
+    const auto end = chosen.begin() + static_cast<std::ptrdiff_t>(training.max_sentences);
+    std::nth_element(chosen.begin(), end, chosen.end(),
+                     [&](std::size_t a, std::size_t b) { return hash(a) < hash(b); });
+    chosen.erase(end, chosen.end());
+    std::sort(chosen.begin(), chosen.end());
+  }
+  return chosen;
+}
+
+std::size_t count_characters(std::span<const std::string> lines, std::span<const std::size_t> chosen) {
+  std::set<std::string_view> characters = {"\xE2\x96\x81"};
+  for (const std::size_t line : chosen) {
+    const std::string& text = lines[line];
+    for (std::size_t i = 0; i < text.size();) {
+      std::size_t length = 1;
+      while (i + length < text.size() && (static_cast<unsigned char>(text[i + length]) & 0xC0) == 0x80)
+        ++length;
+      if (text[i] != ' ') characters.insert(std::string_view(text).substr(i, length));
+      i += length;
+    }
+  }
+  return characters.size();
+}
+
+}  // namespace
+
+std::shared_ptr<const Vocabulary::Model> load_sentencepiece_model(std::string_view serialized) {
+  return std::make_shared<SentencePieceModel>(serialized);
+}
+
+std::string train_sentencepiece_model(std::span<const std::string> lines, std::size_t size,
+                                      const VocabularyTraining& training) {
+  const std::vector<std::size_t> chosen = choose_lines(lines, training);
+  if (chosen.empty()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("no text to train a vocabulary on: none of the {} lines has between 1 and {} bytes",
+                    lines.size(), longest_line));
+  }
+  const std::size_t needed = count_characters(lines, chosen) + 3;
+  if (size <= needed || size > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "a vocabulary of {} pieces is impossible: the text has {} different characters, so it takes "
+            "at least {} (and at most 2^31-1); set --vocab_size",
+            size, needed - 3, needed + 1));
+  }
+  const std::unordered_map<std::string, std::string> settings = {
+      {"vocab_size", std::to_string(size)},
+      {"model_type", training.type == SubwordType::unigram ? "unigram" : "bpe"},
+      {"character_coverage", "1.0"},
+      {"normalization_rule_name", "identity"},
+      {"hard_vocab_limit", "false"},
+      {"byte_fallback", "false"},
+      // The order of floating-point sums depends on the number of threads, so it is fixed.
+      {"num_threads", "2"},
+      {"minloglevel", "2"},
+  };
+  ChosenLines iterator(lines, chosen);
+  std::string serialized;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &serialized);
+  if (!status.ok()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("training a vocabulary of {} pieces on {} lines failed: {}", size, chosen.size(),
+                            status.message()));
+  }
+  return serialized;
+}
+
+}  // namespace nmt

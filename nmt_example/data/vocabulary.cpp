@@ -1,0 +1,136 @@
+#include "nmt_example/data/vocabulary.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "ddl/error.hpp"
+#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/vocabulary_model.hpp"
+
+namespace nmt {
+namespace {
+
+using ddl::Error;
+using ddl::ErrorCode;
+
+constexpr std::string_view magic = "ddl-nmt-vocabulary 1 ";
+constexpr std::string_view sentencepiece_kind = "sentencepiece";
+
+struct NamedJoining {
+  WordJoining joining;
+  std::string_view kind;
+};
+constexpr NamedJoining word_list_kinds[] = {{WordJoining::words, "words"},
+                                            {WordJoining::bpe, "words-bpe"},
+                                            {WordJoining::sentencepiece, "words-sentencepiece"}};
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path)) {
+    throw Error(ErrorCode::io,
+                fmt::format("{}: cannot be read: {}", path.string(),
+                            std::filesystem::is_directory(path) ? "is a directory" : std::strerror(errno)));
+  }
+  return bytes;
+}
+
+[[noreturn]] void fail(std::string_view what) {
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("stored vocabulary: {}; the file is damaged or of another program version", what));
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+
+Vocabulary Vocabulary::train(std::span<const std::string> lines, std::size_t size,
+                             const VocabularyTraining& training) {
+  return from_sentencepiece(train_sentencepiece_model(lines, size, training));
+}
+
+Vocabulary Vocabulary::from_sentencepiece(std::string_view serialized_model) {
+  return Vocabulary(load_sentencepiece_model(serialized_model));
+}
+
+Vocabulary Vocabulary::from_sentencepiece_file(const std::filesystem::path& path) {
+  try {
+    return from_sentencepiece(read_bytes(path));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt_data) throw;
+    throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
+  }
+}
+
+Vocabulary Vocabulary::from_word_list(const std::filesystem::path& path, WordJoining joining) {
+  return Vocabulary(make_word_list_model(read_lines(path), joining, path.string()));
+}
+
+std::vector<std::int32_t> Vocabulary::encode(std::string_view text) const { return model_->encode(text); }
+
+std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
+  for (const std::int32_t id : ids) {
+    if (id < 0 || static_cast<std::size_t>(id) >= size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("id {} is not in the vocabulary; it has the ids 0 to {}", id, size() - 1));
+    }
+  }
+  return model_->decode(ids);
+}
+
+std::size_t Vocabulary::size() const noexcept { return model_->size(); }
+
+std::string Vocabulary::piece(std::int32_t id) const {
+  if (id < 0 || static_cast<std::size_t>(id) >= size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("id {} is not in the vocabulary; it has the ids 0 to {}", id, size() - 1));
+  }
+  return model_->piece(id);
+}
+
+std::string Vocabulary::serialize() const {
+  const std::string payload = model_->payload();
+  return fmt::format("{}{} {}\n", magic, model_->kind(), payload.size()) + payload;
+}
+
+Vocabulary Vocabulary::deserialize(std::string_view bytes) {
+  if (!bytes.starts_with(magic)) fail("it does not start with \"ddl-nmt-vocabulary 1\"");
+  bytes.remove_prefix(magic.size());
+  const std::size_t line_end = bytes.find('\n');
+  const std::string_view head = bytes.substr(0, line_end);
+  const std::size_t blank = head.find(' ');
+  if (line_end == std::string_view::npos || blank == std::string_view::npos)
+    fail("its first line is cut off");
+  const std::string_view kind = head.substr(0, blank);
+  const std::string_view length = head.substr(blank + 1);
+  const std::string_view payload = bytes.substr(line_end + 1);
+  std::size_t expected = 0;
+  const auto [end, code] = std::from_chars(length.data(), length.data() + length.size(), expected);
+  if (code != std::errc() || end != length.data() + length.size()) fail("its first line gives no length");
+  if (payload.size() != expected) fail(fmt::format("found {} bytes, expected {}", payload.size(), expected));
+  if (kind == sentencepiece_kind) return from_sentencepiece(payload);
+  for (const NamedJoining& known : word_list_kinds) {
+    if (kind == known.kind) {
+      return Vocabulary(make_word_list_model(split_lines(payload), known.joining, "stored vocabulary"));
+    }
+  }
+  fail(fmt::format("unknown kind \"{}\"", kind));
+}
+
+}  // namespace nmt

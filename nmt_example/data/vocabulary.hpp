@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nmt {
+
+/// How SentencePiece chooses its pieces.
+enum class SubwordType { unigram, bpe };
+
+/// How the entries of a word list join to text again.
+enum class WordJoining {
+  words,         ///< One word an entry, joined with blanks.
+  bpe,           ///< subword-nmt: an entry ending in "@@" continues in the next.
+  sentencepiece  ///< An entry starting with U+2581 starts a word; the rest continues it.
+};
+
+struct VocabularyTraining {
+  SubwordType type = SubwordType::unigram;
+  /// Chooses the sentences to train on where there are more than `max_sentences`.
+  std::uint64_t seed = 1;
+  std::size_t max_sentences = 1'000'000;
+};
+
+/// Turns text into ids and back. Ids 0, 1, 2 are <unk>, <s>, </s>, whatever model is loaded.
+///
+/// Text is not normalised beyond squeezing blanks: SentencePiece's default (NFKC) rewrites characters
+/// ("…" becomes "...", "½" becomes "1⁄2"), so no output could equal a raw reference that has them. With
+/// subwords decode(encode(x)) == x for every x of known characters with single blanks between words.
+///
+/// Immutable and cheap to copy; `const` calls may run in several threads at once.
+class Vocabulary {
+ public:
+  static constexpr std::int32_t unk_id = 0;
+  static constexpr std::int32_t bos_id = 1;
+  static constexpr std::int32_t eos_id = 2;
+
+  /// Trains a SentencePiece model on raw text, silently and in memory. The same lines and settings give
+  /// the same vocabulary on every run. `size` counts the three special pieces; a text too small for it
+  /// gives a smaller vocabulary. Throws `invalid_argument` if `lines` hold no text or `size` has no room
+  /// for the characters of the text (the message gives the number needed).
+  static Vocabulary train(std::span<const std::string> lines, std::size_t size,
+                          const VocabularyTraining& training = {});
+
+  /// A trained SentencePiece model (the bytes of a .model file). Its ids are renumbered where its special
+  /// pieces are elsewhere. Throws `corrupt_data`.
+  static Vocabulary from_sentencepiece(std::string_view serialized_model);
+  static Vocabulary from_sentencepiece_file(const std::filesystem::path& path);
+
+  /// A word list, one word a line. If it does not start with <unk>, <s>, </s>, these are put in front, as
+  /// tensorflow/nmt does. Text to encode is split at blanks. Throws `io` or `corrupt_data` (empty file,
+  /// an empty line, a blank in a word, a word given twice: both lines are named).
+  static Vocabulary from_word_list(const std::filesystem::path& path,
+                                   WordJoining joining = WordJoining::words);
+
+  /// Ids of a line, without <s> and </s>; words or characters not known are <unk>.
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Text of ids. <s> and </s> are left out wherever they are; <unk> shows as a visible mark ("<unk>" of
+  /// a word list, " ⁇ " of SentencePiece). Throws `invalid_argument` for an id out of range.
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
+
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] std::string piece(std::int32_t id) const;
+  [[nodiscard]] static constexpr std::int32_t unk() noexcept { return unk_id; }
+  [[nodiscard]] static constexpr std::int32_t bos() noexcept { return bos_id; }
+  [[nodiscard]] static constexpr std::int32_t eos() noexcept { return eos_id; }
+
+  /// Everything, as bytes that say what they are; for a checkpoint.
+  [[nodiscard]] std::string serialize() const;
+  /// Throws `corrupt_data` for anything `serialize` did not write.
+  static Vocabulary deserialize(std::string_view bytes);
+
+  class Model;
+
+ private:
+  explicit Vocabulary(std::shared_ptr<const Model> model);
+  std::shared_ptr<const Model> model_;
+};
+
+}  // namespace nmt

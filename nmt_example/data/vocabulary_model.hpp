@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nmt_example/data/vocabulary.hpp"
+
+namespace nmt {
+
+/// What is behind a `Vocabulary`.
+class Vocabulary::Model {
+ public:
+  virtual ~Model() = default;
+  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// `ids` are in range.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  [[nodiscard]] virtual std::size_t size() const noexcept = 0;
+  /// `id` is in range.
+  [[nodiscard]] virtual std::string piece(std::int32_t id) const = 0;
+  /// Names the loader in serialized bytes.
+  [[nodiscard]] virtual std::string kind() const = 0;
+  [[nodiscard]] virtual std::string payload() const = 0;
+};
+
+/// Throws `corrupt_data`.
+std::shared_ptr<const Vocabulary::Model> load_sentencepiece_model(std::string_view serialized);
+/// Throws `invalid_argument`. Returns the serialized model.
+std::string train_sentencepiece_model(std::span<const std::string> lines, std::size_t size,
+                                      const VocabularyTraining& training);
+/// Checks the words; `name` stands for their file in messages. Throws `corrupt_data`.
+std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,
+                                                              WordJoining joining, const std::string& name);
+
+}  // namespace nmt

@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "ddl/error.hpp"
+#include "nmt_example/data/vocabulary_model.hpp"
+
+namespace nmt {
+namespace {
+
+using ddl::Error;
+using ddl::ErrorCode;
+
+constexpr std::array<std::string_view, 3> special_words = {"<unk>", "<s>", "</s>"};
+constexpr std::string_view blanks = " \t\r\n\v\f";
+constexpr std::string_view word_start = "\xE2\x96\x81";  // U+2581
+
+class WordListModel final : public Vocabulary::Model {
+ public:
+  WordListModel(std::vector<std::string> words, std::unordered_map<std::string, std::int32_t> ids,
+                WordJoining joining)
+      : words_(std::move(words)), ids_(std::move(ids)), joining_(joining) {}
+
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> result;
+    while (true) {
+      const std::size_t begin = text.find_first_not_of(blanks);
+      if (begin == std::string_view::npos) return result;
+      text.remove_prefix(begin);
+      const std::size_t length = std::min(text.find_first_of(blanks), text.size());
+      const auto found = ids_.find(std::string(text.substr(0, length)));
+      result.push_back(found == ids_.end() ? Vocabulary::unk_id : found->second);
+      text.remove_prefix(length);
+    }
+  }
+
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string text;
+    bool continues = true;
+    for (const std::int32_t id : ids) {
+      if (id == Vocabulary::bos_id || id == Vocabulary::eos_id) continue;
+      std::string_view word = words_[static_cast<std::size_t>(id)];
+      switch (joining_) {
+        case WordJoining::words:
+          text.append(text.empty() ? "" : " ").append(word);
+          break;
+        case WordJoining::bpe: {
+          if (!continues) text += ' ';
+          continues = word.ends_with("@@");
+          if (continues) word.remove_suffix(2);
+          text += word;
+          break;
+        }
+        case WordJoining::sentencepiece:
+          if (word.starts_with(word_start)) {
+            if (!text.empty()) text += ' ';
+            word.remove_prefix(word_start.size());
+          }
+          text += word;
+          break;
+      }
+    }
+    return text;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return words_.size(); }
+  [[nodiscard]] std::string piece(std::int32_t id) const override {
+    return words_[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] std::string kind() const override {
+    switch (joining_) {
+      case WordJoining::words:
+        return "words";
+      case WordJoining::bpe:
+        return "words-bpe";
+      case WordJoining::sentencepiece:
+        return "words-sentencepiece";
+    }
+    return "words";
+  }
+  [[nodiscard]] std::string payload() const override { return fmt::format("{}\n", fmt::join(words_, "\n")); }
+
+ private:
+  std::vector<std::string> words_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  WordJoining joining_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,
+                                                              WordJoining joining, const std::string& name) {
+  if (words.empty()) {
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("{}: the word list is empty; expected one word per line", name));
+  }
+  const bool complete = words.size() >= special_words.size() &&
+                        std::equal(special_words.begin(), special_words.end(), words.begin());
+  if (!complete) words.insert(words.begin(), special_words.begin(), special_words.end());
+  const auto line_of = [&](std::size_t index) {
+    return complete ? index + 1 : index + 1 - special_words.size();
+  };
+
+  std::unordered_map<std::string, std::int32_t> ids;
+  ids.reserve(words.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.empty()) {
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("{}:{}: empty line; expected one word", name, line_of(i)));
+    }
+    if (word.find_first_of(blanks) != std::string::npos) {
+      throw Error(
+          ErrorCode::corrupt_data,
+          fmt::format("{}:{}: blank within \"{}\"; expected one word per line", name, line_of(i), word));
+    }
+    const auto [earlier, is_new] = ids.emplace(word, static_cast<std::int32_t>(i));
+    if (is_new) continue;
+    const auto first = static_cast<std::size_t>(earlier->second);
+    if (!complete && first < special_words.size()) {
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("{}:{}: \"{}\" is a special word; a list that has it must start with the lines "
+                              "<unk>, <s>, </s>",
+                              name, line_of(i), word));
+    }
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("{}:{}: \"{}\" is already in line {}; every word must be there once", name,
+                            line_of(i), word, line_of(first)));
+  }
+  return std::make_shared<WordListModel>(std::move(words), std::move(ids), joining);
+}
+
+}  // namespace nmt

@@ -1,0 +1,115 @@
+#include "nmt_example/inference/translator.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace nmt {
+namespace {
+
+class ModelScorer final : public NextWordScorer {
+ public:
+  explicit ModelScorer(SearchModel& model) : model_(model) {}
+  void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
+    model_.step(parents, words);
+  }
+  [[nodiscard]] std::span<const float> log_probabilities() const override {
+    return model_.log_probabilities();
+  }
+  [[nodiscard]] std::span<const float> attention_weights() const override {
+    return model_.attention_weights();
+  }
+
+ private:
+  SearchModel& model_;
+};
+
+}  // namespace
+
+Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary& target,
+                       const Options& options)
+    : model_(model),
+      source_(source),
+      target_(target),
+      batch_size_(options.infer_batch_size),
+      source_max_(options.src_max_len_infer),
+      target_max_(options.tgt_max_len_infer) {
+  if (options.beam_width > 0) {
+    settings_ = {options.beam_width, options.length_penalty_weight, options.coverage_penalty_weight, 0};
+  }
+}
+
+std::vector<std::string> Translator::translate(std::span<const std::string> lines) {
+  std::vector<std::string> translations(lines.size());
+  std::vector<std::vector<std::int32_t>> encoded(lines.size());
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    encoded[i] = source_.encode(lines[i]);
+    if (source_max_ > 0 && encoded[i].size() > static_cast<std::size_t>(source_max_)) {
+      encoded[i].resize(static_cast<std::size_t>(source_max_));
+    }
+    if (!encoded[i].empty()) order.push_back(i);
+  }
+  if (order.empty()) return translations;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
+
+  SearchSettings settings = settings_;
+  std::optional<SearchModel> search;
+  std::int64_t planned_steps = 0;
+  std::vector<std::int32_t> source, lengths;
+  const auto batch_size = static_cast<std::size_t>(batch_size_);
+  for (std::size_t begin = 0; begin < order.size(); begin += batch_size) {
+    const std::size_t count = std::min(batch_size, order.size() - begin);
+    const std::size_t steps = encoded[order[begin]].size();
+    if (!search.has_value() || static_cast<std::int64_t>(steps) > planned_steps) {
+      planned_steps = static_cast<std::int64_t>(steps);
+      search.emplace(model_, batch_size_, planned_steps, settings.beam_width);
+    }
+    source.assign(steps * count, Vocabulary::eos_id);
+    lengths.resize(count);
+    for (std::size_t b = 0; b < count; ++b) {
+      const auto& ids = encoded[order[begin + b]];
+      lengths[b] = static_cast<std::int32_t>(ids.size());
+      for (std::size_t t = 0; t < ids.size(); ++t) source[t * count + b] = ids[t];
+    }
+    BatchView batch;
+    batch.sentences = static_cast<std::int64_t>(count);
+    batch.source_steps = static_cast<std::int64_t>(steps);
+    batch.source = source;
+    batch.source_lengths = lengths;
+    search->start(batch);
+    settings.max_steps = target_max_ > 0 ? target_max_ : 2 * batch.source_steps;
+    ModelScorer scorer(*search);
+    const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings);
+    for (std::size_t b = 0; b < count; ++b) {
+      translations[order[begin + b]] = target_.decode(found[b].words);
+    }
+  }
+  return translations;
+}
+
+std::vector<std::string> Translator::translate(ddl::Context& context, std::span<const std::string> lines) {
+  if (context.size() == 1) return translate(lines);
+  const auto ranks = static_cast<std::size_t>(context.size());
+  const auto rank = static_cast<std::size_t>(context.rank());
+  std::vector<std::string> mine;
+  for (std::size_t i = rank; i < lines.size(); i += ranks) mine.push_back(lines[i]);
+  std::string joined;
+  context.on_all_ranks("translate", [&] {
+    for (const std::string& line : translate(mine)) joined += line + '\n';
+  });
+  std::vector<std::string> translations(lines.size());
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::string part = context.broadcast_string(joined, static_cast<int>(r));
+    std::size_t begin = 0;
+    for (std::size_t i = r; i < lines.size(); i += ranks) {
+      const std::size_t end = part.find('\n', begin);
+      translations[i] = part.substr(begin, end - begin);
+      begin = end + 1;
+    }
+  }
+  return translations;
+}
+
+}  // namespace nmt

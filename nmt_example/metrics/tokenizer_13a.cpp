@@ -1,0 +1,112 @@
+#include "nmt_example/metrics/tokenizer_13a.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nmt {
+namespace {
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_period_or_comma(char c) { return c == '.' || c == ','; }
+bool stands_alone(char c) {
+  return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
+         (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
+}
+
+/// Replaces, from the left and without overlap, each pair of neighbours that `matches`. The bytes of a
+/// character outside ASCII are neither digits nor punctuation, so bytes do as well as characters.
+template <typename Matches>
+std::string rewrite_pairs(std::string_view text, Matches matches, std::string_view before,
+                          std::string_view between, std::string_view after) {
+  std::string result;
+  result.reserve(text.size() * 2);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i + 1 < text.size() && matches(text[i], text[i + 1])) {
+      result.append(before).append(1, text[i]).append(between).append(1, text[i + 1]).append(after);
+      ++i;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+/// Length of the white space (as Unicode and Python's str.split have it) that `text` starts with, or 0.
+std::size_t white_space_at(std::string_view text) {
+  const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
+  if (text.empty()) return 0;
+  const unsigned first = byte(0);
+  if (first == ' ' || (first >= 0x09 && first <= 0x0D) || (first >= 0x1C && first <= 0x1F)) return 1;
+  if (first == 0xC2 && text.size() >= 2) return byte(1) == 0x85 || byte(1) == 0xA0 ? 2 : 0;
+  if (text.size() < 3 || first < 0xE1 || first > 0xE3) return 0;
+  const unsigned code = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+  const bool space = code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
+                     code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+  return space ? 3 : 0;
+}
+
+std::vector<std::string> split_at_white_space(std::string_view text) {
+  std::vector<std::string> tokens;
+  std::size_t begin = 0;
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const std::size_t space = white_space_at(text.substr(i));
+    if (space == 0) {
+      ++i;
+      continue;
+    }
+    if (i > begin) tokens.emplace_back(text.substr(begin, i - begin));
+    i += space;
+    begin = i;
+  }
+  if (i > begin) tokens.emplace_back(text.substr(begin, i - begin));
+  return tokens;
+}
+
+std::string_view without_trailing_white_space(std::string_view text) {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t space = white_space_at(text.substr(i));
+    i += space == 0 ? 1 : space;
+    if (space == 0) end = i;
+  }
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+std::vector<std::string> tokenize_13a(std::string_view text) {
+  std::string line(without_trailing_white_space(text));
+  replace_all(line, "<skipped>", "");
+  replace_all(line, "-\n", "");
+  replace_all(line, "\n", " ");
+  replace_all(line, "&quot;", "\"");
+  replace_all(line, "&amp;", "&");
+  replace_all(line, "&lt;", "<");
+  replace_all(line, "&gt;", ">");
+
+  std::string padded = " ";
+  for (const char c : line) {
+    if (stands_alone(c)) {
+      padded.append(1, ' ').append(1, c).append(1, ' ');
+    } else {
+      padded += c;
+    }
+  }
+  padded += ' ';
+  padded = rewrite_pairs(
+      padded, [](char a, char b) { return !is_digit(a) && is_period_or_comma(b); }, "", " ", " ");
+  padded = rewrite_pairs(
+      padded, [](char a, char b) { return is_period_or_comma(a) && !is_digit(b); }, " ", " ", "");
+  padded = rewrite_pairs(
+      padded, [](char a, char b) { return is_digit(a) && b == '-'; }, "", " ", " ");
+  return split_at_white_space(padded);
+}
+
+}  // namespace nmt

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+#include "nmt_example/backend/backend.hpp"
+
+namespace nmt {
+
+/// Hands out a step's working memory from one block that is allocated once. Without a block it only
+/// counts, so that the same code that takes a step's tensors also finds out how much they need.
+class Arena {
+ public:
+  explicit Arena(ddl::DataType type) : type_(type) {}
+
+  Tensor take(std::int64_t rows, std::int64_t cols) { return take(rows, cols, type_); }
+  Tensor take(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
+    return {take_bytes(static_cast<std::size_t>(rows * cols) * ddl::size_of(type)), rows, cols, cols, type};
+  }
+  Indices take_indices(std::int64_t count) {
+    return {static_cast<std::int32_t*>(take_bytes(static_cast<std::size_t>(count) * sizeof(std::int32_t))),
+            count};
+  }
+
+  /// Everything taken so far is given back.
+  void reset() noexcept { used_ = 0; }
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  void allocate(Backend& backend, std::size_t bytes) {
+    block_ = backend.allocate(bytes);
+    capacity_ = bytes;
+    used_ = 0;
+  }
+
+ private:
+  void* take_bytes(std::size_t bytes) {
+    constexpr std::size_t alignment = 64;
+    const std::size_t begin = used_;
+    used_ += (bytes + alignment - 1) / alignment * alignment;
+    if (block_ == nullptr) return nullptr;
+    assert(used_ <= capacity_);
+    return static_cast<std::byte*>(block_.get()) + begin;
+  }
+
+  ddl::DataType type_;
+  std::shared_ptr<void> block_;
+  std::size_t capacity_ = 0;
+  std::size_t used_ = 0;
+};
+
+}  // namespace nmt

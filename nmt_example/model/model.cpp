@@ -1,0 +1,160 @@
+#include "nmt_example/model/model.hpp"
+
+#include <fmt/format.h>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+
+Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits)
+    : backend_(backend),
+      shape_(shape),
+      limits_(limits),
+      parameters_(backend, parameter_layout(shape)),
+      encoder_(parameters_, shape),
+      decoder_(make_decoder(parameters_, shape)),
+      projection_(parameters_),
+      arena_(backend.type()) {
+  plan(limits.sentences, limits.source_steps, limits.target_steps, true);
+  workspace_bytes_ = arena_.used();
+  arena_.allocate(backend, workspace_bytes_);
+  host_rows_.reserve(static_cast<std::size_t>(limits.sentences * limits.target_steps));
+  host_targets_.reserve(host_rows_.capacity());
+}
+
+void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
+                 bool training) {
+  arena_.reset();
+  source_ = arena_.take_indices(source_steps * sentences);
+  source_lengths_ = arena_.take_indices(sentences);
+  target_in_ = arena_.take_indices(target_steps * sentences);
+  samples_ = arena_.take_indices(sentences);
+  loss_rows_ = arena_.take_indices(target_steps * sentences);
+  targets_ = arena_.take_indices(target_steps * sentences);
+  sums_ = arena_.take(1, 2, ddl::DataType::f64);
+  encoder_.plan(arena_, sentences, source_steps, training);
+  decoder_->plan(arena_, sentences, source_steps, target_steps, training);
+  projection_.plan(arena_, target_steps * sentences, training);
+}
+
+void Model::check(const BatchView& batch) const {
+  if (batch.sentences > limits_.sentences || batch.source_steps > limits_.source_steps ||
+      batch.target_steps > limits_.target_steps) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
+                                 "limits of {}, {} and {}",
+                                 batch.sentences, batch.source_steps, batch.target_steps, limits_.sentences,
+                                 limits_.source_steps, limits_.target_steps));
+  }
+}
+
+BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout,
+                                  double label_smoothing, const ReadyFunction& ready) {
+  return run(batch, dropout, label_smoothing, &ready);
+}
+
+BatchLoss Model::evaluate(const BatchView& batch) { return run(batch, {}, 0.0, nullptr); }
+
+BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                     const ReadyFunction* ready) {
+  check(batch);
+  const bool training = ready != nullptr;
+  if (training) backend_.zero(parameters_.gradients());
+  if (batch.sentences == 0) {
+    if (training) {
+      for (std::size_t i = parameters_.count(); i-- > 0;) (*ready)(i);
+    }
+    return {};
+  }
+  host_rows_.clear();
+  host_targets_.clear();
+  for (std::int64_t t = 0; t < batch.target_steps; ++t) {
+    for (std::int64_t b = 0; b < batch.sentences; ++b) {
+      if (t >= batch.target_lengths[static_cast<std::size_t>(b)]) continue;
+      const std::int64_t row = t * batch.sentences + b;
+      host_rows_.push_back(static_cast<std::int32_t>(row));
+      host_targets_.push_back(batch.target_out[static_cast<std::size_t>(row)]);
+    }
+  }
+  const auto words = static_cast<std::int64_t>(host_rows_.size());
+
+  plan(batch.sentences, batch.source_steps, batch.target_steps, training);
+  backend_.upload(source_, batch.source);
+  backend_.upload(source_lengths_, batch.source_lengths);
+  backend_.upload(target_in_, batch.target_in);
+  backend_.upload(samples_, batch.samples);
+  backend_.upload(loss_rows_, host_rows_);
+  backend_.upload(targets_, host_targets_);
+  backend_.zero(sums_);
+
+  const StepContext step{backend_, dropout, batch.sentences, samples_};
+  encoder_.forward(step, source_, source_lengths_);
+  decoder_->forward(step, encoder_, source_lengths_, target_in_);
+  projection_.loss(step, decoder_->output(), loss_rows_.range(0, words), targets_.range(0, words),
+                   label_smoothing, training ? decoder_->d_output() : Tensor(), sums_);
+  if (training) {
+    (*ready)(projection_.kernel_index());
+    decoder_->backward(step, encoder_, source_lengths_, target_in_, *ready);
+    encoder_.backward(step, source_, source_lengths_, *ready);
+  }
+  double sums[2];
+  backend_.download(sums_, sums);
+  return {sums[0], sums[1], words};
+}
+
+SearchModel::SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps,
+                         std::int64_t beam)
+    : model_(model),
+      backend_(model.backend_),
+      beam_(beam),
+      encoder_(model.parameters_, model.shape_),
+      decoder_(make_decoder(model.parameters_, model.shape_)),
+      projection_(model.parameters_),
+      arena_(model.backend_.type()) {
+  plan(max_sentences, max_source_steps);
+  arena_.allocate(backend_, arena_.used());
+}
+
+void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
+  arena_.reset();
+  const std::int64_t rows = sentences * beam_;
+  source_ = arena_.take_indices(source_steps * sentences);
+  source_lengths_ = arena_.take_indices(sentences);
+  samples_ = arena_.take_indices(sentences);
+  parents_ = arena_.take_indices(rows);
+  words_ = arena_.take_indices(rows);
+  log_probs_ = arena_.take(rows, projection_.vocabulary());
+  encoder_.plan(arena_, sentences, source_steps, false);
+  decoder_->plan_search(arena_, sentences, source_steps, beam_);
+}
+
+void SearchModel::start(const BatchView& batch) {
+  sentences_ = batch.sentences;
+  source_steps_ = batch.source_steps;
+  plan(sentences_, source_steps_);
+  backend_.upload(source_, batch.source);
+  backend_.upload(source_lengths_, batch.source_lengths);
+  host_indices_.clear();
+  for (std::int64_t r = 0; r < sentences_ * beam_; ++r) {
+    host_indices_.push_back(static_cast<std::int32_t>(r / beam_));
+  }
+  backend_.upload(parents_, host_indices_);
+  const StepContext step{backend_, {}, sentences_, samples_};
+  encoder_.forward(step, source_, source_lengths_);
+  decoder_->start_search(step, encoder_, parents_);
+}
+
+void SearchModel::step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) {
+  backend_.upload(parents_, parents);
+  backend_.upload(words_, words);
+  const StepContext step{backend_, {}, sentences_, samples_};
+  decoder_->search_step(step, encoder_, source_lengths_, parents_, words_);
+  projection_.log_probabilities(step, decoder_->search_output(), log_probs_);
+  log_probabilities_.resize(static_cast<std::size_t>(log_probs_.size()));
+  backend_.download(log_probs_, log_probabilities_);
+  const Tensor weights = decoder_->search_weights();
+  weights_.resize(static_cast<std::size_t>(weights.size()));
+  if (!weights_.empty()) backend_.download(weights, weights_);
+}
+
+}  // namespace nmt

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nmt_example/model/decoder.hpp"
+#include "nmt_example/model/encoder.hpp"
+#include "nmt_example/model/projection.hpp"
+
+namespace nmt {
+
+/// One rank's sentences of a step, time-major: element t * sentences + b.
+struct BatchView {
+  std::int64_t sentences = 0;
+  std::int64_t source_steps = 0;
+  std::int64_t target_steps = 0;
+  std::span<const std::int32_t> source;          ///< [source_steps * sentences] ids, padded
+  std::span<const std::int32_t> source_lengths;  ///< [sentences], at least 1
+  std::span<const std::int32_t> target_in;       ///< [target_steps * sentences]: <s> and the words
+  std::span<const std::int32_t> target_out;      ///< [target_steps * sentences]: the words and </s>
+  std::span<const std::int32_t> target_lengths;  ///< [sentences], with </s>
+  std::span<const std::int32_t> samples;         ///< [sentences] number of each in the data set
+};
+
+struct BatchLimits {
+  std::int64_t sentences = 0;
+  std::int64_t source_steps = 0;
+  std::int64_t target_steps = 0;
+};
+
+struct BatchLoss {
+  double negative_log_likelihood = 0;  ///< Sum over target words (with </s>) of -log p.
+  double smoothed = 0;                 ///< The loss that is minimised: the same unless labels are smoothed.
+  std::int64_t target_tokens = 0;
+};
+
+/// The translator: encoder, decoder and output layer over one backend. Working memory is taken when
+/// the model is made, from the limits; a step allocates nothing. Not thread-safe.
+class Model {
+ public:
+  Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits);
+
+  [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
+  [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }
+  [[nodiscard]] const BatchLimits& limits() const noexcept { return limits_; }
+  /// Bytes of working memory.
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+
+  /// Sets the gradients to those of the batch's summed loss. `ready` hears of each parameter once, when
+  /// its gradient is final. A batch of no sentences gives zero gradients.
+  BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                             const ReadyFunction& ready);
+  /// The loss alone, without dropout.
+  BatchLoss evaluate(const BatchView& batch);
+
+ private:
+  BatchLoss run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                const ReadyFunction* ready);
+  void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
+  void check(const BatchView& batch) const;
+
+  Backend& backend_;
+  ModelShape shape_;
+  BatchLimits limits_;
+  ParameterSet parameters_;
+  Encoder encoder_;
+  std::unique_ptr<Decoder> decoder_;
+  OutputProjection projection_;
+  Arena arena_;
+  std::size_t workspace_bytes_ = 0;
+
+  Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
+  Tensor sums_;
+  std::vector<std::int32_t> host_rows_, host_targets_;
+
+  friend class SearchModel;
+};
+
+/// A model's inference side: `beam` hypotheses for each of a batch's sentences, advanced together one
+/// word at a time. Uses the model's parameters and working memory of its own.
+/// Row = sentence * beam + hypothesis.
+class SearchModel {
+ public:
+  SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps, std::int64_t beam);
+
+  /// Reads the sources (only `sentences`, `source_steps`, `source`, `source_lengths` of the batch count).
+  void start(const BatchView& batch);
+  /// Row r continues the hypothesis of row parents[r] with word words[r]. Fills log_probabilities()
+  /// and attention_weights().
+  void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
+
+  /// [rows * target vocabulary]
+  [[nodiscard]] std::span<const float> log_probabilities() const noexcept { return log_probabilities_; }
+  /// [rows * source_steps]; empty without attention.
+  [[nodiscard]] std::span<const float> attention_weights() const noexcept { return weights_; }
+
+ private:
+  void plan(std::int64_t sentences, std::int64_t source_steps);
+
+  Model& model_;
+  Backend& backend_;
+  std::int64_t beam_;
+  Encoder encoder_;
+  std::unique_ptr<Decoder> decoder_;
+  OutputProjection projection_;
+  Arena arena_;
+  std::int64_t sentences_ = 0;
+  std::int64_t source_steps_ = 0;
+  Indices source_, source_lengths_, samples_, parents_, words_;
+  Tensor log_probs_;
+  std::vector<float> log_probabilities_, weights_;
+  std::vector<std::int32_t> host_indices_;
+};
+
+}  // namespace nmt

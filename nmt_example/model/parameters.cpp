@@ -1,0 +1,74 @@
+#include "nmt_example/model/parameters.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+namespace {
+
+double unit_interval(std::uint32_t word) { return (static_cast<double>(word) + 0.5) / 4294967296.0; }
+
+}  // namespace
+
+ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout)
+    : layout_(std::move(layout)),
+      type_(backend.type()),
+      values_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))),
+      gradients_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))) {}
+
+Tensor ParameterSet::view(void* base, std::size_t index) const {
+  const ParameterSpec& parameter = layout_.parameters.at(index);
+  return {static_cast<std::byte*>(base) + static_cast<std::size_t>(parameter.offset) * ddl::size_of(type_),
+          parameter.rows, parameter.cols, parameter.cols, type_};
+}
+
+void ParameterSet::initialize(Backend& backend, const std::string& operation, double weight,
+                              std::uint64_t seed) {
+  std::vector<float> host;
+  for (std::size_t index = 0; index < count(); ++index) {
+    const ParameterSpec& parameter = layout_.parameters[index];
+    host.assign(static_cast<std::size_t>(parameter.size()),
+                parameter.initializer == Initializer::one ? 1.0f : 0.0f);
+    if (parameter.initializer == Initializer::weights) {
+      const double fans = static_cast<double>(parameter.rows + parameter.cols);
+      const bool normal = operation == "glorot_normal";
+      double scale = weight;
+      if (operation == "glorot_uniform") {
+        scale = std::sqrt(6.0 / fans);
+      } else if (normal) {
+        scale = std::sqrt(2.0 / fans);
+      } else if (operation != "uniform") {
+        throw ddl::Error(
+            ddl::ErrorCode::invalid_argument,
+            "--init_op is '" + operation + "'; expected uniform, glorot_uniform or glorot_normal");
+      }
+      const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed),
+                                             static_cast<std::uint32_t>(seed >> 32)};
+      for (std::size_t i = 0; i < host.size(); i += 4) {
+        const auto words = philox(
+            {static_cast<std::uint32_t>(i / 4), static_cast<std::uint32_t>(index), 0x696e6974u, 0}, key);
+        double draws[4];
+        if (normal) {  // Box and Muller, 1958
+          for (int pair = 0; pair < 4; pair += 2) {
+            const double radius =
+                std::sqrt(-2.0 * std::log(unit_interval(words[static_cast<std::size_t>(pair)])));
+            const double angle =
+                2.0 * std::numbers::pi * unit_interval(words[static_cast<std::size_t>(pair) + 1]);
+            draws[pair] = radius * std::cos(angle);
+            draws[pair + 1] = radius * std::sin(angle);
+          }
+        } else {
+          for (std::size_t k = 0; k < 4; ++k) draws[k] = 2.0 * unit_interval(words[k]) - 1.0;
+        }
+        for (std::size_t k = 0; k < 4 && i + k < host.size(); ++k)
+          host[i + k] = static_cast<float>(scale * draws[k]);
+      }
+    }
+    backend.upload(value(index), host);
+  }
+}
+
+}  // namespace nmt

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nmt_example/backend/backend.hpp"
+#include "nmt_example/model/shape.hpp"
+
+namespace nmt {
+
+/// A model's parameters and their gradients, each in one flat block of the backend's memory.
+class ParameterSet {
+ public:
+  ParameterSet(Backend& backend, ParameterLayout layout);
+
+  [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] std::size_t count() const noexcept { return layout_.parameters.size(); }
+  [[nodiscard]] Tensor value(std::size_t index) const { return view(values_.get(), index); }
+  [[nodiscard]] Tensor gradient(std::size_t index) const { return view(gradients_.get(), index); }
+  /// [1, size]
+  [[nodiscard]] Tensor values() const { return {values_.get(), 1, layout_.size, layout_.size, type_}; }
+  [[nodiscard]] Tensor gradients() const { return {gradients_.get(), 1, layout_.size, layout_.size, type_}; }
+
+  /// Sets every parameter from (seed, its place, operation): "uniform" in +-weight, "glorot_uniform",
+  /// "glorot_normal" (both with the fans rows and cols); biases to 0, the attention's scale to 1.
+  void initialize(Backend& backend, const std::string& operation, double weight, std::uint64_t seed);
+
+ private:
+  [[nodiscard]] Tensor view(void* base, std::size_t index) const;
+
+  ParameterLayout layout_;
+  ddl::DataType type_;
+  std::shared_ptr<void> values_;
+  std::shared_ptr<void> gradients_;
+};
+
+}  // namespace nmt

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "nmt_example/model/arena.hpp"
+#include "nmt_example/model/parameters.hpp"
+#include "nmt_example/model/step_context.hpp"
+
+namespace nmt {
+
+/// The output layer (dense, no bias) fused with softmax and cross-entropy: logits exist for a few rows
+/// at a time only, and padded target positions are left out.
+/// Cost: 2 units * vocabulary operations a target word forward, three times that with the gradient.
+class OutputProjection {
+ public:
+  explicit OutputProjection(const ParameterSet& parameters);
+
+  /// Working memory for up to `rows` target words.
+  void plan(Arena& arena, std::int64_t rows, bool training);
+  /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to sums (see
+  /// Backend::softmax_cross_entropy). With `d_output`: sets it (zero in rows not listed) and adds to
+  /// the kernel's gradient.
+  void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
+            double label_smoothing, const Tensor& d_output, const Tensor& sums);
+  /// Log-probabilities of the next word for each row of output.
+  void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
+
+  [[nodiscard]] std::size_t kernel_index() const noexcept { return kernel_index_; }
+  [[nodiscard]] std::int64_t vocabulary() const noexcept { return kernel_.cols; }
+
+ private:
+  [[nodiscard]] std::int64_t rows_at_a_time() const noexcept;
+
+  std::size_t kernel_index_;
+  Tensor kernel_, d_kernel_;
+  Tensor compact_, d_compact_, logits_;
+};
+
+}  // namespace nmt

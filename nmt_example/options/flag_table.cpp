@@ -1,0 +1,278 @@
+#include "nmt_example/options/flag_table.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+namespace {
+
+using enum FlagGroup;
+using O = Options;
+
+Range at_least(double least) { return {.least = least, .most = {}}; }
+Range above(double least) { return {.least = least, .most = {}, .without_least = true}; }
+Range between(double least, double most) { return {.least = least, .most = most}; }
+Range fraction_below_one() { return {.least = 0, .most = 1, .without_most = true}; }
+const Range any;
+
+std::vector<Flag> make_table() {
+  return {
+      {"num_units", model, &O::num_units, "Cells per layer, and the embedding's size", between(1, 65536)},
+      {"num_layers", model, &O::num_layers, "Layers of the encoder and of the decoder", between(1, 256)},
+      {"num_encoder_layers", model, &O::num_encoder_layers, "Layers of the encoder; 0: num_layers",
+       between(0, 256)},
+      {"num_decoder_layers", model, &O::num_decoder_layers, "Layers of the decoder; 0: num_layers",
+       between(0, 256)},
+      {"encoder_type",
+       model,
+       &O::encoder_type,
+       "bi: two independent stacks of num_layers/2, one for each direction",
+       any,
+       {"uni", "bi"}},
+      {"attention",
+       model,
+       &O::attention,
+       "Score of the attention; empty: none",
+       any,
+       {"", "luong", "scaled_luong"}},
+      {"output_attention", model, &O::output_attention,
+       "The attention goes to the softmax and is fed back as input", any},
+      {"pass_hidden_state", model, &O::pass_hidden_state,
+       "The decoder starts from the encoder's last state (without attention it must)", any},
+      {"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias", any},
+      {"dropout", model, &O::dropout, "Probability of dropping an input of a cell", fraction_below_one()},
+      {"init_op",
+       model,
+       &O::init_op,
+       "Distribution of the first weights",
+       any,
+       {"uniform", "glorot_normal", "glorot_uniform"}},
+      {"init_weight", model, &O::init_weight, "For init_op=uniform: between minus this and this", above(0)},
+
+      {"optimizer", training, &O::optimizer, "Optimiser", any, {"sgd", "adam"}},
+      {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
+      {"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()},
+      {"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()},
+      {"adam_epsilon", training, &O::adam_epsilon, "Adam: added to the root of the mean square", above(0)},
+      {"num_train_steps", training, &O::num_train_steps, "Steps to train", at_least(0)},
+      {"warmup_steps", training, &O::warmup_steps, "Steps over which the learning rate rises", at_least(0)},
+      {"warmup_scheme",
+       training,
+       &O::warmup_scheme,
+       "t2t: exponentially from a hundredth; linear: in equal steps",
+       any,
+       {"t2t", "linear"}},
+      {"decay_scheme",
+       training,
+       &O::decay_scheme,
+       "luong5, luong10: halve 5 or 10 times after half of the steps; luong234: 4 times after two thirds; "
+       "cosine: to 0 at the end; empty: constant",
+       any,
+       {"", "luong5", "luong10", "luong234", "cosine"}},
+      {"max_gradient_norm", training, &O::max_gradient_norm, "Gradients are scaled down to this norm",
+       above(0)},
+      {"label_smoothing", training, &O::label_smoothing, "Share of the target spread over all words",
+       fraction_below_one()},
+      {"loss_per",
+       training,
+       &O::loss_per,
+       "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm",
+       any,
+       {"sentence", "word"}},
+      {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
+      {"lr_scaling",
+       training,
+       &O::lr_scaling,
+       "How the learning rate grows with the number of ranks",
+       any,
+       {"none", "linear", "square_root"}},
+      {"random_seed", training, &O::random_seed, "Seed of everything random", any},
+
+      {"src", data, &O::src, "Suffix of the source files, e.g. en", any},
+      {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
+      {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
+       any},
+      {"dev_prefix", data, &O::dev_prefix, "Files for the perplexity and BLEU during training", any},
+      {"test_prefix", data, &O::test_prefix, "Files for the BLEU at the end", any},
+      {"builtin_corpus", data, &O::builtin_corpus,
+       "Number of sentence pairs to generate for training instead of reading files; 0: read files",
+       at_least(0)},
+      {"vocab_prefix", data, &O::vocab_prefix,
+       "Vocabularies PREFIX.src and PREFIX.tgt (with subword_option=spm: models); empty: trained on the text",
+       any},
+      {"subword_option",
+       data,
+       &O::subword_option,
+       "What the vocabulary holds: words (empty), pieces ending in @@ (bpe), SentencePiece (spm)",
+       any,
+       {"", "bpe", "spm"}},
+      {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
+       between(4, 1 << 24)},
+      {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
+      {"src_max_len", data, &O::src_max_len, "Longer sources are cut in training", between(1, 1 << 20)},
+      {"tgt_max_len", data, &O::tgt_max_len, "Longer targets are cut in training", between(1, 1 << 20)},
+      {"num_buckets", data, &O::num_buckets, "Groups of like length that batches are drawn from",
+       between(1, 1024)},
+
+      {"out_dir", running, &O::out_dir, "Where checkpoints go; empty: nothing is saved", any},
+      {"steps_per_stats", running, &O::steps_per_stats, "Steps between lines of progress", at_least(1)},
+      {"steps_per_eval", running, &O::steps_per_eval,
+       "Steps between checkpoints with dev perplexity; 0: 10 x steps_per_stats", at_least(0)},
+      {"steps_per_external_eval", running, &O::steps_per_external_eval,
+       "Steps between dev BLEU; 0: 5 x steps_per_eval", at_least(0)},
+      {"num_keep_ckpts", running, &O::num_keep_ckpts, "Checkpoints to keep; 0: all", at_least(0)},
+      {"log_jsonl", running, &O::log_jsonl, "File for one JSON object per step", any},
+      {"preset", running, &O::preset, "Named set of options; flags override it", any},
+      {"hparams_path", running, &O::hparams_path,
+       "JSON file of options; overrides the preset, flags override it", any},
+      {"describe", running, &O::describe, "Print the model, its sizes and all options, and end", any},
+      {"threads", running, &O::threads, "Threads per rank; 0: processors of the host / ranks on it",
+       between(0, 4096)},
+      {"device", running, &O::device, "Where to compute", any, {"cpu"}},
+      {"max_train_seconds", running, &O::max_train_seconds,
+       "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
+
+      {"infer", inference, &O::infer, "Translate lines instead of training", any},
+      {"inference_input_file", inference, &O::inference_input_file,
+       "Lines to translate; empty: standard input", any},
+      {"inference_output_file", inference, &O::inference_output_file, "Translations; empty: standard output",
+       any},
+      {"ckpt", inference, &O::ckpt, "Checkpoint to translate with; empty: the newest of out_dir", any},
+      {"infer_mode",
+       inference,
+       &O::infer_mode,
+       "beam_width above 0 means beam_search",
+       any,
+       {"greedy", "beam_search"}},
+      {"beam_width", inference, &O::beam_width, "Hypotheses kept in beam search; 0: greedy",
+       between(0, 1024)},
+      {"length_penalty_weight", inference, &O::length_penalty_weight,
+       "Beam search: log-probabilities are divided by ((5 + length)/6)^this", at_least(0)},
+      {"coverage_penalty_weight", inference, &O::coverage_penalty_weight,
+       "Beam search: weight of source words left without attention", at_least(0)},
+      {"infer_batch_size", inference, &O::infer_batch_size, "Sentences translated at a time",
+       between(1, 1 << 20)},
+      {"src_max_len_infer", inference, &O::src_max_len_infer, "Longer sources are cut; 0: no limit",
+       at_least(0)},
+      {"tgt_max_len_infer", inference, &O::tgt_max_len_infer,
+       "Longest translation; 0: twice the longest source", at_least(0)},
+  };
+}
+
+std::string quoted_if_empty(std::string_view text) {
+  return text.empty() ? std::string("\"\"") : std::string(text);
+}
+
+[[noreturn]] void wrong_type(const Flag& flag, std::string_view text, std::string_view expected) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                   fmt::format("--{}={}: expected {}", flag.name, quoted_if_empty(text), expected));
+}
+
+template <typename T>
+T parse_number(const Flag& flag, std::string_view text, const std::string& expected) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) wrong_type(flag, text, expected);
+  return value;
+}
+
+bool parse_bool(const Flag& flag, std::string_view text) {
+  if (text == "true" || text == "True" || text == "1") return true;
+  if (text == "false" || text == "False" || text == "0") return false;
+  wrong_type(flag, text, "true or false");
+}
+
+template <typename T>
+T parse_as(const Flag& flag, std::string_view text) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return parse_bool(flag, text);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return std::string(text);
+  } else if constexpr (std::is_same_v<T, double>) {
+    const double value = parse_number<double>(flag, text, "a number");
+    if (!std::isfinite(value)) wrong_type(flag, text, "a finite number");
+    return value;
+  } else {
+    return parse_number<T>(flag, text,
+                           fmt::format("a whole number from {} to {}", std::numeric_limits<T>::min(),
+                                       std::numeric_limits<T>::max()));
+  }
+}
+
+}  // namespace
+
+std::string_view title(FlagGroup group) {
+  switch (group) {
+    case model:
+      return "Model";
+    case training:
+      return "Training";
+    case data:
+      return "Data";
+    case running:
+      return "Running";
+    case inference:
+      return "Inference";
+  }
+  return "";
+}
+
+bool Range::contains(double value) const {
+  if (std::isnan(value)) return false;
+  if (least && (without_least ? value <= *least : value < *least)) return false;
+  if (most && (without_most ? value >= *most : value > *most)) return false;
+  return true;
+}
+
+std::string Range::text() const {
+  std::string text;
+  if (least) text = fmt::format("{} {}", without_least ? "above" : "at least", *least);
+  if (most) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", without_most ? "below" : "at most", *most);
+  }
+  return text;
+}
+
+std::string Flag::allowed() const {
+  if (choices.empty()) return range.text();
+  std::vector<std::string> shown;
+  for (const std::string_view choice : choices) shown.push_back(quoted_if_empty(choice));
+  return fmt::format("{}", fmt::join(shown, " | "));
+}
+
+std::span<const Flag> all_flags() {
+  static const std::vector<Flag> table = make_table();
+  return table;
+}
+
+const Flag* find_flag(std::string_view name) {
+  const auto flags = all_flags();
+  const auto found = std::ranges::find(flags, name, &Flag::name);
+  return found == flags.end() ? nullptr : &*found;
+}
+
+std::string value_text(const Flag& flag, const Options& options) {
+  return std::visit([&](auto member) { return fmt::format("{}", options.*member); }, flag.member);
+}
+
+void assign(const Flag& flag, std::string_view text, Options& options) {
+  std::visit(
+      [&](auto member) {
+        using T = std::remove_cvref_t<decltype(options.*member)>;
+        options.*member = parse_as<T>(flag, text);
+      },
+      flag.member);
+}
+
+void copy_value(const Flag& flag, const Options& from, Options& to) {
+  std::visit([&](auto member) { to.*member = from.*member; }, flag.member);
+}
+
+}  // namespace nmt

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "nmt_example/options.hpp"
+
+namespace nmt {
+
+/// Where a flag stands in --help and --describe.
+enum class FlagGroup { model, training, data, running, inference };
+
+/// The group's title, e.g. "Model".
+std::string_view title(FlagGroup group);
+
+/// Values a number may take; the ends are allowed unless said otherwise. NaN never is.
+struct Range {
+  std::optional<double> least;
+  std::optional<double> most;
+  bool without_least = false;
+  bool without_most = false;
+
+  [[nodiscard]] bool contains(double value) const;
+  /// E.g. "at least 1", "at least 0 and below 1".
+  [[nodiscard]] std::string text() const;
+};
+
+/// The member of `Options` that a flag sets; its type is the flag's.
+using FlagMember = std::variant<bool Options::*, int Options::*, std::int64_t Options::*,
+                                std::uint64_t Options::*, double Options::*, std::string Options::*>;
+
+/// One flag. The table of these is the only place where a flag is defined: the parser, --help, JSON both
+/// ways, --describe and `validate` are derived from it.
+struct Flag {
+  std::string_view name;
+  FlagGroup group;
+  FlagMember member;
+  std::string_view help;
+  Range range;                                 ///< For numbers.
+  std::vector<std::string_view> choices = {};  ///< For strings; empty: anything.
+
+  [[nodiscard]] bool is_switch() const { return std::holds_alternative<bool Options::*>(member); }
+  /// What it allows, in words: the range or the choices; may be empty.
+  [[nodiscard]] std::string allowed() const;
+};
+
+/// All flags, in the order of --help.
+std::span<const Flag> all_flags();
+/// Null if there is none of that name.
+const Flag* find_flag(std::string_view name);
+
+/// The flag's value as the command line would have it.
+std::string value_text(const Flag& flag, const Options& options);
+/// Sets the member from a command line's text. Throws `invalid_argument` if the text is not of its type.
+void assign(const Flag& flag, std::string_view text, Options& options);
+/// Copies the flag's member.
+void copy_value(const Flag& flag, const Options& from, Options& to);
+
+}  // namespace nmt

@@ -1,0 +1,83 @@
+#include "nmt_example/options/json.hpp"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ddl/error.hpp"
+#include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/nearest_name.hpp"
+#include "nmt_example/options/tensorflow_nmt_flags.hpp"
+
+namespace nmt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+bool has_type_of(const Flag& flag, const Json& value) {
+  return std::visit(
+      [&](auto member) {
+        using T = std::remove_cvref_t<decltype(std::declval<Options>().*member)>;
+        if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+        if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+        if constexpr (std::is_same_v<T, double>) return value.is_number();
+        return value.is_number_integer();
+      },
+      flag.member);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> options_in_json(const std::string& text,
+                                                                 const std::string& origin) {
+  Json object;
+  try {
+    object = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw ddl::Error(ddl::ErrorCode::corrupt_data, fmt::format("{}: not JSON: {}", origin, error.what()));
+  }
+  if (!object.is_object()) {
+    throw ddl::Error(
+        ddl::ErrorCode::corrupt_data,
+        fmt::format("{}: expected a JSON object of options, found {}", origin, object.type_name()));
+  }
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [name, value] : object.items()) {
+    if (const TensorflowNmtFlag* known = find_tensorflow_nmt_flag(name)) {
+      check_tensorflow_nmt_flag(*known, text_of(value));
+      continue;
+    }
+    const Flag* flag = find_flag(name);
+    if (flag == nullptr) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", origin, name,
+                                   nearest_flag_name(name)));
+    }
+    if (!has_type_of(*flag, value)) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("{}: option \"{}\" is {}, its default is {}", origin, name, value.dump(),
+                                   Json::parse(to_json(Options())).at(name).dump()));
+    }
+    result.emplace_back(name, text_of(value));
+  }
+  return result;
+}
+
+std::string to_json(const Options& options) {
+  Json object = Json::object();
+  for (const Flag& flag : all_flags()) {
+    std::visit([&](auto member) { object[std::string(flag.name)] = options.*member; }, flag.member);
+  }
+  // Paths need not be UTF-8, and a checkpoint must not fail for that.
+  return object.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Options options_from_json(const std::string& json) {
+  Options options;
+  for (const auto& [name, value] : options_in_json(json, "options")) assign(*find_flag(name), value, options);
+  return options;
+}
+
+}  // namespace nmt

@@ -1,0 +1,99 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "ddl/error.hpp"
+#include "nmt_example/options.hpp"
+#include "nmt_example/options/flag_table.hpp"
+
+namespace nmt {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw ddl::Error(ddl::ErrorCode::invalid_argument, message);
+}
+
+void check_range(const Flag& flag, const Options& options) {
+  std::visit(
+      [&](auto member) {
+        const auto& value = options.*member;
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          require(flag.choices.empty() || std::ranges::find(flag.choices, value) != flag.choices.end(),
+                  fmt::format("--{}={}: must be one of: {}", flag.name, value, flag.allowed()));
+        } else if constexpr (!std::is_same_v<T, bool>) {
+          require(flag.range.contains(static_cast<double>(value)),
+                  fmt::format("--{}={}: must be {}", flag.name, value, flag.allowed()));
+        }
+      },
+      flag.member);
+}
+
+void check_model(const Options& options) {
+  require(options.encoder_type != "bi" || options.encoder_layers() % 2 == 0,
+          fmt::format("--{}={}: must be even with --encoder_type=bi, which gives half to each direction",
+                      options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
+                      options.encoder_layers()));
+  const bool equal_layers = options.encoder_layers() == options.decoder_layers();
+  require(!options.attention.empty() || equal_layers,
+          fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "
+                      "decoder starts from the encoder's state",
+                      options.encoder_layers(), options.decoder_layers()));
+  require(!options.attention.empty() || options.pass_hidden_state,
+          "--pass_hidden_state=false: needs --attention, otherwise the decoder sees nothing of the source");
+  require(equal_layers || !options.pass_hidden_state,
+          fmt::format("--pass_hidden_state=true: needs as many decoder as encoder layers, found {} and {}",
+                      options.decoder_layers(), options.encoder_layers()));
+}
+
+void check_schedule(const Options& options) {
+  require(options.decay_scheme != "cosine" || options.num_train_steps == 0 ||
+              options.warmup_steps < options.num_train_steps,
+          fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme=cosine",
+                      options.warmup_steps, options.num_train_steps));
+}
+
+void check_vocabulary(const Options& options) {
+  require(options.subword_option != "bpe" || !options.vocab_prefix.empty(),
+          "--subword_option=bpe: needs --vocab_prefix, the vocabulary of the pieces that the text is split "
+          "into; without it SentencePiece pieces are trained");
+}
+
+void check_training_data(const Options& options) {
+  if (options.builtin_corpus > 0) {
+    require(options.train_prefix.empty(), fmt::format("--builtin_corpus={} and --train_prefix={}: choose one",
+                                                      options.builtin_corpus, options.train_prefix));
+    require(options.vocab_prefix.empty(),
+            fmt::format("--vocab_prefix={}: the built-in corpus trains its own vocabulary",
+                        options.vocab_prefix));
+    return;
+  }
+  require(
+      !options.train_prefix.empty(),
+      "nothing to train on: give --train_prefix, --dev_prefix, --src and --tgt, or --builtin_corpus=N, or "
+      "--preset=quickstart; --infer translates and --describe needs no data");
+  for (const std::string_view name : {"src", "tgt", "dev_prefix"}) {
+    require(!value_text(*find_flag(name), options).empty(),
+            fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));
+  }
+}
+
+void check_inference(const Options& options) {
+  require(options.infer_mode != "beam_search" || options.beam_width > 0,
+          "--infer_mode=beam_search: needs --beam_width=N of at least 1");
+  require(!options.infer || !options.ckpt.empty() || !options.out_dir.empty(),
+          "--infer: give --out_dir (its newest checkpoint is used) or --ckpt");
+}
+
+}  // namespace
+
+void validate(const Options& options) {
+  for (const Flag& flag : all_flags()) check_range(flag, options);
+  check_model(options);
+  check_schedule(options);
+  check_vocabulary(options);
+  check_inference(options);
+  if (!options.infer && !options.describe) check_training_data(options);
+}
+
+}  // namespace nmt

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the trainer, trains a small translator of English numbers, dates and prices into German with two
+# processes, shows what it can do, and says what to type next. Installs what is missing with apt.
+#   bash nmt_example/quickstart.sh [flags of ddl_nmt]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+model=build/quickstart-model
+
+bash tests/install_dependencies.sh build
+
+cuda=OFF
+[ ! -e /dev/nvidia0 ] || cuda=AUTO
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDL_BUILD_EXAMPLES=ON -DDDL_BUILD_TESTS=OFF \
+  -DDDL_BUILD_BENCHMARKS=OFF -DDDL_WITH_CUDA="$cuda"
+cmake --build build --target ddl_nmt
+
+# Open MPI refuses root, more ranks than cores, and, in containers that forbid ptrace, its copies between
+# processes; and it would bind each of two ranks to one core.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+rm -rf "$model"
+mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt --preset=quickstart --out_dir="$model" "$@"
+
+cat <<EOF
+
+The model's checkpoints are in $root/$model. What to type next:
+
+  cd $(printf %q "$root")
+EOF
+[ "$(id -u)" != 0 ] || echo "  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+cat <<EOF
+
+  # Translate a sentence:
+  echo "The answer is three thousand four hundred and twelve." | build/bin/ddl_nmt --infer --out_dir=$model
+
+  # Train on text files, here Multi30k (downloads it):
+  bash nmt_example/get_multi30k.sh build/multi30k
+  mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt --preset=multi30k --out_dir=build/multi30k-model \\
+    --train_prefix=build/multi30k/train --dev_prefix=build/multi30k/val --test_prefix=build/multi30k/test_2016_flickr
+
+  # See a model's size and all options without training; all flags; run the tests:
+  build/bin/ddl_nmt --preset=ddl_reference --describe
+  build/bin/ddl_nmt --help
+  bash tests/run.sh
+EOF

@@ -1,0 +1,75 @@
+#include "nmt_example/training/corpus.hpp"
+
+#include <algorithm>
+
+#include "nmt_example/data/number_corpus.hpp"
+
+namespace nmt {
+namespace {
+
+constexpr std::size_t builtin_dev_sentences = 500;
+constexpr std::size_t builtin_test_sentences = 1000;
+
+Vocabulary vocabulary_from_file(const Options& options, const std::string& suffix) {
+  const std::string path = options.vocab_prefix + "." + suffix;
+  if (options.subword_option == "spm") return Vocabulary::from_sentencepiece_file(path);
+  return Vocabulary::from_word_list(path,
+                                    options.subword_option == "bpe" ? WordJoining::bpe : WordJoining::words);
+}
+
+}  // namespace
+
+Texts load_texts(ddl::Context& context, const Options& options) {
+  Texts texts;
+  context.on_all_ranks("read the corpus", [&] {
+    if (options.builtin_corpus > 0) {
+      texts.train = number_corpus(CorpusSplit::train, static_cast<std::size_t>(options.builtin_corpus),
+                                  options.random_seed);
+      texts.dev = number_corpus(CorpusSplit::dev, builtin_dev_sentences, 1);
+      texts.test = number_corpus(CorpusSplit::test, builtin_test_sentences, 1);
+      return;
+    }
+    texts.train = read_parallel_text(options.train_prefix, options.src, options.tgt);
+    if (!options.dev_prefix.empty())
+      texts.dev = read_parallel_text(options.dev_prefix, options.src, options.tgt);
+    if (!options.test_prefix.empty())
+      texts.test = read_parallel_text(options.test_prefix, options.src, options.tgt);
+  });
+  return texts;
+}
+
+std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
+  if (options.vocab_prefix.empty()) return std::nullopt;
+  Vocabulary source = vocabulary_from_file(options, options.src);
+  Vocabulary target = options.share_vocab ? source : vocabulary_from_file(options, options.tgt);
+  return VocabularyPair{std::move(source), std::move(target)};
+}
+
+VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train) {
+  std::string source;
+  std::string target;
+  context.root_only("make the vocabulary", [&] {
+    if (const auto files = vocabularies_from_files(options)) {
+      source = files->source.serialize();
+      target = files->target.serialize();
+      return;
+    }
+    VocabularyTraining settings;
+    settings.type = options.subword_option == "bpe" ? SubwordType::bpe : SubwordType::unigram;
+    settings.seed = options.random_seed;
+    const auto size = static_cast<std::size_t>(options.vocab_size);
+    if (options.share_vocab) {
+      std::vector<std::string> both = train.source;
+      both.insert(both.end(), train.target.begin(), train.target.end());
+      source = target = Vocabulary::train(both, size, settings).serialize();
+    } else {
+      source = Vocabulary::train(train.source, size, settings).serialize();
+      target = Vocabulary::train(train.target, size, settings).serialize();
+    }
+  });
+  source = context.broadcast_string(source);
+  target = context.broadcast_string(target);
+  return {Vocabulary::deserialize(source), Vocabulary::deserialize(target)};
+}
+
+}  // namespace nmt

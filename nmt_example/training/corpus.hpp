@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ddl/context.hpp"
+#include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/vocabulary.hpp"
+#include "nmt_example/options.hpp"
+
+namespace nmt {
+
+/// Both languages' vocabularies; with --share_vocab the same one twice.
+struct VocabularyPair {
+  Vocabulary source;
+  Vocabulary target;
+};
+
+/// The texts of a run: the built-in corpus, or the files named by the options. dev and test may be empty.
+struct Texts {
+  ParallelText train, dev, test;
+};
+
+/// Every rank reads (or generates) the texts. Collective; errors are agreed.
+Texts load_texts(ddl::Context& context, const Options& options);
+
+/// The vocabularies of --vocab_prefix; nothing without it.
+std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
+
+/// From --vocab_prefix, or trained on the text by rank 0 and given to all. Collective; errors are agreed.
+VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
+
+}  // namespace nmt

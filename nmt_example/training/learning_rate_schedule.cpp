@@ -1,0 +1,58 @@
+#include "nmt_example/training/learning_rate_schedule.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+namespace {
+
+[[noreturn]] void unknown(const char* flag, const std::string& value) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("--{}={}: unknown scheme", flag, value));
+}
+
+double warmup_factor(const Options& options, std::int64_t step) {
+  const std::int64_t warmup = options.warmup_steps;
+  if (step >= warmup) return 1.0;
+  const auto w = static_cast<double>(warmup);
+  if (options.warmup_scheme == "t2t") return std::pow(0.01, static_cast<double>(warmup - step) / w);
+  if (options.warmup_scheme == "linear") return static_cast<double>(step + 1) / w;
+  unknown("warmup_scheme", options.warmup_scheme);
+}
+
+double halved(std::int64_t step, std::int64_t start, std::int64_t steps, std::int64_t times) {
+  if (step < start) return 1.0;
+  const std::int64_t interval = std::max<std::int64_t>(1, (steps - start) / times);
+  return std::pow(0.5, static_cast<double>((step - start) / interval));
+}
+
+double cosine(std::int64_t step, std::int64_t start, std::int64_t steps) {
+  if (step < start) return 1.0;
+  if (step >= steps) return 0.0;
+  const double done = static_cast<double>(step - start) / static_cast<double>(steps - start);
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+}
+
+double decay_factor(const Options& options, std::int64_t step) {
+  const std::int64_t steps = options.num_train_steps;
+  const std::string& scheme = options.decay_scheme;
+  if (scheme.empty()) return 1.0;
+  if (scheme == "luong5") return halved(step, steps / 2, steps, 5);
+  if (scheme == "luong10") return halved(step, steps / 2, steps, 10);
+  if (scheme == "luong234") return halved(step, steps * 2 / 3, steps, 4);
+  if (scheme == "cosine") return cosine(step, options.warmup_steps, steps);
+  unknown("decay_scheme", scheme);
+}
+
+}  // namespace
+
+double learning_rate_at(const Options& options, std::uint64_t step) {
+  const auto s = static_cast<std::int64_t>(step);
+  return options.learning_rate * warmup_factor(options, s) * decay_factor(options, s);
+}
+
+}  // namespace nmt

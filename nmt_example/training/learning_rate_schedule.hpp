@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nmt_example/options.hpp"
+
+namespace nmt {
+
+/// The learning rate of a step, counted from 0: `learning_rate` times the warm-up's and the decay's factor.
+/// A pure function of its arguments, so a resumed run needs no state of it. W = warmup_steps, N =
+/// num_train_steps, s = step:
+/// - warm-up, while s < W: t2t 0.01^((W-s)/W) (tensorflow/nmt); linear (s+1)/W;
+/// - decay luong5, luong10 (from N/2) and luong234 (from 2N/3; tensorflow/nmt): halved every
+///   int((N-start)/times) steps, times = 5, 10, 4;
+/// - decay cosine: (1 + cos(pi (s-W)/(N-W)))/2 after warm-up, 0 from N on (Loshchilov and Hutter 2017,
+///   without restarts).
+/// Throws `invalid_argument` for a scheme that is none of these.
+double learning_rate_at(const Options& options, std::uint64_t step);
+
+}  // namespace nmt

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace nmt {
+
+/// What one step did, summed over all ranks.
+struct StepReport {
+  std::int64_t step = 0;  ///< Steps done, this one included: the first is 1.
+  double learning_rate = 0;
+  double loss_sum = 0;  ///< Cross-entropy in nats, summed over the target tokens.
+  double target_tokens = 0;
+  double words = 0;          ///< Source and target tokens.
+  double gradient_norm = 0;  ///< Before clipping.
+  double seconds = 0;        ///< Wall time of the step.
+};
+
+struct ProgressSettings {
+  std::int64_t start_step = 0;  ///< Steps done before this run: 0, or the checkpoint's.
+  std::int64_t end_step = 0;    ///< Steps done when training ends; for the time left.
+  std::int64_t steps_per_stats = 100;
+  std::string log_jsonl = {};  ///< Empty: no log.
+};
+
+/// One JSON object a line and step: step, loss (mean cross-entropy per target token, 9 digits), ppl, lr,
+/// grad_norm, words, step_ms, words_per_s; a value that is not finite is null.
+///
+/// A new run (start_step 0) overwrites the file. A resumed one continues it: lines of steps after
+/// `start_step` and a torn last line are removed first. Throws `ddl::Error`: `io` if the file cannot be
+/// written (checked for every line), `corrupt_data` if what is to be continued is not such a log.
+class StepLog {
+ public:
+  StepLog(std::string path, std::int64_t start_step);
+  void write(const StepReport& report);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  [[noreturn]] void fail(const char* operation) const;
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+/// Tells a person how training goes: every `steps_per_stats` steps, and after the last one, a line
+/// `  step 100 lr 0.001 step-time 0.11s wps 51.53K ppl 1733.09 gN 14.20 bleu 0.00, eta 3m12s`
+/// with means since the line before (lr and gN: of the last step; bleu: once there is one), and on a
+/// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
+class Progress {
+ public:
+  /// `terminal`: whether `out` is one (isatty), for the bar. `out` must outlive this.
+  Progress(const ProgressSettings& settings, std::ostream& out, bool terminal);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void step(const StepReport& report);
+  /// The newest BLEU, shown from the next line on.
+  void bleu(double score) { bleu_ = score; }
+  /// Prints a line of its own, without tearing the bar.
+  void note(std::string_view line);
+
+ private:
+  void print_line(const StepReport& last);
+  void draw_bar(const StepReport& last);
+  void erase_bar();
+
+  struct Window {
+    std::int64_t steps = 0;
+    double seconds = 0;
+    double loss_sum = 0;
+    double target_tokens = 0;
+    double words = 0;
+  };
+
+  ProgressSettings settings_;
+  std::ostream& out_;
+  bool terminal_;
+  bool bar_drawn_ = false;
+  double seconds_since_bar_ = 0;
+  Window since_line_;
+  Window since_start_;
+  std::optional<double> bleu_;
+  std::optional<StepLog> log_;
+};
+
+/// "45s", "3m12s" or "2h05m".
+std::string duration_text(double seconds);
+
+}  // namespace nmt

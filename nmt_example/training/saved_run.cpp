@@ -1,0 +1,168 @@
+#include "nmt_example/training/saved_run.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/error.hpp"
+
+namespace nmt {
+namespace {
+
+constexpr const char* source_file = "source.vocabulary";
+constexpr const char* target_file = "target.vocabulary";
+
+ddl::NamedTensor named(const std::string& name, const Tensor& tensor) {
+  return {name,
+          tensor.type,
+          {tensor.rows, tensor.cols},
+          {static_cast<std::byte*>(tensor.data),
+           static_cast<std::size_t>(tensor.size()) * ddl::size_of(tensor.type)}};
+}
+
+std::vector<ddl::NamedTensor> model_tensors(const ParameterSet& parameters) {
+  std::vector<ddl::NamedTensor> tensors;
+  for (std::size_t i = 0; i < parameters.count(); ++i) {
+    tensors.push_back(named(parameters.layout().parameters[i].name, parameters.value(i)));
+  }
+  return tensors;
+}
+
+std::vector<ddl::NamedTensor> optimizer_tensors(const Optimizer& optimizer) {
+  std::vector<ddl::NamedTensor> tensors;
+  for (const Optimizer::State& state : optimizer.state()) tensors.push_back(named(state.name, state.value));
+  return tensors;
+}
+
+void broadcast(ddl::Context& context, const std::vector<ddl::NamedTensor>& tensors) {
+  std::vector<ddl::Parameter> parameters;
+  for (const ddl::NamedTensor& tensor : tensors) {
+    parameters.push_back(
+        {tensor.name, {reinterpret_cast<float*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(float)}});
+  }
+  ddl::broadcast_parameters(context, parameters);
+}
+
+template <typename T>
+void compare(std::string& differences, const char* flag, const T& saved, const T& wanted) {
+  if (saved == wanted) return;
+  differences += fmt::format("\n  --{}: the checkpoint has {}, asked for is {}", flag, saved, wanted);
+}
+
+}  // namespace
+
+std::string RunState::to_json() const {
+  const nlohmann::ordered_json json = {{"step", step},
+                                       {"sampler_position", sampler_position},
+                                       {"global_batch", global_batch},
+                                       {"best_bleu", best_bleu},
+                                       {"options", nlohmann::ordered_json::parse(options_json)}};
+  return json.dump(1);
+}
+
+RunState RunState::from_json(const std::string& text) {
+  try {
+    const auto json = nlohmann::ordered_json::parse(text);
+    return {.step = json.at("step"),
+            .sampler_position = json.at("sampler_position"),
+            .global_batch = json.at("global_batch"),
+            .best_bleu = json.at("best_bleu"),
+            .options_json = json.at("options").dump()};
+  } catch (const nlohmann::json::exception& error) {
+    throw ddl::Error(ddl::ErrorCode::corrupt_data,
+                     fmt::format("the checkpoint's state.json is not one of ddl_nmt: {}", error.what()));
+  }
+}
+
+SavedRun::SavedRun(ddl::Context& context, const std::filesystem::path& checkpoint)
+    : path_(checkpoint.string()) {
+  std::string state, source, target;
+  context.root_only("open the checkpoint", [&] {
+    reader_.emplace(checkpoint);
+    state = reader_->state();
+    source = reader_->file(source_file);
+    target = reader_->file(target_file);
+  });
+  state = context.broadcast_string(state);
+  source = context.broadcast_string(source);
+  target = context.broadcast_string(target);
+  context.on_all_ranks("read the checkpoint", [&] {
+    state_ = RunState::from_json(state);
+    vocabularies_.emplace(VocabularyPair{Vocabulary::deserialize(source), Vocabulary::deserialize(target)});
+  });
+}
+
+void SavedRun::restore(ddl::Context& context, ParameterSet& parameters, const Optimizer* optimizer) const {
+  const auto model = model_tensors(parameters);
+  const auto moments = optimizer != nullptr ? optimizer_tensors(*optimizer) : std::vector<ddl::NamedTensor>();
+  context.root_only("read the checkpoint", [&] {
+    reader_->read("model", model);
+    if (!moments.empty()) reader_->read("optimizer", moments);
+  });
+  broadcast(context, model);
+  if (!moments.empty()) broadcast(context, moments);
+}
+
+std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path& directory) {
+  std::string path;
+  context.root_only("look for checkpoints", [&] {
+    if (!std::filesystem::exists(directory)) return;
+    const ddl::CheckpointDirectory checkpoints(directory);
+    if (const auto step = checkpoints.newest()) path = checkpoints.path_of(*step).string();
+  });
+  return context.broadcast_string(path);
+}
+
+std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
+                               const VocabularyPair& vocabularies, ParameterSet& parameters,
+                               const Optimizer& optimizer) {
+  ddl::CheckpointDirectory::Contents contents;
+  contents.groups["model"] = model_tensors(parameters);
+  if (auto moments = optimizer_tensors(optimizer); !moments.empty())
+    contents.groups["optimizer"] = std::move(moments);
+  contents.state = state.to_json();
+  contents.files[source_file] = vocabularies.source.serialize();
+  contents.files[target_file] = vocabularies.target.serialize();
+  return directory.save(state.step, contents);
+}
+
+void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {
+  std::string differences;
+  compare(differences, "num_units", saved.num_units, wanted.num_units);
+  compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
+  compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
+  compare(differences, "encoder_type", saved.encoder_type, wanted.encoder_type);
+  compare(differences, "attention", saved.attention, wanted.attention);
+  compare(differences, "output_attention", saved.output_attention, wanted.output_attention);
+  compare(differences, "pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
+  compare(differences, "forget_bias", saved.forget_bias, wanted.forget_bias);
+  compare(differences, "share_vocab", saved.share_vocab, wanted.share_vocab);
+  compare(differences, "optimizer", saved.optimizer, wanted.optimizer);
+  if (differences.empty()) return;
+  throw ddl::Error(
+      ddl::ErrorCode::mismatch,
+      fmt::format("checkpoint {} is of another model:{}\nGive the same flags to go on from it, or "
+                  "another --out_dir to start anew.",
+                  checkpoint, differences));
+}
+
+void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,
+                             const std::string& checkpoint) {
+  const auto given = vocabularies_from_files(wanted);
+  if (!given) return;
+  const auto check = [&](const Vocabulary& of_checkpoint, const Vocabulary& of_file,
+                         const std::string& suffix) {
+    if (of_checkpoint.serialize() == of_file.serialize()) return;
+    throw ddl::Error(
+        ddl::ErrorCode::mismatch,
+        fmt::format("vocabulary {}.{} ({} entries) does not fit checkpoint {}, whose vocabulary has {} "
+                    "entries{}. Leave --vocab_prefix out: the checkpoint holds its vocabulary.",
+                    wanted.vocab_prefix, suffix, of_file.size(), checkpoint, of_checkpoint.size(),
+                    of_file.size() == of_checkpoint.size() ? ", but other ones" : ""));
+  };
+  check(saved.source, given->source, wanted.src);
+  check(saved.target, given->target, wanted.share_vocab ? wanted.src : wanted.tgt);
+}
+
+}  // namespace nmt

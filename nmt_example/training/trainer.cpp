@@ -1,0 +1,403 @@
+#include "nmt_example/training/trainer.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/learning_rate_scaling.hpp"
+#include "ddl/sharded_sampler.hpp"
+#include "nmt_example/training/corpus.hpp"
+#include "nmt_example/training/evaluation.hpp"
+#include "nmt_example/training/learning_rate_schedule.hpp"
+#include "nmt_example/training/optimizer.hpp"
+#include "nmt_example/training/progress.hpp"
+#include "nmt_example/training/saved_run.hpp"
+
+namespace nmt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Largest resident size of any rank so far, in bytes.
+double peak_memory(ddl::Context& context) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  double peak[1] = {static_cast<double>(usage.ru_maxrss) * 1024};
+  context.communicator().all_reduce(std::span(peak), ddl::ReduceOp::max);
+  return peak[0];
+}
+
+ddl::LearningRateScalingOptions scaling_options(const Options& options) {
+  return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
+}
+
+std::vector<ddl::Gradient> gradients_of(ParameterSet& parameters) {
+  std::vector<ddl::Gradient> gradients;
+  for (std::size_t i = 0; i < parameters.count(); ++i) {
+    const Tensor gradient = parameters.gradient(i);
+    gradients.push_back({parameters.layout().parameters[i].name,
+                         {gradient.as<float>(), static_cast<std::size_t>(gradient.size())}});
+  }
+  return gradients;
+}
+
+std::vector<ddl::Parameter> values_of(ParameterSet& parameters) {
+  std::vector<ddl::Parameter> values;
+  for (std::size_t i = 0; i < parameters.count(); ++i) {
+    const Tensor value = parameters.value(i);
+    values.push_back({parameters.layout().parameters[i].name,
+                      {value.as<float>(), static_cast<std::size_t>(value.size())}});
+  }
+  return values;
+}
+
+BatchLimits batch_limits(const Options& options, const Dataset& train, const std::optional<Dataset>& dev) {
+  std::size_t source = train.longest_source();
+  std::size_t target = train.longest_target();
+  if (dev) {
+    source = std::max(source, dev->longest_source());
+    target = std::max(target, dev->longest_target());
+  }
+  return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
+}
+
+ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset& train) {
+  return {.seed = options.random_seed,
+          .batch_size = static_cast<std::size_t>(options.batch_size),
+          .shuffle = true,
+          .buckets = train.buckets(static_cast<std::size_t>(options.num_buckets)),
+          .lengths = train.lengths()};
+}
+
+/// One training run; see `train`.
+class Trainer {
+ public:
+  Trainer(ddl::Context& context, const Options& options, Texts texts, VocabularyPair vocabularies,
+          Dataset train, std::optional<Dataset> dev)
+      : context_(context),
+        options_(options),
+        texts_(std::move(texts)),
+        vocabularies_(std::move(vocabularies)),
+        train_(std::move(train)),
+        dev_(std::move(dev)),
+        backend_(make_cpu_backend(threads_per_rank(context, options))),
+        model_(*backend_, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
+               batch_limits(options, train_, dev_)),
+        optimizer_(*backend_, model_.parameters(), options),
+        sampler_(context, train_.size(), sampler_options(options, train_)),
+        reducer_(context, gradients_of(model_.parameters()), {.gradients = ddl::GradientKind::sum}),
+        scaling_(
+            context, [options](std::uint64_t step) { return learning_rate_at(options, step); },
+            scaling_options(options)),
+        translator_(model_, vocabularies_.source, vocabularies_.target, options),
+        norm_(backend_->allocate(sizeof(double))),
+        ready_([this](std::size_t index) { reducer_.ready(index); }) {
+    batch_.reserve(static_cast<std::size_t>(options.batch_size), train_.longest_source(),
+                   train_.longest_target());
+  }
+
+  void run(const SavedRun* saved) {
+    start(saved);
+    print_header();
+    std::optional<Progress> progress;
+    context_.root_only("open the step log", [&] {
+      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
+                                        options_.steps_per_stats, options_.log_jsonl},
+                       std::cout, isatty(STDOUT_FILENO) != 0);
+    });
+    const Clock::time_point begin = Clock::now();
+    const auto every = [&](std::int64_t steps) {
+      return static_cast<std::int64_t>(state_.step) % steps == 0;
+    };
+    const std::int64_t eval_steps =
+        options_.steps_per_eval > 0 ? options_.steps_per_eval : 10 * options_.steps_per_stats;
+    const std::int64_t bleu_steps =
+        options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
+    bool saved_now = saved != nullptr;
+    bool out_of_time = false;
+    while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time) {
+      const StepReport report = step(
+          options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds, out_of_time);
+      // A disk that is full must end every rank, not only the one that writes the log.
+      if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
+      saved_now = false;
+      const bool last = out_of_time || report.step == options_.num_train_steps;
+      if (every(bleu_steps) && dev_ && !last) report_dev_bleu(progress);
+      if (every(eval_steps) || last) {
+        report_dev_loss(progress);
+        save(progress);
+        saved_now = true;
+      }
+    }
+    const double seconds = seconds_since(begin);
+    if (progress)
+      progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
+    if (!saved_now) save(progress);
+    finish(progress);
+  }
+
+ private:
+  void start(const SavedRun* saved) {
+    state_.global_batch =
+        static_cast<std::uint64_t>(options_.batch_size) * static_cast<std::uint64_t>(context_.size());
+    state_.options_json = to_json(options_);
+    if (saved == nullptr) {
+      model_.parameters().initialize(*backend_, options_.init_op, options_.init_weight, options_.random_seed);
+      ddl::broadcast_parameters(context_, values_of(model_.parameters()));
+    } else {
+      saved->restore(context_, model_.parameters(), &optimizer_);
+      const std::uint64_t global_batch = state_.global_batch;
+      const std::string options_json = state_.options_json;
+      state_ = saved->state();
+      if (state_.global_batch != global_batch) {
+        // Another global batch cuts the epochs elsewhere; go on after about as many sentences.
+        state_.sampler_position = state_.sampler_position * state_.global_batch / global_batch;
+      }
+      state_.global_batch = global_batch;
+      state_.options_json = options_json;
+      sampler_.seek(state_.sampler_position);
+    }
+    if (!options_.out_dir.empty()) {
+      context_.root_only("prepare --out_dir", [&] {
+        checkpoints_.emplace(options_.out_dir, static_cast<std::size_t>(options_.num_keep_ckpts));
+        best_.emplace(std::filesystem::path(options_.out_dir) / "best_bleu", 1);
+        ddl::write_file_atomically(std::filesystem::path(options_.out_dir) / "options.json",
+                                   to_json(options_) + "\n");
+      });
+    }
+  }
+
+  void print_header() {
+    if (!context_.is_root()) return;
+    fmt::print("{}", describe(model_.parameters().layout()));
+    fmt::print("{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
+               context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),
+               context_.hosts() == 1 ? "" : "s", threads_per_rank(context_, options_),
+               threads_per_rank(context_, options_) == 1 ? "" : "s", backend_->name(),
+               static_cast<double>(model_.workspace_bytes()) / 1e6);
+    fmt::print("{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
+               train_.size(), train_.dropped(), train_.truncated(), sampler_.steps_per_epoch(),
+               state_.global_batch);
+    if (state_.step > 0) fmt::print("going on from step {}\n", state_.step);
+    std::cout.flush();
+    std::fflush(stdout);
+  }
+
+  StepReport step(bool want_stop, bool& stop) {
+    const Clock::time_point begin = Clock::now();
+    const ddl::ShardedBatch share = sampler_.next();
+    fill_batch(train_, share.samples, batch_);
+    const BatchLoss loss =
+        model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share.step},
+                                options_.label_smoothing, ready_);
+    const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens));
+    // Rank 0's clock decides for all when time is up.
+    double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
+                      static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};
+    context_.communicator().all_reduce(std::span(sums));
+    stop = sums[3] > 0;
+
+    // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
+    const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
+    const Tensor norm{norm_.get(), 1, 1, 1, ddl::DataType::f64};
+    backend_->sum_of_squares(model_.parameters().gradients(), norm);
+    double squares[1];
+    backend_->download(norm, std::span<double>(squares));
+    const double gradient_norm = std::sqrt(squares[0]) * mean_to_loss;
+    if (!std::isfinite(gradient_norm) || !std::isfinite(sums[0])) {
+      throw ddl::Error(
+          ddl::ErrorCode::invalid_argument,
+          fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}. Lower "
+                      "--learning_rate, or raise --warmup_steps.",
+                      state_.step + 1, sums[0] / tokens, gradient_norm))
+          .as_agreed();
+    }
+    const double clip =
+        gradient_norm > options_.max_gradient_norm ? options_.max_gradient_norm / gradient_norm : 1.0;
+    const double learning_rate = scaling_.learning_rate(state_.step);
+    ++state_.step;
+    state_.sampler_position = sampler_.position();
+    optimizer_.update(static_cast<std::int64_t>(state_.step), mean_to_loss * clip, learning_rate);
+    return {.step = static_cast<std::int64_t>(state_.step),
+            .learning_rate = learning_rate,
+            .loss_sum = sums[0],
+            .target_tokens = tokens,
+            .words = sums[1],
+            .gradient_norm = gradient_norm,
+            .seconds = seconds_since(begin)};
+  }
+
+  void write_progress(std::optional<Progress>& progress, const StepReport& report) {
+    if (options_.log_jsonl.empty()) {
+      progress->step(report);
+    } else {
+      context_.root_only("write the step log", [&] { progress->step(report); });
+    }
+  }
+
+  void report_dev_loss(std::optional<Progress>& progress) {
+    if (!dev_) return;
+    const double loss = mean_loss(context_, model_, *dev_);
+    if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
+  }
+
+  void report_dev_bleu(std::optional<Progress>& progress) {
+    const TextScore score = score_text(context_, translator_, texts_.dev);
+    if (progress) {
+      progress->bleu(score.bleu.score);
+      progress->note(fmt::format("  external eval step {}: dev {}", state_.step, to_string(score.bleu)));
+      const std::size_t sample = static_cast<std::size_t>(state_.step) % texts_.dev.size();
+      progress->note(fmt::format("    src: {}\n    ref: {}\n    nmt: {}", texts_.dev.source[sample],
+                                 texts_.dev.target[sample], score.translations[sample]));
+    }
+    if (score.bleu.score <= state_.best_bleu) return;
+    state_.best_bleu = score.bleu.score;
+    if (options_.out_dir.empty()) return;
+    context_.root_only("save the best checkpoint",
+                       [&] { save_run(*best_, state_, vocabularies_, model_.parameters(), optimizer_); });
+  }
+
+  void save(std::optional<Progress>& progress) {
+    if (options_.out_dir.empty()) return;
+    context_.root_only("save a checkpoint", [&] {
+      const auto path = save_run(*checkpoints_, state_, vocabularies_, model_.parameters(), optimizer_);
+      progress->note(fmt::format("  saved {}", path.string()));
+    });
+  }
+
+  void finish(std::optional<Progress>& progress) {
+    if (dev_) report_dev_bleu(progress);
+    if (texts_.test.size() > 0) {
+      const Clock::time_point begin = Clock::now();
+      const TextScore score = score_text(context_, translator_, texts_.test);
+      if (progress) {
+        progress->note(
+            fmt::format("test {} in {}", to_string(score.bleu), duration_text(seconds_since(begin))));
+        progress->note(
+            fmt::format("test exact matches {:.1f}% of {}", 100 * score.exact, texts_.test.size()));
+        for (std::size_t i = 0; i < std::min<std::size_t>(5, texts_.test.size()); ++i) {
+          progress->note(fmt::format("  src: {}\n  ref: {}\n  nmt: {}", texts_.test.source[i],
+                                     texts_.test.target[i], score.translations[i]));
+        }
+      }
+    }
+    const double peak = peak_memory(context_);
+    if (progress) progress->note(fmt::format("peak memory {:.0f} MB a rank", peak / 1e6));
+  }
+
+  ddl::Context& context_;
+  const Options& options_;
+  Texts texts_;
+  VocabularyPair vocabularies_;
+  Dataset train_;
+  std::optional<Dataset> dev_;
+  std::unique_ptr<Backend> backend_;
+  Model model_;
+  Optimizer optimizer_;
+  ddl::ShardedSampler sampler_;
+  ddl::GradientReducer reducer_;
+  ddl::LearningRateScaling scaling_;
+  Translator translator_;
+  std::shared_ptr<void> norm_;
+  ReadyFunction ready_;
+  Batch batch_;
+  RunState state_;
+  std::optional<ddl::CheckpointDirectory> checkpoints_, best_;  // rank 0's
+};
+
+/// Ranks that read other files would train another model without noticing.
+void check_same_data(ddl::Context& context, const Dataset& dataset) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (std::size_t i = 0; i < dataset.size(); ++i) {
+    for (const auto side : {dataset.source(i), dataset.target(i)}) {
+      for (const std::int32_t id : side) hash = (hash ^ static_cast<std::uint32_t>(id)) * 0x100000001b3u;
+      hash = (hash ^ 0xffffffffu) * 0x100000001b3u;
+    }
+  }
+  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash);
+  const std::string roots = context.broadcast_string(mine);
+  context.on_all_ranks("compare the training data", [&] {
+    if (mine != roots) {
+      throw ddl::Error(
+          ddl::ErrorCode::mismatch,
+          fmt::format("this rank read other training data ({}) than rank 0 ({}); every host needs the "
+                      "same files",
+                      mine, roots));
+    }
+  });
+}
+
+}  // namespace
+
+ModelShape model_shape(const Options& options, std::size_t source_vocabulary, std::size_t target_vocabulary) {
+  ModelShape shape;
+  shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
+  shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
+  shape.units = options.num_units;
+  shape.encoder_layers = options.encoder_layers();
+  shape.decoder_layers = options.decoder_layers();
+  shape.bidirectional = options.encoder_type == "bi";
+  shape.attention = options.attention == "luong"          ? AttentionKind::luong
+                    : options.attention == "scaled_luong" ? AttentionKind::scaled_luong
+                                                          : AttentionKind::none;
+  shape.output_attention = options.output_attention;
+  shape.pass_hidden_state = options.pass_hidden_state;
+  shape.forget_bias = options.forget_bias;
+  shape.share_vocabulary = options.share_vocab;
+  return shape;
+}
+
+int threads_per_rank(const ddl::Context& context, const Options& options) {
+  if (options.threads > 0) return options.threads;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  return std::max(1, processors / context.local_size());
+}
+
+void train(ddl::Context& context, const ParsedOptions& parsed) {
+  const Options& options = parsed.options;
+  const std::string checkpoint = options.out_dir.empty() ? "" : newest_checkpoint(context, options.out_dir);
+  std::optional<SavedRun> saved;
+  if (!checkpoint.empty()) {
+    saved.emplace(context, checkpoint);
+    context.on_all_ranks("compare with the checkpoint", [&] {
+      check_same_model(options_from_json(saved->state().options_json), options, checkpoint);
+      check_same_vocabularies(saved->vocabularies(), options, checkpoint);
+    });
+  }
+  Texts texts = load_texts(context, options);
+  VocabularyPair vocabularies =
+      saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);
+  std::optional<Dataset> train_set, dev_set;
+  context.on_all_ranks("encode the corpus", [&] {
+    const auto source_max = static_cast<std::size_t>(options.src_max_len);
+    const auto target_max = static_cast<std::size_t>(options.tgt_max_len);
+    train_set.emplace(encode(texts.train, vocabularies.source, vocabularies.target, source_max, target_max));
+    if (texts.dev.size() > 0) {
+      dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target, source_max, target_max));
+    }
+    ddl::ShardedSampler(context, train_set->size(),
+                        {.batch_size = static_cast<std::size_t>(options.batch_size)});
+    texts.train = {};
+  });
+  check_same_data(context, *train_set);
+  std::optional<Trainer> trainer;
+  context.on_all_ranks("allocate the model", [&] { parameter_layout(model_shape(options, 1, 1)); });
+  trainer.emplace(context, options, std::move(texts), std::move(vocabularies), std::move(*train_set),
+                  std::move(dev_set));
+  trainer->run(saved ? &*saved : nullptr);
+}
+
+}  // namespace nmt

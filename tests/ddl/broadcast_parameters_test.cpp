@@ -1,0 +1,119 @@
+#include "ddl/broadcast_parameters.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ddl/error.hpp"
+
+namespace ddl {
+namespace {
+
+/// Parameters of 5, 0, 3 and 50,000 floats with a gap before one of them, where `gap` says.
+struct Model {
+  Model(int rank, std::size_t gap) : memory(50020, -1.0f) {
+    std::size_t at = 0;
+    for (const std::size_t size : {5, 0, 3, 50000}) {
+      if (parameters.size() == gap) at += 4;
+      parameters.push_back({"p" + std::to_string(parameters.size()), std::span(memory).subspan(at, size)});
+      at += size;
+    }
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const auto values = parameters[p].values;
+      std::iota(values.begin(), values.end(), static_cast<float>(rank * 7 + static_cast<int>(p)));
+    }
+  }
+  std::vector<float> memory;
+  std::vector<Parameter> parameters;
+};
+
+// Lost otherwise: ranks that start from different models and never agree again.
+TEST(BroadcastParameters, EveryRankHasTheRootsValues) {
+  for (const int ranks : {1, 2, 5, 16}) {
+    for (const bool hosts : {false, true}) {
+      InProcessOptions options;
+      for (int rank = 0; hosts && rank < ranks; ++rank) options.hosts.push_back(rank % 3 == 0 ? "a" : "b");
+      run_in_process(
+          ranks,
+          [&](Context& context) {
+            for (const int root : {0, ranks - 1}) {
+              // Every rank has its gap elsewhere, or none.
+              Model model(context.rank(), static_cast<std::size_t>(context.rank() % 5));
+              const Model expected(root, 9);
+              broadcast_parameters(context, model.parameters, root);
+              for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
+                const auto found = model.parameters[p].values;
+                const auto wanted = expected.parameters[p].values;
+                EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted.begin(), wanted.end())) << p;
+              }
+              EXPECT_EQ(model.memory.back(), -1.0f);
+            }
+          },
+          options);
+    }
+  }
+  run_in_process(3, [](Context& context) { broadcast_parameters(context, {}); });
+}
+
+std::string error_on_all(int ranks, ErrorCode code,
+                         const std::function<void(int, std::vector<Parameter>&)>& change,
+                         const std::function<int(int)>& root) {
+  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
+  run_in_process(ranks, [&](Context& context) {
+    Model model(context.rank(), 9);
+    const std::vector<float> before = model.memory;
+    change(context.rank(), model.parameters);
+    try {
+      broadcast_parameters(context, model.parameters, root(context.rank()));
+      ADD_FAILURE() << "no error on rank " << context.rank();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_TRUE(error.agreed());
+      texts[static_cast<std::size_t>(context.rank())] = error.what();
+    }
+    EXPECT_EQ(model.memory, before);
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+  return texts[0];
+}
+
+// Lost otherwise: a model silently overwritten with another one's weights.
+TEST(BroadcastParameters, OtherModelsAreNamedBeforeAnythingIsTouched) {
+  const auto zero = [](int) { return 0; };
+  const auto none = [](int, auto&) {};
+  const auto expect = [](const std::string& text, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+  };
+  expect(error_on_all(
+             4, ErrorCode::mismatch,
+             [](int rank, auto& parameters) {
+               if (rank % 2 == 1) parameters[2].values = parameters[2].values.first(2);
+             },
+             zero),
+         {"parameter 2", "'p2' of 3 floats on rank 0", "'p2' of 2 floats on rank 1", "1, 3"});
+  expect(error_on_all(
+             3, ErrorCode::mismatch,
+             [](int rank, auto& parameters) {
+               if (rank == 2) parameters[0].name = "decoder";
+             },
+             zero),
+         {"parameter 0", "'decoder' of 5 floats on rank 2"});
+  expect(error_on_all(
+             2, ErrorCode::mismatch,
+             [](int rank, auto& parameters) {
+               if (rank == 1) parameters.clear();
+             },
+             zero),
+         {"missing (0 in all) on rank 1"});
+  expect(error_on_all(2, ErrorCode::mismatch, none, [](int rank) { return rank; }),
+         {"root 0", "root 1 on rank 1"});
+  expect(error_on_all(2, ErrorCode::invalid_argument, none, [](int) { return 2; }), {"root 2", "2 ranks"});
+  expect(error_on_all(2, ErrorCode::invalid_argument, none, [](int) { return -1; }), {"root -1"});
+}
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ddl/durable_file.hpp"
+#include "ddl/safetensors.hpp"
+#include "temporary_directory.hpp"
+
+namespace ddl {
+namespace {
+
+// Lost otherwise: checkpoints that only this project can read.
+TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
+  const test::TemporaryDirectory temporary;
+  std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  std::vector<double> moments = {0.5, -0.25};
+  std::vector<std::int32_t> counts = {-7};
+  std::vector<std::int64_t> steps = {std::int64_t{1} << 40, -1};
+  std::vector<std::uint8_t> bytes = {0, 255, 3};
+  std::vector<float> scalar = {0.75f};
+  const auto of = [](auto& values) { return std::as_writable_bytes(std::span(values)); };
+  const std::vector<NamedTensor> tensors = {
+      {"bytes \u00fc\"\\", DataType::u8, {3}, of(bytes)}, {"weights", DataType::f32, {2, 3}, of(weights)},
+      {"counts", DataType::i32, {1}, of(counts)},         {"steps", DataType::i64, {2}, of(steps)},
+      {"moments", DataType::f64, {2}, of(moments)},       {"empty", DataType::f32, {0, 3}, {}},
+      {"scalar", DataType::f32, {}, of(scalar)}};
+  safetensors::check(tensors);
+  const auto ours = temporary.path() / "ours.safetensors";
+  const auto theirs = temporary.path() / "theirs.safetensors";
+  FileWriter file(ours);
+  safetensors::write(file, tensors);
+  file.finish();
+
+  const std::string command =
+      std::string(DDL_TEST_PYTHON " " DDL_TEST_SCRIPT " ") + ours.string() + " " + theirs.string();
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+
+  const FileReader reader(theirs);
+  const auto index = safetensors::read_index(reader);
+  ASSERT_EQ(index.size(), tensors.size());
+  for (const NamedTensor& tensor : tensors) {
+    ASSERT_TRUE(index.contains(tensor.name)) << tensor.name;
+    const safetensors::Entry& entry = index.at(tensor.name);
+    EXPECT_EQ(entry.type, tensor.type) << tensor.name;
+    EXPECT_EQ(entry.shape, tensor.shape) << tensor.name;
+    std::vector<std::byte> found(entry.bytes);
+    reader.read_at(entry.offset, found);
+    ASSERT_EQ(found.size(), tensor.bytes.size()) << tensor.name;
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), tensor.bytes.begin())) << tensor.name;
+  }
+}
+
+}  // namespace
+}  // namespace ddl

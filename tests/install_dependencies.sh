@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs what is missing of the packages that the build needs, with apt, asking nothing:
+#   install_dependencies.sh build [tests]
+# Elsewhere than on Debian and its relatives it says which libraries are needed and leaves the rest to CMake.
+set -euo pipefail
+
+# Debian's libdnnl-dev looks for OpenCL, but does not depend on it.
+build_packages=(
+  g++ cmake ninja-build pkg-config
+  libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev
+  libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev zlib1g-dev
+)
+test_packages=(libgtest-dev iproute2)
+needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, oneDNN 2.6,
+SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json and zlib"
+needed_for_tests="; for the tests GoogleTest, and iproute2 for the emulated cluster"
+
+packages=()
+for part in "$@"; do
+  case $part in
+    build) packages+=("${build_packages[@]}") ;;
+    tests) packages+=("${test_packages[@]}") needed+=$needed_for_tests ;;
+    *)
+      echo "install_dependencies.sh: unknown part '$part'; parts are: build tests" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  printf 'This is not Debian or Ubuntu, so nothing is installed. Needed are %s.\n' "$needed"
+  exit 0
+fi
+
+is_installed() { [ "$(dpkg-query --show --showformat '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+[ "${#missing[@]}" -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    printf 'Missing packages, and neither root nor sudo to install them. As root, type:\n  apt-get install %s\n' \
+      "${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "Installing: ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
+"${apt[@]}" update
+"${apt[@]}" install --yes --no-install-recommends "${missing[@]}"

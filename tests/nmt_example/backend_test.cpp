@@ -1,0 +1,539 @@
+// Every operation of the CPU backend against the fp64 reference, within the bounds of fp32. If one
+// failed, models would train on wrong numbers for some sizes, strides or thread counts.
+
+#include <array>
+
+#include "nmt_example/backend_test_support.hpp"
+
+namespace nmt::test {
+namespace {
+
+constexpr std::array<std::int64_t, 5> odd_sizes = {1, 3, 17, 64, 129};
+
+struct CpuCase {
+  int threads;
+  Layout layout;
+};
+
+class CpuBackend : public testing::TestWithParam<CpuCase> {
+ protected:
+  using Outputs = std::vector<Values>;
+
+  /// Runs the operation on both backends and compares all that it returns.
+  template <typename Operation>
+  void expect_reference(Operation operation, const std::vector<Values>& bounds) {
+    Memory cpu(*cpu_, GetParam().layout);
+    Memory reference(*reference_, GetParam().layout);
+    const Outputs actual = operation(cpu);
+    const Outputs expected = operation(reference);
+    ASSERT_EQ(expected.size(), bounds.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(close(actual[i], expected[i], bounds[i])) << "output " << i;
+  }
+
+  /// What an operation gives on the reference backend; with absolute values as inputs, the size of
+  /// the sums that rounding errors are relative to.
+  template <typename Operation>
+  Outputs on_reference(Operation operation) {
+    Memory reference(*reference_);
+    return operation(reference);
+  }
+
+  std::unique_ptr<Backend> cpu_ = make_cpu_backend(GetParam().threads);
+  std::unique_ptr<Backend> reference_ = make_reference_backend();
+  Random random_{99};
+};
+
+TEST_P(CpuBackend, ComputesInFp32AndAllocatesAlignedZeros) {
+  EXPECT_EQ(cpu_->name(), "cpu");
+  EXPECT_EQ(cpu_->type(), ddl::DataType::f32);
+  const auto memory = cpu_->allocate(1000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.get()) % 64, 0u);
+  const auto* bytes = static_cast<const unsigned char*>(memory.get());
+  EXPECT_TRUE(std::all_of(bytes, bytes + 1000, [](unsigned char byte) { return byte == 0; }));
+}
+
+TEST_P(CpuBackend, MovesData) {
+  for (const std::int64_t rows : {0, 1, 3, 129})
+    for (const std::int64_t cols : odd_sizes) {
+      SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+      const Values x = random_.values(rows, cols);
+      const Values y = random_.values(rows, cols);
+      const Values table = random_.values(7, cols);
+      const auto ids = random_.integers(rows, 0, 6);
+      std::vector<std::int32_t> places(static_cast<std::size_t>(rows));
+      for (std::size_t i = 0; i < places.size(); ++i)
+        places[i] = static_cast<std::int32_t>(2 * (places.size() - 1 - i));
+      const Values target = random_.values(2 * rows + 1, cols);
+      const auto operation = [&](Memory& memory) {
+        const Tensor from = memory.tensor(x);
+        const Tensor copied = memory.tensor(rows, cols);
+        memory->copy(from, copied);
+        const Tensor sum = memory.tensor(y);
+        memory->add(from, sum);
+        const Tensor zeroed = memory.tensor(y);
+        memory->zero(zeroed);
+        const Tensor gathered = memory.tensor(rows, cols);
+        memory->gather_rows(memory.tensor(table), memory.indices(ids), gathered);
+        const Tensor scattered = memory.tensor(target);
+        memory->scatter_rows(from, memory.indices(places), scattered);
+        std::vector<float> floats(static_cast<std::size_t>(rows * cols));
+        memory->download(from, std::span<float>(floats));
+        Values downloaded(rows, cols);
+        std::copy(floats.begin(), floats.end(), downloaded.data.begin());
+        return Outputs{memory.read(from),     memory.read(copied),    memory.read(sum), memory.read(zeroed),
+                       memory.read(gathered), memory.read(scattered), downloaded};
+      };
+      const Values exact(rows, cols);
+      expect_reference(operation, {exact, exact, Values(rows, cols, 2 * fp32_roundoff), exact, exact,
+                                   Values(target.rows, cols), exact});
+    }
+}
+
+TEST_P(CpuBackend, SumsInFp64CanBeZeroed) {
+  Memory memory(*cpu_, GetParam().layout);
+  const Tensor sums = memory.sums(2);
+  sums.as<double>()[0] = 1e300;
+  sums.as<double>()[1] = 1;
+  EXPECT_EQ(memory.read(sums)(0, 0), 1e300);
+  memory->zero(sums);
+  EXPECT_EQ(memory.read(sums).largest(), 0.0);
+}
+
+TEST_P(CpuBackend, Gemm) {
+  std::vector<std::array<std::int64_t, 3>> sizes = {{0, 3, 5}, {4, 0, 3}, {4, 3, 0}, {64, 256, 64}};
+  for (const std::int64_t m : odd_sizes)
+    for (const std::int64_t n : odd_sizes)
+      for (const std::int64_t k : odd_sizes) sizes.push_back({m, n, k});
+  for (const auto& [m, n, k] : sizes)
+    for (const Transpose ta : {Transpose::no, Transpose::yes})
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
+                     (ta == Transpose::yes ? " a transposed" : "") +
+                     (tb == Transpose::yes ? " b transposed" : ""));
+        const bool accumulate = (m + n + k) % 2 == 0;
+        const Values a = ta == Transpose::yes ? random_.values(k, m) : random_.values(m, k);
+        const Values b = tb == Transpose::yes ? random_.values(n, k) : random_.values(k, n);
+        const Values c = random_.values(m, n);
+        const auto product = [&](const Values& left, const Values& right, const Values& start) {
+          return [&, accumulate](Memory& memory) {
+            const Tensor result = memory.tensor(start);
+            memory->gemm(ta, tb, memory.tensor(left), memory.tensor(right), accumulate, result);
+            return Outputs{memory.read(result)};
+          };
+        };
+        const Values magnitude = on_reference(product(a.abs(), b.abs(), c.abs())).front();
+        expect_reference(product(a, b, c), {magnitude.times(static_cast<double>(k + 2) * fp32_roundoff)});
+      }
+}
+
+TEST_P(CpuBackend, GemmOverwritesNanUnlessItAccumulates) {
+  Memory memory(*cpu_, GetParam().layout);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor a = memory.tensor(Values(3, 4, 1));
+  const Tensor b = memory.tensor(Values(4, 5, 1));
+  const Tensor c = memory.tensor(Values(3, 5, nan));
+  memory->gemm(Transpose::no, Transpose::no, a, b, false, c);
+  EXPECT_TRUE(close(memory.read(c), Values(3, 5, 4), 0));
+  const Tensor bad = memory.tensor(Values(4, 5, nan));
+  memory->gemm(Transpose::no, Transpose::no, a, bad, true, c);
+  for (const double x : memory.read(c).data) EXPECT_TRUE(std::isnan(x)) << "NaN was lost on the way";
+}
+
+TEST_P(CpuBackend, ColumnSums) {
+  for (const std::int64_t rows : {0, 1, 3, 17, 64, 129})
+    for (const std::int64_t cols : odd_sizes) {
+      SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+      const Values x = random_.values(rows, cols);
+      const Values start = random_.values(1, cols);
+      const auto sums = [](const Values& values, const Values& first) {
+        return [&](Memory& memory) {
+          const Tensor to = memory.tensor(first);
+          memory->add_column_sums(memory.tensor(values), to);
+          return Outputs{memory.read(to)};
+        };
+      };
+      const Values magnitude = on_reference(sums(x.abs(), start.abs())).front();
+      expect_reference(sums(x, start), {magnitude.times(static_cast<double>(rows + 1) * fp32_roundoff)});
+    }
+}
+
+TEST_P(CpuBackend, EmbeddingWithRepeatedIds) {
+  for (const std::int64_t rows : {0, 1, 3, 129})
+    for (const std::int64_t cols : odd_sizes) {
+      SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+      const Values gradient = random_.values(rows, cols);
+      const Values start = random_.values(10, cols);
+      const auto ids = random_.integers(rows, 0, 4);
+      const auto backward = [&](const Values& values, const Values& first) {
+        return [&](Memory& memory) {
+          const Tensor table = memory.tensor(first);
+          memory->embedding_backward(memory.tensor(values), memory.indices(ids), table);
+          return Outputs{memory.read(table)};
+        };
+      };
+      const Values magnitude = on_reference(backward(gradient.abs(), start.abs())).front();
+      expect_reference(backward(gradient, start),
+                       {magnitude.times(static_cast<double>(rows + 1) * fp32_roundoff)});
+    }
+}
+
+TEST_P(CpuBackend, DropoutValues) {
+  for (const std::int64_t cols : odd_sizes) {
+    const Values x = random_.values(12, cols);
+    const auto operation = [&](Memory& memory) {
+      const Tensor y = memory.tensor(12, cols);
+      memory->dropout(memory.tensor(x), y, {5, 6, 7}, 0.3, memory.indices({8, 2, 1'000'000'000}), 2, 16);
+      return Outputs{memory.read(y)};
+    };
+    const Values expected = on_reference(operation).front();
+    expect_reference(operation, {expected.abs().times(4 * fp32_roundoff)});
+  }
+}
+
+struct LstmCase {
+  std::int64_t batch, units;
+  bool masked, has_output;
+};
+
+std::vector<LstmCase> lstm_cases() {
+  std::vector<LstmCase> cases;
+  for (const std::int64_t batch : {0, 1, 3, 17, 64})
+    for (const std::int64_t units : odd_sizes)
+      for (const bool masked : {false, true})
+        cases.push_back({batch, units, masked, (batch + units) % 4 != 0});
+  return cases;
+}
+
+TEST_P(CpuBackend, LstmCellForward) {
+  for (const auto& [batch, units, masked, has_output] : lstm_cases()) {
+    SCOPED_TRACE(std::to_string(batch) + "x" + std::to_string(units) + (masked ? " masked" : ""));
+    Values pre = random_.values(batch, 4 * units, -4, 4);
+    // Saturated gates must neither overflow nor become NaN.
+    if (batch > 1) pre(1, 0) = 200, pre(0, units) = -200, pre(0, 2 * units) = -150, pre(1, 3 * units) = -90;
+    const Values bias = random_.values(1, 4 * units);
+    const Values c_prev = random_.values(batch, units, -2, 2);
+    const Values h_prev = random_.values(batch, units);
+    const auto lengths = random_.integers(batch, 0, 9);
+    const auto operation = [&, masked_ = masked, has_output_ = has_output](Memory& memory) {
+      Backend::LstmStep step;
+      step.gates = memory.tensor(pre);
+      step.bias = memory.tensor(bias);
+      step.c_prev = memory.tensor(c_prev);
+      step.h_prev = memory.tensor(h_prev);
+      step.c = memory.tensor(batch, units);
+      step.h = memory.tensor(batch, units);
+      step.tanh_c = memory.tensor(batch, units);
+      if (has_output_) step.output = memory.tensor(batch, units);
+      if (masked_) step.lengths = memory.indices(lengths);
+      step.step = 4;
+      memory->lstm_cell_forward(step);
+      Values gates = memory.read(step.gates);
+      Values tanh_c = memory.read(step.tanh_c);
+      for (std::int64_t r = 0; r < batch; ++r) {
+        if (!masked_ || step.step < lengths[static_cast<std::size_t>(r)]) continue;
+        // Nobody reads these of a masked row.
+        for (std::int64_t u = 0; u < 4 * units; ++u) gates(r, u) = 0;
+        for (std::int64_t u = 0; u < units; ++u) tanh_c(r, u) = 0;
+      }
+      Outputs outputs = {gates, memory.read(step.c), memory.read(step.h), tanh_c};
+      if (has_output_) outputs.push_back(memory.read(step.output));
+      return outputs;
+    };
+    const double bound = 16 * fp32_roundoff;
+    const Values of_state(batch, units, 3 * bound);
+    std::vector<Values> bounds = {Values(batch, 4 * units, bound), of_state, of_state, of_state};
+    if (has_output) bounds.push_back(of_state);
+    expect_reference(operation, bounds);
+  }
+}
+
+TEST_P(CpuBackend, LstmCellForwardInPlace) {
+  const std::int64_t batch = 5, units = 17;
+  const Values pre = random_.values(batch, 4 * units, -4, 4);
+  const Values c = random_.values(batch, units);
+  const Values h = random_.values(batch, units);
+  const auto operation = [&](Memory& memory) {
+    Backend::LstmStep step;
+    step.gates = memory.tensor(pre);
+    step.bias = memory.tensor(Values(1, 4 * units));
+    step.c = step.c_prev = memory.tensor(c);
+    step.h = step.h_prev = memory.tensor(h);
+    step.tanh_c = memory.tensor(batch, units);
+    step.lengths = memory.indices({1, 2, 3, 4, 0});
+    step.step = 2;
+    memory->lstm_cell_forward(step);
+    return Outputs{memory.read(step.c), memory.read(step.h)};
+  };
+  const Values bound(batch, units, 48 * fp32_roundoff);
+  expect_reference(operation, {bound, bound});
+}
+
+TEST_P(CpuBackend, LstmCellBackward) {
+  for (const auto& [batch, units, masked, has_output] : lstm_cases())
+    for (const bool in_place : {false, true}) {
+      SCOPED_TRACE(std::to_string(batch) + "x" + std::to_string(units) + (masked ? " masked" : "") +
+                   (in_place ? " in place" : ""));
+      Values gates = random_.values(batch, 4 * units, 0, 1);
+      for (std::int64_t r = 0; r < batch; ++r)
+        for (std::int64_t u = 0; u < units; ++u) gates(r, units + u) = gates(r, units + u) * 2 - 1;
+      gates = gates.map([](double x) { return static_cast<double>(static_cast<float>(x)); });
+      const Values c_prev = random_.values(batch, units, -2, 2);
+      const Values tanh_c = random_.values(batch, units);
+      const Values d_output = random_.values(batch, units);
+      const Values d_h = random_.values(batch, units);
+      const Values d_c = random_.values(batch, units);
+      const auto lengths = random_.integers(batch, 0, 9);
+      const auto operation = [&, masked_ = masked, has_output_ = has_output](Memory& memory) {
+        Backend::LstmStepBackward step;
+        step.gates = memory.tensor(gates);
+        step.c_prev = memory.tensor(c_prev);
+        step.tanh_c = memory.tensor(tanh_c);
+        if (has_output_) step.d_output = memory.tensor(d_output);
+        step.d_h = memory.tensor(d_h);
+        if (in_place)
+          step.d_h_prev = step.d_h;
+        else if (masked_ || has_output_)
+          step.d_h_prev = memory.tensor(batch, units);
+        step.d_c = memory.tensor(d_c);
+        if (masked_) step.lengths = memory.indices(lengths);
+        step.step = 4;
+        memory->lstm_cell_backward(step);
+        Outputs outputs = {memory.read(step.gates), memory.read(step.d_c)};
+        if (!step.d_h_prev.empty()) outputs.push_back(memory.read(step.d_h_prev));
+        return outputs;
+      };
+      // Products of at most six factors; |d_h + d_output| <= 2, |d_c| <= 3, |c_prev| <= 2.
+      const double bound = 6 * 16 * fp32_roundoff;
+      std::vector<Values> bounds = {Values(batch, 4 * units, bound), Values(batch, units, bound)};
+      if ((in_place || masked || has_output) && batch > 0) bounds.push_back(Values(batch, units));
+      expect_reference(operation, bounds);
+    }
+}
+
+struct AttentionCase {
+  std::int64_t sentences, source_steps, queries, target_steps, units, depth;
+};
+
+const std::vector<AttentionCase> attention_cases = {
+    {1, 1, 1, 1, 1, 1},   {3, 17, 1, 3, 3, 17},  {17, 3, 1, 1, 64, 129}, {3, 64, 1, 3, 17, 3},
+    {5, 9, 1, 4, 64, 64}, {2, 17, 5, 1, 17, 64}, {3, 129, 3, 1, 64, 1},  {0, 3, 1, 2, 17, 17},
+};
+
+class CpuAttention : public CpuBackend {
+ protected:
+  void make_inputs(const AttentionCase& c, bool scaled) {
+    const std::int64_t rows = c.target_steps * c.sentences * c.queries;
+    shape = {c.sentences, c.source_steps, c.queries};
+    query = random_.values(rows, c.units);
+    keys = random_.values(c.source_steps * c.sentences, c.units);
+    memory = random_.values(c.source_steps * c.sentences, c.depth);
+    d_context = random_.values(rows, c.depth);
+    lengths = random_.integers(c.sentences, 1, static_cast<std::int32_t>(c.source_steps));
+    if (!lengths.empty()) lengths.front() = static_cast<std::int32_t>(c.source_steps);
+    scale = scaled ? 1.25 : 1.0;
+    use_scale = scaled;
+    // What lies beyond a source's length is padding and must not matter.
+    for (std::int64_t s = 0; s < c.source_steps; ++s)
+      for (std::int64_t b = 0; b < c.sentences; ++b)
+        if (s >= lengths[static_cast<std::size_t>(b)]) {
+          for (std::int64_t u = 0; u < c.units; ++u) keys(s * c.sentences + b, u) = 1000;
+          for (std::int64_t u = 0; u < c.depth; ++u) memory(s * c.sentences + b, u) = 1000;
+        }
+    largest_score = static_cast<double>(c.units) * scale;
+    score_error = static_cast<double>(c.units + 8) * fp32_roundoff * largest_score;
+  }
+  Tensor scale_in(Memory& at) const { return use_scale ? at.tensor(Values(1, 1, scale)) : Tensor{}; }
+
+  AttentionShape shape;
+  Values query, keys, memory, d_context;
+  std::vector<std::int32_t> lengths;
+  double scale = 1, largest_score = 0, score_error = 0;
+  bool use_scale = false;
+};
+
+TEST_P(CpuAttention, Forward) {
+  for (const AttentionCase& c : attention_cases)
+    for (const bool scaled : {false, true}) {
+      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
+                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
+      make_inputs(c, scaled);
+      const auto operation = [&](Memory& at) {
+        const Tensor weights = at.tensor(query.rows, c.source_steps);
+        const Tensor context = at.tensor(query.rows, c.depth);
+        at->attention_forward(shape, at.tensor(query), at.tensor(keys), at.tensor(memory),
+                              at.indices(lengths), scale_in(at), weights, context);
+        return Outputs{at.read(weights), at.read(context)};
+      };
+      // An error e of the scores changes a weight by a factor of at most exp(2e).
+      const double relative = 2 * score_error + static_cast<double>(c.source_steps + 16) * fp32_roundoff;
+      const Values weights = on_reference(operation).front();
+      expect_reference(operation, {weights.times(relative), Values(query.rows, c.depth, 2 * relative)});
+    }
+}
+
+TEST_P(CpuAttention, Backward) {
+  for (const AttentionCase& c : attention_cases)
+    for (const bool scaled : {false, true}) {
+      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
+                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
+      make_inputs(c, scaled);
+      Values weights = random_.values(query.rows, c.source_steps, 0, 1);
+      const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
+      for (std::int64_t r = 0; r < weights.rows; ++r) {
+        const auto length = lengths[static_cast<std::size_t>(r % per_step / c.queries)];
+        for (std::int64_t s = 0; s < c.source_steps; ++s)
+          weights(r, s) = s < length ? weights(r, s) / length : 0.0;
+      }
+      weights = weights.map([](double x) { return static_cast<double>(static_cast<float>(x)); });
+      const auto operation = [&](Memory& at) {
+        const Tensor d_scores = at.tensor(query.rows, c.source_steps);
+        const Tensor d_query = at.tensor(query.rows, c.units);
+        at->attention_backward(shape, at.tensor(keys), at.tensor(memory), at.indices(lengths), scale_in(at),
+                               at.tensor(weights), at.tensor(d_context), d_scores, d_query);
+        return Outputs{at.read(d_scores), at.read(d_query)};
+      };
+      const double error = static_cast<double>(c.depth + c.source_steps + 8) * fp32_roundoff;
+      const auto depth = static_cast<double>(c.depth);
+      // |d_context . memory| <= depth, and its weighted mean too; the weights sum to at most 1.
+      expect_reference(operation, {weights.times(2 * depth * error),
+                                   Values(query.rows, c.units, 4 * scale * depth * error)});
+    }
+}
+
+TEST_P(CpuAttention, MemoryBackward) {
+  for (const AttentionCase& c : attention_cases)
+    for (const bool scaled : {false, true}) {
+      if (c.queries != 1) continue;  // Only training has a backward pass.
+      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
+                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
+      make_inputs(c, scaled);
+      Values weights = random_.values(query.rows, c.source_steps, 0, 1);
+      Values d_scores = random_.values(query.rows, c.source_steps);
+      const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
+      for (std::int64_t r = 0; r < weights.rows; ++r)
+        for (std::int64_t s = lengths[static_cast<std::size_t>(r % per_step / c.queries)]; s < c.source_steps;
+             ++s)
+          weights(r, s) = d_scores(r, s) = 0;
+      const auto backward = [&](bool absolute) {
+        const auto value = [absolute](const Values& x) { return absolute ? x.abs() : x; };
+        return [&, value](Memory& at) {
+          const Tensor d_keys = at.tensor(keys.rows, c.units);
+          const Tensor d_memory = at.tensor(memory.rows, c.depth);
+          const Tensor d_scale = use_scale ? at.tensor(Values(1, 1, 0.5)) : Tensor{};
+          at->attention_memory_backward(shape, at.tensor(value(query)), at.tensor(value(keys)),
+                                        at.indices(lengths), scale_in(at), at.tensor(weights),
+                                        at.tensor(value(d_scores)), at.tensor(value(d_context)), d_keys,
+                                        d_memory, d_scale);
+          Outputs outputs = {at.read(d_keys), at.read(d_memory)};
+          if (use_scale) outputs.push_back(at.read(d_scale));
+          return outputs;
+        };
+      };
+      std::vector<Values> bounds = on_reference(backward(true));
+      const double roundings = static_cast<double>(c.target_steps * c.queries + 4);
+      bounds[0] = bounds[0].times(roundings * fp32_roundoff);
+      bounds[1] = bounds[1].times(roundings * fp32_roundoff);
+      if (use_scale)
+        bounds[2] =
+            bounds[2].times(static_cast<double>(query.rows * c.source_steps + c.units) * fp32_roundoff);
+      expect_reference(backward(false), bounds);
+    }
+}
+
+TEST_P(CpuBackend, SoftmaxCrossEntropy) {
+  for (const std::int64_t rows : {0, 1, 3, 64})
+    for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 5003})
+      for (const double smoothing : {0.0, 0.1})
+        for (const bool gradient : {false, true}) {
+          SCOPED_TRACE(testing::Message() << rows << "x" << vocabulary << " smoothing " << smoothing);
+          const Values x = random_.values(rows, vocabulary, -10, 10);
+          const auto targets = random_.integers(rows, 0, static_cast<std::int32_t>(vocabulary - 1));
+          const auto operation = [&](Memory& memory) {
+            const Tensor logits = memory.tensor(x);
+            const Tensor sums = memory.sums(2);
+            sums.as<double>()[0] = 100;
+            memory->softmax_cross_entropy(logits, memory.indices(targets), smoothing, gradient, sums);
+            // Without a gradient the logits are scratch.
+            return Outputs{memory.read(sums), gradient ? memory.read(logits) : Values()};
+          };
+          const Values probabilities = on_reference([&](Memory& memory) {
+                                         const Tensor logits = memory.tensor(x);
+                                         memory->log_softmax(logits);
+                                         return Outputs{memory.read(logits)};
+                                       })
+                                           .front()
+                                           .map([](double logp) { return std::exp(logp); });
+          // x - normaliser is rounded at the size of the logits; a blocked or pairwise sum of V
+          // terms has less than 64 + sqrt(V) roundings in a row.
+          const double error = (64 + 2 * std::sqrt(static_cast<double>(vocabulary)) + 4 * 10) * fp32_roundoff;
+          const Values of_gradient =
+              probabilities.map([&](double p) { return error * p + 2 * fp32_roundoff; });
+          expect_reference(operation, {Values(1, 2, static_cast<double>(rows) * 2 * error + 1e-10),
+                                       gradient ? of_gradient : Values()});
+        }
+}
+
+TEST_P(CpuBackend, SoftmaxOfExtremeLogits) {
+  Values x(3, 129);
+  for (std::int64_t v = 0; v < 129; ++v) {
+    x(0, v) = v == 5 ? 30000 : -30000;
+    x(1, v) = 1e30;
+    x(2, v) = -static_cast<double>(v) * 50;
+  }
+  x = x.map([](double value) { return static_cast<double>(static_cast<float>(value)); });
+  const auto operation = [&](Memory& memory) {
+    const Tensor logits = memory.tensor(x);
+    memory->softmax_cross_entropy(logits, memory.indices({5, 7, 0}), 0, true, memory.sums(2));
+    return Outputs{memory.read(logits)};
+  };
+  expect_reference(operation, {Values(3, 129, 128 * fp32_roundoff)});
+}
+
+TEST_P(CpuBackend, ANanLogitReachesTheLoss) {
+  for (const std::int64_t place : {0, 5, 63, 128}) {
+    Memory memory(*cpu_, GetParam().layout);
+    Values x(2, 129, 0.5);
+    x(1, place) = std::numeric_limits<double>::quiet_NaN();
+    const Tensor sums = memory.sums(2);
+    memory->softmax_cross_entropy(memory.tensor(x), memory.indices({3, 4}), 0.1, true, sums);
+    EXPECT_TRUE(std::isnan(memory.read(sums)(0, 0))) << place;
+    EXPECT_TRUE(std::isnan(memory.read(sums)(0, 1))) << place;
+  }
+}
+
+TEST_P(CpuBackend, LogSoftmax) {
+  for (const std::int64_t rows : {0, 1, 3, 64})
+    for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 5003}) {
+      SCOPED_TRACE(testing::Message() << rows << "x" << vocabulary);
+      const Values x = random_.values(rows, vocabulary, -10, 10);
+      const auto operation = [&](Memory& memory) {
+        const Tensor logits = memory.tensor(x);
+        memory->log_softmax(logits);
+        return Outputs{memory.read(logits)};
+      };
+      const double error = (64 + 2 * std::sqrt(static_cast<double>(vocabulary)) + 4 * 10) * fp32_roundoff;
+      expect_reference(operation, {Values(rows, vocabulary, error)});
+    }
+}
+
+TEST_P(CpuBackend, OptimisersTakeNoRows) {
+  Memory memory(*cpu_, GetParam().layout);
+  const Tensor none = memory.tensor(Values(0, 3));
+  memory->sgd(none, none, 1, 1);
+  AdamSettings settings{};
+  settings.step = 1;
+  memory->adam(none, none, none, none, 1, settings);
+}
+
+const auto cpu_cases = testing::Values(CpuCase{1, Layout::contiguous}, CpuCase{1, Layout::strided},
+                                       CpuCase{2, Layout::contiguous}, CpuCase{2, Layout::strided});
+std::string case_name(const testing::TestParamInfo<CpuCase>& test) {
+  return std::to_string(test.param.threads) + (test.param.threads == 1 ? "Thread" : "Threads") +
+         (test.param.layout == Layout::contiguous ? "Contiguous" : "Strided");
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, CpuBackend, cpu_cases, case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, CpuAttention, cpu_cases, case_name);
+
+}  // namespace
+}  // namespace nmt::test

@@ -1,0 +1,245 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nmt_example/backend/backend.hpp"
+
+namespace nmt::test {
+
+/// fp32's unit roundoff: one operation's relative error.
+inline constexpr double fp32_roundoff = 0x1p-24;
+
+/// A matrix in the test's own memory.
+struct Values {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::vector<double> data;
+
+  Values() = default;
+  Values(std::int64_t rows_, std::int64_t cols_, double value = 0)
+      : rows(rows_), cols(cols_), data(static_cast<std::size_t>(rows_ * cols_), value) {}
+
+  double& operator()(std::int64_t r, std::int64_t c) { return data[static_cast<std::size_t>(r * cols + c)]; }
+  double operator()(std::int64_t r, std::int64_t c) const {
+    return data[static_cast<std::size_t>(r * cols + c)];
+  }
+  [[nodiscard]] double largest() const {
+    double result = 0;
+    for (const double x : data) result = std::max(result, std::abs(x));
+    return result;
+  }
+  /// Every element x replaced by f(x).
+  template <typename F>
+  [[nodiscard]] Values map(F f) const {
+    Values result = *this;
+    for (double& x : result.data) x = f(x);
+    return result;
+  }
+  [[nodiscard]] Values abs() const {
+    return map([](double x) { return std::abs(x); });
+  }
+  [[nodiscard]] Values times(double factor) const {
+    return map([factor](double x) { return factor * x; });
+  }
+};
+
+inline double dot(const Values& a, const Values& b) {
+  EXPECT_EQ(a.data.size(), b.data.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < a.data.size(); ++i) sum += a.data[i] * b.data[i];
+  return sum;
+}
+
+/// Whether |actual - expected| <= bound everywhere. NaN and infinity are never close to anything.
+inline testing::AssertionResult close(const Values& actual, const Values& expected, const Values& bound) {
+  if (actual.rows != expected.rows || actual.cols != expected.cols ||
+      bound.data.size() != expected.data.size())
+    return testing::AssertionFailure() << "shapes differ: " << actual.rows << "x" << actual.cols << " and "
+                                       << expected.rows << "x" << expected.cols;
+  for (std::int64_t r = 0; r < expected.rows; ++r)
+    for (std::int64_t c = 0; c < expected.cols; ++c)
+      if (!(std::abs(actual(r, c) - expected(r, c)) <= bound(r, c)) || !std::isfinite(bound(r, c)))
+        return testing::AssertionFailure()
+               << "element (" << r << ", " << c << ") of " << expected.rows << "x" << expected.cols << " is "
+               << actual(r, c) << ", expected " << expected(r, c) << " +- " << bound(r, c);
+  return testing::AssertionSuccess();
+}
+
+inline testing::AssertionResult close(const Values& actual, const Values& expected, double bound) {
+  return close(actual, expected, Values(expected.rows, expected.cols, bound));
+}
+
+/// Numbers that tests feed to backends; all are exact in fp32.
+class Random {
+ public:
+  explicit Random(std::uint32_t seed) : engine_(seed) {}
+
+  Values values(std::int64_t rows, std::int64_t cols, double low = -1, double high = 1) {
+    std::uniform_real_distribution<double> distribution(low, high);
+    return Values(rows, cols).map([&](double) {
+      return static_cast<double>(static_cast<float>(distribution(engine_)));
+    });
+  }
+  /// In [low, high].
+  std::vector<std::int32_t> integers(std::int64_t count, std::int32_t low, std::int32_t high) {
+    std::uniform_int_distribution<std::int32_t> distribution(low, high);
+    std::vector<std::int32_t> result(static_cast<std::size_t>(count));
+    for (auto& x : result) x = distribution(engine_);
+    return result;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+enum class Layout {
+  contiguous,
+  strided,  ///< A view inside a larger matrix of NaN, which must be neither read nor written.
+};
+
+inline std::ostream& operator<<(std::ostream& out, Layout layout) {
+  return out << (layout == Layout::contiguous ? "contiguous" : "strided");
+}
+
+/// Tensors in a backend's memory. At the end, it checks that nothing was written around the views.
+class Memory {
+ public:
+  explicit Memory(Backend& backend, Layout layout = Layout::strided) : backend_(backend), layout_(layout) {}
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    for (const Frame& frame : frames_) expect_untouched(frame);
+  }
+
+  Backend* operator->() { return &backend_; }
+  Backend& backend() { return backend_; }
+
+  /// Filled with 7, so that an operation that adds where it should set shows.
+  Tensor tensor(std::int64_t rows, std::int64_t cols) { return tensor(Values(rows, cols, 7)); }
+  Tensor tensor(const Values& values) { return tensor(values, layout_); }
+  Tensor tensor(const Values& values, Layout layout) {
+    if (layout == Layout::contiguous) {
+      const Tensor result = raw(values.rows, values.cols, backend_.type());
+      write(result, values);
+      return result;
+    }
+    constexpr std::int64_t margin = 3;
+    const Tensor whole = raw(values.rows + 2, values.cols + 2 * margin, backend_.type());
+    write(whole, Values(whole.rows, whole.cols, std::numeric_limits<double>::quiet_NaN()));
+    const Tensor view = whole.row_range(1, values.rows).col_range(margin, values.cols);
+    write(view, values);
+    frames_.push_back({whole, margin});
+    return view;
+  }
+  /// fp64 on every backend, contiguous and zero.
+  Tensor sums(std::int64_t count) { return raw(1, count, ddl::DataType::f64); }
+
+  Indices indices(const std::vector<std::int32_t>& values) {
+    owned_.push_back(backend_.allocate(values.size() * sizeof(std::int32_t)));
+    const Indices result{static_cast<std::int32_t*>(owned_.back().get()),
+                         static_cast<std::int64_t>(values.size())};
+    backend_.upload(result, values);
+    return result;
+  }
+
+  /// In the full precision of the backend, which takes part in finite differences.
+  void write(const Tensor& to, const Values& values) {
+    if (backend_.name() == "reference") {
+      for (std::int64_t r = 0; r < to.rows; ++r)
+        for (std::int64_t c = 0; c < to.cols; ++c) to.as<double>()[r * to.stride + c] = values(r, c);
+    } else {
+      backend_.upload(to, std::vector<float>(values.data.begin(), values.data.end()));
+    }
+  }
+
+  Values read(const Tensor& from) {
+    Values result(from.rows, from.cols);
+    backend_.download(from, std::span<double>(result.data));
+    return result;
+  }
+
+ private:
+  struct Frame {
+    Tensor whole;
+    std::int64_t margin;
+  };
+
+  Tensor raw(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
+    owned_.push_back(backend_.allocate(static_cast<std::size_t>(rows * cols) * ddl::size_of(type)));
+    return {owned_.back().get(), rows, cols, cols, type};
+  }
+
+  void expect_untouched(const Frame& frame) {
+    const Values whole = read(frame.whole);
+    std::int64_t written = 0;
+    for (std::int64_t r = 0; r < whole.rows; ++r)
+      for (std::int64_t c = 0; c < whole.cols; ++c) {
+        const bool inside =
+            r >= 1 && r < whole.rows - 1 && c >= frame.margin && c < whole.cols - frame.margin;
+        if (!inside && !std::isnan(whole(r, c))) ++written;
+      }
+    EXPECT_EQ(written, 0) << "elements written outside a view of " << whole.rows - 2 << "x"
+                          << whole.cols - 2 * frame.margin;
+  }
+
+  Backend& backend_;
+  Layout layout_;
+  std::vector<std::shared_ptr<void>> owned_;
+  std::vector<Frame> frames_;
+};
+
+struct BackendCase {
+  const char* name;
+  std::unique_ptr<Backend> (*make)();
+};
+
+inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
+
+/// For tests of what every backend must do.
+inline auto every_backend() {
+  return testing::Values(BackendCase{"Reference", [] { return make_reference_backend(); }},
+                         BackendCase{"Cpu1Thread", [] { return make_cpu_backend(1); }},
+                         BackendCase{"Cpu2Threads", [] { return make_cpu_backend(2); }});
+}
+
+/// The derivative of `loss` with respect to `x` from five points (error of order step^4).
+inline double finite_difference(double& x, const std::function<double()>& loss, double step = 1e-3) {
+  const double original = x;
+  const auto at = [&](double offset) {
+    x = original + offset;
+    return loss();
+  };
+  const double result = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
+  x = original;
+  return result;
+}
+
+/// Checks `gradient` (computed by a backward pass) against the finite differences of `loss` with
+/// respect to each element of `x`, which lies in the reference backend's memory.
+inline void expect_gradient(const std::string& name, const Tensor& x, const Values& gradient,
+                            const std::function<double()>& loss) {
+  Values numeric(x.rows, x.cols);
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      numeric(r, c) = finite_difference(x.as<double>()[r * x.stride + c], loss);
+  const double largest = numeric.largest();
+  EXPECT_GT(largest, 1e-3) << name << ": a loss that does not depend on it proves nothing";
+  EXPECT_TRUE(close(gradient, numeric, numeric.map([&](double g) {
+    return 1e-7 * std::abs(g) + 1e-8 * largest;
+  }))) << "gradient of "
+       << name;
+}
+
+}  // namespace nmt::test

@@ -1,0 +1,88 @@
+#include "nmt_example/training/learning_rate_schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ddl/error.hpp"
+
+namespace {
+
+using nmt::learning_rate_at;
+using nmt::Options;
+
+Options schedule(const char* decay, std::int64_t steps, std::int64_t warmup = 0, const char* scheme = "t2t") {
+  Options options;
+  options.learning_rate = 2.0;
+  options.decay_scheme = decay;
+  options.num_train_steps = steps;
+  options.warmup_steps = warmup;
+  options.warmup_scheme = scheme;
+  return options;
+}
+
+TEST(LearningRateSchedule, ConstantWithoutSchemes) {
+  EXPECT_EQ(learning_rate_at(schedule("", 10), 0), 2.0);
+  EXPECT_EQ(learning_rate_at(schedule("", 10), 1000000), 2.0);
+}
+
+TEST(LearningRateSchedule, T2tRisesFromAHundredth) {
+  const Options o = schedule("", 1000, 100);
+  EXPECT_DOUBLE_EQ(learning_rate_at(o, 0), 0.02);
+  EXPECT_DOUBLE_EQ(learning_rate_at(o, 50), 0.2);
+  EXPECT_NEAR(learning_rate_at(o, 99), 1.909985, 1e-6);  // 2 * 0.01^0.01
+  EXPECT_EQ(learning_rate_at(o, 100), 2.0);
+}
+
+TEST(LearningRateSchedule, LinearWarmupNeverStartsAtZero) {
+  const Options o = schedule("", 1000, 4, "linear");
+  EXPECT_EQ(learning_rate_at(o, 0), 0.5);
+  EXPECT_EQ(learning_rate_at(o, 2), 1.5);
+  EXPECT_EQ(learning_rate_at(o, 3), 2.0);
+  EXPECT_EQ(learning_rate_at(o, 4), 2.0);
+}
+
+// Lost otherwise: results published for tensorflow/nmt's schedules cannot be repeated.
+TEST(LearningRateSchedule, Luong5HalvesFiveTimesInTheSecondHalf) {
+  const Options o = schedule("luong5", 12000);  // from 6000, every 1200
+  EXPECT_EQ(learning_rate_at(o, 5999), 2.0);
+  EXPECT_EQ(learning_rate_at(o, 7199), 2.0);
+  EXPECT_EQ(learning_rate_at(o, 7200), 1.0);
+  EXPECT_EQ(learning_rate_at(o, 11999), 0.125);
+  EXPECT_EQ(learning_rate_at(o, 12000), 0.0625);
+}
+
+TEST(LearningRateSchedule, Luong10HalvesTenTimesInTheSecondHalf) {
+  const Options o = schedule("luong10", 12000);  // from 6000, every 600
+  EXPECT_EQ(learning_rate_at(o, 6599), 2.0);
+  EXPECT_EQ(learning_rate_at(o, 6600), 1.0);
+  EXPECT_EQ(learning_rate_at(o, 11999), 2.0 / 512);
+}
+
+TEST(LearningRateSchedule, Luong234HalvesFourTimesInTheLastThird) {
+  const Options o = schedule("luong234", 12000);  // from 8000, every 1000
+  EXPECT_EQ(learning_rate_at(o, 8999), 2.0);
+  EXPECT_EQ(learning_rate_at(o, 9000), 1.0);
+  EXPECT_EQ(learning_rate_at(o, 11000), 0.25);
+}
+
+TEST(LearningRateSchedule, TinyRunsDoNotDivideByZero) {
+  EXPECT_EQ(learning_rate_at(schedule("luong10", 4), 3), 1.0);  // from 2, every step
+  EXPECT_EQ(learning_rate_at(schedule("luong5", 0), 0), 2.0);
+  EXPECT_EQ(learning_rate_at(schedule("cosine", 0), 0), 0.0);
+}
+
+TEST(LearningRateSchedule, CosineGoesFromWarmupToZero) {
+  const Options o = schedule("cosine", 1100, 100, "linear");
+  EXPECT_EQ(learning_rate_at(o, 49), 1.0);
+  EXPECT_EQ(learning_rate_at(o, 100), 2.0);
+  EXPECT_NEAR(learning_rate_at(o, 350), 1.707107, 1e-6);  // 1 + cos(pi/4)
+  EXPECT_NEAR(learning_rate_at(o, 600), 1.0, 1e-12);
+  EXPECT_EQ(learning_rate_at(o, 1100), 0.0);
+  EXPECT_EQ(learning_rate_at(o, 5000), 0.0);
+}
+
+TEST(LearningRateSchedule, UnknownSchemesAreErrors) {
+  EXPECT_THROW(learning_rate_at(schedule("luong", 10), 0), ddl::Error);
+  EXPECT_THROW(learning_rate_at(schedule("", 10, 5, "exp"), 0), ddl::Error);
+}
+
+}  // namespace

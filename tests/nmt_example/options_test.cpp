@@ -1,0 +1,321 @@
+#include "nmt_example/options.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/nearest_name.hpp"
+#include "nmt_example/options/presets.hpp"
+#include "nmt_example/options/tensorflow_nmt_flags.hpp"
+
+namespace {
+
+using nmt::Options;
+
+nmt::ParsedOptions parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "ddl_nmt");
+  return nmt::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+/// Parses on top of --describe, which needs no data.
+Options described(std::vector<const char*> arguments) {
+  arguments.push_back("--describe");
+  return parse(std::move(arguments)).options;
+}
+
+/// The message of the error that `arguments` give, after its code; empty if there is none.
+std::string failure(std::vector<const char*> arguments) {
+  try {
+    parse(std::move(arguments));
+  } catch (const ddl::Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
+  }
+  return "";
+}
+
+std::string invalid(std::vector<const char*> arguments) {
+  const std::string code = std::to_string(static_cast<int>(ddl::ErrorCode::invalid_argument)) + " ";
+  const std::string text = failure(std::move(arguments));
+  return text.starts_with(code) ? text.substr(code.size()) : "another outcome: " + text;
+}
+
+std::string unsupported(std::vector<const char*> arguments) {
+  const std::string code = std::to_string(static_cast<int>(ddl::ErrorCode::unsupported)) + " ";
+  const std::string text = failure(std::move(arguments));
+  return text.starts_with(code) ? text.substr(code.size()) : "another outcome: " + text;
+}
+
+void expect_contains(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+}
+
+/// A file that is removed with this.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("options_test-" + std::to_string(::getpid()) + "-" + std::to_string(++count_))) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  [[nodiscard]] std::string flag() const { return "--hparams_path=" + path_.string(); }
+
+ private:
+  static inline int count_ = 0;
+  std::filesystem::path path_;
+};
+
+// Lost otherwise: command lines copied from tensorflow/nmt's documentation.
+TEST(Options, TensorflowNmtCommandLine) {
+  const Options o = parse({"--attention=scaled_luong",
+                           "--src=vi",
+                           "--tgt=en",
+                           "--vocab_prefix=/tmp/vocab",
+                           "--train_prefix=/tmp/train",
+                           "--dev_prefix",
+                           "/tmp/tst2012",
+                           "--test_prefix=/tmp/tst2013",
+                           "--out_dir",
+                           "/tmp/model",
+                           "--num_train_steps=12000",
+                           "--steps_per_stats=100",
+                           "--num_layers",
+                           "2",
+                           "--num_units=128",
+                           "--dropout=0.2",
+                           "--metrics=bleu",
+                           "--unit_type=lstm",
+                           "--residual=false",
+                           "--num_gpus=1"})
+                        .options;
+  EXPECT_EQ(o.attention, "scaled_luong");
+  EXPECT_EQ(o.dev_prefix, "/tmp/tst2012");
+  EXPECT_EQ(o.out_dir, "/tmp/model");
+  EXPECT_EQ(o.num_train_steps, 12000);
+  EXPECT_EQ(o.num_units, 128);
+  EXPECT_DOUBLE_EQ(o.dropout, 0.2);
+}
+
+TEST(Options, SwitchesTakeAValueOrNone) {
+  EXPECT_TRUE(described({"--share_vocab"}).share_vocab);
+  EXPECT_TRUE(described({"--share_vocab=true"}).share_vocab);
+  EXPECT_TRUE(described({"--share_vocab", "True"}).share_vocab);
+  EXPECT_FALSE(described({"--share_vocab=false"}).share_vocab);
+  EXPECT_FALSE(described({"--share_vocab", "--share_vocab", "false"}).share_vocab);
+  EXPECT_EQ(described({"--share_vocab", "--num_units", "7"}).num_units, 7);
+  expect_contains(invalid({"--share_vocab=yes"}), {"--share_vocab=yes", "true or false"});
+}
+
+TEST(Options, EmptyAndNegativeValuesAreValues) {
+  EXPECT_EQ(described({"--preset=multi30k", "--attention="}).attention, "");
+  EXPECT_EQ(described({"--preset=multi30k", "--attention", ""}).attention, "");
+  EXPECT_DOUBLE_EQ(described({"--forget_bias", "-1.5"}).forget_bias, -1.5);
+}
+
+TEST(Options, LastOfARepeatedFlagCounts) {
+  EXPECT_EQ(described({"--num_units=8", "--num_units=16"}).num_units, 16);
+}
+
+// Lost otherwise: a misspelt flag would train another model for hours.
+TEST(Options, UnknownFlagNamesTheNearest) {
+  expect_contains(invalid({"--num_unit=3"}), {"unknown flag --num_unit;", "--num_units?"});
+  expect_contains(invalid({"--batchsize", "3"}), {"--batch_size?"});
+  expect_contains(invalid({"--atention=luong"}), {"--attention?"});
+  EXPECT_EQ(nmt::nearest_flag_name("hlep"), "help");
+}
+
+TEST(Options, StrayWordsAndMissingValues) {
+  expect_contains(invalid({"train"}), {"unexpected argument 'train'"});
+  expect_contains(invalid({"--describe", "--num_units"}), {"num_units", "missing"});
+  expect_contains(invalid({"--num_units", "--describe"}), {"num_units", "missing"});
+}
+
+TEST(Options, ValuesOfTheWrongForm) {
+  for (const char* argument : {"--num_units=abc", "--num_units=", "--num_units=3x", "--num_units=2.5",
+                               "--num_units=99999999999", "--random_seed=-1", "--learning_rate=1e999",
+                               "--learning_rate=nan", "--dropout=inf", "--num_units= 3"}) {
+    expect_contains(invalid({argument, "--describe"}), {argument, "expected"});
+  }
+}
+
+TEST(Options, ValuesOutOfRange) {
+  for (const char* argument :
+       {"--batch_size=0",       "--batch_size=-1",     "--num_units=0",        "--num_layers=0",
+        "--dropout=1",          "--dropout=-0.1",      "--beam_width=-1",      "--vocab_size=3",
+        "--num_train_steps=-1", "--steps_per_stats=0", "--warmup_steps=-1",    "--max_gradient_norm=0",
+        "--adam_beta1=1",       "--init_weight=0",     "--threads=-1",         "--num_buckets=0",
+        "--builtin_corpus=-1",  "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1"}) {
+    expect_contains(invalid({argument, "--describe"}), {argument, "must be"});
+  }
+  EXPECT_EQ(described({"--num_train_steps=0"}).num_train_steps, 0);
+  EXPECT_DOUBLE_EQ(described({"--dropout=0"}).dropout, 0);
+}
+
+TEST(Options, ChoicesAreListed) {
+  expect_contains(invalid({"--encoder_type=gnmt"}), {"--encoder_type=gnmt", "uni | bi"});
+  expect_contains(invalid({"--attention=bahdanau"}), {"\"\" | luong | scaled_luong"});
+  expect_contains(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
+  expect_contains(invalid({"--decay_scheme=luong"}), {"luong5 | luong10 | luong234 | cosine"});
+  expect_contains(invalid({"--infer_mode=sample", "--infer"}), {"greedy | beam_search"});
+}
+
+TEST(Options, CombinationsThatCannotWork) {
+  expect_contains(invalid({"--describe", "--encoder_type=bi", "--num_layers=3"}), {"--num_layers=3", "even"});
+  expect_contains(invalid({"--describe", "--encoder_type=bi", "--num_encoder_layers=1", "--attention=luong"}),
+                  {"--num_encoder_layers=1", "even"});
+  expect_contains(invalid({"--describe", "--num_encoder_layers=4"}), {"4 encoder and 2 decoder layers"});
+  expect_contains(invalid({"--describe", "--pass_hidden_state=false"}), {"needs --attention"});
+  expect_contains(
+      invalid({"--describe", "--num_encoder_layers=4", "--attention=luong", "--pass_hidden_state"}),
+      {"--pass_hidden_state=true"});
+  expect_contains(invalid({"--describe", "--decay_scheme=cosine", "--warmup_steps=9", "--num_train_steps=9"}),
+                  {"--warmup_steps=9"});
+  expect_contains(invalid({"--infer", "--out_dir=m", "--infer_mode=beam_search"}), {"--beam_width"});
+  expect_contains(invalid({"--infer"}), {"--ckpt"});
+  expect_contains(invalid({"--describe", "--subword_option=bpe"}), {"--vocab_prefix"});
+}
+
+TEST(Options, MissingDataIsNamed) {
+  expect_contains(invalid({}), {"--train_prefix", "--builtin_corpus", "--preset=quickstart"});
+  expect_contains(invalid({"--train_prefix=p", "--tgt=de", "--dev_prefix=d"}), {"--src is missing"});
+  expect_contains(invalid({"--train_prefix=p", "--src=en", "--dev_prefix=d"}), {"--tgt is missing"});
+  expect_contains(invalid({"--train_prefix=p", "--src=en", "--tgt=de"}), {"--dev_prefix is missing"});
+  expect_contains(invalid({"--builtin_corpus=9", "--train_prefix=p", "--src=en", "--tgt=de"}),
+                  {"choose one"});
+  EXPECT_EQ(parse({"--builtin_corpus=9"}).options.builtin_corpus, 9);
+}
+
+// Lost otherwise: a tensorflow/nmt command would silently train another model than it says.
+TEST(Options, TensorflowNmtFlagsThatAreNotSupported) {
+  expect_contains(unsupported({"--unit_type=gru"}), {"--unit_type=gru", "lstm"});
+  expect_contains(unsupported({"--residual"}), {"--residual=true", "without residual"});
+  expect_contains(unsupported({"--time_major", "false"}), {"--time_major=false"});
+  expect_contains(unsupported({"--sampling_temperature=0.5"}), {"beam_search"});
+  expect_contains(unsupported({"--inference_list", "1,2"}), {"--inference_list=1,2"});
+  EXPECT_NO_THROW(described({"--time_major", "--unit_type=lstm", "--residual=False", "--scope="}));
+}
+
+TEST(Options, NoNameIsInBothTables) {
+  for (const nmt::TensorflowNmtFlag& flag : nmt::tensorflow_nmt_flags()) {
+    EXPECT_EQ(nmt::find_flag(flag.name), nullptr) << flag.name;
+    EXPECT_FALSE(flag.instead.empty()) << flag.name;
+  }
+}
+
+TEST(Options, PrecedenceIsDefaultsPresetFileFlags) {
+  const TemporaryFile file(
+      R"({"num_units": 64, "learning_rate": 0.5, "share_vocab": false, "unit_type": "lstm"})");
+  const std::string flag = file.flag();
+  const nmt::ParsedOptions parsed =
+      parse({"--learning_rate=0.25", flag.c_str(), "--preset=multi30k", "--describe"});
+  EXPECT_EQ(parsed.options.batch_size, 32);              // preset
+  EXPECT_EQ(parsed.options.num_units, 64);               // file
+  EXPECT_DOUBLE_EQ(parsed.options.learning_rate, 0.25);  // flag
+  EXPECT_FALSE(parsed.options.share_vocab);
+  EXPECT_EQ(parsed.options.num_keep_ckpts, 5);  // default
+  const std::vector<std::string> expected = {"num_units",    "learning_rate", "share_vocab",
+                                             "hparams_path", "preset",        "describe"};
+  EXPECT_EQ(parsed.explicitly_set, expected);
+}
+
+TEST(Options, PresetMayStandInTheFile) {
+  const TemporaryFile file(R"({"preset": "ddl_reference"})");
+  EXPECT_EQ(described({file.flag().c_str()}).num_units, 1024);
+  EXPECT_EQ(described({file.flag().c_str(), "--preset=multi30k"}).num_units, 256);
+}
+
+TEST(Options, BadHparamsFiles) {
+  const TemporaryFile torn(R"({"num_units": )");
+  const TemporaryFile array("[1]");
+  const TemporaryFile unknown(R"({"num_unit": 3})");
+  const TemporaryFile type(R"({"num_units": "64"})");
+  const TemporaryFile unavailable(R"({"unit_type": "gru"})");
+  expect_contains(failure({torn.flag().c_str()}), {"not JSON"});
+  expect_contains(failure({array.flag().c_str()}), {"JSON object", "array"});
+  expect_contains(invalid({unknown.flag().c_str()}), {"\"num_unit\"", "\"num_units\""});
+  expect_contains(invalid({type.flag().c_str()}), {"\"num_units\"", "\"64\"", "32"});
+  expect_contains(unsupported({unavailable.flag().c_str()}), {"--unit_type=gru"});
+  expect_contains(failure({"--hparams_path=/nonexistent/file"}), {"/nonexistent/file", "No such file"});
+}
+
+// Lost otherwise: a preset that is advertised and ends with an error.
+TEST(Options, EveryPresetIsValid) {
+  for (const nmt::Preset& preset : nmt::presets()) {
+    Options options;
+    ASSERT_NO_THROW(nmt::apply_preset(preset.name, options)) << preset.name;
+    options.describe = true;
+    EXPECT_NO_THROW(nmt::validate(options)) << preset.name;
+  }
+  EXPECT_NO_THROW(parse({"--preset=quickstart"}));
+  EXPECT_NO_THROW(parse({"--preset=benchmark"}));
+  expect_contains(invalid({"--preset=quick"}), {"--preset=quick", "quickstart", "multi30k", "ddl_reference"});
+}
+
+TEST(Options, ReferencePresetIsTheArticlesModel) {
+  const Options o = described({"--preset=ddl_reference"});
+  EXPECT_EQ(o.num_layers, 4);
+  EXPECT_EQ(o.num_units, 1024);
+  EXPECT_EQ(o.encoder_type, "bi");
+  EXPECT_EQ(o.attention, "");
+  EXPECT_DOUBLE_EQ(o.dropout, 0.2);
+  EXPECT_EQ(o.vocab_size, 36548);
+  EXPECT_FALSE(o.share_vocab);
+}
+
+TEST(Options, ConsequencesOfWhatWasSet) {
+  EXPECT_EQ(described({"--beam_width=5"}).infer_mode, "beam_search");
+  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).infer_mode, "greedy");
+  EXPECT_TRUE(parse({"--inference_input_file=x", "--out_dir=m"}).options.infer);
+  EXPECT_EQ(described({"--preset=quickstart", "--train_prefix=p"}).builtin_corpus, 0);
+  EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);
+}
+
+// Lost otherwise: --infer with a checkpoint's model and this run's beam.
+TEST(Options, FlagsOverrideACheckpointsOptions) {
+  Options saved;
+  saved.num_units = 77;
+  saved.out_dir = "elsewhere";
+  const nmt::ParsedOptions parsed = parse({"--infer", "--out_dir=m", "--beam_width=3"});
+  const Options merged = nmt::with_explicit_options(saved, parsed);
+  EXPECT_EQ(merged.num_units, 77);
+  EXPECT_EQ(merged.out_dir, "m");
+  EXPECT_EQ(merged.beam_width, 3);
+  EXPECT_EQ(merged.infer_mode, "beam_search");
+  EXPECT_TRUE(merged.infer);
+}
+
+TEST(Options, JsonKeepsEveryOption) {
+  Options options = described({"--preset=multi30k", "--random_seed=18446744073709551615", "--out_dir=a \"b\"",
+                               "--learning_rate=0.1", "--adam_epsilon=1e-9", "--output_attention=false"});
+  const Options back = nmt::options_from_json(nmt::to_json(options));
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    EXPECT_EQ(nmt::value_text(flag, back), nmt::value_text(flag, options)) << flag.name;
+  }
+  EXPECT_EQ(back.random_seed, 18446744073709551615U);
+  EXPECT_EQ(back.learning_rate, 0.1);
+  EXPECT_THROW(nmt::options_from_json("{\"no_such\": 1}"), ddl::Error);
+  EXPECT_THROW(nmt::options_from_json("{\"num_units\": 1.5}"), ddl::Error);
+}
+
+TEST(Options, HelpAndDescriptionNameEveryFlag) {
+  const std::string help = nmt::help_text();
+  const std::string description = nmt::describe_options(described({"--num_units=48"}));
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    EXPECT_NE(help.find("--" + std::string(flag.name)), std::string::npos) << flag.name;
+    EXPECT_NE(description.find(" " + std::string(flag.name) + " "), std::string::npos) << flag.name;
+  }
+  expect_contains(help, {"(default 32)", "scaled_luong", "ddl_reference"});
+  expect_contains(description, {"* num_units                 48\n", "  num_layers                2\n"});
+  EXPECT_TRUE(parse({"--help"}).help);
+  EXPECT_TRUE(parse({"-h"}).help);
+  EXPECT_TRUE(parse({"--version"}).version);
+}
+
+}  // namespace
