@@ -85,14 +85,8 @@ int check_everything(ddl::Context& context, int processes) {
 int main(int argc, char** argv) {
   const int processes = argc > 1 ? std::atoi(argv[1]) : 0;
   const bool fail = argc > 2 && std::string_view(argv[2]) == "fail";
-  try {
-    ddl::Context context = ddl::Context::from_environment();
-    return context.run([&] {
-      if (fail && context.rank() == 1) throw ddl::Error(ddl::ErrorCode::internal, "rank 1 fails alone");
-      return check_everything(context, processes);
-    });
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "collectives_program: {}\n", error.what());
-    return 1;
-  }
+  return ddl::Context::run_from_environment([&](ddl::Context& context) {
+    if (fail && context.rank() == 1) throw ddl::Error(ddl::ErrorCode::internal, "rank 1 fails alone");
+    return check_everything(context, processes);
+  });
 }
