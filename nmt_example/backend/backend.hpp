@@ -128,7 +128,7 @@ class Backend {
   // Loss ----------------------------------------------------------------------------------------
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
-  /// If `gradient`, logits become the gradient of the smoothed loss.
+  /// If `gradient`, logits become the gradient of the smoothed loss; else they are overwritten.
   virtual void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                                      bool gradient, const Tensor& sums) = 0;
   /// Rows become log-probabilities.

@@ -231,9 +231,9 @@ NMT_VECTORIZED void log_softmax_row(float* logits, std::int64_t vocabulary) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < vocabulary; ++i) sum += exp_approx(logits[i] - largest);
-  const float shift = largest + std::log(sum);
+  const float log_sum = std::log(sum);
 #pragma omp simd
-  for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] -= shift;
+  for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = (logits[i] - largest) - log_sum;
 }
 
 NMT_VECTORIZED double sum_of_squares(const float* x, std::int64_t n) {

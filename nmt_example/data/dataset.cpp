@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ddl/error.hpp"
 
@@ -37,6 +38,10 @@ Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("{} source and {} target sentences; expected as many of each",
                                  text.source.size(), text.target.size()));
+  }
+  if (text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("{} sentence pairs are too many; sample numbers have 31 bits", text.size()));
   }
   Dataset dataset;
   dataset.max_len_ =

@@ -57,7 +57,7 @@ class Dataset {
 };
 
 /// Encodes text. Pairs with an empty side are dropped; longer sides are cut to the maximum (0: no limit).
-/// Throws `invalid_argument` if no pair is left.
+/// Throws `invalid_argument` if no pair is left, or with more than 2^31-1 pairs.
 Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
                const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len);
 

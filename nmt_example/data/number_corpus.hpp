@@ -44,8 +44,8 @@ struct NumberSentence {
   std::size_t template_index;  ///< Into `number_templates()`.
 };
 
-/// An endless sequence of sentences, the same for the same split and seed on every machine. Costs about
-/// a microsecond a sentence of train, some ten of dev and test (values of other splits are drawn again).
+/// An endless sequence of sentences, the same for the same split and seed on every machine. Costs some
+/// microseconds a sentence of train, some ten of dev and test (values of other splits are drawn again).
 class NumberCorpusGenerator {
  public:
   NumberCorpusGenerator(CorpusSplit split, std::uint64_t seed);

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <string_view>

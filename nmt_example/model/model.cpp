@@ -83,8 +83,8 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   backend_.upload(source_lengths_, batch.source_lengths);
   backend_.upload(target_in_, batch.target_in);
   backend_.upload(samples_, batch.samples);
-  backend_.upload(loss_rows_, host_rows_);
-  backend_.upload(targets_, host_targets_);
+  backend_.upload(loss_rows_.range(0, words), host_rows_);
+  backend_.upload(targets_.range(0, words), host_targets_);
   backend_.zero(sums_);
 
   const StepContext step{backend_, dropout, batch.sentences, samples_};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -19,6 +18,7 @@
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/terminal.hpp"
 
 namespace nmt {
 namespace {
@@ -114,7 +114,7 @@ class Trainer {
     context_.root_only("open the step log", [&] {
       progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
                                         options_.steps_per_stats, options_.log_jsonl},
-                       std::cout, isatty(STDOUT_FILENO) != 0);
+                       std::cout, output_is_terminal());
     });
     const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {
@@ -170,6 +170,12 @@ class Trainer {
     }
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] {
+        std::error_code error;
+        std::filesystem::create_directories(options_.out_dir, error);
+        if (error) {
+          throw ddl::Error(ddl::ErrorCode::io, fmt::format("--out_dir={} cannot be created: {}", options_.out_dir,
+                                                           error.message()));
+        }
         checkpoints_.emplace(options_.out_dir, static_cast<std::size_t>(options_.num_keep_ckpts));
         best_.emplace(std::filesystem::path(options_.out_dir) / "best_bleu", 1);
         ddl::write_file_atomically(std::filesystem::path(options_.out_dir) / "options.json",

@@ -1,5 +1,6 @@
 #include "ddl/broadcast_parameters.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -18,7 +19,7 @@ struct Model {
     std::size_t at = 0;
     for (const std::size_t size : {5, 0, 3, 50000}) {
       if (parameters.size() == gap) at += 4;
-      parameters.push_back({"p" + std::to_string(parameters.size()), std::span(memory).subspan(at, size)});
+      parameters.push_back({fmt::format("p{}", parameters.size()), std::span(memory).subspan(at, size)});
       at += size;
     }
     for (std::size_t p = 0; p < parameters.size(); ++p) {

@@ -1,0 +1,274 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <sstream>
+#include <string>
+
+#include "ddl/error.hpp"
+#include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/utf8.hpp"
+#include "nmt_example/data/vocabulary.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ddl::ErrorCode;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "ddl-data-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+  }
+  static std::string gzip(const std::string& text) {
+    z_stream stream{};
+    EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    std::string result(deflateBound(&stream, text.size()) + 64, '\0');
+    std::string input = text;
+    stream.next_in = reinterpret_cast<Bytef*>(input.data());
+    stream.avail_in = static_cast<uInt>(input.size());
+    stream.next_out = reinterpret_cast<Bytef*>(result.data());
+    stream.avail_out = static_cast<uInt>(result.size());
+    EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    result.resize(stream.total_out);
+    deflateEnd(&stream);
+    return result;
+  }
+  /// Expects an error of this code whose message has all the parts.
+  static void expect_error(ErrorCode code, const std::vector<std::string>& parts,
+                           const std::function<void()>& body) {
+    try {
+      body();
+      ADD_FAILURE() << "no error; expected one with " << parts.front();
+    } catch (const ddl::Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      for (const std::string& part : parts) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+            << "no \"" << part << "\" in: " << error.what();
+      }
+    }
+  }
+
+  fs::path directory_;
+};
+
+using ParallelTextFiles = Files;
+using Datasets = Files;
+
+TEST_F(ParallelTextFiles, PlainFilesKeepTheirLines) {
+  write("t.en", "\xEF\xBB\xBFone\r\n\ntwo  words\nlast without newline");
+  write("t.de", "eins\n\nzwei  W\xC3\xB6rter\r\nletzte\n");
+  const auto text = nmt::read_parallel_text(path("t"), "en", "de");
+  EXPECT_EQ(text.source, (std::vector<std::string>{"one", "", "two  words", "last without newline"}));
+  EXPECT_EQ(text.target, (std::vector<std::string>{"eins", "", "zwei  W\xC3\xB6rter", "letzte"}));
+}
+
+// Multi30k comes as .gz; files joined with cat are several members.
+TEST_F(ParallelTextFiles, GzipWithSeveralMembersIsReadWhole) {
+  std::string half;
+  for (int i = 0; i < 20'000; ++i) half += "line " + std::to_string(i) + "\n";
+  write("t.en.gz", gzip(half) + gzip(half));
+  write("t.de", half + half);
+  const auto text = nmt::read_parallel_text(path("t"), "en", "de");
+  EXPECT_EQ(text.size(), 40'000U);
+  EXPECT_EQ(text.source, text.target);
+}
+
+TEST_F(ParallelTextFiles, MissingFilesAreNamedBothWays) {
+  write("t.en", "x\n");
+  expect_error(ErrorCode::io, {"t.de", "t.de.gz"}, [&] { nmt::read_parallel_text(path("t"), "en", "de"); });
+}
+
+TEST_F(ParallelTextFiles, DamagedInputIsRefusedWithItsPlace) {
+  const auto read = [&] { nmt::read_parallel_text(path("t"), "en", "de"); };
+  write("t.de", "x\ny\nz\n");
+  write("t.en", "");
+  expect_error(ErrorCode::corrupt_data, {"t.en", "empty"}, read);
+  write("t.en", "a\nb\n");
+  expect_error(ErrorCode::corrupt_data, {"t.en has 2", "t.de has 3"}, read);
+  write("t.en", "a\nbc\xFF\nc\n");
+  expect_error(ErrorCode::corrupt_data, {"t.en:2", "UTF-8", "byte 2", "0xff"}, read);
+  write("t.en", std::string("a\nb\nc\0d\n", 8));
+  expect_error(ErrorCode::corrupt_data, {"t.en:3", "NUL", "byte 1"}, read);
+  write("t.en", "a\n" + std::string(nmt::max_line_bytes + 1, 'x') + "\nc\n");
+  expect_error(ErrorCode::corrupt_data, {"t.en:2", "longer than 1048576"}, read);
+  write("t.en", "a\n" + std::string(nmt::max_line_bytes, 'x') + "\nc\n");
+  EXPECT_NO_THROW(read());
+  fs::remove(path("t.en"));
+  fs::create_directory(path("t.en"));
+  expect_error(ErrorCode::io, {"t.en", "directory"}, read);
+}
+
+TEST_F(ParallelTextFiles, DamagedGzipIsRefused) {
+  const auto read = [&] { nmt::read_parallel_text(path("t"), "en", "de"); };
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += std::to_string(i * 7919 % 10'007) + "\n";
+  write("t.de", text);
+  const std::string zipped = gzip(text);
+  write("t.en.gz", zipped.substr(0, zipped.size() - 1));
+  expect_error(ErrorCode::corrupt_data, {"t.en.gz", "ends in the middle"}, read);
+  write("t.en.gz", zipped.substr(0, zipped.size() / 2));
+  expect_error(ErrorCode::corrupt_data, {"t.en.gz"}, read);
+  std::string altered = zipped;
+  altered[altered.size() / 2] = static_cast<char>(altered[altered.size() / 2] ^ 0x55);
+  write("t.en.gz", altered);
+  expect_error(ErrorCode::corrupt_data, {"t.en.gz"}, read);
+  write("t.en.gz", "not gzip\n");
+  expect_error(ErrorCode::corrupt_data, {"t.en.gz", "gzip"}, read);
+}
+
+TEST_F(ParallelTextFiles, LinesToTranslateKeepEmptyOnes) {
+  std::istringstream stream("a\n\nb");
+  EXPECT_EQ(nmt::read_lines(stream, "standard input"), (std::vector<std::string>{"a", "", "b"}));
+  std::istringstream nothing("");
+  EXPECT_TRUE(nmt::read_lines(nothing, "standard input").empty());
+  write("in.gz", gzip("x\n\n"));
+  EXPECT_EQ(nmt::read_lines(path("in.gz")), (std::vector<std::string>{"x", ""}));
+  expect_error(ErrorCode::io, {"absent.txt"}, [&] { nmt::read_lines(path("absent.txt")); });
+}
+
+TEST(Utf8, IllFormedSequencesAreFoundWhereTheyStart) {
+  for (const std::string good :
+       {"", "abc", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF"}) {
+    EXPECT_FALSE(nmt::first_invalid_utf8(good)) << good;
+  }
+  for (const std::string bad :
+       {"\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE2\x82", "\xE0\x9F\xBF", "\xED\xA0\x80",
+        "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xC3(", "\xFE"}) {
+    EXPECT_EQ(nmt::first_invalid_utf8("ab" + bad), 2U);
+  }
+}
+
+TEST_F(Datasets, EncodeDropsEmptySidesAndCutsLongOnes) {
+  write("v", "a\nb\nc\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  const nmt::ParallelText text{{"a b", "", "a a a a a", "c"}, {"b", "a", "c c", "a b c a"}};
+  const auto data = nmt::encode(text, words, words, 3, 3);
+  ASSERT_EQ(data.size(), 3U);
+  EXPECT_EQ(data.dropped(), 1U);
+  EXPECT_EQ(data.truncated(), 2U);
+  EXPECT_TRUE(std::ranges::equal(data.source(1), std::vector{3, 3, 3}));
+  EXPECT_TRUE(std::ranges::equal(data.target(2), std::vector{3, 4, 5}));
+  EXPECT_EQ(data.lengths(), (std::vector<std::uint32_t>{3, 5, 4}));
+  EXPECT_EQ(data.longest_source(), 3U);
+  EXPECT_EQ(data.tokens(), 12U);
+  EXPECT_EQ(nmt::encode(text, words, words, 0, 0).longest_source(), 5U);
+  expect_error(ErrorCode::invalid_argument, {"none of the 1"}, [&] {
+    nmt::encode({{""}, {"a"}}, words, words, 3, 3);
+  });
+  expect_error(ErrorCode::invalid_argument, {"1 source and 0 target"}, [&] {
+    nmt::encode({{"a"}, {}}, words, words, 3, 3);
+  });
+}
+
+// tensorflow/nmt's rule; batches of another bucket would be padded for nothing.
+TEST_F(Datasets, BucketsFollowTheLongerSide) {
+  write("v", "a\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  const auto sentence = [](std::size_t length) {
+    std::string text;
+    for (std::size_t i = 0; i < length; ++i) text += "a ";
+    return text;
+  };
+  nmt::ParallelText text;
+  for (const auto& [source, target] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {1, 1}, {9, 9}, {10, 1}, {1, 19}, {20, 20}, {49, 1}, {50, 50}, {1, 70}}) {
+    text.source.push_back(sentence(source));
+    text.target.push_back(sentence(target));
+  }
+  const auto data = nmt::encode(text, words, words, 50, 50);
+  EXPECT_EQ(data.buckets(5), (std::vector<std::uint32_t>{0, 0, 1, 1, 2, 4, 4, 4}));
+  EXPECT_EQ(data.buckets(1), std::vector<std::uint32_t>(8, 0));
+  EXPECT_EQ(data.buckets(3), (std::vector<std::uint32_t>{0, 0, 0, 1, 1, 2, 2, 2}));  // w = 17
+  EXPECT_EQ(nmt::encode(text, words, words, 0, 0).buckets(5),
+            (std::vector<std::uint32_t>{0, 0, 1, 1, 2, 4, 4, 4}));
+  EXPECT_THROW(data.buckets(0), ddl::Error);
+}
+
+TEST_F(Datasets, BatchesAreTimeMajorAndPaddedWithEos) {
+  write("v", "a\nb\nc\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  const auto data = nmt::encode({{"a b c", "c", "b"}, {"b", "a c", "c"}}, words, words, 50, 50);
+  nmt::Batch batch;
+  nmt::fill_batch(data, std::vector<std::size_t>{1, 0}, batch);
+  constexpr std::int32_t a = 3, b = 4, c = 5, s = 1, e = 2;
+  EXPECT_EQ(batch.size(), 2U);
+  EXPECT_EQ(batch.source_steps, 3U);
+  EXPECT_EQ(batch.target_steps, 3U);
+  EXPECT_EQ(batch.source, (std::vector{c, a, e, b, e, c}));
+  EXPECT_EQ(batch.source_lengths, (std::vector{1, 3}));
+  EXPECT_EQ(batch.target_in, (std::vector{s, s, a, b, c, e}));
+  EXPECT_EQ(batch.target_out, (std::vector{a, b, c, e, e, e}));
+  EXPECT_EQ(batch.target_lengths, (std::vector{3, 2}));
+  EXPECT_EQ(batch.samples, (std::vector<std::int32_t>{1, 0}));
+  EXPECT_EQ(batch.target_tokens, 5U);
+  EXPECT_EQ(batch.words, 9U);
+  nmt::fill_batch(data, std::vector<std::size_t>{}, batch);
+  EXPECT_EQ(
+      batch.size() + batch.source.size() + batch.target_in.size() + batch.target_out.size() + batch.words,
+      0U);
+  expect_error(ErrorCode::invalid_argument, {"sample 3"},
+               [&] { nmt::fill_batch(data, std::vector<std::size_t>{3}, batch); });
+}
+
+// A step of training allocates nothing.
+TEST_F(Datasets, FillingAReservedBatchKeepsItsMemory) {
+  write("v", "a\nb\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  const auto data = nmt::encode({{"a", "a b a"}, {"b b b b", "a"}}, words, words, 50, 50);
+  nmt::Batch batch;
+  batch.reserve(4, data.longest_source(), data.longest_target());
+  const auto places = [&] {
+    return std::vector<const void*>{batch.source.data(),         batch.target_in.data(),
+                                    batch.target_out.data(),     batch.source_lengths.data(),
+                                    batch.target_lengths.data(), batch.samples.data()};
+  };
+  nmt::fill_batch(data, std::vector<std::size_t>{0}, batch);
+  const auto before = places();
+  nmt::fill_batch(data, std::vector<std::size_t>{0, 1, 0, 1}, batch);
+  nmt::fill_batch(data, std::vector<std::size_t>{1, 1}, batch);
+  EXPECT_EQ(places(), before);
+}
+
+/// Multi30k, where it lies: DDL_TEST_DATA/multi30k or beside the checkout.
+std::optional<std::string> find_multi30k() {
+  std::vector<fs::path> places;
+  if (const char* data = std::getenv("DDL_TEST_DATA")) places.emplace_back(fs::path(data) / "multi30k");
+  places.emplace_back(fs::path(DDL_SOURCE_DIR) / "../shared/data/multi30k");
+  for (const fs::path& place : places) {
+    if (fs::exists(place / "val.en.gz")) return place.string();
+  }
+  return std::nullopt;
+}
+
+TEST(Multi30k, ValidationSetSurvivesEncodingAndDecoding) {
+  const auto place = find_multi30k();
+  if (!place) GTEST_SKIP() << "no Multi30k: set DDL_TEST_DATA to the directory that holds multi30k/val.en.gz";
+  const auto text = nmt::read_parallel_text(*place + "/val", "en", "de");
+  ASSERT_EQ(text.size(), 1014U);
+  const auto vocabulary = nmt::Vocabulary::train(text.target, 1000);
+  for (const std::string& sentence : text.target) {
+    std::istringstream words(sentence);
+    std::string squeezed;
+    for (std::string word; words >> word;) squeezed += (squeezed.empty() ? "" : " ") + word;
+    EXPECT_EQ(vocabulary.decode(vocabulary.encode(sentence)), squeezed);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Writes expected.tsv: what the sacrebleu package says of every NAME.hyp and NAME.ref here.
+
+Run it after adding a pair of files. Columns: name, score, four precisions, brevity penalty, lengths of
+hypotheses and references.
+"""
+import pathlib
+
+import sacrebleu
+
+
+def lines(path):
+    # Not str.splitlines(), which also splits at characters that belong to the text.
+    return path.read_bytes().decode().removesuffix("\n").split("\n")
+
+
+here = pathlib.Path(__file__).parent
+with open(here / "expected.tsv", "w") as out:
+    for hypotheses in sorted(here.glob("*.hyp")):
+        score = sacrebleu.corpus_bleu(
+            lines(hypotheses), [lines(hypotheses.with_suffix(".ref"))], force=True
+        )
+        numbers = [score.score, *score.precisions, score.bp]
+        fields = [hypotheses.stem, *(f"{x:.8f}" for x in numbers), str(score.sys_len), str(score.ref_len)]
+        out.write("\t".join(fields) + "\n")

@@ -1,0 +1,330 @@
+// The whole model: gradients against finite differences, the CPU backend against the reference, and
+// what data-parallel training relies on (batches that add up, parameters that report when they are
+// ready). If these failed, models would train in a wrong direction or differ with the number of ranks.
+
+#include "ddl/error.hpp"
+#include "nmt_example/model_test_support.hpp"
+
+namespace nmt::test {
+namespace {
+
+class ModelGradient : public testing::TestWithParam<ModelCase> {
+ protected:
+  TestModel model_{make_reference_backend(), GetParam().shape, small_limits()};
+  const Corpus corpus_ = small_corpus();
+};
+
+TEST_P(ModelGradient, MatchesFiniteDifferences) {
+  const Batch batch(corpus_, 0, 3);
+  model_.run(batch.view, GetParam());
+  const std::vector<Values> gradients = model_.gradients();
+  const auto loss = [&] { return model_.run(batch.view, GetParam()).smoothed; };
+  Random random(7);
+  for (std::size_t i = 0; i < model_.count(); ++i) {
+    SCOPED_TRACE(model_.name(i));
+    const Values& gradient = gradients[i];
+    const double largest = gradient.largest();
+    EXPECT_GT(largest, 1e-6) << "the loss does not depend on it";
+    const auto size = static_cast<std::int32_t>(gradient.data.size());
+    std::vector<std::int32_t> entries = random.integers(std::min(size, 10), 0, size - 1);
+    for (std::int32_t e = 0; e < size; ++e)
+      if (std::abs(gradient.data[static_cast<std::size_t>(e)]) == largest) entries.push_back(e);
+    double* const values = model_->parameters().value(i).as<double>();
+    for (const std::int32_t e : entries) {
+      const double numeric = finite_difference(values[e], loss);
+      EXPECT_TRUE(close(Values(1, 1, gradient.data[static_cast<std::size_t>(e)]), Values(1, 1, numeric),
+                        1e-7 * std::abs(numeric) + 1e-9 * largest + 1e-10))
+          << "entry " << e;
+    }
+  }
+}
+
+TEST_P(ModelGradient, HalvesOfABatchAddUpToTheWhole) {
+  const Batch whole(corpus_, 0, 4);
+  const BatchLoss whole_loss = model_.run(whole.view, GetParam());
+  const std::vector<Values> expected = model_.gradients();
+  BatchLoss sum;
+  std::vector<Values> gradients;
+  for (const std::size_t begin : {0u, 2u}) {
+    const Batch half(corpus_, begin, begin + 2);
+    const BatchLoss loss = model_.run(half.view, GetParam());
+    sum.negative_log_likelihood += loss.negative_log_likelihood;
+    sum.smoothed += loss.smoothed;
+    sum.target_tokens += loss.target_tokens;
+    const std::vector<Values> part = model_.gradients();
+    if (gradients.empty()) {
+      gradients = part;
+    } else {
+      for (std::size_t i = 0; i < part.size(); ++i)
+        for (std::size_t e = 0; e < part[i].data.size(); ++e) gradients[i].data[e] += part[i].data[e];
+    }
+  }
+  EXPECT_EQ(whole_loss.target_tokens, 3 + 4 + 1 + 2);
+  EXPECT_EQ(sum.target_tokens, whole_loss.target_tokens);
+  EXPECT_NEAR(sum.negative_log_likelihood, whole_loss.negative_log_likelihood, 1e-11);
+  EXPECT_NEAR(sum.smoothed, whole_loss.smoothed, 1e-11);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(close(gradients[i], expected[i], 1e-12)) << model_.name(i);
+}
+
+TEST_P(ModelGradient, PaddingAndEarlierBatchesDoNotMatter) {
+  const Batch batch(corpus_, 0, 3);
+  const Batch other_padding(corpus_, 0, 3, 4);
+  const double loss = model_.run(batch.view, GetParam()).smoothed;
+  const std::vector<Values> expected = model_.gradients();
+  EXPECT_NEAR(model_.run(other_padding.view, GetParam()).smoothed, loss, 1e-13);
+  std::vector<Values> gradients = model_.gradients();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(close(gradients[i], expected[i], 1e-13)) << model_.name(i);
+
+  // Parameters of NaN fill the working memory with NaN.
+  const Tensor values = model_->parameters().values();
+  const Values saved = model_.memory().read(values);
+  model_.memory().write(values, Values(1, values.cols, std::numeric_limits<double>::quiet_NaN()));
+  const Batch largest(corpus_, 0, 4);
+  EXPECT_TRUE(std::isnan(model_.run(largest.view, GetParam()).smoothed)) << "NaN must reach the loss";
+  model_.memory().write(values, saved);
+  EXPECT_EQ(model_.run(batch.view, GetParam()).smoothed, loss);
+  gradients = model_.gradients();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(close(gradients[i], expected[i], 0)) << model_.name(i);
+}
+
+TEST_P(ModelGradient, EachParameterIsReadyOnceAndThenFinal) {
+  const Batch batch(corpus_, 0, 3);
+  std::vector<int> calls(model_.count());
+  std::vector<Values> when_ready(model_.count());
+  model_->forward_backward(batch.view, {GetParam().dropout, 3, 17}, GetParam().label_smoothing,
+                           [&](std::size_t i) {
+                             ++calls.at(i);
+                             when_ready[i] = model_.memory().read(model_->parameters().gradient(i));
+                           });
+  const std::vector<Values> final = model_.gradients();
+  for (std::size_t i = 0; i < model_.count(); ++i) {
+    EXPECT_EQ(calls[i], 1) << model_.name(i);
+    EXPECT_TRUE(close(when_ready[i], final[i], 0)) << model_.name(i);
+  }
+}
+
+TEST_P(ModelGradient, AnEmptyBatchGivesZeroGradients) {
+  const Batch batch(corpus_, 0, 3);
+  model_.run(batch.view, GetParam());
+  std::vector<int> calls(model_.count());
+  const BatchLoss loss =
+      model_->forward_backward(BatchView{}, {GetParam().dropout, 3, 17}, GetParam().label_smoothing,
+                               [&](std::size_t i) { ++calls.at(i); });
+  EXPECT_EQ(loss.target_tokens, 0);
+  EXPECT_EQ(loss.smoothed, 0.0);
+  EXPECT_EQ(loss.negative_log_likelihood, 0.0);
+  for (const Values& gradient : model_.gradients()) EXPECT_EQ(gradient.largest(), 0.0);
+  for (const int count : calls) EXPECT_EQ(count, 1);
+}
+
+TEST_P(ModelGradient, EvaluationIsTheLossWithoutDropout) {
+  const Batch batch(corpus_, 0, 4);
+  ModelCase plain = GetParam();
+  plain.dropout = 0;
+  const BatchLoss expected = model_.run(batch.view, plain);
+  const std::vector<Values> gradients = model_.gradients();
+  const BatchLoss actual = model_->evaluate(batch.view);
+  EXPECT_NEAR(actual.negative_log_likelihood, expected.negative_log_likelihood, 1e-12);
+  EXPECT_EQ(actual.target_tokens, expected.target_tokens);
+  const std::vector<Values> after = model_.gradients();
+  for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(close(after[i], gradients[i], 0));
+  if (GetParam().dropout > 0) {
+    EXPECT_NE(model_.run(batch.view, GetParam()).negative_log_likelihood, expected.negative_log_likelihood);
+  }
+}
+
+TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
+  const Batch batch(corpus_, 0, 4);
+  const BatchLoss expected = model_->evaluate(batch.view);
+  constexpr std::int64_t beam = 3;
+  SearchModel search(model_.model(), 4, 3, beam);
+  search.start(batch.view);
+  const std::int64_t sentences = batch.view.sentences;
+  const std::int64_t vocabulary = GetParam().shape.target_vocabulary;
+  // One hypothesis of each sentence follows the right words and wanders through the beam; the others
+  // go astray.
+  double nll = 0;
+  for (std::int64_t t = 0; t < batch.view.target_steps; ++t) {
+    const std::int64_t right = (2 * t + 1) % beam, previous = t == 0 ? 0 : (2 * t - 1) % beam;
+    std::vector<std::int32_t> parents, words;
+    for (std::int64_t b = 0; b < sentences; ++b)
+      for (std::int64_t k = 0; k < beam; ++k) {
+        parents.push_back(static_cast<std::int32_t>(b * beam + (k == right ? previous : k)));
+        words.push_back(k == right ? batch.target_in[static_cast<std::size_t>(t * sentences + b)] : 7);
+      }
+    search.step(parents, words);
+    for (std::int64_t b = 0; b < sentences; ++b) {
+      const auto row = static_cast<std::size_t>((b * beam + right) * vocabulary);
+      double probability = 0;
+      for (std::size_t v = 0; v < static_cast<std::size_t>(vocabulary); ++v)
+        probability += std::exp(static_cast<double>(search.log_probabilities()[row + v]));
+      EXPECT_NEAR(probability, 1, 1e-5);
+      if (t >= batch.target_lengths[static_cast<std::size_t>(b)]) continue;
+      nll -= static_cast<double>(
+          search
+              .log_probabilities()[row + static_cast<std::size_t>(
+                                             batch.target_out[static_cast<std::size_t>(t * sentences + b)])]);
+      if (!GetParam().shape.has_attention()) {
+        EXPECT_TRUE(search.attention_weights().empty());
+        continue;
+      }
+      double weight = 0;
+      for (std::int64_t s = 0; s < batch.view.source_steps; ++s) {
+        const float w = search.attention_weights()[static_cast<std::size_t>(
+            (b * beam + right) * batch.view.source_steps + s)];
+        if (s >= batch.source_lengths[static_cast<std::size_t>(b)]) {
+          EXPECT_EQ(w, 0.0f) << "attends to padding";
+        }
+        weight += static_cast<double>(w);
+      }
+      EXPECT_NEAR(weight, 1, 1e-6);
+    }
+  }
+  EXPECT_NEAR(nll, expected.negative_log_likelihood, 1e-5);
+}
+
+TEST_P(ModelGradient, CpuBackendAgreesWithTheReference) {
+  for (const int threads : {1, 2}) {
+    TestModel cpu(make_cpu_backend(threads), GetParam().shape, small_limits());
+    const Batch batch(corpus_, 0, 4);
+    const BatchLoss expected = model_.run(batch.view, GetParam());
+    const BatchLoss actual = cpu.run(batch.view, GetParam());
+    EXPECT_NEAR(actual.smoothed, expected.smoothed, 64 * fp32_roundoff * expected.smoothed);
+    EXPECT_NEAR(actual.negative_log_likelihood, expected.negative_log_likelihood,
+                64 * fp32_roundoff * expected.negative_log_likelihood);
+    const std::vector<Values> reference = model_.gradients();
+    const std::vector<Values> gradients = cpu.gradients();
+    for (std::size_t i = 0; i < reference.size(); ++i)
+      EXPECT_TRUE(
+          close(gradients[i], reference[i], 64 * fp32_roundoff * std::max(reference[i].largest(), 0.1)))
+          << cpu.name(i) << ", " << threads << " threads";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ModelGradient, testing::ValuesIn(model_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Model, CpuBackendAgreesWithTheReferenceAtALargerSize) {
+  ModelCase c{"larger", shape_of(67, true, 2, 2, AttentionKind::scaled_luong), 0.2, 0.1};
+  c.shape.source_vocabulary = 129;
+  c.shape.target_vocabulary = 301;
+  Random random(3);
+  Corpus corpus;
+  for (int b = 0; b < 17; ++b) {
+    corpus.sources.push_back(random.integers(1 + b % 9, 3, 128));
+    corpus.targets.push_back(random.integers((b * 5) % 8, 3, 300));
+    corpus.samples.push_back(1000 - b);
+  }
+  const Batch batch(corpus, 0, 17);
+  const BatchLimits limits{20, 12, 12};
+  TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
+  const BatchLoss expected = reference.run(batch.view, c);
+  const std::vector<Values> expected_gradients = reference.gradients();
+  for (const int threads : {1, 2}) {
+    TestModel cpu(make_cpu_backend(threads), c.shape, limits, 0.2);
+    const BatchLoss actual = cpu.run(batch.view, c);
+    EXPECT_NEAR(actual.smoothed, expected.smoothed, 64 * fp32_roundoff * expected.smoothed);
+    const std::vector<Values> gradients = cpu.gradients();
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      EXPECT_TRUE(close(gradients[i], expected_gradients[i],
+                        256 * fp32_roundoff * std::max(expected_gradients[i].largest(), 0.01)))
+          << cpu.name(i) << ", " << threads << " threads";
+  }
+}
+
+TEST(Model, ABatchBeyondTheLimitsIsRefused) {
+  const Corpus corpus = small_corpus();
+  const Batch batch(corpus, 0, 3);
+  const ModelShape shape = shape_of(4, false, 1, 1, AttentionKind::none);
+  for (const BatchLimits& limits : {BatchLimits{2, 3, 4}, BatchLimits{3, 2, 4}, BatchLimits{3, 3, 3}}) {
+    TestModel model(make_reference_backend(), shape, limits);
+    EXPECT_THROW(model->evaluate(batch.view), ddl::Error);
+  }
+}
+
+ModelShape article_model() {
+  ModelShape shape = shape_of(1024, true, 4, 4, AttentionKind::none);
+  shape.source_vocabulary = shape.target_vocabulary = 36'548;
+  return shape;
+}
+
+TEST(ModelSize, OfTheArticlesModel) {
+  const ParameterLayout layout = parameter_layout(article_model());
+  EXPECT_EQ(layout.size, 179'417'088);
+  EXPECT_EQ(layout.size * 4, 717'668'352);
+  std::int64_t sum = 0;
+  for (const ParameterSpec& parameter : layout.parameters) {
+    EXPECT_EQ(parameter.offset, sum) << parameter.name;
+    sum += parameter.size();
+  }
+  EXPECT_EQ(sum, layout.size);
+  const std::string text = describe(layout);
+  EXPECT_NE(text.find("179,417,088"), std::string::npos) << text;
+  EXPECT_NE(text.find("717,668,352"), std::string::npos) << text;
+}
+
+TEST(ModelSize, OfItsVariants) {
+  ModelShape luong = article_model();
+  luong.attention = AttentionKind::luong;
+  EXPECT_EQ(parameter_layout(luong).size, 179'417'088 + 9 * 1024 * 1024);
+  luong.attention = AttentionKind::scaled_luong;
+  EXPECT_EQ(parameter_layout(luong).size, 179'417'088 + 9 * 1024 * 1024 + 1);
+  ModelShape shared = article_model();
+  shared.share_vocabulary = true;
+  EXPECT_EQ(parameter_layout(shared).size, 179'417'088 - 36'548 * 1024);
+}
+
+TEST(ModelSize, AnUnknownParameterIsAnError) {
+  const ParameterLayout layout = parameter_layout(article_model());
+  EXPECT_TRUE(layout.contains("projection/kernel"));
+  EXPECT_FALSE(layout.contains("projection/kernels"));
+  EXPECT_EQ(layout.parameters[layout.index_of("projection/kernel")].cols, 36'548);
+  EXPECT_THROW(static_cast<void>(layout.index_of("projection/kernels")), ddl::Error);
+}
+
+TEST(Initialization, IsUniformAsAskedAndTheSameOnEveryBackend) {
+  const ModelShape shape = shape_of(64, true, 2, 2, AttentionKind::scaled_luong);
+  const auto reference = make_reference_backend();
+  const auto cpu = make_cpu_backend(1);
+  for (const char* operation : {"uniform", "glorot_uniform", "glorot_normal"}) {
+    SCOPED_TRACE(operation);
+    ParameterSet a(*reference, parameter_layout(shape));
+    ParameterSet b(*cpu, parameter_layout(shape));
+    a.initialize(*reference, operation, 0.1, 5);
+    b.initialize(*cpu, operation, 0.1, 5);
+    Memory memory_a(*reference), memory_b(*cpu);
+    EXPECT_TRUE(close(memory_b.read(b.values()), memory_a.read(a.values()), 0));
+    for (std::size_t i = 0; i < a.count(); ++i) {
+      const ParameterSpec& spec = a.layout().parameters[i];
+      SCOPED_TRACE(spec.name);
+      const Values x = memory_a.read(a.value(i));
+      if (spec.initializer != Initializer::weights) {
+        const double constant = spec.initializer == Initializer::one ? 1 : 0;
+        EXPECT_TRUE(close(x, Values(x.rows, x.cols, constant), 0));
+        continue;
+      }
+      const double fans = static_cast<double>(spec.rows + spec.cols);
+      const double deviation =
+          operation == std::string("uniform") ? 0.1 / std::sqrt(3.0) : std::sqrt(2.0 / fans);
+      const auto size = static_cast<double>(x.data.size());
+      double sum = 0;
+      for (const double value : x.data) sum += value;
+      EXPECT_NEAR(sum / size, 0, 5 * deviation / std::sqrt(size));
+      EXPECT_NEAR(std::sqrt(dot(x, x) / size), deviation, 5 * deviation / std::sqrt(size));
+      if (operation != std::string("glorot_normal")) {
+        EXPECT_LE(x.largest(), deviation * std::sqrt(3.0) * 1.0001);
+      }
+    }
+    const Values first = memory_a.read(a.values());
+    a.initialize(*reference, operation, 0.1, 6);
+    EXPECT_FALSE(close(memory_a.read(a.values()), first, 0)) << "the seed does not count";
+  }
+  ParameterSet parameters(*reference, parameter_layout(shape));
+  EXPECT_THROW(parameters.initialize(*reference, "zeros", 0.1, 5), ddl::Error);
+}
+
+}  // namespace
+}  // namespace nmt::test

@@ -1,0 +1,150 @@
+#pragma once
+
+#include "nmt_example/backend_test_support.hpp"
+#include "nmt_example/model/model.hpp"
+
+namespace nmt::test {
+
+/// Sentences with their words; batches are cut from it and padded to their own longest.
+struct Corpus {
+  std::vector<std::vector<std::int32_t>> sources, targets;
+  std::vector<std::int32_t> samples;
+};
+
+struct Batch {
+  std::vector<std::int32_t> source, source_lengths, target_in, target_out, target_lengths, samples;
+  BatchView view;
+
+  Batch(const Corpus& corpus, std::size_t begin, std::size_t end, std::int32_t padding = 2) {
+    const std::size_t sentences = end - begin;
+    std::size_t source_steps = 0, target_steps = 0;
+    for (std::size_t b = begin; b < end; ++b) {
+      source_steps = std::max(source_steps, corpus.sources[b].size());
+      target_steps = std::max(target_steps, corpus.targets[b].size() + 1);
+      source_lengths.push_back(static_cast<std::int32_t>(corpus.sources[b].size()));
+      target_lengths.push_back(static_cast<std::int32_t>(corpus.targets[b].size() + 1));
+      samples.push_back(corpus.samples[b]);
+    }
+    source.assign(source_steps * sentences, padding);
+    target_in.assign(target_steps * sentences, padding);
+    target_out.assign(target_steps * sentences, padding);
+    for (std::size_t b = 0; b < sentences; ++b) {
+      const auto& words = corpus.sources[begin + b];
+      for (std::size_t t = 0; t < words.size(); ++t) source[t * sentences + b] = words[t];
+      const auto& target = corpus.targets[begin + b];
+      for (std::size_t t = 0; t <= target.size(); ++t) {
+        target_in[t * sentences + b] = t == 0 ? 1 : target[t - 1];
+        target_out[t * sentences + b] = t == target.size() ? 2 : target[t];
+      }
+    }
+    view = {static_cast<std::int64_t>(sentences),
+            static_cast<std::int64_t>(source_steps),
+            static_cast<std::int64_t>(target_steps),
+            source,
+            source_lengths,
+            target_in,
+            target_out,
+            target_lengths,
+            samples};
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+};
+
+struct ModelCase {
+  std::string name;
+  ModelShape shape;
+  double dropout = 0;
+  double label_smoothing = 0;
+};
+
+inline void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
+
+inline ModelShape shape_of(std::int64_t units, bool bidirectional, int encoder_layers, int decoder_layers,
+                           AttentionKind attention) {
+  ModelShape shape;
+  shape.source_vocabulary = 11;
+  shape.target_vocabulary = 9;
+  shape.units = units;
+  shape.bidirectional = bidirectional;
+  shape.encoder_layers = encoder_layers;
+  shape.decoder_layers = decoder_layers;
+  shape.attention = attention;
+  return shape;
+}
+
+inline std::vector<ModelCase> model_cases() {
+  using enum AttentionKind;
+  std::vector<ModelCase> cases = {
+      {"Uni1", shape_of(5, false, 1, 1, none)},
+      {"Uni3DropoutSmoothing", shape_of(5, false, 3, 3, none), 0.3, 0.1},
+      {"Uni4", shape_of(4, false, 4, 4, none)},
+      {"Bi2", shape_of(5, true, 2, 2, none)},
+      {"Bi4Dropout", shape_of(4, true, 4, 4, none), 0.3},
+      {"Uni1Luong", shape_of(5, false, 1, 1, luong)},
+      {"Uni2ScaledLuongDropout", shape_of(6, false, 2, 2, scaled_luong), 0.3},
+      {"Bi2ScaledLuong", shape_of(5, true, 2, 2, scaled_luong)},
+      {"Bi2LuongDropoutSmoothing", shape_of(7, true, 2, 2, luong), 0.3, 0.1},
+      {"Bi4ScaledLuongDropoutSmoothing", shape_of(8, true, 4, 4, scaled_luong), 0.2, 0.1},
+      {"Bi2Decoder1ScaledLuong", shape_of(5, true, 2, 1, scaled_luong), 0.3},
+  };
+  ModelCase shared{"SharedVocabularyUni2Dropout", shape_of(5, false, 2, 2, none), 0.3, 0.1};
+  shared.shape.share_vocabulary = true;
+  shared.shape.target_vocabulary = shared.shape.source_vocabulary;
+  cases.push_back(shared);
+  shared.name = "SharedVocabularyBi2ScaledLuong";
+  shared.shape.bidirectional = true;
+  shared.shape.attention = scaled_luong;
+  cases.push_back(shared);
+  ModelCase state{"NoStatePassedBi2Luong", shape_of(5, true, 2, 2, luong), 0.2};
+  state.shape.pass_hidden_state = false;
+  state.shape.forget_bias = 0.25;
+  cases.push_back(state);
+  ModelCase output{"CellOutputBi2ScaledLuong", shape_of(5, true, 2, 2, scaled_luong), 0.2};
+  output.shape.output_attention = false;
+  cases.push_back(output);
+  return cases;
+}
+
+inline Corpus small_corpus() {
+  return {{{3, 7, 10}, {5}, {4, 3}, {9, 6, 0}}, {{3, 5}, {8, 3, 4}, {}, {6}}, {5, 0, 1'000'000'007, 12}};
+}
+
+inline BatchLimits small_limits() { return {4, 3, 4}; }
+
+/// A model whose parameters, biases too, are random numbers that fp32 can hold.
+class TestModel {
+ public:
+  TestModel(std::unique_ptr<Backend> backend, const ModelShape& shape, const BatchLimits& limits,
+            double weight = 0.8)
+      : backend_(std::move(backend)), memory_(*backend_), model_(*backend_, shape, limits) {
+    Random random(31);
+    for (std::size_t i = 0; i < model_.parameters().count(); ++i) {
+      const Tensor value = model_.parameters().value(i);
+      const double offset = name(i) == "attention/scale" ? 1.5 : 0.0;
+      memory_.write(value, random.values(value.rows, value.cols, offset - weight, offset + weight));
+    }
+  }
+
+  Model* operator->() { return &model_; }
+  Model& model() { return model_; }
+  Memory& memory() { return memory_; }
+  std::size_t count() { return model_.parameters().count(); }
+  const std::string& name(std::size_t i) { return model_.parameters().layout().parameters[i].name; }
+
+  BatchLoss run(const BatchView& batch, const ModelCase& c) {
+    return model_.forward_backward(batch, {c.dropout, 3, 17}, c.label_smoothing, [](std::size_t) {});
+  }
+  std::vector<Values> gradients() {
+    std::vector<Values> result;
+    for (std::size_t i = 0; i < count(); ++i) result.push_back(memory_.read(model_.parameters().gradient(i)));
+    return result;
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  Memory memory_;
+  Model model_;
+};
+
+}  // namespace nmt::test

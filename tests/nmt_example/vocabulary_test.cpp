@@ -1,0 +1,220 @@
+#include "nmt_example/data/vocabulary.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "ddl/error.hpp"
+#include "nmt_example/data/number_corpus.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ddl::ErrorCode;
+using nmt::SubwordType;
+using nmt::Vocabulary;
+
+const std::vector<std::string>& german() {
+  static const std::vector<std::string> lines = nmt::number_corpus(nmt::CorpusSplit::train, 3000, 1).target;
+  return lines;
+}
+
+const Vocabulary& trained() {
+  static const Vocabulary vocabulary = Vocabulary::train(german(), 200);
+  return vocabulary;
+}
+
+void expect_error(ErrorCode code, const std::vector<std::string>& parts, const std::function<void()>& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error; expected one with " << parts.front();
+  } catch (const ddl::Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "no \"" << part << "\" in: " << error.what();
+    }
+  }
+}
+
+class WordList : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "ddl-vocabulary-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+  [[nodiscard]] std::string write(const std::string& bytes) const {
+    const fs::path file = directory_ / "vocab.de";
+    std::ofstream(file, std::ios::binary) << bytes;
+    return file.string();
+  }
+  fs::path directory_;
+};
+
+class Subwords : public testing::TestWithParam<SubwordType> {};
+INSTANTIATE_TEST_SUITE_P(Types, Subwords, testing::Values(SubwordType::unigram, SubwordType::bpe),
+                         [](const auto& test) -> std::string {
+                           return test.param == SubwordType::unigram ? "unigram" : "bpe";
+                         });
+
+// A translation printed from ids must be the text, also where it was not in the training text.
+TEST_P(Subwords, DecodingGivesTheTextBack) {
+  const auto vocabulary = Vocabulary::train(german(), 300, {.type = GetParam()});
+  EXPECT_LE(vocabulary.size(), 300U);
+  EXPECT_GT(vocabulary.size(), 200U);
+  for (const std::string& line : nmt::number_corpus(nmt::CorpusSplit::test, 300, 9).target) {
+    const auto ids = vocabulary.encode(line);
+    EXPECT_FALSE(ids.empty());
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), Vocabulary::unk_id), 0) << line;
+    EXPECT_EQ(vocabulary.decode(ids), line);
+  }
+  EXPECT_TRUE(vocabulary.encode("").empty());
+  EXPECT_TRUE(vocabulary.encode("  ").empty());
+  EXPECT_EQ(vocabulary.decode({}), "");
+}
+
+TEST_P(Subwords, SpecialPiecesHaveTheFirstIds) {
+  const auto vocabulary = Vocabulary::train(german(), 200, {.type = GetParam()});
+  EXPECT_EQ(vocabulary.piece(Vocabulary::unk()), "<unk>");
+  EXPECT_EQ(vocabulary.piece(Vocabulary::bos()), "<s>");
+  EXPECT_EQ(vocabulary.piece(Vocabulary::eos()), "</s>");
+  auto ids = vocabulary.encode("drei Birnen");
+  for (const std::int32_t id : ids) EXPECT_GT(id, 2);
+  ids.insert(ids.begin(), Vocabulary::bos_id);
+  ids.insert(ids.begin() + 3, Vocabulary::eos_id);
+  ids.push_back(Vocabulary::eos_id);
+  EXPECT_EQ(vocabulary.decode(ids), "drei Birnen");
+  const auto unknown = vocabulary.encode("\xE4\xBD\xA0");
+  EXPECT_EQ(std::count(unknown.begin(), unknown.end(), Vocabulary::unk_id), 1);
+}
+
+// Ranks that train the vocabulary, and a run repeated later, must agree on every id.
+TEST_P(Subwords, TrainingIsRepeatable) {
+  const auto first = Vocabulary::train(german(), 250, {.type = GetParam(), .seed = 3, .max_sentences = 1000});
+  const auto again = Vocabulary::train(german(), 250, {.type = GetParam(), .seed = 3, .max_sentences = 1000});
+  EXPECT_EQ(first.serialize(), again.serialize());
+  const auto other = Vocabulary::train(german(), 250, {.type = GetParam(), .seed = 4, .max_sentences = 1000});
+  EXPECT_NE(first.serialize(), other.serialize());
+}
+
+// NFKC would rewrite these, and BLEU on raw text would never count them.
+TEST(SubwordText, CharactersAreKeptAsTheyAre) {
+  const std::vector<std::string> lines = {
+      "Er sagte \xE2\x80\x9Eja\xE2\x80\xA6\xE2\x80\x9C und gab mir \xC2\xBD Kilo.",
+      "5\xC2\xA0"
+      "Euro, 20 \xE2\x84\x83, \xEF\xBC\xA1 und A",
+      "a < b > c"};
+  const auto vocabulary = Vocabulary::train(lines, 60);
+  for (const std::string& line : lines) EXPECT_EQ(vocabulary.decode(vocabulary.encode(line)), line);
+}
+
+TEST(SubwordText, SmallTextGivesASmallVocabulary) {
+  const std::vector<std::string> lines = {"ein Hund", "zwei Hunde"};
+  EXPECT_LT(Vocabulary::train(lines, 5000).size(), 100U);
+  EXPECT_LT(Vocabulary::train(lines, 5000, {.type = SubwordType::bpe}).size(), 100U);
+}
+
+TEST(SubwordText, ImpossibleTrainingSaysWhatIsMissing) {
+  expect_error(ErrorCode::invalid_argument, {"10 pieces", "different characters", "--vocab_size"},
+               [] { Vocabulary::train(german(), 10); });
+  expect_error(ErrorCode::invalid_argument, {"none of the 2 lines"}, [] {
+    Vocabulary::train(std::vector<std::string>{"", "  "}, 100);
+  });
+  EXPECT_THROW(Vocabulary::train({}, 100), ddl::Error);
+}
+
+TEST(VocabularyStorage, BytesBringBackTheSameVocabulary) {
+  const Vocabulary& vocabulary = trained();
+  const auto copy = Vocabulary::deserialize(vocabulary.serialize());
+  EXPECT_EQ(copy.size(), vocabulary.size());
+  EXPECT_EQ(copy.serialize(), vocabulary.serialize());
+  for (const std::string& line : german()) EXPECT_EQ(copy.encode(line), vocabulary.encode(line));
+}
+
+TEST_F(WordList, BytesBringBackTheSameWordList) {
+  for (const auto joining :
+       {nmt::WordJoining::words, nmt::WordJoining::bpe, nmt::WordJoining::sentencepiece}) {
+    const auto vocabulary = Vocabulary::from_word_list(write("ha@@\nllo\n\xE2\x96\x81Welt\n"), joining);
+    const auto copy = Vocabulary::deserialize(vocabulary.serialize());
+    EXPECT_EQ(copy.serialize(), vocabulary.serialize());
+    const std::vector<std::int32_t> ids = {3, 4, 5};
+    EXPECT_EQ(copy.decode(ids), vocabulary.decode(ids));
+  }
+}
+
+TEST(VocabularyStorage, DamagedBytesAreRefused) {
+  const std::string bytes = trained().serialize();
+  EXPECT_NO_THROW(Vocabulary::deserialize(bytes));
+  const std::size_t payload = bytes.find('\n') + 1;
+  for (const std::string& damaged :
+       {std::string(), bytes.substr(0, 10), bytes.substr(0, payload - 1), bytes.substr(0, payload),
+        bytes.substr(0, bytes.size() - 1), bytes + "x", "x" + bytes,
+        std::string("ddl-nmt-vocabulary 1 words 4\nab\n"), std::string("ddl-nmt-vocabulary 1 other 2\na\n"),
+        std::string("ddl-nmt-vocabulary 1 words 0\n"), std::string("ddl-nmt-vocabulary 1 words -2\na\n"),
+        std::string("ddl-nmt-vocabulary 1 sentencepiece 3\nabc"),
+        std::string("ddl-nmt-vocabulary 1 sentencepiece 0\n")}) {
+    SCOPED_TRACE(damaged.substr(0, 60));
+    expect_error(ErrorCode::corrupt_data, {""}, [&] { Vocabulary::deserialize(damaged); });
+  }
+}
+
+TEST(VocabularyStorage, IdsOutOfRangeAreRefused) {
+  const Vocabulary& vocabulary = trained();
+  const auto size = static_cast<std::int32_t>(vocabulary.size());
+  expect_error(ErrorCode::invalid_argument, {"id -1"},
+               [&] { static_cast<void>(vocabulary.decode(std::vector<std::int32_t>{-1})); });
+  EXPECT_THROW(static_cast<void>(vocabulary.decode(std::vector<std::int32_t>{size})), ddl::Error);
+  EXPECT_THROW(static_cast<void>(vocabulary.piece(size)), ddl::Error);
+}
+
+// tensorflow/nmt's word lists, with and without the special words.
+TEST_F(WordList, SpecialWordsAreAddedWhereTheyAreMissing) {
+  const auto bare = Vocabulary::from_word_list(write("Hund\nKatze\n"));
+  const auto complete = Vocabulary::from_word_list(write("<unk>\n<s>\n</s>\nHund\nKatze\n"));
+  EXPECT_EQ(bare.serialize(), complete.serialize());
+  EXPECT_EQ(bare.size(), 5U);
+  EXPECT_EQ(bare.encode(" Katze  Maus\tHund "), (std::vector<std::int32_t>{4, 0, 3}));
+  EXPECT_EQ(bare.decode(std::vector<std::int32_t>{1, 4, 0, 3, 2}), "Katze <unk> Hund");
+  EXPECT_EQ(bare.piece(3), "Hund");
+}
+
+TEST_F(WordList, SubwordEntriesAreJoined) {
+  const auto bpe = Vocabulary::from_word_list(write("Ap@@\nfel@@\nbaum\nein\n"), nmt::WordJoining::bpe);
+  EXPECT_EQ(bpe.decode(std::vector<std::int32_t>{6, 3, 4, 5, 6}), "ein Apfelbaum ein");
+  const auto pieces = Vocabulary::from_word_list(write("\xE2\x96\x81"
+                                                       "Ap\nfel\n\xE2\x96\x81"
+                                                       "ein\n"),
+                                                 nmt::WordJoining::sentencepiece);
+  EXPECT_EQ(pieces.decode(std::vector<std::int32_t>{5, 3, 4, 5}), "ein Apfel ein");
+}
+
+TEST_F(WordList, BadListsAreRefusedWithTheLine) {
+  const auto load = [&](const std::string& text) {
+    return [this, text] { Vocabulary::from_word_list(write(text)); };
+  };
+  expect_error(ErrorCode::corrupt_data, {"vocab.de", "empty"}, load(""));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:2", "empty line"}, load("a\n\nb\n"));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:2", "blank"}, load("a\nb c\n"));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:3", "\"a\"", "line 1"}, load("a\nb\na\n"));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:5", "\"<s>\"", "line 2"},
+               load("<unk>\n<s>\n</s>\na\n<s>\n"));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:1", "<s>", "must start"}, load("<s>\n</s>\na\n"));
+  expect_error(ErrorCode::corrupt_data, {"vocab.de:2", "UTF-8"}, load("a\n\xFF\n"));
+  expect_error(ErrorCode::io, {"absent"}, [] { Vocabulary::from_word_list("absent"); });
+}
+
+TEST_F(WordList, AFileThatIsNoModelIsRefused) {
+  const std::string file = write("not a model");
+  expect_error(ErrorCode::corrupt_data, {"vocab.de", "not a SentencePiece model"},
+               [&] { Vocabulary::from_sentencepiece_file(file); });
+  expect_error(ErrorCode::io, {"absent.model"}, [] { Vocabulary::from_sentencepiece_file("absent.model"); });
+}
+
+}  // namespace
