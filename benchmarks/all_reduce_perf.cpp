@@ -244,8 +244,7 @@ int main(int argc, char** argv) {
       });
       return status;
     }
-    ddl::Context context = ddl::Context::from_environment();
-    return context.run([&] {
+    return ddl::Context::run_from_environment([&](ddl::Context& context) {
       Options options;
       context.on_all_ranks("command line", [&] { options = parse(arguments); });
       return measure(context, options);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,34 +78,61 @@ std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
 
 }  // namespace
 
-Context Context::from_environment() { return connect(&ContextOptions::from_environment); }
-
-Context Context::from_environment(const ContextOptions& options) {
-  return connect([&] { return options; });
+Context Context::from_environment() {
+  int rank = 0;
+  return connect(&ContextOptions::from_environment, rank);
 }
 
-Context Context::connect(const std::function<ContextOptions()>& read_options) {
+Context Context::from_environment(const ContextOptions& options) {
+  int rank = 0;
+  return connect([&] { return options; }, rank);
+}
+
+int Context::run_from_environment(const std::function<int(Context&)>& body) {
+  int rank = 0;
+  std::optional<Context> context;
+  try {
+    context = connect(&ContextOptions::from_environment, rank);
+  } catch (const Error& error) {
+    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
+    return error.code() == ErrorCode::invalid_argument ? 2 : 1;
+  }
+  return context->run([&] { return body(*context); });
+}
+
 #ifdef DDL_HAVE_MPI
-  if (MpiBootstrap::is_present()) {
-    auto bootstrap = std::make_unique<MpiBootstrap>();
+Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank) {
+  auto bootstrap = std::make_unique<MpiBootstrap>();
+  rank = bootstrap->rank();
+  try {
     const ContextOptions options = agree_on_options(*bootstrap, read_options);
     agree_on_plan(*bootstrap, options);
     const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
-    collectives::CommunicatorSettings settings =
-        communicator_settings(options, bootstrap->rank(), neighbourhood);
+    collectives::CommunicatorSettings settings = communicator_settings(options, rank, neighbourhood);
     const topology::RankMap map = settings.map;
-    std::unique_ptr<collectives::Transport> transport;
     const collectives::HostSegments segments = open_host_segments(*bootstrap, map);
+    std::unique_ptr<collectives::Transport> transport;
     if (map.ranks() > 1) {
-      transport = std::make_unique<collectives::RoutedTransport>(
-          channels_of(segments, map, bootstrap->rank()), bootstrap->make_transport());
+      transport = std::make_unique<collectives::RoutedTransport>(channels_of(segments, map, rank),
+                                                                 bootstrap->make_transport());
     }
     auto impl = std::make_unique<CommunicatorImpl>(std::move(settings), std::move(transport));
     Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(impl)));
     log_connections(context.log(), segments, map, options);
     return context;
+  } catch (const Error& error) {
+    // MPI_Finalize would wait for ranks that do not know of this.
+    if (!error.agreed() && bootstrap) bootstrap->abandon();
+    throw;
   }
+}
+#endif
+
+Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank) {
+#ifdef DDL_HAVE_MPI
+  if (MpiBootstrap::is_present()) return connect_by_mpi(read_options, rank);
 #else
+  rank = 0;
   if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
       size != nullptr && std::string_view(size) != "1") {
     throw Error(ErrorCode::unsupported,

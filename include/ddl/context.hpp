@@ -39,10 +39,17 @@ class Context {
  public:
   /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through MPI.
   /// Without mpirun: a job of one rank. If the program has called MPI_Init, that is used and left as
-  /// it is. Collective. Throws `invalid_argument` for a bad variable, `transport` where the ranks
-  /// cannot be connected.
+  /// it is; else MPI_Init is called, after settings that keep Open MPI's warnings about forks, unused
+  /// networks and containers quiet (environment variables OMPI_MCA_*, where they are not set). A process
+  /// can do this once: MPI cannot be started again. Settings that ranks must share are compared: agreed
+  /// errors `invalid_argument` and `mismatch`. Collective. Throws `invalid_argument` for a bad variable,
+  /// `transport` where the ranks cannot be connected.
   static Context from_environment();
   static Context from_environment(const ContextOptions& options);
+
+  /// A whole program: makes a context from the environment and calls `run` with it. What goes wrong
+  /// while starting is printed once too, and returned as `run` would. Collective.
+  static int run_from_environment(const std::function<int(Context&)>& body);
 
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
@@ -83,7 +90,9 @@ class Context {
  private:
   struct State;
   explicit Context(std::unique_ptr<State> state);
-  static Context connect(const std::function<ContextOptions()>& read_options);
+  // `rank` is set as soon as it is known, for messages about what fails later.
+  static Context connect(const std::function<ContextOptions()>& read_options, int& rank);
+  static Context connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
 };

@@ -1,0 +1,112 @@
+// broadcast and barrier among in-process ranks. If broadcast failed, ranks would train different
+// models; if barrier failed, a rank would read what another has not written yet.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "ddl/context.hpp"
+
+namespace ddl {
+namespace {
+
+InProcessOptions options_for(std::vector<std::string> hosts) {
+  InProcessOptions options;
+  options.context.debug_level = 0;
+  options.context.deadline = std::chrono::seconds(100);
+  options.hosts = std::move(hosts);
+  return options;
+}
+
+std::vector<std::int32_t> numbers(std::size_t count, int root) {
+  std::vector<std::int32_t> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::int32_t>(i) * 31 + root;
+  return values;
+}
+
+TEST(Broadcast, ReachesEveryRankFromAnyRoot) {
+  const std::vector<std::vector<std::string>> maps{
+      std::vector<std::string>(1, "a"),
+      std::vector<std::string>(2, "a"),
+      std::vector<std::string>(7, "a"),
+      {"a", "b", "a", "b"},
+      {"a", "a", "a", "b"},
+      {"a", "a", "a", "a", "a", "b", "b", "c"},
+  };
+  for (const auto& hosts : maps) {
+    run_in_process(
+        static_cast<int>(hosts.size()),
+        [](Context& context) {
+          for (int root = 0; root < context.size(); ++root) {
+            for (const std::size_t count : {0, 1, 5, 1000, 16'384, 16'385, 300'007}) {
+              const std::vector<std::int32_t> expected = numbers(count, root);
+              std::vector<std::int32_t> values(count, -1);
+              if (context.rank() == root) values = expected;
+              context.communicator().broadcast(std::span(values), root);
+              ASSERT_EQ(values, expected)
+                  << "root " << root << ", rank " << context.rank() << ", count " << count;
+            }
+          }
+        },
+        options_for(hosts));
+  }
+}
+
+TEST(Broadcast, ReachesSixtyFourRanks) {
+  run_in_process(
+      64,
+      [](Context& context) {
+        for (const int root : {0, 1, 63}) {
+          for (const std::size_t count : {1, 100'003}) {
+            const std::vector<std::int32_t> expected = numbers(count, root);
+            std::vector<std::int32_t> values(count, -1);
+            if (context.rank() == root) values = expected;
+            context.communicator().broadcast(std::span(values), root);
+            ASSERT_EQ(values, expected);
+          }
+        }
+      },
+      options_for({}));
+}
+
+TEST(Broadcast, RefusesAnUnknownRoot) {
+  run_in_process(
+      2,
+      [](Context& context) {
+        int value = 1;
+        for (const int root : {-1, 2}) {
+          try {
+            context.communicator().broadcast(std::span(&value, 1), root);
+            ADD_FAILURE() << "expected an Error";
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+            EXPECT_NE(std::string(error.what()).find(fmt::format("root {}", root)), std::string::npos);
+          }
+        }
+        context.communicator().barrier();
+      },
+      options_for({}));
+}
+
+TEST(Barrier, NobodyLeavesBeforeEverybodyHasCome) {
+  for (const int ranks : {1, 2, 3, 8, 64}) {
+    std::atomic<int> arrived{0};
+    run_in_process(
+        ranks,
+        [&](Context& context) {
+          for (int round = 1; round <= 20; ++round) {
+            ++arrived;
+            context.communicator().barrier();
+            ASSERT_GE(arrived.load(), round * ranks);
+            context.communicator().barrier();
+          }
+        },
+        options_for({}));
+  }
+}
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,92 @@
+// collectives_program PROCESSES [fail]: checks the collectives among processes; started by ctest, alone
+// and under mpirun, with and without pretended hosts. With `fail`, rank 1 throws while the others wait.
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+
+namespace {
+
+[[noreturn]] void fail_with(std::string_view what) {
+  throw ddl::Error(ddl::ErrorCode::internal, fmt::format("wrong: {}", what));
+}
+
+void require(bool condition, std::string_view what) {
+  if (!condition) fail_with(what);
+}
+
+template <ddl::Element T>
+void check_all_reduce(ddl::Context& context, std::size_t count) {
+  const int n = context.size();
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>((i + static_cast<std::size_t>(context.rank())) % 5);
+  context.communicator().all_reduce(std::span(values));
+  for (std::size_t i = 0; i < count; ++i) {
+    T expected{};
+    for (int rank = 0; rank < n; ++rank) {
+      expected = static_cast<T>(expected + static_cast<T>((i + static_cast<std::size_t>(rank)) % 5));
+    }
+    if (values[i] != expected)
+      fail_with(fmt::format("all_reduce of {} {}, element {}", count, to_string(ddl::data_type_of<T>()), i));
+  }
+}
+
+void check_broadcast(ddl::Context& context, std::size_t count, int root) {
+  std::vector<float> values(count, -1);
+  if (context.rank() == root) {
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = static_cast<float>(i % 1000) + static_cast<float>(root);
+  }
+  context.communicator().broadcast(std::span(values), root);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (values[i] != static_cast<float>(i % 1000) + static_cast<float>(root))
+      fail_with(fmt::format("broadcast of {} from {}, element {}", count, root, i));
+  }
+}
+
+void check_agreement(ddl::Context& context) {
+  int runs = 0;
+  context.root_only("count", [&] { ++runs; });
+  require(runs == (context.is_root() ? 1 : 0), "root_only ran elsewhere");
+  try {
+    context.on_all_ranks("agree", [&] {
+      if (context.rank() == context.size() - 1) throw ddl::Error(ddl::ErrorCode::io, "no file");
+    });
+    require(false, "on_all_ranks did not throw");
+  } catch (const ddl::Error& error) {
+    require(error.agreed() && error.code() == ddl::ErrorCode::io, error.what());
+  }
+  require(context.broadcast_string(context.is_root() ? "name" : "") == "name", "broadcast_string");
+}
+
+int check_everything(ddl::Context& context, int processes) {
+  require(context.size() == processes, fmt::format("{} ranks, expected {}", context.size(), processes));
+  const auto n = static_cast<std::size_t>(processes);
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, n - 1, n, n + 1,
+                                  std::size_t{9973}, std::size_t{1'000'003}}) {
+    check_all_reduce<float>(context, count);
+    check_all_reduce<std::uint8_t>(context, count);
+    check_all_reduce<std::int64_t>(context, count);
+    for (int root = 0; root < processes; ++root) check_broadcast(context, count, root);
+    context.communicator().barrier();
+  }
+  for (int repeat = 0; repeat < 200; ++repeat) check_all_reduce<double>(context, 3);
+  check_agreement(context);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int processes = argc > 1 ? std::atoi(argv[1]) : 0;
+  const bool fail = argc > 2 && std::string_view(argv[2]) == "fail";
+  return ddl::Context::run_from_environment([&](ddl::Context& context) {
+    if (fail && context.rank() == 1) throw ddl::Error(ddl::ErrorCode::internal, "rank 1 fails alone");
+    return check_everything(context, processes);
+  });
+}
