@@ -97,11 +97,5 @@ int run(ddl::Context& context, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    ddl::Context context = ddl::Context::from_environment();
-    return context.run([&] { return run(context, argc, argv); });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ddl_nmt: %s\n", error.what());
-    return 1;
-  }
+  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, argc, argv); });
 }
