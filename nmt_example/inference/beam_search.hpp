@@ -34,7 +34,8 @@ struct Translation {
 /// Beam search as tensorflow/nmt's: all hypotheses of a sentence, ended ones too, compete for its beam
 /// by score = log p / ((5 + length) / 6)^length_penalty, to which an ended one adds coverage_penalty *
 /// sum_s log min(attention received by s, 1) (Wu et al. 2016, equation 14). It ends when all are ended
-/// or have max_steps words. Returns each sentence's best; ties go to the lower row and word.
+/// or have max_steps words. Returns each sentence's best: one that was cut off at max_steps only where none
+/// in the beam has ended. `length` is without </s>. Ties go to the lower row and word.
 /// Cost: max_steps scorer steps, and one pass over the log-probabilities each.
 std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
                                      std::int64_t vocabulary, const SearchSettings& settings);
