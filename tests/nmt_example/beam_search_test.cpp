@@ -218,7 +218,21 @@ TEST(BeamSearch, MaxStepsCutsOffWhatDoesNotEnd) {
     EXPECT_EQ(found.at(0).words, (Words{a, a, a, a}));
     EXPECT_EQ(scorer.steps(), 4);
   }
-  EXPECT_EQ(search(never, {2, 0, 0, 0}).words, Words{});
+}
+
+// A sentence's translation would depend on which others are in its batch.
+TEST(BeamSearch, WithoutMaxStepsEachSentenceHasALimitOfItsOwn) {
+  const auto never = [](std::size_t, const Words&) { return Distribution{{a, 0.6}, {b, 0.4}}; };
+  const std::vector<std::int32_t> lengths{1, 3, 2};
+  for (const int width : {1, 3}) {
+    WrittenScorer scorer(3, width, never);
+    const auto found = beam_search(scorer, lengths, vocabulary, {width, 0, 0, 0});
+    for (std::size_t s = 0; s < 3; ++s) {
+      EXPECT_EQ(found.at(s).words, Words(static_cast<std::size_t>(2 * lengths[s] + 10), a));
+      EXPECT_NEAR(found.at(s).log_probability, (2 * lengths[s] + 10) * std::log(0.6), 1e-5);
+    }
+    EXPECT_EQ(scorer.steps(), 16);
+  }
 }
 
 // A sentence cut in the middle would be shown where a whole one was found.
@@ -266,7 +280,7 @@ TEST(BeamSearch, EachSentenceIsSearchedAsIfAlone) {
   constexpr std::size_t sentences = 7;
   const std::vector<std::int32_t> lengths{3, 2, 3, 1, 2, 3, 2};
   for (const int width : {1, 2, 4}) {
-    const SearchSettings settings{width, 0.8, 0.3, 6};
+    const SearchSettings settings{width, 0.8, 0.3, 0};
     WrittenScorer together(sentences, width, some_distribution, some_attention);
     const auto found = beam_search(together, lengths, vocabulary, settings);
     ASSERT_EQ(found.size(), sentences);
