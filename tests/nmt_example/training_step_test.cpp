@@ -16,8 +16,8 @@ namespace nmt {
 namespace {
 
 /// One rank's part of a run, without the files.
-struct Run {
-  Run(ddl::Context& context, const Options& options)
+struct RankRun {
+  RankRun(ddl::Context& context, const Options& options)
       : text(number_corpus(CorpusSplit::train, 200, 3)),
         vocabulary(Vocabulary::train(text.source, 60)),
         target(Vocabulary::train(text.target, 60)),
@@ -77,11 +77,12 @@ TEST(TrainingStep, AllocatesNothing) {
       ddl::run_in_process(
           ranks,
           [&](ddl::Context& context) {
-            Run run(context, o);
+            RankRun run(context, o);
             const std::size_t epoch = run.step.steps_per_epoch();
             for (std::size_t i = 0; i < 2 * epoch; ++i) run.step.run();
             context.communicator().barrier();
             const long before = ddl::test::allocation_count();
+            ASSERT_GT(before, 0) << "allocations are not counted";
             for (std::size_t i = 0; i < 3 * epoch; ++i) run.step.run();
             context.communicator().barrier();
             const long after = ddl::test::allocation_count();
@@ -101,10 +102,10 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
       [](ddl::Context& context) {
         Options o = options();
         o.learning_rate = 0;  // so that the model stays the same
-        Run first(context, o);
+        RankRun first(context, o);
         for (int i = 0; i < 5; ++i) first.step.run();
         EXPECT_EQ(first.step.done(), 5u);
-        Run second(context, o);
+        RankRun second(context, o);
         second.step.seek(first.step.done(), first.step.sampler_position());
         const StepReport expected = first.step.run().report;
         const StepReport found = second.step.run().report;
@@ -123,7 +124,7 @@ TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
       3,
       [](ddl::Context& context) {
         const Options o = options();
-        Run run(context, o);
+        RankRun run(context, o);
         EXPECT_FALSE(run.step.run(context.rank() == 1).stop);
         EXPECT_TRUE(run.step.run(context.rank() == 0).stop);
         EXPECT_FALSE(run.step.run().stop);
@@ -139,7 +140,7 @@ TEST(TrainingStep, ReportIsTheSameOnAllRanks) {
       4,
       [&](ddl::Context& context) {
         const Options o = options();
-        Run run(context, o);
+        RankRun run(context, o);
         run.step.run();
         const StepReport report = run.step.run().report;
         const std::lock_guard lock(mutex);
