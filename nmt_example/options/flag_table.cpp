@@ -99,7 +99,7 @@ std::vector<Flag> make_table() {
       {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
       {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
        any},
-      {"dev_prefix", data, &O::dev_prefix, "Files for the perplexity and BLEU during training", any},
+      {"dev_prefix", data, &O::dev_prefix, "Files for the perplexity and BLEU during training; empty: neither", any},
       {"test_prefix", data, &O::test_prefix, "Files for the BLEU at the end", any},
       {"builtin_corpus", data, &O::builtin_corpus,
        "Number of sentence pairs to generate for training instead of reading files; 0: read files",

@@ -70,9 +70,9 @@ void check_training_data(const Options& options) {
   }
   require(
       !options.train_prefix.empty(),
-      "nothing to train on: give --train_prefix, --dev_prefix, --src and --tgt, or --builtin_corpus=N, or "
+      "nothing to train on: give --train_prefix, --src and --tgt, or --builtin_corpus=N, or "
       "--preset=quickstart; --infer translates and --describe needs no data");
-  for (const std::string_view name : {"src", "tgt", "dev_prefix"}) {
+  for (const std::string_view name : {"src", "tgt"}) {
     require(!value_text(*find_flag(name), options).empty(),
             fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));
   }
