@@ -55,6 +55,7 @@ void Executor::run(const topology::Steps& steps, const Operation& operation, Clo
 }
 
 void Executor::run_round(Clock::time_point deadline) {
+  gone_.reserve(round_.capacity());  // not when it sleeps for the first time, long after warm-up
   int idle = 0;
   while (unfinished_ != 0) {
     if (sweep()) {

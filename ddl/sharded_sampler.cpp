@@ -28,6 +28,7 @@ ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, Sh
     steps_per_epoch_ += (samples + global_batch_size_ - 1) / global_batch_size_;
   }
   batches_.reserve(steps_per_epoch_);
+  bucket_fill_.reserve(bucket_begins_.size());
 }
 
 void ShardedSampler::check() const {
@@ -74,8 +75,10 @@ void ShardedSampler::group_by_bucket() {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     return;
   }
-  std::vector<std::size_t> at(bucket_begins_.begin(), bucket_begins_.end() - 1);
-  for (std::size_t sample = 0; sample < size_; ++sample) order_[at[options_.buckets[sample]]++] = sample;
+  bucket_fill_.assign(bucket_begins_.begin(), bucket_begins_.end() - 1);
+  for (std::size_t sample = 0; sample < size_; ++sample) {
+    order_[bucket_fill_[options_.buckets[sample]]++] = sample;
+  }
 }
 
 void ShardedSampler::build_epoch(std::uint64_t epoch) {
@@ -99,8 +102,10 @@ void ShardedSampler::build_epoch(std::uint64_t epoch) {
   if (const auto& lengths = options_.lengths; !lengths.empty()) {
     for (const GlobalBatch& batch : batches_) {
       const auto first = order_.begin() + static_cast<std::ptrdiff_t>(batch.begin);
-      std::stable_sort(first, first + static_cast<std::ptrdiff_t>(batch.count),
-                       [&](std::size_t a, std::size_t b) { return lengths[a] < lengths[b]; });
+      // A total order: std::stable_sort would allocate.
+      std::sort(first, first + static_cast<std::ptrdiff_t>(batch.count), [&](std::size_t a, std::size_t b) {
+        return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
+      });
     }
   }
   built_epoch_ = epoch;

@@ -78,7 +78,7 @@ struct Options {
   double coverage_penalty_weight = 0.0;
   int infer_batch_size = 32;
   int src_max_len_infer = 0;  ///< 0: no limit.
-  int tgt_max_len_infer = 0;  ///< 0: twice the longest source.
+  int tgt_max_len_infer = 0;  ///< 0: twice the source's and 10.
 
   [[nodiscard]] int encoder_layers() const { return num_encoder_layers ? num_encoder_layers : num_layers; }
   [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }

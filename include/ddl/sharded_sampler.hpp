@@ -55,7 +55,7 @@ class ShardedSampler {
 
   /// The next batch; runs through epochs without end.
   ShardedBatch next();
-  /// The same into an existing batch, whose memory is reused.
+  /// The same into an existing batch, whose memory is reused: allocates only where the batch outgrows it.
   void next(ShardedBatch& batch);
   /// Steps in every epoch.
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept;
@@ -87,6 +87,7 @@ class ShardedSampler {
   std::size_t global_batch_size_ = 0;
   std::vector<std::size_t> order_;          // samples, bucket after bucket
   std::vector<std::size_t> bucket_begins_;  // positions in order_, and its size
+  std::vector<std::size_t> bucket_fill_;    // working memory of group_by_bucket
   std::vector<GlobalBatch> batches_;        // of the built epoch, step after step
 };
 

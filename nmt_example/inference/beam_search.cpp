@@ -80,7 +80,13 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
   std::vector<Candidate> candidates;
   std::vector<std::int32_t> best_words;
 
-  for (std::int64_t step = 0; step < settings.max_steps; ++step) {
+  const auto limit_of = [&](std::int64_t s) -> std::int64_t {
+    return settings.max_steps > 0 ? settings.max_steps : 2 * source_lengths[static_cast<std::size_t>(s)] + 10;
+  };
+  std::int64_t steps = 0;
+  for (std::int64_t s = 0; s < sentences; ++s) steps = std::max(steps, limit_of(s));
+
+  for (std::int64_t step = 0; step < steps; ++step) {
     scorer.step(parents, words);
     const std::span<const float> log_probs = scorer.log_probabilities();
     const std::span<const float> attention = scorer.attention_weights();
@@ -98,8 +104,18 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
       }
     }
 
-    bool all_ended = true;
+    bool all_done = true;
     for (std::int64_t s = 0; s < sentences; ++s) {
+      if (step >= limit_of(s)) {
+        for (std::int64_t k = s * width; k < (s + 1) * width; ++k) {
+          const auto r = static_cast<std::size_t>(k);
+          next[r] = std::move(beam[r]);
+          parents[r] = static_cast<std::int32_t>(k);
+          words[r] = Vocabulary::eos_id;
+        }
+        continue;
+      }
+      const bool last = step + 1 == limit_of(s);
       candidates.clear();
       for (std::int64_t r = s * width; r < (s + 1) * width; ++r) {
         const Hypothesis& hypothesis = beam[static_cast<std::size_t>(r)];
@@ -146,11 +162,11 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
         if (!next[r].ended) next[r].words.push_back(chosen.word);
         parents[r] = static_cast<std::int32_t>(chosen.row);
         words[r] = chosen.word;
-        all_ended = all_ended && next[r].ended;
+        all_done = all_done && (last || next[r].ended);
       }
     }
     beam.swap(next);
-    if (all_ended) break;
+    if (all_done) break;
   }
 
   std::vector<Translation> translations;

@@ -32,11 +32,11 @@ Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary&
       source_(source),
       target_(target),
       batch_size_(options.infer_batch_size),
-      source_max_(options.src_max_len_infer),
-      target_max_(options.tgt_max_len_infer) {
+      source_max_(options.src_max_len_infer) {
   if (options.beam_width > 0) {
     settings_ = {options.beam_width, options.length_penalty_weight, options.coverage_penalty_weight, 0};
   }
+  settings_.max_steps = options.tgt_max_len_infer;
 }
 
 std::vector<std::string> Translator::translate(std::span<const std::string> lines) {
@@ -54,7 +54,6 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
 
-  SearchSettings settings = settings_;
   std::optional<SearchModel> search;
   std::int64_t planned_steps = 0;
   std::vector<std::int32_t> source, lengths;
@@ -64,7 +63,7 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     const std::size_t steps = encoded[order[begin]].size();
     if (!search.has_value() || static_cast<std::int64_t>(steps) > planned_steps) {
       planned_steps = static_cast<std::int64_t>(steps);
-      search.emplace(model_, batch_size_, planned_steps, settings.beam_width);
+      search.emplace(model_, batch_size_, planned_steps, settings_.beam_width);
     }
     source.assign(steps * count, Vocabulary::eos_id);
     lengths.resize(count);
@@ -79,9 +78,8 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     batch.source = source;
     batch.source_lengths = lengths;
     search->start(batch);
-    settings.max_steps = target_max_ > 0 ? target_max_ : 2 * batch.source_steps;
     ModelScorer scorer(*search);
-    const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings);
+    const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings_);
     for (std::size_t b = 0; b < count; ++b) {
       translations[order[begin + b]] = target_.decode(found[b].words);
     }

@@ -31,7 +31,6 @@ class Translator {
   SearchSettings settings_;
   std::int64_t batch_size_;
   std::int64_t source_max_;
-  std::int64_t target_max_;
 };
 
 }  // namespace nmt

@@ -162,7 +162,7 @@ std::vector<Flag> make_table() {
       {"src_max_len_infer", inference, &O::src_max_len_infer, "Longer sources are cut; 0: no limit",
        at_least(0)},
       {"tgt_max_len_infer", inference, &O::tgt_max_len_infer,
-       "Longest translation; 0: twice the longest source", at_least(0)},
+       "Longest translation; 0: twice the source's and 10", at_least(0)},
   };
 }
 

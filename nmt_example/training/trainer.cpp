@@ -1,6 +1,7 @@
 #include "nmt_example/training/trainer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ostream.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -10,15 +11,13 @@
 #include <iostream>
 
 #include "ddl/broadcast_parameters.hpp"
-#include "ddl/gradient_reducer.hpp"
-#include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
-#include "nmt_example/training/learning_rate_schedule.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/training_step.hpp"
 
 namespace nmt {
 namespace {
@@ -36,20 +35,6 @@ double peak_memory(ddl::Context& context) {
   double peak[1] = {static_cast<double>(usage.ru_maxrss) * 1024};
   context.communicator().all_reduce(std::span(peak), ddl::ReduceOp::max);
   return peak[0];
-}
-
-ddl::LearningRateScalingOptions scaling_options(const Options& options) {
-  return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
-}
-
-std::vector<ddl::Gradient> gradients_of(ParameterSet& parameters) {
-  std::vector<ddl::Gradient> gradients;
-  for (std::size_t i = 0; i < parameters.count(); ++i) {
-    const Tensor gradient = parameters.gradient(i);
-    gradients.push_back({parameters.layout().parameters[i].name,
-                         {gradient.as<float>(), static_cast<std::size_t>(gradient.size())}});
-  }
-  return gradients;
 }
 
 std::vector<ddl::Parameter> values_of(ParameterSet& parameters) {
@@ -72,21 +57,14 @@ BatchLimits batch_limits(const Options& options, const Dataset& train, const std
   return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
 }
 
-ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset& train) {
-  return {.seed = options.random_seed,
-          .batch_size = static_cast<std::size_t>(options.batch_size),
-          .shuffle = true,
-          .buckets = train.buckets(static_cast<std::size_t>(options.num_buckets)),
-          .lengths = train.lengths()};
-}
-
 /// One training run; see `train`.
 class Trainer {
  public:
-  Trainer(ddl::Context& context, const Options& options, Texts texts, VocabularyPair vocabularies,
-          Dataset train, std::optional<Dataset> dev)
+  Trainer(ddl::Context& context, const Options& options, std::ostream& out, Texts texts,
+          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev)
       : context_(context),
         options_(options),
+        out_(out),
         texts_(std::move(texts)),
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
@@ -95,17 +73,8 @@ class Trainer {
         model_(*backend_, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
                batch_limits(options, train_, dev_)),
         optimizer_(*backend_, model_.parameters(), options),
-        sampler_(context, train_.size(), sampler_options(options, train_)),
-        reducer_(context, gradients_of(model_.parameters()), {.gradients = ddl::GradientKind::sum}),
-        scaling_(
-            context, [options](std::uint64_t step) { return learning_rate_at(options, step); },
-            scaling_options(options)),
-        translator_(model_, vocabularies_.source, vocabularies_.target, options),
-        norm_(backend_->allocate(sizeof(double))),
-        ready_([this](std::size_t index) { reducer_.ready(index); }) {
-    batch_.reserve(static_cast<std::size_t>(options.batch_size), train_.longest_source(),
-                   train_.longest_target());
-  }
+        step_(context, options, train_, *backend_, model_, optimizer_),
+        translator_(model_, vocabularies_.source, vocabularies_.target, options) {}
 
   void run(const SavedRun* saved) {
     start(saved);
@@ -114,7 +83,7 @@ class Trainer {
     context_.root_only("open the step log", [&] {
       progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
                                         options_.steps_per_stats, options_.log_jsonl},
-                       std::cout, standard_output_is_terminal());
+                       out_, &out_ == &std::cout && standard_output_is_terminal());
     });
     const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {
@@ -127,13 +96,18 @@ class Trainer {
     bool saved_now = saved != nullptr;
     bool out_of_time = false;
     while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time) {
-      const StepReport report = step(
-          options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds, out_of_time);
+      const bool time_is_up =
+          options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
+      const auto [report, stop] = step_.run(time_is_up);
+      out_of_time = stop;
+      state_.step = step_.done();
+      state_.sampler_position = step_.sampler_position();
       // A disk that is full must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
       saved_now = false;
       const bool last = out_of_time || report.step == options_.num_train_steps;
-      if (every(bleu_steps) && dev_ && !last) report_dev_bleu(progress);
+      // Before the checkpoint is saved, which records the best BLEU so far.
+      if (dev_ && (every(bleu_steps) || last)) report_dev_bleu(progress);
       if (every(eval_steps) || last) {
         report_dev_loss(progress);
         save(progress);
@@ -166,7 +140,7 @@ class Trainer {
       }
       state_.global_batch = global_batch;
       state_.options_json = options_json;
-      sampler_.seek(state_.sampler_position);
+      step_.seek(state_.step, state_.sampler_position);
     }
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] {
@@ -186,62 +160,17 @@ class Trainer {
 
   void print_header() {
     if (!context_.is_root()) return;
-    fmt::print("{}", describe(model_.parameters().layout()));
-    fmt::print("{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
+    out_ << describe(model_.parameters().layout());
+    fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
                context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),
                context_.hosts() == 1 ? "" : "s", threads_per_rank(context_, options_),
                threads_per_rank(context_, options_) == 1 ? "" : "s", backend_->name(),
                static_cast<double>(model_.workspace_bytes()) / 1e6);
-    fmt::print("{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
-               train_.size(), train_.dropped(), train_.truncated(), sampler_.steps_per_epoch(),
+    fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
+               train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
                state_.global_batch);
-    if (state_.step > 0) fmt::print("going on from step {}\n", state_.step);
-    std::cout.flush();
-    std::fflush(stdout);
-  }
-
-  StepReport step(bool want_stop, bool& stop) {
-    const Clock::time_point begin = Clock::now();
-    const ddl::ShardedBatch share = sampler_.next();
-    fill_batch(train_, share.samples, batch_);
-    const BatchLoss loss =
-        model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share.step},
-                                options_.label_smoothing, ready_);
-    const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens));
-    // Rank 0's clock decides for all when time is up.
-    double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
-                      static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};
-    context_.communicator().all_reduce(std::span(sums));
-    stop = sums[3] > 0;
-
-    // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
-    const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
-    const Tensor norm{norm_.get(), 1, 1, 1, ddl::DataType::f64};
-    backend_->sum_of_squares(model_.parameters().gradients(), norm);
-    double squares[1];
-    backend_->download(norm, std::span<double>(squares));
-    const double gradient_norm = std::sqrt(squares[0]) * mean_to_loss;
-    if (!std::isfinite(gradient_norm) || !std::isfinite(sums[0])) {
-      throw ddl::Error(
-          ddl::ErrorCode::invalid_argument,
-          fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}. Lower "
-                      "--learning_rate, or raise --warmup_steps.",
-                      state_.step + 1, sums[0] / tokens, gradient_norm))
-          .as_agreed();
-    }
-    const double clip =
-        gradient_norm > options_.max_gradient_norm ? options_.max_gradient_norm / gradient_norm : 1.0;
-    const double learning_rate = scaling_.learning_rate(state_.step);
-    ++state_.step;
-    state_.sampler_position = sampler_.position();
-    optimizer_.update(static_cast<std::int64_t>(state_.step), mean_to_loss * clip, learning_rate);
-    return {.step = static_cast<std::int64_t>(state_.step),
-            .learning_rate = learning_rate,
-            .loss_sum = sums[0],
-            .target_tokens = tokens,
-            .words = sums[1],
-            .gradient_norm = gradient_norm,
-            .seconds = seconds_since(begin)};
+    if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
+    out_.flush();
   }
 
   void write_progress(std::optional<Progress>& progress, const StepReport& report) {
@@ -260,6 +189,7 @@ class Trainer {
 
   void report_dev_bleu(std::optional<Progress>& progress) {
     const TextScore score = score_text(context_, translator_, texts_.dev);
+    bleu_step_ = state_.step;
     if (progress) {
       progress->bleu(score.bleu.score);
       progress->note(fmt::format("  external eval step {}: dev {}", state_.step, to_string(score.bleu)));
@@ -283,7 +213,7 @@ class Trainer {
   }
 
   void finish(std::optional<Progress>& progress) {
-    if (dev_) report_dev_bleu(progress);
+    if (dev_ && bleu_step_ != state_.step) report_dev_bleu(progress);
     if (texts_.test.size() > 0) {
       const Clock::time_point begin = Clock::now();
       const TextScore score = score_text(context_, translator_, texts_.test);
@@ -304,6 +234,7 @@ class Trainer {
 
   ddl::Context& context_;
   const Options& options_;
+  std::ostream& out_;
   Texts texts_;
   VocabularyPair vocabularies_;
   Dataset train_;
@@ -311,14 +242,10 @@ class Trainer {
   std::unique_ptr<Backend> backend_;
   Model model_;
   Optimizer optimizer_;
-  ddl::ShardedSampler sampler_;
-  ddl::GradientReducer reducer_;
-  ddl::LearningRateScaling scaling_;
+  TrainingStep step_;
   Translator translator_;
-  std::shared_ptr<void> norm_;
-  ReadyFunction ready_;
-  Batch batch_;
   RunState state_;
+  std::optional<std::uint64_t> bleu_step_;                      // of the newest dev BLEU
   std::optional<ddl::CheckpointDirectory> checkpoints_, best_;  // rank 0's
 };
 
@@ -372,7 +299,7 @@ int threads_per_rank(const ddl::Context& context, const Options& options) {
   return std::max(1, processors / context.local_size());
 }
 
-void train(ddl::Context& context, const ParsedOptions& parsed) {
+void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
   const Options& options = parsed.options;
   const std::string checkpoint = options.out_dir.empty() ? "" : newest_checkpoint(context, options.out_dir);
   std::optional<SavedRun> saved;
@@ -401,7 +328,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed) {
   check_same_data(context, *train_set);
   std::optional<Trainer> trainer;
   context.on_all_ranks("allocate the model", [&] { parameter_layout(model_shape(options, 1, 1)); });
-  trainer.emplace(context, options, std::move(texts), std::move(vocabularies), std::move(*train_set),
+  trainer.emplace(context, options, out, std::move(texts), std::move(vocabularies), std::move(*train_set),
                   std::move(dev_set));
   trainer->run(saved ? &*saved : nullptr);
 }

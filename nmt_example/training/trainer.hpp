@@ -1,5 +1,7 @@
 #pragma once
 
+#include <iostream>
+
 #include "ddl/context.hpp"
 #include "nmt_example/model/shape.hpp"
 #include "nmt_example/options.hpp"
@@ -14,7 +16,8 @@ int threads_per_rank(const ddl::Context& context, const Options& options);
 
 /// Trains as the options say, from the newest checkpoint of --out_dir if there is one: prints the
 /// model's table, progress, dev perplexity and BLEU, saves checkpoints, and scores the test set at the
-/// end. Collective over all ranks.
-void train(ddl::Context& context, const ParsedOptions& parsed);
+/// end. Collective over all ranks. Rank 0 writes to `out`; on a terminal (standard output alone is taken
+/// for one) with a progress bar.
+void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out = std::cout);
 
 }  // namespace nmt

@@ -1,0 +1,109 @@
+#include "nmt_example/training/training_step.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "nmt_example/training/evaluation.hpp"
+#include "nmt_example/training/learning_rate_schedule.hpp"
+
+namespace nmt {
+namespace {
+
+ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset& dataset) {
+  return {.seed = options.random_seed,
+          .batch_size = static_cast<std::size_t>(options.batch_size),
+          .shuffle = true,
+          .buckets = dataset.buckets(static_cast<std::size_t>(options.num_buckets)),
+          .lengths = dataset.lengths()};
+}
+
+ddl::LearningRateScalingOptions scaling_options(const Options& options) {
+  return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
+}
+
+std::vector<ddl::Gradient> gradients_of(ParameterSet& parameters) {
+  std::vector<ddl::Gradient> gradients;
+  for (std::size_t i = 0; i < parameters.count(); ++i) {
+    const Tensor gradient = parameters.gradient(i);
+    gradients.push_back({parameters.layout().parameters[i].name,
+                         {gradient.as<float>(), static_cast<std::size_t>(gradient.size())}});
+  }
+  return gradients;
+}
+
+}  // namespace
+
+TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset,
+                           Backend& backend, Model& model, Optimizer& optimizer)
+    : context_(context),
+      options_(options),
+      dataset_(dataset),
+      backend_(backend),
+      model_(model),
+      optimizer_(optimizer),
+      sampler_(context, dataset.size(), sampler_options(options, dataset)),
+      reducer_(context, gradients_of(model.parameters()), {.gradients = ddl::GradientKind::sum}),
+      scaling_(
+          context, [&options](std::uint64_t step) { return learning_rate_at(options, step); },
+          scaling_options(options)),
+      ready_([this](std::size_t index) { reducer_.ready(index); }),
+      norm_(backend.allocate(sizeof(double))) {
+  const auto sentences = static_cast<std::size_t>(options.batch_size);
+  batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
+  share_.samples.reserve(sentences);
+}
+
+void TrainingStep::seek(std::uint64_t done, std::uint64_t sampler_position) {
+  done_ = done;
+  sampler_.seek(sampler_position);
+}
+
+double TrainingStep::gradient_norm() {
+  const Tensor norm{norm_.get(), 1, 1, 1, ddl::DataType::f64};
+  backend_.sum_of_squares(model_.parameters().gradients(), norm);
+  double squares[1];
+  backend_.download(norm, std::span<double>(squares));
+  return std::sqrt(squares[0]);
+}
+
+TrainingStep::Result TrainingStep::run(bool want_stop) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  sampler_.next(share_);
+  fill_batch(dataset_, share_.samples, batch_);
+  // The step of the sampler, not of the optimiser: dropout belongs to the batch.
+  const BatchLoss loss =
+      model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
+                              options_.label_smoothing, ready_);
+  const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens));
+  double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
+                    static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};
+  context_.communicator().all_reduce(std::span(sums));
+
+  // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
+  const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
+  const double norm = gradient_norm() * mean_to_loss;
+  if (!std::isfinite(norm) || !std::isfinite(sums[0])) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}. "
+                                 "Lower --learning_rate, or raise --warmup_steps.",
+                                 done_ + 1, sums[0] / tokens, norm))
+        .as_agreed();
+  }
+  const double clip = norm > options_.max_gradient_norm ? options_.max_gradient_norm / norm : 1.0;
+  const double learning_rate = scaling_.learning_rate(done_);
+  ++done_;
+  optimizer_.update(static_cast<std::int64_t>(done_), mean_to_loss * clip, learning_rate);
+  return {{.step = static_cast<std::int64_t>(done_),
+           .learning_rate = learning_rate,
+           .loss_sum = sums[0],
+           .target_tokens = tokens,
+           .words = sums[1],
+           .gradient_norm = norm,
+           .seconds = std::chrono::duration<double>(Clock::now() - begin).count()},
+          sums[3] > 0};
+}
+
+}  // namespace nmt

@@ -1,0 +1,347 @@
+// Beam search over a scorer whose distributions are written down, so that every score can be computed by
+// hand.
+
+#include "nmt_example/inference/beam_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "nmt_example/data/vocabulary.hpp"
+
+namespace nmt {
+namespace {
+
+constexpr std::int32_t bos = Vocabulary::bos_id;
+constexpr std::int32_t eos = Vocabulary::eos_id;
+constexpr std::int32_t a = 3, b = 4, c = 5, d = 6;
+constexpr std::int64_t vocabulary = 7;
+
+using Words = std::vector<std::int32_t>;
+
+/// What may follow some words: probabilities; words that are not named get none.
+using Distribution = std::map<std::int32_t, double>;
+using DistributionOf = std::function<Distribution(std::size_t sentence, const Words& words)>;
+/// Attention of the step that follows some words.
+using AttentionOf = std::function<std::vector<float>(std::size_t sentence, const Words& words)>;
+
+/// Knows each row's words from the parents and words it is given alone, and checks that these make sense.
+class WrittenScorer final : public NextWordScorer {
+ public:
+  WrittenScorer(std::size_t sentences, int width, DistributionOf distribution, AttentionOf attention = {},
+                std::int64_t size = vocabulary)
+      : sentences_(sentences),
+        width_(static_cast<std::size_t>(width)),
+        size_(static_cast<std::size_t>(size)),
+        distribution_(std::move(distribution)),
+        attention_(std::move(attention)),
+        rows_(sentences_ * width_) {}
+
+  void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
+    ASSERT_EQ(parents.size(), rows_.size());
+    ASSERT_EQ(words.size(), rows_.size());
+    std::vector<Words> next(rows_.size());
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      const auto parent = static_cast<std::size_t>(parents[r]);
+      ASSERT_EQ(parent / width_, r / width_) << "row " << r << " continues another sentence's hypothesis";
+      if (steps_ == 0) {
+        ASSERT_EQ(words[r], bos);
+      } else {
+        next[r] = rows_[parent];
+        const bool parent_has_ended = !next[r].empty() && next[r].back() == eos;
+        ASSERT_TRUE(!parent_has_ended || words[r] == eos) << "row " << r << " goes on after </s>";
+        next[r].push_back(words[r]);
+      }
+    }
+    rows_ = std::move(next);
+    ++steps_;
+    fill();
+  }
+  [[nodiscard]] std::span<const float> log_probabilities() const override { return log_probabilities_; }
+  [[nodiscard]] std::span<const float> attention_weights() const override { return weights_; }
+  [[nodiscard]] int steps() const { return steps_; }
+
+ private:
+  void fill() {
+    log_probabilities_.assign(rows_.size() * size_, -std::numeric_limits<float>::infinity());
+    weights_.clear();
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      // What a model says after </s> must not matter: here it is sure of a word.
+      const bool ended = !rows_[r].empty() && rows_[r].back() == eos;
+      const Distribution next = ended ? Distribution{{a, 1.0}} : distribution_(r / width_, rows_[r]);
+      for (const auto& [word, probability] : next) {
+        log_probabilities_[r * size_ + static_cast<std::size_t>(word)] =
+            static_cast<float>(std::log(probability));
+      }
+      if (!attention_) continue;
+      const std::vector<float> weights = attention_(r / width_, rows_[r]);
+      weights_.insert(weights_.end(), weights.begin(), weights.end());
+    }
+  }
+
+  std::size_t sentences_, width_, size_;
+  DistributionOf distribution_;
+  AttentionOf attention_;
+  std::vector<Words> rows_;
+  std::vector<float> log_probabilities_, weights_;
+  int steps_ = 0;
+};
+
+/// Distributions by the words before; other words lead to the end.
+DistributionOf table(std::map<Words, Distribution> entries) {
+  return [entries = std::move(entries)](std::size_t, const Words& words) {
+    const auto found = entries.find(words);
+    return found == entries.end() ? Distribution{{eos, 1.0}} : found->second;
+  };
+}
+
+Translation search(const DistributionOf& distribution, const SearchSettings& settings,
+                   const AttentionOf& attention = {}, std::int32_t source_length = 1) {
+  WrittenScorer scorer(1, settings.beam_width, distribution, attention);
+  return beam_search(scorer, std::span(&source_length, 1), vocabulary, settings).at(0);
+}
+
+/// Any distribution will do, as long as it is the same each time.
+Distribution some_distribution(std::size_t sentence, const Words& words) {
+  std::uint64_t state = 88172645463325252u + sentence * 7919;
+  for (const std::int32_t word : words)
+    state = state * 6364136223846793005u + static_cast<std::uint64_t>(word);
+  Distribution result;
+  double sum = 0;
+  for (const std::int32_t word : {0, eos, a, b}) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    sum += result[word] = 0.02 + static_cast<double>(state >> 40) / 0x1p24;
+  }
+  for (auto& [word, probability] : result) probability /= sum;
+  return result;
+}
+
+std::vector<float> some_attention(std::size_t sentence, const Words& words) {
+  const auto x =
+      static_cast<float>((sentence * 3 + words.size() * 5 + (words.empty() ? 0u : words.back())) % 7);
+  return {x / 14, 0.5f, 0.5f - x / 14};
+}
+
+// Greedy output would not be the model's first choice of words.
+TEST(BeamSearch, WidthOneTakesTheMostProbableWordEachTime) {
+  const auto t = table({{{}, {{a, 0.6}, {b, 0.3}, {eos, 0.1}}},
+                        {{a}, {{c, 0.5}, {b, 0.3}, {eos, 0.2}}},
+                        {{a, c}, {{eos, 0.6}, {a, 0.4}}}});
+  const Translation found = search(t, {1, 0, 0, 10});
+  EXPECT_EQ(found.words, (Words{a, c}));
+  EXPECT_NEAR(found.log_probability, std::log(0.6 * 0.5 * 0.6), 1e-6);
+  EXPECT_EQ(found.score, found.log_probability);
+}
+
+// A beam would cost time and give nothing.
+TEST(BeamSearch, WiderBeamFindsWhatGreedyMisses) {
+  const auto t = table(
+      {{{}, {{a, 0.6}, {b, 0.4}}}, {{a}, {{c, 0.4}, {d, 0.35}, {eos, 0.25}}}, {{b}, {{eos, 0.9}, {c, 0.1}}}});
+  EXPECT_EQ(search(t, {1, 0, 0, 10}).words, (Words{a, c}));
+  const Translation found = search(t, {2, 0, 0, 10});
+  EXPECT_EQ(found.words, Words{b});
+  EXPECT_NEAR(found.log_probability, std::log(0.36), 1e-6);
+}
+
+// Translations would come out too short or too long for the weight that was asked for.
+TEST(BeamSearch, LengthPenaltyDividesByFivePlusLengthOverSix) {
+  const auto t = table({{{}, {{a, 0.3}, {b, 0.21}}}, {{b}, {{c, 1.0}}}, {{b, c}, {{d, 1.0}}}});
+  EXPECT_EQ(search(t, {3, 0, 0, 10}).words, Words{a});
+  const Translation found = search(t, {3, 1.0, 0, 10});
+  EXPECT_EQ(found.words, (Words{b, c, d}));
+  EXPECT_NEAR(found.score, std::log(0.21) / (8.0 / 6.0), 1e-6);  // </s> does not count as a word
+  EXPECT_NEAR(found.log_probability, std::log(0.21), 1e-6);
+  EXPECT_NEAR(search(t, {3, 0.5, 0, 10}).score, std::log(0.3), 1e-6);
+  EXPECT_NEAR(search(t, {3, 2.0, 0, 10}).score, std::log(0.21) / std::pow(8.0 / 6.0, 2), 1e-6);
+}
+
+// Words left untranslated would not count against a translation, or padding would.
+TEST(BeamSearch, CoveragePenaltyCountsSourceWordsWithoutAttention) {
+  const auto t = table({{{}, {{a, 0.5}, {b, 0.4}}}});
+  // Three positions, of which the sentence has two. The step that gives </s> attends too.
+  const auto attention = [](std::size_t, const Words& words) -> std::vector<float> {
+    if (words.empty()) return {0.75f, 0.25f, 0.0f};
+    if (words[0] == a) return {0.75f, 0.25f, 0.0f};
+    return {0.25f, 0.75f, 0.0f};
+  };
+  EXPECT_EQ(search(t, {2, 0, 0, 10}, attention, 2).words, Words{a});
+  const Translation found = search(t, {2, 0, 0.5, 10}, attention, 2);
+  EXPECT_EQ(found.words, Words{b});
+  EXPECT_NEAR(found.score, std::log(0.4), 1e-6);  // 1.0 of attention for each word: nothing is missing
+  // a: 1.5 and 0.5 received, of which 1 and 0.5 count.
+  const Translation kept = search(t, {2, 0, 0.25, 10}, attention, 2);
+  EXPECT_EQ(kept.words, Words{a});
+  EXPECT_NEAR(kept.score, std::log(0.5) + 0.25 * std::log(0.5), 1e-6);
+}
+
+// The score of what has ended would change while others go on.
+TEST(BeamSearch, EndedHypothesisKeepsItsScoreWhileOthersGoOn) {
+  const auto t = table({{{}, {{a, 0.5}, {b, 0.5}}},
+                        {{a}, {{eos, 0.8}, {c, 0.2}}},
+                        {{b}, {{c, 0.9}, {d, 0.1}}},
+                        {{b, c}, {{d, 0.9}, {a, 0.1}}},
+                        {{b, c, d}, {{a, 0.9}, {c, 0.1}}}});
+  const auto attention = [](std::size_t, const Words& words) -> std::vector<float> {
+    return words.empty() ? std::vector<float>{0.5f} : std::vector<float>{0.25f};
+  };
+  const Translation found = search(t, {2, 0, 0.1, 10}, attention);
+  EXPECT_EQ(found.words, Words{a});
+  EXPECT_NEAR(found.score, std::log(0.5 * 0.8) + 0.1 * std::log(0.75), 1e-6);
+}
+
+// An early end would win over anything better that takes longer.
+TEST(BeamSearch, EndedHypothesisIsPushedOutByBetterOnes) {
+  const auto t = table({{{}, {{eos, 0.45}, {a, 0.3}, {b, 0.25}}},
+                        {{a}, {{c, 1.0}}},
+                        {{b}, {{c, 1.0}}},
+                        {{a, c}, {{d, 1.0}}},
+                        {{b, c}, {{d, 1.0}}}});
+  // Without a word the factor is (5/6)^4 = 0.48, which doubles what log p takes away.
+  const Translation found = search(t, {3, 4.0, 0, 10});
+  EXPECT_EQ(found.words, (Words{a, c, d}));
+  EXPECT_NEAR(found.score, std::log(0.3) / std::pow(8.0 / 6.0, 4), 1e-6);
+  EXPECT_EQ(search(t, {3, 0, 0, 10}).words, Words{});
+}
+
+// A model that never ends would translate for ever, or lose what it has.
+TEST(BeamSearch, MaxStepsCutsOffWhatDoesNotEnd) {
+  const auto never = [](std::size_t, const Words&) { return Distribution{{a, 0.6}, {b, 0.4}}; };
+  for (const int width : {1, 3}) {
+    WrittenScorer scorer(1, width, never);
+    const std::int32_t length = 1;
+    const auto found = beam_search(scorer, std::span(&length, 1), vocabulary, {width, 0, 0, 4});
+    EXPECT_EQ(found.at(0).words, (Words{a, a, a, a}));
+    EXPECT_EQ(scorer.steps(), 4);
+  }
+}
+
+// A sentence's translation would depend on which others are in its batch.
+TEST(BeamSearch, WithoutMaxStepsEachSentenceHasALimitOfItsOwn) {
+  const auto never = [](std::size_t, const Words&) { return Distribution{{a, 0.6}, {b, 0.4}}; };
+  const std::vector<std::int32_t> lengths{1, 3, 2};
+  for (const int width : {1, 3}) {
+    WrittenScorer scorer(3, width, never);
+    const auto found = beam_search(scorer, lengths, vocabulary, {width, 0, 0, 0});
+    for (std::size_t s = 0; s < 3; ++s) {
+      EXPECT_EQ(found.at(s).words, Words(static_cast<std::size_t>(2 * lengths[s] + 10), a));
+      EXPECT_NEAR(found.at(s).log_probability, (2 * lengths[s] + 10) * std::log(0.6), 1e-5);
+    }
+    EXPECT_EQ(scorer.steps(), 16);
+  }
+}
+
+// A sentence cut in the middle would be shown where a whole one was found.
+TEST(BeamSearch, WhatEndedComesBeforeWhatWasCutOff) {
+  const auto t = [](std::size_t, const Words& words) {
+    return words.empty() ? Distribution{{a, 0.9}, {b, 0.1}}
+                         : (words[0] == b ? Distribution{{eos, 1.0}} : Distribution{{a, 1.0}});
+  };
+  EXPECT_EQ(search(t, {2, 0, 0, 5}).words, Words{b});
+}
+
+// Steps after the last hypothesis has ended would be wasted.
+TEST(BeamSearch, StopsWhenAllHaveEnded) {
+  const auto t = table({{{}, {{a, 0.7}, {b, 0.3}}}});
+  WrittenScorer scorer(1, 2, t);
+  const std::int32_t length = 1;
+  beam_search(scorer, std::span(&length, 1), vocabulary, {2, 0, 0, 50});
+  EXPECT_EQ(scorer.steps(), 2);
+}
+
+// Runs would differ between machines where words are equally probable.
+TEST(BeamSearch, TiesGoToTheLowerWordAndRow) {
+  const auto even = [](std::size_t, const Words& words) {
+    return words.size() < 2 ? Distribution{{a, 0.25}, {b, 0.25}, {c, 0.25}, {d, 0.25}}
+                            : Distribution{{eos, 1.0}};
+  };
+  for (const int width : {1, 2, 3, 5}) {
+    EXPECT_EQ(search(even, {width, 0, 0, 10}).words, (Words{a, a})) << "width " << width;
+  }
+}
+
+// <s> in the output; or the padding rows of a beam wider than the vocabulary taken for hypotheses.
+TEST(BeamSearch, NeverGivesStartOfSentence) {
+  const auto t = [](std::size_t, const Words& words) {
+    return words.empty() ? Distribution{{bos, 0.9}, {a, 0.05}, {eos, 0.05}} : Distribution{{eos, 1.0}};
+  };
+  EXPECT_EQ(search(t, {1, 0, 0, 10}).words, Words{});
+  const Translation found = search(t, {20, 2.0, 0, 10});
+  EXPECT_EQ(found.words, Words{a});
+  EXPECT_NEAR(found.score, std::log(0.05), 1e-6);
+}
+
+// A batch's sentences would influence each other.
+TEST(BeamSearch, EachSentenceIsSearchedAsIfAlone) {
+  constexpr std::size_t sentences = 7;
+  const std::vector<std::int32_t> lengths{3, 2, 3, 1, 2, 3, 2};
+  for (const int width : {1, 2, 4}) {
+    const SearchSettings settings{width, 0.8, 0.3, 0};
+    WrittenScorer together(sentences, width, some_distribution, some_attention);
+    const auto found = beam_search(together, lengths, vocabulary, settings);
+    ASSERT_EQ(found.size(), sentences);
+    for (std::size_t s = 0; s < sentences; ++s) {
+      WrittenScorer alone(
+          1, width, [s](std::size_t, const Words& words) { return some_distribution(s, words); },
+          [s](std::size_t, const Words& words) { return some_attention(s, words); });
+      const auto expected = beam_search(alone, std::span(&lengths[s], 1), vocabulary, settings).at(0);
+      EXPECT_EQ(found[s].words, expected.words) << "sentence " << s << ", width " << width;
+      EXPECT_EQ(found[s].score, expected.score);
+    }
+  }
+}
+
+struct Best {
+  Words words;
+  double score = -std::numeric_limits<double>::infinity();
+};
+
+/// Scores every sequence of up to `most` words in plain loops.
+void search_all(std::size_t sentence, Words& words, double log_probability, std::vector<double> received,
+                std::size_t source_length, const SearchSettings& settings, std::size_t most, Best& best) {
+  const Distribution next = some_distribution(sentence, words);
+  const std::vector<float> attention = some_attention(sentence, words);
+  for (std::size_t i = 0; i < received.size(); ++i) received[i] += static_cast<double>(attention[i]);
+  double score = (log_probability + std::log(next.at(eos))) /
+                 std::pow((5.0 + static_cast<double>(words.size())) / 6.0, settings.length_penalty);
+  for (std::size_t i = 0; i < source_length; ++i) {
+    score += settings.coverage_penalty * std::log(std::clamp(received[i], 1e-10, 1.0));
+  }
+  if (score > best.score) best = {words, score};
+  if (words.size() == most) return;
+  for (const std::int32_t word : {0, a, b}) {
+    words.push_back(word);
+    search_all(sentence, words, log_probability + std::log(next.at(word)), received, source_length, settings,
+               most, best);
+    words.pop_back();
+  }
+}
+
+// The search would miss the best translation even where it keeps everything.
+TEST(BeamSearch, WideBeamEqualsExhaustiveSearch) {
+  constexpr int everything = 200;  // 3^0 + ... + 3^4 = 121 ended sequences or beginnings
+  for (const double length_penalty : {0.0, 0.6, 1.5}) {
+    for (const double coverage_penalty : {0.0, 0.4}) {
+      const SearchSettings settings{everything, length_penalty, coverage_penalty, 5};
+      for (std::size_t s = 0; s < 10; ++s) {
+        const std::int32_t length = 3;
+        WrittenScorer scorer(
+            1, everything, [s](std::size_t, const Words& words) { return some_distribution(s, words); },
+            [s](std::size_t, const Words& words) { return some_attention(s, words); });
+        const auto found = beam_search(scorer, std::span(&length, 1), vocabulary, settings).at(0);
+        Best best;
+        Words words;
+        search_all(s, words, 0.0, {0, 0, 0}, 3, settings, 4, best);
+        EXPECT_EQ(found.words, best.words) << "sentence " << s;
+        EXPECT_NEAR(found.score, best.score, 1e-4);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nmt

@@ -1,0 +1,162 @@
+// The repeated part of training by itself.
+
+#include "nmt_example/training/training_step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "ddl/allocation_count.hpp"
+#include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/training/trainer.hpp"
+
+namespace nmt {
+namespace {
+
+/// One rank's part of a run, without the files.
+struct RankRun {
+  RankRun(ddl::Context& context, const Options& options)
+      : text(number_corpus(CorpusSplit::train, 200, 3)),
+        vocabulary(Vocabulary::train(text.source, 60)),
+        target(Vocabulary::train(text.target, 60)),
+        dataset(encode(text, vocabulary, target, 30, 30)),
+        backend(make_cpu_backend(1)),
+        model(*backend, model_shape(options, vocabulary.size(), target.size()),
+              {options.batch_size, static_cast<std::int64_t>(dataset.longest_source()),
+               static_cast<std::int64_t>(dataset.longest_target()) + 1}),
+        optimizer(*backend, model.parameters(), options),
+        step(context, options, dataset, *backend, model, optimizer) {
+    model.parameters().initialize(*backend, "uniform", 0.1, 1);
+  }
+
+  ParallelText text;
+  Vocabulary vocabulary, target;
+  Dataset dataset;
+  std::unique_ptr<Backend> backend;
+  Model model;
+  Optimizer optimizer;
+  TrainingStep step;
+};
+
+Options options() {
+  Options o;
+  o.num_units = 16;
+  o.num_layers = 2;
+  o.encoder_type = "bi";
+  o.attention = "scaled_luong";
+  o.dropout = 0.2;
+  o.label_smoothing = 0.1;
+  o.optimizer = "adam";
+  o.learning_rate = 0.002;
+  o.batch_size = 8;
+  o.num_buckets = 4;
+  return o;
+}
+
+ddl::InProcessOptions quiet(std::vector<std::string> hosts = {}) {
+  ddl::InProcessOptions settings;
+  settings.context.debug_level = 0;
+  settings.context.deadline = std::chrono::seconds(60);
+  settings.hosts = std::move(hosts);
+  return settings;
+}
+
+// Steps would take locks and fault pages in, at random, on every rank: the slowest one sets the pace.
+TEST(TrainingStep, AllocatesNothing) {
+#ifdef DDL_SANITIZED
+  GTEST_SKIP() << "a sanitizer has its own operator new";
+#endif
+  for (const auto& [attention, optimizer] : {std::pair{"scaled_luong", "adam"}, std::pair{"", "sgd"}}) {
+    for (const auto& hosts : {std::vector<std::string>{"a"}, {"a", "a"}, {"a", "b", "a"}}) {
+      Options o = options();
+      o.attention = attention;
+      o.optimizer = optimizer;
+      const auto ranks = static_cast<int>(hosts.size());
+      ddl::run_in_process(
+          ranks,
+          [&](ddl::Context& context) {
+            RankRun run(context, o);
+            const std::size_t epoch = run.step.steps_per_epoch();
+            for (std::size_t i = 0; i < 2 * epoch; ++i) run.step.run();
+            context.communicator().barrier();
+            const long before = ddl::test::allocation_count();
+            ASSERT_GT(before, 0) << "allocations are not counted";
+            for (std::size_t i = 0; i < 3 * epoch; ++i) run.step.run();
+            context.communicator().barrier();
+            const long after = ddl::test::allocation_count();
+            context.communicator().barrier();
+            EXPECT_EQ(after - before, 0) << ranks << " ranks, " << 3 * epoch << " steps, attention '"
+                                         << attention << "', optimizer " << optimizer;
+          },
+          quiet(hosts));
+    }
+  }
+}
+
+// A resumed run would drop other cells than the run that never stopped, or learn at another rate.
+TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
+  ddl::run_in_process(
+      1,
+      [](ddl::Context& context) {
+        Options o = options();
+        o.learning_rate = 0;  // so that the model stays the same
+        RankRun first(context, o);
+        for (int i = 0; i < 5; ++i) first.step.run();
+        EXPECT_EQ(first.step.done(), 5u);
+        RankRun second(context, o);
+        second.step.seek(first.step.done(), first.step.sampler_position());
+        const StepReport expected = first.step.run().report;
+        const StepReport found = second.step.run().report;
+        EXPECT_EQ(found.step, 6);
+        EXPECT_EQ(found.step, expected.step);
+        EXPECT_EQ(found.loss_sum, expected.loss_sum);
+        EXPECT_EQ(found.words, expected.words);
+        EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
+      },
+      quiet());
+}
+
+// One rank would stop and the others would wait for it.
+TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
+  ddl::run_in_process(
+      3,
+      [](ddl::Context& context) {
+        const Options o = options();
+        RankRun run(context, o);
+        EXPECT_FALSE(run.step.run(context.rank() == 1).stop);
+        EXPECT_TRUE(run.step.run(context.rank() == 0).stop);
+        EXPECT_FALSE(run.step.run().stop);
+      },
+      quiet());
+}
+
+// What is printed and logged would count one rank's words only, or ranks would clip differently.
+TEST(TrainingStep, ReportIsTheSameOnAllRanks) {
+  std::mutex mutex;
+  std::vector<StepReport> reports;
+  ddl::run_in_process(
+      4,
+      [&](ddl::Context& context) {
+        const Options o = options();
+        RankRun run(context, o);
+        run.step.run();
+        const StepReport report = run.step.run().report;
+        const std::lock_guard lock(mutex);
+        reports.push_back(report);
+      },
+      quiet());
+  ASSERT_EQ(reports.size(), 4u);
+  EXPECT_GT(reports[0].words, reports[0].target_tokens);
+  for (const StepReport& report : reports) {
+    EXPECT_EQ(report.step, 2);
+    EXPECT_EQ(report.loss_sum, reports[0].loss_sum);
+    EXPECT_EQ(report.words, reports[0].words);
+    EXPECT_EQ(report.target_tokens, reports[0].target_tokens);
+    EXPECT_EQ(report.gradient_norm, reports[0].gradient_norm);
+  }
+}
+
+}  // namespace
+}  // namespace nmt

@@ -1,0 +1,355 @@
+// Whole training runs of a tiny model on in-process ranks: what a run promises whoever starts and resumes it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "ddl/checkpoint.hpp"
+#include "ddl/temporary_directory.hpp"
+#include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/trainer.hpp"
+
+namespace nmt {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One line of the step log.
+struct LoggedStep {
+  std::int64_t step;
+  double loss, gradient_norm, learning_rate, words;
+};
+
+std::vector<LoggedStep> read_log(const fs::path& path) {
+  std::ifstream file(path);
+  std::vector<LoggedStep> steps;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    steps.push_back(
+        {json.at("step"), json.at("loss"), json.at("grad_norm"), json.at("lr"), json.at("words")});
+  }
+  return steps;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::set<std::string> names_in(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+ddl::InProcessOptions quiet() {
+  ddl::InProcessOptions settings;
+  settings.context.debug_level = 0;
+  settings.context.deadline = std::chrono::seconds(60);
+  return settings;
+}
+
+class Training : public testing::Test {
+ protected:
+  Training() {
+    write_corpus("train", 240, CorpusSplit::train);
+    write_corpus("dev", 6, CorpusSplit::dev);
+  }
+
+  [[nodiscard]] fs::path path(const std::string& name) const { return directory_.path() / name; }
+
+  void write_corpus(const std::string& name, std::size_t sentences, CorpusSplit split) const {
+    const ParallelText text = number_corpus(split, sentences, 3);
+    write_lines(name + ".en", text.source);
+    write_lines(name + ".de", text.target);
+  }
+  void write_lines(const std::string& name, const std::vector<std::string>& lines) const {
+    std::ofstream file(path(name));
+    for (const std::string& line : lines) file << line << '\n';
+  }
+
+  /// A tiny model, with dropout, of the corpus written above.
+  [[nodiscard]] ParsedOptions options() const {
+    ParsedOptions parsed;
+    Options& o = parsed.options;
+    o.src = "en";
+    o.tgt = "de";
+    o.train_prefix = path("train").string();
+    o.dev_prefix = path("dev").string();
+    o.vocab_size = 120;
+    o.share_vocab = true;
+    o.num_units = 16;
+    o.num_layers = 2;
+    o.encoder_type = "bi";
+    o.attention = "scaled_luong";
+    o.dropout = 0.3;
+    o.label_smoothing = 0.1;
+    o.optimizer = "adam";
+    o.learning_rate = 0.005;
+    o.decay_scheme = "cosine";
+    o.batch_size = 8;
+    o.num_train_steps = 12;
+    o.steps_per_stats = 1000;
+    o.steps_per_eval = 1000;
+    o.steps_per_external_eval = 1000;
+    o.threads = 1;
+    o.tgt_max_len_infer = 4;
+    return parsed;
+  }
+
+  /// Trains on `ranks` ranks; rank 0's output is returned.
+  static std::string run(int ranks, const ParsedOptions& parsed, const std::vector<std::string>& hosts = {}) {
+    std::ostringstream out;
+    ddl::InProcessOptions settings = quiet();
+    settings.hosts = hosts;
+    ddl::run_in_process(
+        ranks,
+        [&](ddl::Context& context) {
+          std::ostringstream nowhere;
+          train(context, parsed, context.is_root() ? out : nowhere);
+          EXPECT_EQ(nowhere.str(), "") << "only rank 0 may write";
+        },
+        settings);
+    return out.str();
+  }
+
+  /// The same global batch on any number of ranks.
+  std::vector<LoggedStep> log_of(int ranks, ParsedOptions parsed, int global_batch,
+                                 const std::vector<std::string>& hosts = {}) const {
+    parsed.options.batch_size = global_batch / ranks;
+    parsed.options.log_jsonl = path("log").string();
+    run(ranks, parsed, hosts);
+    return read_log(path("log"));
+  }
+
+ private:
+  ddl::test::TemporaryDirectory directory_;
+};
+
+void expect_same_losses(const std::vector<LoggedStep>& found, const std::vector<LoggedStep>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i].loss / expected[i].loss, 1.0, 1e-4) << "step " << found[i].step;
+    EXPECT_EQ(found[i].words, expected[i].words) << "step " << found[i].step;
+  }
+}
+
+void expect_same_bits(const std::vector<LoggedStep>& found, const std::vector<LoggedStep>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].step, expected[i].step);
+    EXPECT_EQ(found[i].loss, expected[i].loss) << "step " << found[i].step;
+    EXPECT_EQ(found[i].gradient_norm, expected[i].gradient_norm) << "step " << found[i].step;
+    EXPECT_EQ(found[i].learning_rate, expected[i].learning_rate) << "step " << found[i].step;
+  }
+}
+
+/// Both model and optimiser of two checkpoints are the same to the bit.
+void expect_same_tensors(const fs::path& found, const fs::path& expected) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    ASSERT_EQ(fs::exists(found / file), fs::exists(expected / file)) << file;
+    EXPECT_TRUE(text_of(found / file) == text_of(expected / file)) << file << " differs";
+  }
+}
+
+// Adding workers would change what is learned, not only how fast.
+TEST_F(Training, SameGlobalBatchGivesSameLossesOnAnyNumberOfRanks) {
+  for (const char* optimizer : {"adam", "sgd"}) {
+    SCOPED_TRACE(optimizer);
+    ParsedOptions parsed = options();
+    parsed.options.num_train_steps = 50;
+    parsed.options.optimizer = optimizer;
+    if (parsed.options.optimizer == "sgd") parsed.options.learning_rate = 0.1;
+    const auto one = log_of(1, parsed, 16);
+    ASSERT_EQ(one.size(), 50u);
+    EXPECT_LT(one.back().loss, one.front().loss) << "nothing was learned, so nothing was compared";
+    expect_same_losses(log_of(2, parsed, 16), one);
+    const auto four = log_of(4, parsed, 16);
+    expect_same_losses(four, one);
+    expect_same_losses(log_of(4, parsed, 16, {"a", "a", "b", "b"}), four);
+    expect_same_losses(log_of(4, parsed, 16, {"a", "b", "a", "b"}), four);
+  }
+}
+
+// The last batches of an epoch hold fewer sentences than there are ranks: a hang, or a wrong mean.
+TEST_F(Training, RanksWithoutASentenceInAStepAreNoTrouble) {
+  write_corpus("train", 13, CorpusSplit::train);
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 10;
+  parsed.options.num_buckets = 1;  // 12 sentences and then 1, time and again
+  const auto one = log_of(1, parsed, 12);
+  const auto three = log_of(3, parsed, 12);
+  EXPECT_LT(std::min(three[0].words, three[1].words), 0.5 * std::max(three[0].words, three[1].words));
+  expect_same_losses(three, one);
+}
+
+// A job that is stopped and started again would be another job.
+TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
+  for (const char* optimizer : {"adam", "sgd"}) {
+    ParsedOptions parsed = options();
+    parsed.options.optimizer = optimizer;
+    parsed.options.num_train_steps = 24;  // longer than an epoch
+    parsed.options.steps_per_eval = 5;
+    parsed.options.steps_per_external_eval = 10;
+    parsed.options.num_keep_ckpts = 0;
+    for (const char* name : {"whole", "resumed"}) fs::remove_all(path(name));
+    parsed.options.out_dir = path("whole").string();
+    parsed.options.log_jsonl = path("whole.jsonl").string();
+    run(2, parsed);
+    const auto whole = read_log(path("whole.jsonl"));
+    ASSERT_EQ(whole.size(), 24u);
+
+    fs::create_directory(path("resumed"));
+    fs::copy(path("whole") / "step-0000000015", path("resumed") / "step-0000000015",
+             fs::copy_options::recursive);
+    fs::copy_file(path("whole.jsonl"), path("resumed.jsonl"), fs::copy_options::overwrite_existing);
+    parsed.options.out_dir = path("resumed").string();
+    parsed.options.log_jsonl = path("resumed.jsonl").string();
+    const std::string output = run(2, parsed);
+    EXPECT_NE(output.find("going on from step 15\n"), std::string::npos) << output;
+    expect_same_bits(read_log(path("resumed.jsonl")), whole);
+    expect_same_tensors(path("resumed") / "step-0000000024", path("whole") / "step-0000000024");
+  }
+}
+
+// A run that goes on for longer would take its first BLEU for the best, and lose the model that was better.
+TEST_F(Training, BestCheckpointOutlivesAResumedRunThatIsNotBetter) {
+  ParsedOptions parsed = options();
+  parsed.options.decay_scheme = "";
+  parsed.options.learning_rate = 1e-9;  // no better, no worse
+  parsed.options.num_train_steps = 4;
+  parsed.options.out_dir = path("out").string();
+  run(2, parsed);
+  EXPECT_EQ(names_in(path("out") / "best_bleu"), (std::set<std::string>{"step-0000000004"}));
+
+  parsed.options.num_train_steps = 8;
+  run(2, parsed);
+  EXPECT_EQ(names_in(path("out") / "best_bleu"), (std::set<std::string>{"step-0000000004"}));
+  const auto best = [&](const char* step) {
+    return RunState::from_json(text_of(path("out") / step / "state.json")).best_bleu;
+  };
+  EXPECT_GE(best("step-0000000004"), 0);
+  EXPECT_EQ(best("step-0000000008"), best("step-0000000004"));
+}
+
+// Another number of ranks after a resume would see sentences twice, or skip some.
+TEST_F(Training, ResumesOnAnotherNumberOfRanks) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 20;
+  parsed.options.steps_per_eval = 10;
+  parsed.options.out_dir = path("out").string();
+  const auto whole = log_of(2, parsed, 16);
+  ASSERT_EQ(whole.size(), 20u);
+  fs::remove_all(path("out") / "step-0000000020");
+  expect_same_losses(log_of(4, parsed, 16), whole);
+}
+
+// Ranks on hosts with their own disks would leave files there, or write one file all at once.
+TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
+  ParsedOptions parsed = options();
+  parsed.options.steps_per_eval = 2;
+  parsed.options.num_keep_ckpts = 3;
+  ddl::run_in_process(
+      3,
+      [&](ddl::Context& context) {
+        ParsedOptions own = parsed;
+        own.options.out_dir = path("out" + std::to_string(context.rank())).string();
+        own.options.log_jsonl = path("log" + std::to_string(context.rank())).string();
+        std::ostringstream out;
+        train(context, own, out);
+      },
+      quiet());
+  EXPECT_TRUE(fs::exists(path("log0")));
+  for (const char* name : {"out1", "out2", "log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
+  EXPECT_EQ(names_in(path("out0")), (std::set<std::string>{"best_bleu", "options.json", "step-0000000008",
+                                                           "step-0000000010", "step-0000000012"}));
+  const Options saved = options_from_json(text_of(path("out0") / "options.json"));
+  EXPECT_EQ(saved.num_units, 16);
+  EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
+}
+
+// Hours would be spent on a model that is lost, or some ranks would wait for those that gave up.
+TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
+  ParsedOptions parsed = options();
+  parsed.options.optimizer = "sgd";
+  parsed.options.decay_scheme = "";
+  parsed.options.learning_rate = 1e30;
+  parsed.options.num_train_steps = 100;
+  parsed.options.steps_per_eval = 1;
+  parsed.options.out_dir = path("out").string();
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  ddl::run_in_process(
+      3,
+      [&](ddl::Context& context) {
+        std::ostringstream out;
+        try {
+          train(context, parsed, out);
+        } catch (const ddl::Error& error) {
+          const std::lock_guard lock(mutex);
+          EXPECT_TRUE(error.agreed());
+          EXPECT_EQ(error.code(), ddl::ErrorCode::invalid_argument);
+          messages.emplace_back(error.what());
+        }
+      },
+      quiet());
+  ASSERT_EQ(messages.size(), 3u);
+  EXPECT_EQ(messages[1], messages[0]);
+  EXPECT_EQ(messages[2], messages[0]);
+  EXPECT_NE(messages[0].find("training diverged: at step"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[0].find("--learning_rate"), std::string::npos) << messages[0];
+}
+
+// Disk space would run out, or a person who gives no --out_dir would find files somewhere.
+TEST_F(Training, WithoutOutDirNothingIsWritten) {
+  ParsedOptions parsed = options();
+  const auto before = names_in(path("."));
+  const std::string output = run(1, parsed);
+  EXPECT_EQ(names_in(path(".")), before);
+  EXPECT_NE(output.find("trained to step 12"), std::string::npos) << output;
+  EXPECT_EQ(output.find("saved"), std::string::npos) << output;
+}
+
+// A time limit would be passed by ranks at different steps, which then wait for each other.
+TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 1'000'000;
+  parsed.options.max_train_seconds = 1e-9;  // over when the second step begins, at the latest
+  parsed.options.out_dir = path("out").string();
+  run(3, parsed);
+  const std::set<std::string> names = names_in(path("out"));
+  EXPECT_EQ(names.size(), 3u);
+  EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
+}
+
+// Hosts with other files would train another model without anyone noticing.
+TEST_F(Training, OtherDataOnARankIsAnError) {
+  write_corpus("other", 200, CorpusSplit::train);
+  std::atomic<int> errors = 0;
+  ddl::run_in_process(
+      3,
+      [&](ddl::Context& context) {
+        ParsedOptions own = options();
+        if (context.rank() == 1) own.options.train_prefix = path("other").string();
+        std::ostringstream out;
+        try {
+          train(context, own, out);
+        } catch (const ddl::Error& error) {
+          EXPECT_EQ(error.code(), ddl::ErrorCode::mismatch) << error.what();
+          EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+          ++errors;
+        }
+      },
+      quiet());
+  EXPECT_EQ(errors, 3);
+}
+
+}  // namespace
+}  // namespace nmt

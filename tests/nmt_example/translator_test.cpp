@@ -1,0 +1,128 @@
+// Translation of lines of text: batches and ranks are an affair of speed alone.
+
+#include "nmt_example/inference/translator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+#include <set>
+
+#include "ddl/temporary_directory.hpp"
+#include "nmt_example/model_test_support.hpp"
+
+namespace nmt {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Vocabulary words(const std::string& list) {
+  const ddl::test::TemporaryDirectory directory;
+  const auto path = directory.path() / "words";
+  std::ofstream(path) << list;
+  return Vocabulary::from_word_list(path);
+}
+
+ModelShape shape() { return test::shape_of(16, true, 2, 2, AttentionKind::scaled_luong); }
+
+/// An untrained model, so its translations are nonsense, but always the same for the same line.
+struct Fixture {
+  Vocabulary source = words("the\na\ndog\ncat\nsees\nhears\nold\nnew\n");  // 8 and 3 special ones: 11
+  Vocabulary target = words("der\neine\nHund\nKatze\nsieht\nhört\n");      // 9
+  test::TestModel model{make_cpu_backend(1), shape(), {1, 1, 1}, 1.5};
+
+  Translator translator(const Options& options) { return {model.model(), source, target, options}; }
+};
+
+Options beam(int width) {
+  Options options;
+  options.beam_width = width;
+  options.length_penalty_weight = width > 0 ? 1.0 : 0.0;
+  options.coverage_penalty_weight = width > 0 ? 0.2 : 0.0;
+  return options;
+}
+
+Lines lines() {
+  return {"the dog sees",
+          "",
+          "a cat",
+          "the old cat hears a new dog and the old dog",
+          "dog",
+          "   ",
+          "a cat",
+          "old new old new old new old new",
+          "hears",
+          "the dog sees a cat",
+          "",
+          "new cat"};
+}
+
+// Every rank's and batch's lines would come out in places where others belong.
+TEST(Translator, KeepsTheOrderAndEmptyLines) {
+  Fixture fixture;
+  for (const int width : {0, 1, 4}) {
+    Translator translator = fixture.translator(beam(width));
+    const Lines together = translator.translate(lines());
+    ASSERT_EQ(together.size(), lines().size());
+    for (std::size_t i = 0; i < together.size(); ++i) {
+      EXPECT_EQ(together[i], translator.translate(Lines{lines()[i]}).at(0)) << "line " << i;
+    }
+    EXPECT_EQ(together[1], "");
+    EXPECT_EQ(together[5], "");
+    EXPECT_EQ(together[2], together[6]);
+    const std::set<std::string> different(together.begin(), together.end());
+    EXPECT_GE(different.size(), 5u) << "a model that always says the same tests nothing";
+  }
+}
+
+// A user who lowers --infer_batch_size to save memory would get other translations.
+TEST(Translator, BatchSizeDoesNotMatter) {
+  Fixture fixture;
+  for (const int width : {0, 3}) {
+    Options options = beam(width);
+    options.infer_batch_size = 1;
+    const Lines expected = fixture.translator(options).translate(lines());
+    for (const int batch : {2, 5, 12, 100}) {
+      options.infer_batch_size = batch;
+      EXPECT_EQ(fixture.translator(options).translate(lines()), expected) << "batches of " << batch;
+    }
+  }
+}
+
+// BLEU would depend on the number of ranks; a line would be lost where there are more ranks than lines.
+TEST(Translator, RanksShareTheWorkAndAllGetTheResult) {
+  for (const int width : {0, 3}) {
+    for (const Lines& input : {lines(), Lines{"", "a cat"}, Lines{}}) {
+      const Lines expected = Fixture().translator(beam(width)).translate(input);
+      for (const int ranks : {1, 3}) {
+        std::mutex mutex;
+        int compared = 0;
+        ddl::run_in_process(ranks, [&](ddl::Context& context) {
+          Fixture fixture;
+          const Lines found = fixture.translator(beam(width)).translate(context, input);
+          const std::lock_guard lock(mutex);
+          EXPECT_EQ(found, expected) << ranks << " ranks";
+          ++compared;
+        });
+        EXPECT_EQ(compared, ranks);
+      }
+    }
+  }
+}
+
+// Sources without end would take memory without end; limits that do nothing would surprise.
+TEST(Translator, CutsSourcesAndTranslationsWhereAsked) {
+  Fixture fixture;
+  Options options = beam(0);
+  options.src_max_len_infer = 2;
+  const Lines cut = fixture.translator(options).translate(Lines{"the dog sees a cat"});
+  EXPECT_EQ(cut, fixture.translator(options).translate(Lines{"the dog"}));
+  options = beam(0);
+  options.tgt_max_len_infer = 1;
+  for (const std::string& line : fixture.translator(options).translate(lines())) {
+    EXPECT_EQ(line.find(' '), std::string::npos) << line;
+  }
+}
+
+}  // namespace
+}  // namespace nmt
