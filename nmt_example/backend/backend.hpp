@@ -28,8 +28,9 @@ struct AdamSettings {
 
 /// The computations a model is made of, over memory of one device. Every layer is written once
 /// against this. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
-/// `reference` in fp64 with plain loops, as the oracle. Tensors of one call have the backend's type unless said otherwise; shapes are checked by
-/// assertion only. Calls may be asynchronous; `download` waits. Not thread-safe.
+/// `reference` in fp64 with plain loops, as the oracle. Tensors of one call have the backend's type unless
+/// said otherwise; shapes are checked by assertion only. Calls may be asynchronous; `download` waits. Not
+/// thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;

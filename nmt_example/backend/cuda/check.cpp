@@ -14,10 +14,11 @@ namespace {
   cudaGetDevice(&device);
   cudaGetLastError();  // What is not sticky must not be blamed on the next call.
   const std::string_view path = where.file_name();
-  throw ddl::Error(ddl::ErrorCode::internal,
-                   fmt::format("{} failed on CUDA device {} ({}:{}): {}. An error of an earlier, asynchronous "
-                               "kernel can show up here; CUDA_LAUNCH_BLOCKING=1 finds which one.",
-                               call, device, path.substr(path.find_last_of('/') + 1), where.line(), reason));
+  throw ddl::Error(
+      ddl::ErrorCode::internal,
+      fmt::format("{} failed on CUDA device {} ({}:{}): {}. An error of an earlier, asynchronous "
+                  "kernel can show up here; CUDA_LAUNCH_BLOCKING=1 finds which one.",
+                  call, device, path.substr(path.find_last_of('/') + 1), where.line(), reason));
 }
 
 }  // namespace

@@ -170,9 +170,8 @@ class CudaBackend final : public Backend {
     multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
     multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
     if (scale.data == nullptr) return;
-    cuda::attention_scale_backward(
-        stream_.get(), keys, scale, d_keys, d_scale,
-        scratch_.doubles(static_cast<std::size_t>(keys.rows), stream_.get()));
+    cuda::attention_scale_backward(stream_.get(), keys, scale, d_keys, d_scale,
+                                   scratch_.doubles(static_cast<std::size_t>(keys.rows), stream_.get()));
     check_launch("attention_memory_backward");
   }
 
@@ -180,9 +179,9 @@ class CudaBackend final : public Backend {
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);
-    cuda::softmax_cross_entropy(
-        stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient, sums,
-        scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
+    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient,
+                                sums,
+                                scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
     check_launch("softmax_cross_entropy");
   }
   void log_softmax(const Tensor& logits) override {
@@ -232,11 +231,10 @@ class CudaBackend final : public Backend {
     // A sentence's rows lie a batch apart; the next sentence's begin a row later. As in gemm, cuBLAS
     // sees the transposes.
     const float one = 1.0f, none = 0.0f;
-    check(cublasSgemmStridedBatched_64(cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps,
-                                       &one, x.as<float>(), leading(x) * sentences, leading(x),
-                                       scores.as<float>(), leading(scores) * sentences, leading(scores),
-                                       &none, out.as<float>(), leading(out) * sentences, leading(out),
-                                       sentences),
+    check(cublasSgemmStridedBatched_64(
+              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),
+              leading(x) * sentences, leading(x), scores.as<float>(), leading(scores) * sentences,
+              leading(scores), &none, out.as<float>(), leading(out) * sentences, leading(out), sentences),
           "cublasSgemmStridedBatched");
   }
 

@@ -21,9 +21,10 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
   std::string found, wanted;
   if (driver == 0) {
     found = "NVIDIA's driver is not installed, or this container was started without access to the devices";
-    wanted = fmt::format("install a driver for CUDA {}, or start the container with its devices (docker run "
-                         "--gpus all)",
-                         version_text(runtime));
+    wanted = fmt::format(
+        "install a driver for CUDA {}, or start the container with its devices (docker run "
+        "--gpus all)",
+        version_text(runtime));
   } else if (error == cudaErrorInsufficientDriver) {
     found = fmt::format("the driver is for CUDA {}, this program for {}", version_text(driver),
                         version_text(runtime));
@@ -32,10 +33,11 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
     found = fmt::format("the driver (CUDA {}) is there, but shows no device", version_text(driver));
     wanted = "see what nvidia-smi says, and whether CUDA_VISIBLE_DEVICES hides the devices";
   }
-  throw ddl::Error(ddl::ErrorCode::unsupported,
-                   fmt::format("no CUDA device can be used: {} (cudaGetDeviceCount: {}). To go on, {}, or use "
-                               "--device=cpu.",
-                               found, cudaGetErrorString(error), wanted));
+  throw ddl::Error(
+      ddl::ErrorCode::unsupported,
+      fmt::format("no CUDA device can be used: {} (cudaGetDeviceCount: {}). To go on, {}, or use "
+                  "--device=cpu.",
+                  found, cudaGetErrorString(error), wanted));
 }
 
 }  // namespace
@@ -43,8 +45,7 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 int cuda_devices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0)
-    no_device(error == cudaSuccess ? cudaErrorNoDevice : error);
+  if (error != cudaSuccess || count == 0) no_device(error == cudaSuccess ? cudaErrorNoDevice : error);
   return count;
 }
 

@@ -6,7 +6,8 @@ namespace {
 
 __global__ void squares_kernel(const float* x, Index count, double* partial) {
   double sum = 0;
-  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += Index{gridDim.x} * blockDim.x) {
+  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += Index{gridDim.x} * blockDim.x) {
     const auto value = static_cast<double>(x[i]);
     sum += value * value;
   }

@@ -82,8 +82,7 @@ void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const row = rows.data;
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target(r, c) = source(row[r], c); });
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) = source(row[r], c); });
 }
 
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
