@@ -1,7 +1,12 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <memory>
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
@@ -18,6 +23,37 @@ void describe(const ddl::Context& context, const nmt::Options& options) {
   const auto size = static_cast<std::size_t>(options.vocab_size);
   fmt::print("{}\n{}", nmt::describe(nmt::parameter_layout(nmt::model_shape(options, size, size))),
              nmt::describe_options(options));
+}
+
+/// A file that is replaced as a whole. A device or a pipe is not: it must not be renamed over.
+bool is_plain_file(const std::filesystem::path& path) {
+  return !std::filesystem::exists(path) || std::filesystem::is_regular_file(path);
+}
+
+/// Throws where the translations could not be written, before the work of making them.
+void check_output(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path file = path;
+  const bool exists = std::filesystem::exists(file);
+  const std::filesystem::path directory = file.has_parent_path() ? file.parent_path() : ".";
+  errno = exists && std::filesystem::is_directory(file) ? EISDIR : 0;
+  if (errno == 0 && ::access(is_plain_file(file) ? directory.c_str() : file.c_str(), W_OK) == 0) return;
+  throw ddl::Error(ddl::ErrorCode::io, fmt::format("--inference_output_file={}: cannot be written: {}", path,
+                                                   std::strerror(errno)));
+}
+
+void write_output(const std::string& path, const std::string& text) {
+  if (!path.empty() && is_plain_file(path)) return ddl::write_file_atomically(path, text);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      path.empty() ? stdout : std::fopen(path.c_str(), "w"),
+      [](std::FILE* f) { return f == stdout ? 0 : std::fclose(f); });
+  if (file != nullptr && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
+      std::fflush(file.get()) == 0) {
+    return;
+  }
+  throw ddl::Error(ddl::ErrorCode::io,
+                   fmt::format("the translations could not be written to {}: {}",
+                               path.empty() ? "standard output" : path, std::strerror(errno)));
 }
 
 /// Reads lines, writes their translations.
@@ -42,6 +78,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
       nmt::check_same_vocabularies(saved.vocabularies(), options, checkpoint);
   });
 
+  context.root_only("look at the output file", [&] { check_output(options.inference_output_file); });
   std::string text;
   context.root_only("read the lines to translate", [&] {
     const auto lines = options.inference_input_file.empty() ? nmt::read_lines(std::cin, "standard input")
@@ -69,12 +106,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
   context.root_only("write the translations", [&] {
     std::string output;
     for (const std::string& line : translations) output += line + '\n';
-    if (!options.inference_output_file.empty()) {
-      ddl::write_file_atomically(options.inference_output_file, output);
-    } else if (std::fwrite(output.data(), 1, output.size(), stdout) != output.size() ||
-               std::fflush(stdout) != 0) {
-      throw ddl::Error(ddl::ErrorCode::io, "the translations could not be written to standard output");
-    }
+    write_output(options.inference_output_file, output);
   });
 }
 

@@ -23,7 +23,8 @@ namespace po = boost::program_options;
 using Settings = std::vector<std::pair<std::string, std::string>>;  // flag, value
 
 [[noreturn]] void fail(const std::string& message) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument, message + "; --help lists all flags");
+  throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                   message + (message.ends_with('?') ? " --help" : "; --help") + " lists all flags");
 }
 
 std::string help_of(const Flag& flag) {

@@ -21,9 +21,14 @@ std::vector<NamedView> moments_of(const Optimizer& optimizer) {
 }
 
 template <typename T>
-void compare(std::string& differences, const char* flag, const T& saved, const T& wanted) {
+void compare(std::string& differences, const char* name, const T& saved, const T& wanted) {
   if (saved == wanted) return;
-  differences += fmt::format("\n  --{}: the checkpoint has {}, asked for is {}", flag, saved, wanted);
+  const auto text = [](const T& value) {
+    std::string shown = fmt::format("{}", value);
+    return shown.empty() ? std::string("\"\"") : shown;
+  };
+  differences +=
+      fmt::format("\n  {}: the checkpoint has {}, asked for is {}", name, text(saved), text(wanted));
 }
 
 }  // namespace
@@ -113,21 +118,21 @@ std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunSta
 
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {
   std::string differences;
-  compare(differences, "num_units", saved.num_units, wanted.num_units);
+  compare(differences, "--num_units", saved.num_units, wanted.num_units);
   compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
   compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
-  compare(differences, "encoder_type", saved.encoder_type, wanted.encoder_type);
-  compare(differences, "attention", saved.attention, wanted.attention);
-  compare(differences, "output_attention", saved.output_attention, wanted.output_attention);
-  compare(differences, "pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
-  compare(differences, "forget_bias", saved.forget_bias, wanted.forget_bias);
-  compare(differences, "share_vocab", saved.share_vocab, wanted.share_vocab);
-  compare(differences, "optimizer", saved.optimizer, wanted.optimizer);
+  compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);
+  compare(differences, "--attention", saved.attention, wanted.attention);
+  compare(differences, "--output_attention", saved.output_attention, wanted.output_attention);
+  compare(differences, "--pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
+  compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
+  compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
+  compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);
   if (differences.empty()) return;
   throw ddl::Error(
       ddl::ErrorCode::mismatch,
-      fmt::format("checkpoint {} is of another model:{}\nGive the same flags to go on from it, or "
-                  "another --out_dir to start anew.",
+      fmt::format("checkpoint {} is of another model:{}\nTo translate, leave these flags out; to go on "
+                  "training from it, give the checkpoint's values; to start anew, give another --out_dir.",
                   checkpoint, differences));
 }
 

@@ -137,19 +137,24 @@ class Trainer {
       step_.seek(state_.step, state_.sampler_position);
     }
     if (!options_.out_dir.empty()) {
-      context_.root_only("prepare --out_dir", [&] {
-        std::error_code error;
-        std::filesystem::create_directories(options_.out_dir, error);
-        if (error) {
-          throw ddl::Error(ddl::ErrorCode::io, fmt::format("--out_dir={} cannot be created: {}",
-                                                           options_.out_dir, error.message()));
-        }
-        checkpoints_.emplace(options_.out_dir, static_cast<std::size_t>(options_.num_keep_ckpts));
-        best_.emplace(std::filesystem::path(options_.out_dir) / "best_bleu", 1);
-        ddl::write_file_atomically(std::filesystem::path(options_.out_dir) / "options.json",
-                                   to_json(options_) + "\n");
-      });
+      context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
+  }
+
+  void prepare_out_dir() {
+    const std::filesystem::path directory = options_.out_dir;
+    try {
+      std::filesystem::create_directories(directory);
+      ddl::write_file_atomically(directory / "options.json", to_json(options_) + "\n");
+    } catch (const std::filesystem::filesystem_error& error) {
+      throw ddl::Error(ddl::ErrorCode::io, fmt::format("--out_dir={} cannot be created: {}", options_.out_dir,
+                                                       error.code().message()));
+    } catch (const ddl::Error& error) {
+      throw ddl::Error(error.code(),
+                       fmt::format("--out_dir={} cannot be written to: {}", options_.out_dir, error.what()));
+    }
+    checkpoints_.emplace(directory, static_cast<std::size_t>(options_.num_keep_ckpts));
+    best_.emplace(directory / "best_bleu", 1);
   }
 
   void print_header() {
@@ -245,6 +250,19 @@ class Trainer {
   std::optional<ddl::CheckpointDirectory> checkpoints_, best_;  // rank 0's
 };
 
+void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+  if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
+  const std::string text =
+      options.builtin_corpus > 0
+          ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
+          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "
+                  "needs at least one: give more text, or start fewer ranks with mpirun -np",
+                  text, dataset.size(), context.size(), dataset.dropped()));
+}
+
 /// Ranks that read other files would train another model without noticing.
 void check_same_data(ddl::Context& context, const Dataset& dataset) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -327,8 +345,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     if (texts.dev.size() > 0) {
       dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target, source_max, target_max));
     }
-    ddl::ShardedSampler(context, train_set->size(),
-                        {.batch_size = static_cast<std::size_t>(options.batch_size)});
+    check_enough_for_ranks(context, options, *train_set);
     texts.train = {};
   });
   check_same_data(context, *train_set);

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Bad input to ddl_nmt: every rank ends within seconds with one message that says what and where and with
+# exit status 1 or 2, and the checkpoints are as they were. Usage: bad_input_test.sh DDL_NMT [LAUNCHER...]
+set -u
+ddl_nmt=$1
+shift
+launcher=("$@")
+work=$(mktemp -d "${TMPDIR:-/tmp}/ddl-bad-input-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+cd "$work" || exit 1
+
+printf 'a b\nc d\ne f\ng h\n' | tee t.en d.en t.de >d.de
+: >empty.en
+cp t.de empty.de
+printf 'a\nb\n' >short.en
+cp t.de short.de
+printf 'a\nb\377c\n' >latin.en
+cp short.en latin.de
+printf 'x\n' | tee one.en >one.de
+printf 'x\ny\n' | tee v.en >v.de
+flags=(--src=en --tgt=de --train_prefix=t --dev_prefix=d --num_units=8 --vocab_size=30 --batch_size=1
+  --threads=1 --num_train_steps=2 --steps_per_eval=1)
+
+complain() {
+  echo "FAILED: $1"
+  shift
+  for file in "$@"; do sed "s/^/    /" "$file"; done
+  touch failed
+}
+
+# runs NAME STATUS TEXTS ARGUMENTS...: TEXTS are parts of the message, separated by '|'.
+case_number=0
+waits=0
+runs() {
+  local name=$1 status=$2 texts=$3
+  shift 3
+  local log=log.$((++case_number))
+  # Most of the time of a failed mpirun is spent waiting, so several go at once.
+  if ((++waits > 4)); then wait -n; fi
+  (
+    timeout 30 "${before[@]}" "${launcher[@]}" "$ddl_nmt" "$@" </dev/null >"$log.out" 2>"$log"
+    found=$?
+    ((found == status)) || complain "$name: exit status $found, expected $status" "$log"
+    lines=$(grep -c '^ddl \[[0-9]*\] error: ' "$log")
+    ((lines == 1)) || complain "$name: $lines error messages, expected 1" "$log"
+    IFS='|'
+    for text in $texts; do
+      grep -qF -e "$text" "$log" || complain "$name: no \"$text\"" "$log"
+    done
+  ) &
+}
+before=()
+
+"$ddl_nmt" "${flags[@]}" --out_dir=out >first 2>&1 || complain "the run that all others start from" first
+cp -r out pristine
+
+runs "missing file" 1 "nowhere/t.en" "${flags[@]}" --train_prefix=nowhere/t
+runs "missing test file" 1 "nowhere/t.en" "${flags[@]}" --test_prefix=nowhere/t
+runs "empty file" 1 "empty.en|empty" "${flags[@]}" --train_prefix=empty
+runs "line counts" 1 "short.en has 2 lines|short.de has 4" "${flags[@]}" --train_prefix=short
+runs "invalid UTF-8" 1 "latin.en:2|UTF-8" "${flags[@]}" --dev_prefix=latin
+runs "unknown flag" 2 "--lerning_rate|did you mean --learning_rate?" "${flags[@]}" --lerning_rate=1
+runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
+runs "batch of zero" 2 "--batch_size=0|at least 1" "${flags[@]}" --batch_size=0
+runs "vocabulary and resume" 1 "v.en|out/step-0000000002|--vocab_prefix" "${flags[@]}" --out_dir=out --vocab_prefix=v
+runs "vocabulary and inference" 1 "v.en|out/step-0000000002" --infer --out_dir=out --vocab_prefix=v --src=en --tgt=de
+runs "other model and resume" 1 '--num_units: the checkpoint has 8|--attention: the checkpoint has ""' "${flags[@]}" \
+  --out_dir=out --num_units=16 --attention=luong --num_train_steps=4
+runs "other model and inference" 1 "--num_units: the checkpoint has 8" --infer --out_dir=out --num_units=16
+runs "no checkpoint" 1 "--out_dir=nowhere|--ckpt" --infer --out_dir=nowhere
+runs "inference from a missing file" 1 "nowhere" --out_dir=out --inference_input_file=nowhere
+runs "inference and invalid UTF-8" 1 "latin.en:2|UTF-8" --out_dir=out --inference_input_file=latin.en
+runs "inference to nowhere" 1 "--inference_output_file=nowhere/x" --out_dir=out --inference_input_file=t.en \
+  --inference_output_file=nowhere/x
+runs "no directory for the log" 1 "--log_jsonl=nowhere/x" "${flags[@]}" --log_jsonl=nowhere/x
+runs "out_dir below a file" 1 "--out_dir=t.en/x|Not a directory" "${flags[@]}" --out_dir=t.en/x
+runs "full disk for the log" 1 "--log_jsonl=/dev/full|No space left" "${flags[@]}" --log_jsonl=/dev/full
+if ((${#launcher[@]} > 0)); then
+  runs "fewer sentences than ranks" 2 "one.en|1 sentence pairs|2 ranks" "${flags[@]}" --train_prefix=one
+fi
+
+# A checkpoint cut off, and one with another byte.
+cp -r out cut
+truncate -s 100 cut/step-0000000002/model.safetensors
+cp -r out altered
+printf '\377' | dd of=altered/step-0000000002/model.safetensors bs=1 seek=1000 conv=notrunc status=none
+for damaged in cut altered; do
+  runs "$damaged checkpoint and resume" 1 "$damaged/step-0000000002/model.safetensors|is damaged|$damaged/step-0000000001" \
+    "${flags[@]}" --out_dir=$damaged --num_train_steps=4
+  runs "$damaged checkpoint and inference" 1 "$damaged/step-0000000002/model.safetensors|is damaged" --infer --out_dir=$damaged
+done
+
+# No write permission. Root may write anywhere, so it becomes nobody.
+mkdir -m 555 locked
+if ((EUID == 0)); then
+  before=(setpriv --reuid=65534 --clear-groups env "HOME=$work")
+fi
+if "${before[@]}" test -x "$ddl_nmt" && ! "${before[@]}" test -w locked; then
+  runs "no permission" 1 "--out_dir=locked|Permission denied" "${flags[@]}" --out_dir=locked
+  runs "no permission for the log" 1 "--log_jsonl=locked/x|Permission denied" "${flags[@]}" --log_jsonl=locked/x
+else
+  echo "left out: a directory without write permission (no other user to be)"
+fi
+before=()
+
+# A full disk: a small tmpfs where one can be mounted, else a limit on the size of files.
+cp -r out full
+wide=("${flags[@]}" --out_dir=full/run --num_units=128)
+mkdir -p full/run
+# shellcheck disable=SC2016
+mount_and_run='mount -t tmpfs -o size=512k none full/run && exec "$@"'
+if unshare -m bash -c "$mount_and_run" mount true 2>/dev/null; then
+  before=(unshare -m bash -c "$mount_and_run" mount)
+  runs "full disk" 1 "full/run|No space left" "${wide[@]}"
+elif ((${#launcher[@]} == 0)); then
+  # shellcheck disable=SC2016
+  before=(bash -c 'trap "" XFSZ; ulimit -f 200; exec "$@"' limited)
+  runs "full disk" 1 "full/run|File too large" "${wide[@]}"
+else
+  echo "left out: a full disk under mpirun (nothing can be mounted)"
+fi
+before=()
+wait
+
+# Once, whatever the number of ranks; the exit status is 0.
+for flag in --version --help; do
+  timeout 30 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
+  (($(grep -c '^ddl_nmt \|^Usage: ' asked) == 1)) || complain "$flag is not printed once" asked
+done
+
+# Readers that have seen enough or cannot take anything. (mpirun stands between, and fails in ways of its own.)
+if ((${#launcher[@]} == 0)); then
+  for ((i = 0; i < 3000; ++i)); do echo "a b"; done >many
+  timeout 30 "$ddl_nmt" --out_dir=out --inference_input_file=many --inference_output_file=/dev/stdout 2>pipe.log |
+    head -1 >/dev/null
+  [[ ! -s pipe.log ]] || complain "a broken pipe is taken for an error" pipe.log
+  "$ddl_nmt" --infer --out_dir=out <&- >closed 2>&1 || complain "closed standard input" closed
+  "$ddl_nmt" --out_dir=out --inference_input_file=t.en >/dev/full 2>full.log && complain "full standard output" full.log
+  grep -q 'standard output: No space left' full.log || complain "full standard output" full.log
+  # A device must not be replaced with a file.
+  mkfifo fifo
+  cat fifo >from_fifo &
+  timeout 30 "$ddl_nmt" --out_dir=out --inference_input_file=t.en --inference_output_file=fifo 2>fifo.log ||
+    complain "a pipe as output file" fifo.log
+  [[ -p fifo ]] || complain "a pipe was replaced with a file"
+  timeout 5 bash -c 'until (($(wc -l <from_fifo) == 4)); do :; done' || complain "a pipe as output file" from_fifo
+fi
+
+diff -r out pristine || complain "the good checkpoints have changed"
+"$ddl_nmt" --out_dir=out --inference_input_file=t.en >good 2>&1 || complain "the good checkpoint does not load" good
+(($(wc -l <good) == 4)) || complain "the good checkpoint does not translate" good
+[[ ! -e failed ]] || exit 1
+echo "$case_number cases"
