@@ -93,12 +93,13 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
     begin = end + 1;
   }
 
-  const auto backend = nmt::make_cpu_backend(nmt::threads_per_rank(context, options));
+  options.device = parsed.options.device;  // The checkpoint may come from a machine with other devices.
+  const auto backend = nmt::make_backend(context, options);
   nmt::Model model(
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()),
       {1, 1, 1});
-  saved.restore(context, model.parameters(), nullptr);
+  saved.restore(context, *backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   const auto translations = translator.translate(context, lines);
 

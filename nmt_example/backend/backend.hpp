@@ -27,19 +27,27 @@ struct AdamSettings {
 };
 
 /// The computations a model is made of, over memory of one device. Every layer is written once
-/// against this. `cpu` computes in fp32 on oneDNN; `reference` in fp64 with plain loops, as the
-/// oracle. Tensors of one call have the backend's type unless said otherwise; shapes are checked by
-/// assertion only. Calls may be asynchronous; `download` waits. Not thread-safe.
+/// against this. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
+/// `reference` in fp64 with plain loops, as the oracle. Tensors of one call have the backend's type unless
+/// said otherwise; shapes are checked by assertion only. Calls may be asynchronous; `download` waits. Not
+/// thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   /// Type of parameters and activations.
   [[nodiscard]] virtual ddl::DataType type() const = 0;
+  /// Whether its memory is the host's, so that the host may use a tensor's data where it lies.
+  [[nodiscard]] virtual bool host_accessible() const { return true; }
 
   // Memory --------------------------------------------------------------------------------------
   /// Zero-filled, aligned to 64 bytes.
   [[nodiscard]] virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  /// Zero-filled memory of the host that `upload` and `download` are fastest with.
+  [[nodiscard]] virtual std::shared_ptr<void> allocate_host(std::size_t bytes) {
+    return std::shared_ptr<std::byte>(new std::byte[bytes](), std::default_delete<std::byte[]>());
+  }
+  /// Without gaps between rows in `from`, which may be overwritten at once; converted to `to`'s type.
   virtual void upload(const Tensor& to, std::span<const float> from) = 0;
   virtual void upload(const Indices& to, std::span<const std::int32_t> from) = 0;
   virtual void download(const Tensor& from, std::span<float> to) = 0;
@@ -148,5 +156,15 @@ class Backend {
 /// `threads` per rank for `cpu`; at least 1.
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 std::unique_ptr<Backend> make_reference_backend();
+
+/// One fp32 backend on one CUDA device: all work on one stream, in order, and no waiting for it but in
+/// `download` and large uploads. Sums do not depend on the order of threads: the same calls give the same
+/// bits. For one thread, which must have no other CUDA device selected while it uses the backend. Errors:
+/// `unsupported` in a build without CUDA, on a machine without a usable driver or device, and for a
+/// `device` that is not below `cuda_devices()`, each saying what was found and what to do; calls throw
+/// `internal` with what CUDA reports, `allocate` throws `unsupported` when the device's memory is full.
+std::unique_ptr<Backend> make_cuda_backend(int device);
+/// Number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
+int cuda_devices();
 
 }  // namespace nmt

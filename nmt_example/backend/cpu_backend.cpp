@@ -37,6 +37,11 @@ class CpuBackend final : public Backend {
     return {aligned, [block](void*) { std::free(block); }};
   }
   void upload(const Tensor& to, std::span<const float> from) override {
+    if (to.type == ddl::DataType::f64) {
+      for (std::int64_t r = 0; r < to.rows; ++r)
+        std::copy_n(from.data() + r * to.cols, to.cols, to.as<double>() + r * to.stride);
+      return;
+    }
     for (std::int64_t r = 0; r < to.rows; ++r) std::copy_n(from.data() + r * to.cols, to.cols, row(to, r));
   }
   void upload(const Indices& to, std::span<const std::int32_t> from) override {

@@ -135,7 +135,12 @@ std::vector<Flag> make_table() {
       {"describe", running, &O::describe, "Print the model, its sizes and all options, and end", any},
       {"threads", running, &O::threads, "Threads per rank; 0: processors of the host / ranks on it",
        between(0, 4096)},
-      {"device", running, &O::device, "Where to compute", any, {"cpu"}},
+      {"device",
+       running,
+       &O::device,
+       "Where to compute; with cuda, the ranks of a host take its devices in turn",
+       any,
+       {"cpu", "cuda"}},
       {"max_train_seconds", running, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
 

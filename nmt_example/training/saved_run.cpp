@@ -6,6 +6,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/error.hpp"
+#include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
 namespace {
@@ -13,35 +14,10 @@ namespace {
 constexpr const char* source_file = "source.vocabulary";
 constexpr const char* target_file = "target.vocabulary";
 
-ddl::NamedTensor named(const std::string& name, const Tensor& tensor) {
-  return {name,
-          tensor.type,
-          {tensor.rows, tensor.cols},
-          {static_cast<std::byte*>(tensor.data),
-           static_cast<std::size_t>(tensor.size()) * ddl::size_of(tensor.type)}};
-}
-
-std::vector<ddl::NamedTensor> model_tensors(const ParameterSet& parameters) {
-  std::vector<ddl::NamedTensor> tensors;
-  for (std::size_t i = 0; i < parameters.count(); ++i) {
-    tensors.push_back(named(parameters.layout().parameters[i].name, parameters.value(i)));
-  }
-  return tensors;
-}
-
-std::vector<ddl::NamedTensor> optimizer_tensors(const Optimizer& optimizer) {
-  std::vector<ddl::NamedTensor> tensors;
-  for (const Optimizer::State& state : optimizer.state()) tensors.push_back(named(state.name, state.value));
-  return tensors;
-}
-
-void broadcast(ddl::Context& context, const std::vector<ddl::NamedTensor>& tensors) {
-  std::vector<ddl::Parameter> parameters;
-  for (const ddl::NamedTensor& tensor : tensors) {
-    parameters.push_back(
-        {tensor.name, {reinterpret_cast<float*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(float)}});
-  }
-  ddl::broadcast_parameters(context, parameters);
+std::vector<NamedView> moments_of(const Optimizer& optimizer) {
+  std::vector<NamedView> views;
+  for (const Optimizer::State& state : optimizer.state()) views.push_back({state.name, state.value});
+  return views;
 }
 
 template <typename T>
@@ -98,15 +74,20 @@ SavedRun::SavedRun(ddl::Context& context, const std::filesystem::path& checkpoin
   });
 }
 
-void SavedRun::restore(ddl::Context& context, ParameterSet& parameters, const Optimizer* optimizer) const {
-  const auto model = model_tensors(parameters);
-  const auto moments = optimizer != nullptr ? optimizer_tensors(*optimizer) : std::vector<ddl::NamedTensor>();
+void SavedRun::restore(ddl::Context& context, Backend& backend, ParameterSet& parameters,
+                       const Optimizer* optimizer) const {
+  HostMirror model(backend, values_of(parameters));
+  HostMirror moments(backend, optimizer != nullptr ? moments_of(*optimizer) : std::vector<NamedView>());
+  const bool has_moments = !moments.tensors().empty();
   context.root_only("read the checkpoint", [&] {
-    reader_->read("model", model);
-    if (!moments.empty()) reader_->read("optimizer", moments);
+    reader_->read("model", model.tensors());
+    if (has_moments) reader_->read("optimizer", moments.tensors());
   });
-  broadcast(context, model);
-  if (!moments.empty()) broadcast(context, moments);
+  ddl::broadcast_parameters(context, model.parameters());
+  model.upload();
+  if (!has_moments) return;
+  ddl::broadcast_parameters(context, moments.parameters());
+  moments.upload();
 }
 
 std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path& directory) {
@@ -120,12 +101,15 @@ std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path
 }
 
 std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
-                               const VocabularyPair& vocabularies, ParameterSet& parameters,
-                               const Optimizer& optimizer) {
+                               const VocabularyPair& vocabularies, Backend& backend,
+                               const ParameterSet& parameters, const Optimizer& optimizer) {
+  HostMirror model(backend, values_of(parameters));
+  HostMirror moments(backend, moments_of(optimizer));
+  model.download();
+  moments.download();
   ddl::CheckpointDirectory::Contents contents;
-  contents.groups["model"] = model_tensors(parameters);
-  if (auto moments = optimizer_tensors(optimizer); !moments.empty())
-    contents.groups["optimizer"] = std::move(moments);
+  contents.groups["model"] = model.tensors();
+  if (auto tensors = moments.tensors(); !tensors.empty()) contents.groups["optimizer"] = std::move(tensors);
   contents.state = state.to_json();
   contents.files[source_file] = vocabularies.source.serialize();
   contents.files[target_file] = vocabularies.target.serialize();

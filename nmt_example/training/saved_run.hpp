@@ -34,7 +34,8 @@ class SavedRun {
   [[nodiscard]] const RunState& state() const noexcept { return state_; }
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
   /// Fills the parameters, and the optimiser's state where one is given, on every rank. Collective.
-  void restore(ddl::Context& context, ParameterSet& parameters, const Optimizer* optimizer) const;
+  void restore(ddl::Context& context, Backend& backend, ParameterSet& parameters,
+               const Optimizer* optimizer) const;
 
  private:
   std::string path_;
@@ -48,8 +49,8 @@ std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path
 
 /// Saves parameters, optimiser, state and vocabularies. Rank 0 only.
 std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
-                               const VocabularyPair& vocabularies, ParameterSet& parameters,
-                               const Optimizer& optimizer);
+                               const VocabularyPair& vocabularies, Backend& backend,
+                               const ParameterSet& parameters, const Optimizer& optimizer);
 
 /// Throws `mismatch` if the options describe another model than the checkpoint's, naming the flags.
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint);

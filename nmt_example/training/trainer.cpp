@@ -14,6 +14,7 @@
 #include "ddl/sharded_sampler.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
+#include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
@@ -37,16 +38,6 @@ double peak_memory(ddl::Context& context) {
   return peak[0];
 }
 
-std::vector<ddl::Parameter> values_of(ParameterSet& parameters) {
-  std::vector<ddl::Parameter> values;
-  for (std::size_t i = 0; i < parameters.count(); ++i) {
-    const Tensor value = parameters.value(i);
-    values.push_back({parameters.layout().parameters[i].name,
-                      {value.as<float>(), static_cast<std::size_t>(value.size())}});
-  }
-  return values;
-}
-
 BatchLimits batch_limits(const Options& options, const Dataset& train, const std::optional<Dataset>& dev) {
   std::size_t source = train.longest_source();
   std::size_t target = train.longest_target();
@@ -60,7 +51,7 @@ BatchLimits batch_limits(const Options& options, const Dataset& train, const std
 /// One training run; see `train`.
 class Trainer {
  public:
-  Trainer(ddl::Context& context, const Options& options, std::ostream& out, Texts texts,
+  Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
           VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev)
       : context_(context),
         options_(options),
@@ -69,11 +60,11 @@ class Trainer {
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
         dev_(std::move(dev)),
-        backend_(make_cpu_backend(threads_per_rank(context, options))),
-        model_(*backend_, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
+        backend_(backend),
+        model_(backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
                batch_limits(options, train_, dev_)),
-        optimizer_(*backend_, model_.parameters(), options),
-        step_(context, options, train_, *backend_, model_, optimizer_),
+        optimizer_(backend, model_.parameters(), options),
+        step_(context, options, train_, backend, model_, optimizer_),
         translator_(model_, vocabularies_.source, vocabularies_.target, options) {}
 
   void run(const SavedRun* saved) {
@@ -127,10 +118,13 @@ class Trainer {
         static_cast<std::uint64_t>(options_.batch_size) * static_cast<std::uint64_t>(context_.size());
     state_.options_json = to_json(options_);
     if (saved == nullptr) {
-      model_.parameters().initialize(*backend_, options_.init_op, options_.init_weight, options_.random_seed);
-      ddl::broadcast_parameters(context_, values_of(model_.parameters()));
+      model_.parameters().initialize(backend_, options_.init_op, options_.init_weight, options_.random_seed);
+      HostMirror values(backend_, values_of(model_.parameters()));
+      values.download();
+      ddl::broadcast_parameters(context_, values.parameters());
+      values.upload();
     } else {
-      saved->restore(context_, model_.parameters(), &optimizer_);
+      saved->restore(context_, backend_, model_.parameters(), &optimizer_);
       const std::uint64_t global_batch = state_.global_batch;
       const std::string options_json = state_.options_json;
       state_ = saved->state();
@@ -169,7 +163,7 @@ class Trainer {
     fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
                context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),
                context_.hosts() == 1 ? "" : "s", threads_per_rank(context_, options_),
-               threads_per_rank(context_, options_) == 1 ? "" : "s", backend_->name(),
+               threads_per_rank(context_, options_) == 1 ? "" : "s", backend_.name(),
                static_cast<double>(model_.workspace_bytes()) / 1e6);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
@@ -205,14 +199,16 @@ class Trainer {
     if (score.bleu.score <= state_.best_bleu) return;
     state_.best_bleu = score.bleu.score;
     if (options_.out_dir.empty()) return;
-    context_.root_only("save the best checkpoint",
-                       [&] { save_run(*best_, state_, vocabularies_, model_.parameters(), optimizer_); });
+    context_.root_only("save the best checkpoint", [&] {
+      save_run(*best_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
+    });
   }
 
   void save(std::optional<Progress>& progress) {
     if (options_.out_dir.empty()) return;
     context_.root_only("save a checkpoint", [&] {
-      const auto path = save_run(*checkpoints_, state_, vocabularies_, model_.parameters(), optimizer_);
+      const auto path =
+          save_run(*checkpoints_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
       progress->note(fmt::format("  saved {}", path.string()));
     });
   }
@@ -244,7 +240,7 @@ class Trainer {
   VocabularyPair vocabularies_;
   Dataset train_;
   std::optional<Dataset> dev_;
-  std::unique_ptr<Backend> backend_;
+  Backend& backend_;
   Model model_;
   Optimizer optimizer_;
   TrainingStep step_;
@@ -317,8 +313,18 @@ int threads_per_rank(const ddl::Context& context, const Options& options) {
   return std::max(1, processors / context.local_size());
 }
 
+std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
+  std::unique_ptr<Backend> backend;
+  context.on_all_ranks("open --device=" + options.device, [&] {
+    backend = options.device == "cuda" ? make_cuda_backend(context.local_rank() % cuda_devices())
+                                       : make_cpu_backend(threads_per_rank(context, options));
+  });
+  return backend;
+}
+
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
   const Options& options = parsed.options;
+  const std::unique_ptr<Backend> backend = make_backend(context, options);
   const std::string checkpoint = options.out_dir.empty() ? "" : newest_checkpoint(context, options.out_dir);
   std::optional<SavedRun> saved;
   if (!checkpoint.empty()) {
@@ -345,8 +351,8 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   check_same_data(context, *train_set);
   std::optional<Trainer> trainer;
   context.on_all_ranks("allocate the model", [&] { parameter_layout(model_shape(options, 1, 1)); });
-  trainer.emplace(context, options, out, std::move(texts), std::move(vocabularies), std::move(*train_set),
-                  std::move(dev_set));
+  trainer.emplace(context, options, out, *backend, std::move(texts), std::move(vocabularies),
+                  std::move(*train_set), std::move(dev_set));
   trainer->run(saved ? &*saved : nullptr);
 }
 

@@ -23,16 +23,6 @@ ddl::LearningRateScalingOptions scaling_options(const Options& options) {
   return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
 }
 
-std::vector<ddl::Gradient> gradients_of(ParameterSet& parameters) {
-  std::vector<ddl::Gradient> gradients;
-  for (std::size_t i = 0; i < parameters.count(); ++i) {
-    const Tensor gradient = parameters.gradient(i);
-    gradients.push_back({parameters.layout().parameters[i].name,
-                         {gradient.as<float>(), static_cast<std::size_t>(gradient.size())}});
-  }
-  return gradients;
-}
-
 }  // namespace
 
 TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset,
@@ -44,11 +34,15 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       model_(model),
       optimizer_(optimizer),
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
-      reducer_(context, gradients_of(model.parameters()), {.gradients = ddl::GradientKind::sum}),
+      gradients_(backend, gradients_of(model.parameters())),
+      reducer_(context, gradients_.gradients(), {.gradients = ddl::GradientKind::sum}),
       scaling_(
           context, [&options](std::uint64_t step) { return learning_rate_at(options, step); },
           scaling_options(options)),
-      ready_([this](std::size_t index) { reducer_.ready(index); }),
+      ready_([this](std::size_t index) {
+        gradients_.download(index);
+        reducer_.ready(index);
+      }),
       norm_(backend.allocate(sizeof(double))) {
   const auto sentences = static_cast<std::size_t>(options.batch_size);
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
@@ -78,6 +72,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop) {
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_);
   const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens));
+  gradients_.upload();
   double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
                     static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};
   context_.communicator().all_reduce(std::span(sums));

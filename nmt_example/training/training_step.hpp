@@ -10,6 +10,7 @@
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/model/model.hpp"
 #include "nmt_example/options.hpp"
+#include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 
@@ -55,6 +56,7 @@ class TrainingStep {
   Model& model_;
   Optimizer& optimizer_;
   ddl::ShardedSampler sampler_;
+  HostMirror gradients_;
   ddl::GradientReducer reducer_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;

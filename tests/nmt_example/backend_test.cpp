@@ -1,5 +1,5 @@
-// Every operation of the CPU backend against the fp64 reference, within the bounds of fp32. If one
-// failed, models would train on wrong numbers for some sizes, strides or thread counts.
+// Every operation of the backends under test against the fp64 reference, within the bounds of fp32. If
+// one failed, models would train on wrong numbers for some sizes, strides or thread counts.
 
 #include <array>
 
@@ -10,21 +10,21 @@ namespace {
 
 constexpr std::array<std::int64_t, 5> odd_sizes = {1, 3, 17, 64, 129};
 
-struct CpuCase {
-  int threads;
+struct OperationCase {
+  BackendCase backend;
   Layout layout;
 };
 
-class CpuBackend : public testing::TestWithParam<CpuCase> {
+class BackendOperation : public testing::TestWithParam<OperationCase> {
  protected:
   using Outputs = std::vector<Values>;
 
   /// Runs the operation on both backends and compares all that it returns.
   template <typename Operation>
   void expect_reference(Operation operation, const std::vector<Values>& bounds) {
-    Memory cpu(*cpu_, GetParam().layout);
+    Memory memory(*backend_, GetParam().layout);
     Memory reference(*reference_, GetParam().layout);
-    const Outputs actual = operation(cpu);
+    const Outputs actual = operation(memory);
     const Outputs expected = operation(reference);
     ASSERT_EQ(expected.size(), bounds.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -39,21 +39,24 @@ class CpuBackend : public testing::TestWithParam<CpuCase> {
     return operation(reference);
   }
 
-  std::unique_ptr<Backend> cpu_ = make_cpu_backend(GetParam().threads);
+  std::unique_ptr<Backend> backend_ = make_or_skip(GetParam().backend);
   std::unique_ptr<Backend> reference_ = make_reference_backend();
   Random random_{99};
 };
 
-TEST_P(CpuBackend, ComputesInFp32AndAllocatesAlignedZeros) {
-  EXPECT_EQ(cpu_->name(), "cpu");
-  EXPECT_EQ(cpu_->type(), ddl::DataType::f32);
-  const auto memory = cpu_->allocate(1000);
+TEST_P(BackendOperation, ComputesInFp32AndAllocatesAlignedZeros) {
+  EXPECT_EQ(backend_->type(), ddl::DataType::f32);
+  const auto memory = backend_->allocate(1000);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.get()) % 64, 0u);
-  const auto* bytes = static_cast<const unsigned char*>(memory.get());
+  std::vector<float> floats(250, 7);
+  backend_->download(Tensor(memory.get(), 1, 250, 250, ddl::DataType::f32), std::span<float>(floats));
+  EXPECT_EQ(floats, std::vector<float>(250, 0.0f));
+  const auto on_host = backend_->allocate_host(1000);
+  const auto* bytes = static_cast<const unsigned char*>(on_host.get());
   EXPECT_TRUE(std::all_of(bytes, bytes + 1000, [](unsigned char byte) { return byte == 0; }));
 }
 
-TEST_P(CpuBackend, MovesData) {
+TEST_P(BackendOperation, MovesData) {
   for (const std::int64_t rows : {0, 1, 3, 129})
     for (const std::int64_t cols : odd_sizes) {
       SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
@@ -90,17 +93,16 @@ TEST_P(CpuBackend, MovesData) {
     }
 }
 
-TEST_P(CpuBackend, SumsInFp64CanBeZeroed) {
-  Memory memory(*cpu_, GetParam().layout);
-  const Tensor sums = memory.sums(2);
-  sums.as<double>()[0] = 1e300;
-  sums.as<double>()[1] = 1;
-  EXPECT_EQ(memory.read(sums)(0, 0), 1e300);
+TEST_P(BackendOperation, SumsInFp64CanBeZeroed) {
+  Memory memory(*backend_, GetParam().layout);
+  const Tensor sums = memory.sums({0x1p120f, 1});
+  EXPECT_EQ(memory.read(sums)(0, 0), 0x1p120);
+  EXPECT_EQ(memory.read(sums)(0, 1), 1.0);
   memory->zero(sums);
   EXPECT_EQ(memory.read(sums).largest(), 0.0);
 }
 
-TEST_P(CpuBackend, Gemm) {
+TEST_P(BackendOperation, Gemm) {
   std::vector<std::array<std::int64_t, 3>> sizes = {{0, 3, 5}, {4, 0, 3}, {4, 3, 0}, {64, 256, 64}};
   for (const std::int64_t m : odd_sizes)
     for (const std::int64_t n : odd_sizes)
@@ -127,8 +129,8 @@ TEST_P(CpuBackend, Gemm) {
       }
 }
 
-TEST_P(CpuBackend, GemmOverwritesNanUnlessItAccumulates) {
-  Memory memory(*cpu_, GetParam().layout);
+TEST_P(BackendOperation, GemmOverwritesNanUnlessItAccumulates) {
+  Memory memory(*backend_, GetParam().layout);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Tensor a = memory.tensor(Values(3, 4, 1));
   const Tensor b = memory.tensor(Values(4, 5, 1));
@@ -140,7 +142,7 @@ TEST_P(CpuBackend, GemmOverwritesNanUnlessItAccumulates) {
   for (const double x : memory.read(c).data) EXPECT_TRUE(std::isnan(x)) << "NaN was lost on the way";
 }
 
-TEST_P(CpuBackend, ColumnSums) {
+TEST_P(BackendOperation, ColumnSums) {
   for (const std::int64_t rows : {0, 1, 3, 17, 64, 129})
     for (const std::int64_t cols : odd_sizes) {
       SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
@@ -158,7 +160,7 @@ TEST_P(CpuBackend, ColumnSums) {
     }
 }
 
-TEST_P(CpuBackend, EmbeddingWithRepeatedIds) {
+TEST_P(BackendOperation, EmbeddingWithRepeatedIds) {
   for (const std::int64_t rows : {0, 1, 3, 129})
     for (const std::int64_t cols : odd_sizes) {
       SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
@@ -178,7 +180,7 @@ TEST_P(CpuBackend, EmbeddingWithRepeatedIds) {
     }
 }
 
-TEST_P(CpuBackend, DropoutValues) {
+TEST_P(BackendOperation, DropoutValues) {
   for (const std::int64_t cols : odd_sizes) {
     const Values x = random_.values(12, cols);
     const auto operation = [&](Memory& memory) {
@@ -205,7 +207,7 @@ std::vector<LstmCase> lstm_cases() {
   return cases;
 }
 
-TEST_P(CpuBackend, LstmCellForward) {
+TEST_P(BackendOperation, LstmCellForward) {
   for (const auto& [batch, units, masked, has_output] : lstm_cases()) {
     SCOPED_TRACE(std::to_string(batch) + "x" + std::to_string(units) + (masked ? " masked" : ""));
     Values pre = random_.values(batch, 4 * units, -4, 4);
@@ -248,7 +250,7 @@ TEST_P(CpuBackend, LstmCellForward) {
   }
 }
 
-TEST_P(CpuBackend, LstmCellForwardInPlace) {
+TEST_P(BackendOperation, LstmCellForwardInPlace) {
   const std::int64_t batch = 5, units = 17;
   const Values pre = random_.values(batch, 4 * units, -4, 4);
   const Values c = random_.values(batch, units);
@@ -269,7 +271,7 @@ TEST_P(CpuBackend, LstmCellForwardInPlace) {
   expect_reference(operation, {bound, bound});
 }
 
-TEST_P(CpuBackend, LstmCellBackward) {
+TEST_P(BackendOperation, LstmCellBackward) {
   for (const auto& [batch, units, masked, has_output] : lstm_cases())
     for (const bool in_place : {false, true}) {
       SCOPED_TRACE(std::to_string(batch) + "x" + std::to_string(units) + (masked ? " masked" : "") +
@@ -320,7 +322,7 @@ const std::vector<AttentionCase> attention_cases = {
     {5, 9, 1, 4, 64, 64}, {2, 17, 5, 1, 17, 64}, {3, 129, 3, 1, 64, 1},  {0, 3, 1, 2, 17, 17},
 };
 
-class CpuAttention : public CpuBackend {
+class Attention : public BackendOperation {
  protected:
   void make_inputs(const AttentionCase& c, bool scaled) {
     const std::int64_t rows = c.target_steps * c.sentences * c.queries;
@@ -352,7 +354,7 @@ class CpuAttention : public CpuBackend {
   bool use_scale = false;
 };
 
-TEST_P(CpuAttention, Forward) {
+TEST_P(Attention, Forward) {
   for (const AttentionCase& c : attention_cases)
     for (const bool scaled : {false, true}) {
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
@@ -372,7 +374,7 @@ TEST_P(CpuAttention, Forward) {
     }
 }
 
-TEST_P(CpuAttention, Backward) {
+TEST_P(Attention, Backward) {
   for (const AttentionCase& c : attention_cases)
     for (const bool scaled : {false, true}) {
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
@@ -401,7 +403,7 @@ TEST_P(CpuAttention, Backward) {
     }
 }
 
-TEST_P(CpuAttention, MemoryBackward) {
+TEST_P(Attention, MemoryBackward) {
   for (const AttentionCase& c : attention_cases)
     for (const bool scaled : {false, true}) {
       if (c.queries != 1) continue;  // Only training has a backward pass.
@@ -441,7 +443,7 @@ TEST_P(CpuAttention, MemoryBackward) {
     }
 }
 
-TEST_P(CpuBackend, SoftmaxCrossEntropy) {
+TEST_P(BackendOperation, SoftmaxCrossEntropy) {
   for (const std::int64_t rows : {0, 1, 3, 64})
     for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 5003})
       for (const double smoothing : {0.0, 0.1})
@@ -451,8 +453,7 @@ TEST_P(CpuBackend, SoftmaxCrossEntropy) {
           const auto targets = random_.integers(rows, 0, static_cast<std::int32_t>(vocabulary - 1));
           const auto operation = [&](Memory& memory) {
             const Tensor logits = memory.tensor(x);
-            const Tensor sums = memory.sums(2);
-            sums.as<double>()[0] = 100;
+            const Tensor sums = memory.sums({100, 0});
             memory->softmax_cross_entropy(logits, memory.indices(targets), smoothing, gradient, sums);
             // Without a gradient the logits are scratch.
             return Outputs{memory.read(sums), gradient ? memory.read(logits) : Values()};
@@ -474,7 +475,7 @@ TEST_P(CpuBackend, SoftmaxCrossEntropy) {
         }
 }
 
-TEST_P(CpuBackend, SoftmaxOfExtremeLogits) {
+TEST_P(BackendOperation, SoftmaxOfExtremeLogits) {
   Values x(3, 129);
   for (std::int64_t v = 0; v < 129; ++v) {
     x(0, v) = v == 5 ? 30000 : -30000;
@@ -490,9 +491,9 @@ TEST_P(CpuBackend, SoftmaxOfExtremeLogits) {
   expect_reference(operation, {Values(3, 129, 128 * fp32_roundoff)});
 }
 
-TEST_P(CpuBackend, ANanLogitReachesTheLoss) {
+TEST_P(BackendOperation, ANanLogitReachesTheLoss) {
   for (const std::int64_t place : {0, 5, 63, 128}) {
-    Memory memory(*cpu_, GetParam().layout);
+    Memory memory(*backend_, GetParam().layout);
     Values x(2, 129, 0.5);
     x(1, place) = std::numeric_limits<double>::quiet_NaN();
     const Tensor sums = memory.sums(2);
@@ -502,7 +503,7 @@ TEST_P(CpuBackend, ANanLogitReachesTheLoss) {
   }
 }
 
-TEST_P(CpuBackend, LogSoftmax) {
+TEST_P(BackendOperation, LogSoftmax) {
   for (const std::int64_t rows : {0, 1, 3, 64})
     for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 5003}) {
       SCOPED_TRACE(testing::Message() << rows << "x" << vocabulary);
@@ -517,8 +518,8 @@ TEST_P(CpuBackend, LogSoftmax) {
     }
 }
 
-TEST_P(CpuBackend, OptimisersTakeNoRows) {
-  Memory memory(*cpu_, GetParam().layout);
+TEST_P(BackendOperation, OptimisersTakeNoRows) {
+  Memory memory(*backend_, GetParam().layout);
   const Tensor none = memory.tensor(Values(0, 3));
   memory->sgd(none, none, 1, 1);
   AdamSettings settings{};
@@ -526,14 +527,18 @@ TEST_P(CpuBackend, OptimisersTakeNoRows) {
   memory->adam(none, none, none, none, 1, settings);
 }
 
-const auto cpu_cases = testing::Values(CpuCase{1, Layout::contiguous}, CpuCase{1, Layout::strided},
-                                       CpuCase{2, Layout::contiguous}, CpuCase{2, Layout::strided});
-std::string case_name(const testing::TestParamInfo<CpuCase>& test) {
-  return std::to_string(test.param.threads) + (test.param.threads == 1 ? "Thread" : "Threads") +
-         (test.param.layout == Layout::contiguous ? "Contiguous" : "Strided");
+std::vector<OperationCase> operation_cases() {
+  std::vector<OperationCase> cases;
+  for (const BackendCase& backend : fp32_backends())
+    for (const Layout layout : {Layout::contiguous, Layout::strided}) cases.push_back({backend, layout});
+  return cases;
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, CpuBackend, cpu_cases, case_name);
-INSTANTIATE_TEST_SUITE_P(Sizes, CpuAttention, cpu_cases, case_name);
+std::string case_name(const testing::TestParamInfo<OperationCase>& test) {
+  return test.param.backend.name +
+         std::string(test.param.layout == Layout::contiguous ? "Contiguous" : "Strided");
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, BackendOperation, testing::ValuesIn(operation_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Attention, testing::ValuesIn(operation_cases()), case_name);
 
 }  // namespace
 }  // namespace nmt::test

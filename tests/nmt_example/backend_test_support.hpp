@@ -145,6 +145,11 @@ class Memory {
   }
   /// fp64 on every backend, contiguous and zero.
   Tensor sums(std::int64_t count) { return raw(1, count, ddl::DataType::f64); }
+  Tensor sums(const std::vector<float>& values) {
+    const Tensor result = sums(static_cast<std::int64_t>(values.size()));
+    backend_.upload(result, values);
+    return result;
+  }
 
   Indices indices(const std::vector<std::int32_t>& values) {
     owned_.push_back(backend_.allocate(values.size() * sizeof(std::int32_t)));
@@ -203,15 +208,29 @@ class Memory {
 struct BackendCase {
   const char* name;
   std::unique_ptr<Backend> (*make)();
+  /// Why this machine cannot have it; empty if it can.
+  std::string (*why_not)() = [] { return std::string(); };
 };
 
 inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
 
-/// For tests of what every backend must do.
-inline auto every_backend() {
-  return testing::Values(BackendCase{"Reference", [] { return make_reference_backend(); }},
-                         BackendCase{"Cpu1Thread", [] { return make_cpu_backend(1); }},
-                         BackendCase{"Cpu2Threads", [] { return make_cpu_backend(2); }});
+/// The backends that a test program is about; each program defines its own.
+std::vector<BackendCase> backends_under_test();
+/// Those of them that are compared with the reference.
+inline std::vector<BackendCase> fp32_backends() {
+  std::vector<BackendCase> backends = backends_under_test();
+  std::erase_if(backends,
+                [](const BackendCase& backend) { return backend.name == std::string("Reference"); });
+  return backends;
+}
+
+/// For a fixture's members. Where this machine cannot have the backend, the test is skipped, and the
+/// fixture gets the reference to be made and destroyed with.
+inline std::unique_ptr<Backend> make_or_skip(const BackendCase& backend) {
+  const std::string why_not = backend.why_not();
+  if (why_not.empty()) return backend.make();
+  [&] { GTEST_SKIP() << why_not; }();
+  return make_reference_backend();
 }
 
 /// The derivative of `loss` with respect to `x` from five points (error of order step^4).

@@ -186,54 +186,8 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
   EXPECT_NEAR(nll, expected.negative_log_likelihood, 1e-5);
 }
 
-TEST_P(ModelGradient, CpuBackendAgreesWithTheReference) {
-  for (const int threads : {1, 2}) {
-    TestModel cpu(make_cpu_backend(threads), GetParam().shape, small_limits());
-    const Batch batch(corpus_, 0, 4);
-    const BatchLoss expected = model_.run(batch.view, GetParam());
-    const BatchLoss actual = cpu.run(batch.view, GetParam());
-    EXPECT_NEAR(actual.smoothed, expected.smoothed, 64 * fp32_roundoff * expected.smoothed);
-    EXPECT_NEAR(actual.negative_log_likelihood, expected.negative_log_likelihood,
-                64 * fp32_roundoff * expected.negative_log_likelihood);
-    const std::vector<Values> reference = model_.gradients();
-    const std::vector<Values> gradients = cpu.gradients();
-    for (std::size_t i = 0; i < reference.size(); ++i)
-      EXPECT_TRUE(
-          close(gradients[i], reference[i], 64 * fp32_roundoff * std::max(reference[i].largest(), 0.1)))
-          << cpu.name(i) << ", " << threads << " threads";
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Models, ModelGradient, testing::ValuesIn(model_cases()),
                          [](const auto& test) { return test.param.name; });
-
-TEST(Model, CpuBackendAgreesWithTheReferenceAtALargerSize) {
-  ModelCase c{"larger", shape_of(67, true, 2, 2, AttentionKind::scaled_luong), 0.2, 0.1};
-  c.shape.source_vocabulary = 129;
-  c.shape.target_vocabulary = 301;
-  Random random(3);
-  Corpus corpus;
-  for (int b = 0; b < 17; ++b) {
-    corpus.sources.push_back(random.integers(1 + b % 9, 3, 128));
-    corpus.targets.push_back(random.integers((b * 5) % 8, 3, 300));
-    corpus.samples.push_back(1000 - b);
-  }
-  const Batch batch(corpus, 0, 17);
-  const BatchLimits limits{20, 12, 12};
-  TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
-  const BatchLoss expected = reference.run(batch.view, c);
-  const std::vector<Values> expected_gradients = reference.gradients();
-  for (const int threads : {1, 2}) {
-    TestModel cpu(make_cpu_backend(threads), c.shape, limits, 0.2);
-    const BatchLoss actual = cpu.run(batch.view, c);
-    EXPECT_NEAR(actual.smoothed, expected.smoothed, 64 * fp32_roundoff * expected.smoothed);
-    const std::vector<Values> gradients = cpu.gradients();
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      EXPECT_TRUE(close(gradients[i], expected_gradients[i],
-                        256 * fp32_roundoff * std::max(expected_gradients[i].largest(), 0.01)))
-          << cpu.name(i) << ", " << threads << " threads";
-  }
-}
 
 TEST(Model, ABatchBeyondTheLimitsIsRefused) {
   const Corpus corpus = small_corpus();

@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <cmath>
+#include <source_location>
+#include <vector>
+
+#include "nmt_example/backend/backend.hpp"
+#include "nmt_example/backend/cuda/check.hpp"
+#include "nmt_example/backend/cuda/devices.hpp"
+#include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/cuda/memory.hpp"
+
+namespace nmt {
+namespace {
+
+using cuda::check;
+
+std::size_t bytes_of(const Tensor& x, std::int64_t elements) {
+  return static_cast<std::size_t>(elements) * ddl::size_of(x.type);
+}
+
+/// Bytes from row to row, also where a single row's stride says nothing.
+std::size_t pitch_of(const Tensor& x) { return bytes_of(x, std::max(x.stride, x.cols)); }
+
+/// cuBLAS's leading dimension, likewise.
+std::int64_t leading(const Tensor& x) { return std::max<std::int64_t>({x.stride, x.cols, 1}); }
+
+/// Errors of the launches before it.
+void check_launch(const char* operation, std::source_location where = std::source_location::current()) {
+  check(cudaGetLastError(), operation, where);
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int device)
+      : device_name_(cuda::select_device(device)),
+        stream_(cuda::make_stream()),
+        cublas_(cuda::make_cublas(stream_.get())) {}
+
+  [[nodiscard]] std::string name() const override { return "cuda (" + device_name_ + ")"; }
+  [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
+  [[nodiscard]] bool host_accessible() const override { return false; }
+
+  // Memory --------------------------------------------------------------------------------------
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    return cuda::allocate_device(bytes, stream_.get());
+  }
+  std::shared_ptr<void> allocate_host(std::size_t bytes) override { return cuda::allocate_pinned(bytes); }
+
+  void upload(const Tensor& to, std::span<const float> from) override {
+    if (to.type == ddl::DataType::f64) {
+      wide_.assign(from.begin(), from.end());
+      upload_rows(to, wide_.data());
+    } else {
+      upload_rows(to, from.data());
+    }
+  }
+  void upload(const Indices& to, std::span<const std::int32_t> from) override {
+    uploader_.upload(to.data, from.size_bytes(), from.data(), from.size_bytes(), 1, stream_.get());
+  }
+  void download(const Tensor& from, std::span<float> to) override { download_rows(from, to.data()); }
+  void download(const Tensor& from, std::span<double> to) override {
+    if (from.type == ddl::DataType::f64) {
+      download_rows(from, to.data());
+      return;
+    }
+    narrow_.resize(to.size());
+    download_rows(from, narrow_.data());
+    std::copy(narrow_.begin(), narrow_.end(), to.begin());
+  }
+  void zero(const Tensor& x) override {
+    if (x.empty()) return;
+    if (x.contiguous()) {
+      check(cudaMemsetAsync(x.data, 0, bytes_of(x, x.size()), stream_.get()), "cudaMemsetAsync");
+      return;
+    }
+    check(cudaMemset2DAsync(x.data, pitch_of(x), 0, bytes_of(x, x.cols), static_cast<std::size_t>(x.rows),
+                            stream_.get()),
+          "cudaMemset2DAsync");
+  }
+  void copy(const Tensor& from, const Tensor& to) override {
+    if (from.data != to.data) copy_rows(to.data, pitch_of(to), from, cudaMemcpyDeviceToDevice);
+  }
+  void add(const Tensor& from, const Tensor& to) override {
+    cuda::add(stream_.get(), from, to);
+    check_launch("add");
+  }
+  void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
+    cuda::gather_rows(stream_.get(), from, rows, to);
+    check_launch("gather_rows");
+  }
+  void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
+    cuda::scatter_rows(stream_.get(), from, rows, to);
+    check_launch("scatter_rows");
+  }
+
+  // Dense ---------------------------------------------------------------------------------------
+  void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+            const Tensor& c) override {
+    const std::int64_t inner = ta == Transpose::yes ? a.rows : a.cols;
+    assert((ta == Transpose::yes ? a.cols : a.rows) == c.rows);
+    assert((tb == Transpose::yes ? b.rows : b.cols) == c.cols);
+    assert((tb == Transpose::yes ? b.cols : b.rows) == inner);
+    if (c.empty()) return;
+    if (inner == 0) {
+      if (!accumulate) zero(c);
+      return;
+    }
+    // cuBLAS is column-major: what it sees are the transposes, and (A B)^T = B^T A^T.
+    const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    check(cublasSgemm_64(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
+                         b.as<float>(), leading(b), a.as<float>(), leading(a), &beta, c.as<float>(),
+                         leading(c)),
+          "cublasSgemm");
+  }
+  void add_column_sums(const Tensor& x, const Tensor& to) override {
+    cuda::add_column_sums(stream_.get(), x, to);
+    check_launch("add_column_sums");
+  }
+
+  // Embedding -----------------------------------------------------------------------------------
+  void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
+    cuda::embedding_backward(stream_.get(), gradient, ids, table_gradient);
+    check_launch("embedding_backward");
+  }
+
+  // Dropout -------------------------------------------------------------------------------------
+  void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate, const Indices& samples,
+               std::int64_t first_position, std::int64_t first_column) override {
+    assert(first_column % 4 == 0);
+    if (rate <= 0) {
+      copy(x, y);
+      return;
+    }
+    cuda::dropout(stream_.get(), x, y, key.philox_key(), dropout_threshold(rate),
+                  static_cast<float>(1.0 / (1.0 - rate)), samples, first_position, first_column);
+    check_launch("dropout");
+  }
+
+  // LSTM ----------------------------------------------------------------------------------------
+  void lstm_cell_forward(const LstmStep& step) override {
+    cuda::lstm_cell_forward(stream_.get(), step);
+    check_launch("lstm_cell_forward");
+  }
+  void lstm_cell_backward(const LstmStepBackward& step) override {
+    cuda::lstm_cell_backward(stream_.get(), step);
+    check_launch("lstm_cell_backward");
+  }
+
+  // Attention -----------------------------------------------------------------------------------
+  void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
+                         const Tensor& memory, const Indices& lengths, const Tensor& scale,
+                         const Tensor& weights, const Tensor& context) override {
+    cuda::attention_weights(stream_.get(), shape, query, keys, lengths, scale, weights);
+    cuda::attention_sum(stream_.get(), shape, weights, memory, lengths, {}, context);
+    check_launch("attention_forward");
+  }
+  void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
+                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
+                          const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) override {
+    cuda::attention_score_gradients(stream_.get(), shape, memory, lengths, weights, d_context, d_scores);
+    cuda::attention_sum(stream_.get(), shape, d_scores, keys, lengths, scale, d_query);
+    check_launch("attention_backward");
+  }
+  void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
+                                 const Indices&, const Tensor& scale, const Tensor& weights,
+                                 const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
+                                 const Tensor& d_memory, const Tensor& d_scale) override {
+    assert(shape.queries_per_sentence == 1);
+    // Weights and d_scores are zero beyond the lengths, and so are the products.
+    multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
+    multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
+    if (scale.data == nullptr) return;
+    cuda::attention_scale_backward(stream_.get(), keys, scale, d_keys, d_scale,
+                                   scratch_.doubles(static_cast<std::size_t>(keys.rows), stream_.get()));
+    check_launch("attention_memory_backward");
+  }
+
+  // Loss ----------------------------------------------------------------------------------------
+  void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
+                             bool gradient, const Tensor& sums) override {
+    assert(sums.type == ddl::DataType::f64);
+    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient,
+                                sums,
+                                scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
+    check_launch("softmax_cross_entropy");
+  }
+  void log_softmax(const Tensor& logits) override {
+    cuda::log_softmax(stream_.get(), logits);
+    check_launch("log_softmax");
+  }
+
+  // Optimisers ----------------------------------------------------------------------------------
+  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
+    assert(x.contiguous() && sum.type == ddl::DataType::f64);
+    cuda::sum_of_squares(stream_.get(), x, sum,
+                         scratch_.doubles(cuda::sum_of_squares_scratch, stream_.get()));
+    check_launch("sum_of_squares");
+  }
+  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
+           double learning_rate) override {
+    assert(parameters.contiguous() && gradients.contiguous());
+    cuda::sgd(stream_.get(), parameters, gradients, static_cast<float>(learning_rate * gradient_scale));
+    check_launch("sgd");
+  }
+  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
+            double gradient_scale, const AdamSettings& settings) override {
+    assert(parameters.contiguous() && gradients.contiguous());
+    const double bias1 = 1.0 - std::pow(settings.beta1, static_cast<double>(settings.step));
+    const double bias2 = 1.0 - std::pow(settings.beta2, static_cast<double>(settings.step));
+    cuda::adam(stream_.get(), parameters, gradients, m, v,
+               {static_cast<float>(settings.beta1), static_cast<float>(settings.beta2),
+                static_cast<float>(gradient_scale), static_cast<float>(settings.learning_rate / bias1),
+                static_cast<float>(1.0 / std::sqrt(bias2)), static_cast<float>(settings.epsilon)});
+    check_launch("adam");
+  }
+
+ private:
+  static cublasOperation_t operation(Transpose transpose) {
+    return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+  }
+
+  /// For each sentence b: out[s * sentences + b] = sum_t scores[t * sentences + b][s] x[t * sentences + b].
+  void multiply_by_sentence(std::int64_t sentences, const Tensor& scores, const Tensor& x,
+                            const Tensor& out) {
+    if (out.empty()) return;
+    const std::int64_t steps = x.rows / sentences;
+    if (steps == 0) {
+      zero(out);
+      return;
+    }
+    // A sentence's rows lie a batch apart; the next sentence's begin a row later. As in gemm, cuBLAS
+    // sees the transposes.
+    const float one = 1.0f, none = 0.0f;
+    check(cublasSgemmStridedBatched_64(
+              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),
+              leading(x) * sentences, leading(x), scores.as<float>(), leading(scores) * sentences,
+              leading(scores), &none, out.as<float>(), leading(out) * sentences, leading(out), sentences),
+          "cublasSgemmStridedBatched");
+  }
+
+  void upload_rows(const Tensor& to, const void* from) {
+    uploader_.upload(to.data, pitch_of(to), from, bytes_of(to, to.cols), static_cast<std::size_t>(to.rows),
+                     stream_.get());
+  }
+  void copy_rows(void* to, std::size_t pitch, const Tensor& from, cudaMemcpyKind kind) {
+    cuda::copy_rows(to, pitch, from.data, pitch_of(from), bytes_of(from, from.cols),
+                    static_cast<std::size_t>(from.rows), kind, stream_.get());
+  }
+  void download_rows(const Tensor& from, void* to) {
+    copy_rows(to, bytes_of(from, from.cols), from, cudaMemcpyDeviceToHost);
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  }
+
+  std::string device_name_;
+  cuda::Stream stream_;
+  cuda::Cublas cublas_;
+  cuda::Uploader uploader_;
+  cuda::Scratch scratch_;
+  std::vector<float> narrow_;
+  std::vector<double> wide_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int device) { return std::make_unique<CudaBackend>(device); }
+
+}  // namespace nmt

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "nmt_example/backend/tensor.hpp"
+
+/// What several kernels share. Blocks are one-dimensional, of whole warps.
+namespace nmt::cuda {
+
+using Index = std::int64_t;
+
+/// A matrix as kernels see it.
+struct View {
+  float* data;
+  Index rows, cols, stride;
+
+  View(const Tensor& x) : data(x.as<float>()), rows(x.rows), cols(x.cols), stride(x.stride) {}
+  __device__ float* row(Index r) const { return data + r * stride; }
+  __device__ float& operator()(Index r, Index c) const { return data[r * stride + c]; }
+};
+
+inline constexpr unsigned block_threads = 256;
+
+template <typename F>
+__global__ void for_each_kernel(Index rows, Index cols, F f) {
+  for (Index r = blockIdx.y; r < rows; r += gridDim.y)
+    for (Index c = Index{blockIdx.x} * blockDim.x + threadIdx.x; c < cols; c += Index{gridDim.x} * blockDim.x)
+      f(r, c);
+}
+
+/// Calls f(row, column) once for each pair, each in a thread of its own.
+template <typename F>
+void for_each(cudaStream_t stream, Index rows, Index cols, const F& f) {
+  if (rows <= 0 || cols <= 0) return;
+  const Index across = std::min<Index>((cols + block_threads - 1) / block_threads, 1 << 30);
+  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
+  for_each_kernel<<<grid, block_threads, 0, stream>>>(rows, cols, f);
+}
+
+struct Add {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+/// The same bits in every lane.
+template <typename T, typename Operation>
+__device__ T reduce_warp(T value, Operation operation) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = operation(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  return value;
+}
+
+/// The same bits in every thread; all threads of the block must call it.
+template <typename T, typename Operation>
+__device__ T reduce_block(T value, T neutral, Operation operation) {
+  __shared__ T of_warp[32];
+  const unsigned lane = threadIdx.x % 32;
+  value = reduce_warp(value, operation);
+  __syncthreads();  // an earlier reduction may still be read
+  if (lane == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  return reduce_warp(lane < blockDim.x / 32 ? of_warp[lane] : neutral, operation);
+}
+
+template <typename T>
+__device__ T block_sum(T value) {
+  return reduce_block(value, T{0}, Add{});
+}
+__device__ inline float block_max(float value) { return reduce_block(value, -INFINITY, Max{}); }
+
+}  // namespace nmt::cuda

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "nmt_example/backend/backend.hpp"
+
+/// The CUDA backend's own kernels, each started on a stream; see the operations of the same names in
+/// Backend. All but the sums named fp64 are fp32. No result depends on the order in which threads run.
+/// Errors of a launch are left for cudaGetLastError.
+namespace nmt::cuda {
+
+/// Whether the current device can run the kernels of this build.
+bool kernels_run_here();
+
+// row_kernels.cu
+void add(cudaStream_t stream, const Tensor& from, const Tensor& to);
+void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
+void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
+void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);
+/// Cost: each place looks for its id in all others, ids^2 comparisons; the gradient is read once.
+void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
+                        const Tensor& table_gradient);
+void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<std::uint32_t, 2> key,
+             std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
+             std::int64_t first_column);
+
+// lstm_kernels.cu
+void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& step);
+void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& step);
+
+// attention_kernels.cu
+/// weights[r] = softmax of scale * query[r] . keys over the sentence of row r
+void attention_weights(cudaStream_t stream, const AttentionShape& shape, const Tensor& query,
+                       const Tensor& keys, const Indices& lengths, const Tensor& scale,
+                       const Tensor& weights);
+/// out[r] = scale * sum_s weights[r][s] source[s * sentences + sentence of r], scale 1 if empty
+void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
+                   const Tensor& source, const Indices& lengths, const Tensor& scale, const Tensor& out);
+void attention_score_gradients(cudaStream_t stream, const AttentionShape& shape, const Tensor& memory,
+                               const Indices& lengths, const Tensor& weights, const Tensor& d_context,
+                               const Tensor& d_scores);
+/// d_scale += sum of d_keys * keys; then d_keys *= scale. `scratch`: one f64 for each row of keys.
+void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Tensor& scale,
+                              const Tensor& d_keys, const Tensor& d_scale, double* scratch);
+
+// softmax_kernels.cu
+/// `scratch`: two f64 a row.
+void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
+                           float label_smoothing, bool gradient, const Tensor& sums, double* scratch);
+void log_softmax(cudaStream_t stream, const Tensor& logits);
+
+// optimizer_kernels.cu
+inline constexpr std::size_t sum_of_squares_scratch = 1024;
+void sum_of_squares(cudaStream_t stream, const Tensor& x, const Tensor& sum, double* scratch);
+void sgd(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, float factor);
+struct AdamFactors {
+  float beta1, beta2, gradient_scale, step_size, sqrt_v_scale, epsilon;
+};
+void adam(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, const Tensor& m,
+          const Tensor& v, const AdamFactors& factors);
+
+}  // namespace nmt::cuda

@@ -1,0 +1,74 @@
+#include "nmt_example/backend/cuda/device.cuh"
+#include "nmt_example/backend/cuda/kernels.hpp"
+
+namespace nmt::cuda {
+namespace {
+
+__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+__device__ bool is_masked(const Indices& lengths, Index step, Index row) {
+  return lengths.size != 0 && step >= lengths.data[row];
+}
+
+}  // namespace
+
+void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
+  const View gates = s.gates, c_prev = s.c_prev, h_prev = s.h_prev, cell = s.c, h = s.h, tanh_c = s.tanh_c,
+             output = s.output;
+  const float* const bias = s.bias.as<float>();
+  const Indices lengths = s.lengths;
+  const Index step = s.step;
+  const auto forget_bias = static_cast<float>(s.forget_bias);
+  for_each(stream, s.c.rows, s.c.cols, [=] __device__(Index r, Index u) {
+    const Index units = cell.cols;
+    if (is_masked(lengths, step, r)) {
+      cell(r, u) = c_prev(r, u);
+      h(r, u) = h_prev(r, u);
+      if (output.data != nullptr) output(r, u) = 0.0f;
+      return;
+    }
+    float* const gate = gates.row(r) + u;
+    const float i = sigmoid(gate[0] + bias[u]);
+    const float j = tanhf(gate[units] + bias[units + u]);
+    const float f = sigmoid(gate[2 * units] + bias[2 * units + u] + forget_bias);
+    const float o = sigmoid(gate[3 * units] + bias[3 * units + u]);
+    const float c = c_prev(r, u) * f + i * j;
+    const float t = tanhf(c);
+    gate[0] = i;
+    gate[units] = j;
+    gate[2 * units] = f;
+    gate[3 * units] = o;
+    cell(r, u) = c;
+    tanh_c(r, u) = t;
+    h(r, u) = o * t;
+    if (output.data != nullptr) output(r, u) = o * t;
+  });
+}
+
+void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& s) {
+  const View gates = s.gates, c_prev = s.c_prev, tanh_c = s.tanh_c, d_output = s.d_output, d_h = s.d_h,
+             d_h_prev = s.d_h_prev, d_c = s.d_c;
+  const Indices lengths = s.lengths;
+  const Index step = s.step;
+  for_each(stream, s.d_c.rows, s.d_c.cols, [=] __device__(Index r, Index u) {
+    const Index units = d_c.cols;
+    float* const gate = gates.row(r) + u;
+    const float d_above = d_h(r, u);
+    if (is_masked(lengths, step, r)) {
+      for (int g = 0; g < 4; ++g) gate[g * units] = 0.0f;
+      if (d_h_prev.data != nullptr) d_h_prev(r, u) = d_above;
+      return;
+    }
+    const float i = gate[0], j = gate[units], f = gate[2 * units], o = gate[3 * units], t = tanh_c(r, u);
+    const float d_hidden = d_above + (d_output.data != nullptr ? d_output(r, u) : 0.0f);
+    const float d_cell = d_c(r, u) + d_hidden * o * (1.0f - t * t);
+    gate[0] = d_cell * j * i * (1.0f - i);
+    gate[units] = d_cell * i * (1.0f - j * j);
+    gate[2 * units] = d_cell * c_prev(r, u) * f * (1.0f - f);
+    gate[3 * units] = d_hidden * t * o * (1.0f - o);
+    d_c(r, u) = d_cell * f;
+    if (d_h_prev.data != nullptr) d_h_prev(r, u) = 0.0f;
+  });
+}
+
+}  // namespace nmt::cuda

@@ -1,0 +1,106 @@
+#include "nmt_example/backend/cuda/memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddl/error.hpp"
+#include "nmt_example/backend/cuda/check.hpp"
+
+namespace nmt::cuda {
+
+Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return Stream(stream);
+}
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+Cublas make_cublas(cudaStream_t stream) {
+  cublasHandle_t handle = nullptr;
+  check(cublasCreate(&handle), "cublasCreate");
+  Cublas owner(handle);
+  check(cublasSetStream(handle, stream), "cublasSetStream");
+  check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  check(cublasSetAtomicsMode(handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
+  return owner;
+}
+
+std::shared_ptr<void> allocate_device(std::size_t bytes, cudaStream_t stream) {
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw ddl::Error(ddl::ErrorCode::unsupported,
+                     fmt::format("the CUDA device has too little memory: {:.1f} MB were asked for, {:.1f} of "
+                                 "{:.1f} MB are free. Lower --batch_size or --src_max_len and --tgt_max_len, "
+                                 "or end what else uses the device.",
+                                 static_cast<double>(bytes) / 1e6, static_cast<double>(free) / 1e6,
+                                 static_cast<double>(total) / 1e6));
+  }
+  check(result, "cudaMalloc");
+  std::shared_ptr<void> owner(memory, [](void* p) { cudaFree(p); });
+  check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
+  return owner;
+}
+
+std::shared_ptr<void> allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, std::max<std::size_t>(bytes, 1)), "cudaMallocHost");
+  std::memset(memory, 0, bytes);
+  return {memory, [](void* p) { cudaFreeHost(p); }};
+}
+
+void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+               std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (row_bytes == 0 || rows == 0) return;
+  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) {  // a pitch has less than 2^31 bytes
+    check(cudaMemcpyAsync(to, from, row_bytes * rows, kind, stream), "cudaMemcpyAsync");
+  } else {
+    check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, kind, stream),
+          "cudaMemcpy2DAsync");
+  }
+}
+
+double* Scratch::doubles(std::size_t count, cudaStream_t stream) {
+  if (count > capacity_) {
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // kernels may still use the old block
+    capacity_ = std::max(count, 2 * capacity_);
+    memory_.reset();
+    memory_ = allocate_device(capacity_ * sizeof(double), stream);
+  }
+  return static_cast<double*>(memory_.get());
+}
+
+Uploader::Uploader() : staging_(allocate_pinned(2 * half_bytes)), done_{make_event(), make_event()} {}
+
+void Uploader::upload(void* to, std::size_t pitch, const void* from, std::size_t row_bytes, std::size_t rows,
+                      cudaStream_t stream) {
+  const std::size_t bytes = row_bytes * rows;
+  if (bytes == 0) return;
+  if (bytes > half_bytes) {
+    copy_rows(to, pitch, from, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice, stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return;
+  }
+  if (used_ + bytes > half_bytes) {
+    check(cudaEventRecord(done_[half_].get(), stream), "cudaEventRecord");
+    half_ = 1 - half_;
+    used_ = 0;
+    check(cudaEventSynchronize(done_[half_].get()), "cudaEventSynchronize");
+  }
+  std::byte* const staged = static_cast<std::byte*>(staging_.get()) + half_ * half_bytes + used_;
+  std::memcpy(staged, from, bytes);
+  used_ += (bytes + 63) / 64 * 64;
+  copy_rows(to, pitch, staged, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice, stream);
+}
+
+}  // namespace nmt::cuda

@@ -1,0 +1,130 @@
+#include "nmt_example/backend/cuda/device.cuh"
+#include "nmt_example/backend/cuda/kernels.hpp"
+
+namespace nmt::cuda {
+namespace {
+
+constexpr unsigned sum_lanes = 32;
+
+/// A block sums 32 columns, each by 32 threads that take every 32nd row.
+__global__ void add_column_sums_kernel(View x, float* to) {
+  __shared__ float partial[sum_lanes][sum_lanes + 1];
+  const unsigned column_of_block = threadIdx.x % sum_lanes;
+  const unsigned first_row = threadIdx.x / sum_lanes;
+  const Index column = Index{blockIdx.x} * sum_lanes + column_of_block;
+  float sum = 0;
+  if (column < x.cols)
+    for (Index r = first_row; r < x.rows; r += sum_lanes) sum += x(r, column);
+  partial[first_row][column_of_block] = sum;
+  __syncthreads();
+  // Transposed, so that a warp holds the 32 sums of one column.
+  const float total = reduce_warp(partial[column_of_block][first_row], Add{});
+  const Index reduced = Index{blockIdx.x} * sum_lanes + first_row;
+  if (column_of_block == 0 && reduced < x.cols) to[reduced] += total;
+}
+
+constexpr unsigned embedding_threads = 128;
+
+/// Block (i, tile): if place i is the first with its id, adds the gradients of all places with that id, in
+/// their order, to the tile's columns of the table's row.
+__global__ void embedding_backward_kernel(View gradient, const std::int32_t* ids, Index count, View table) {
+  __shared__ std::int32_t places[embedding_threads];
+  __shared__ unsigned found_by_warp[embedding_threads / 32];
+  const Index i = blockIdx.x;
+  const std::int32_t id = ids[i];
+  bool earlier = false;
+  for (Index j = threadIdx.x; j < i && !earlier; j += embedding_threads) earlier = ids[j] == id;
+  if (__syncthreads_or(earlier)) return;
+
+  const Index column = Index{blockIdx.y} * embedding_threads + threadIdx.x;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float sum = column < gradient.cols ? table(id, column) : 0.0f;
+  for (Index begin = i; begin < count; begin += embedding_threads) {
+    const Index j = begin + threadIdx.x;
+    const bool same = j < count && ids[j] == id;
+    const unsigned same_in_warp = __ballot_sync(0xffffffffu, same);
+    if (lane == 0) found_by_warp[warp] = __popc(same_in_warp);
+    __syncthreads();
+    unsigned before = __popc(same_in_warp & ((1u << lane) - 1)), found = 0;
+    for (unsigned w = 0; w < embedding_threads / 32; ++w) {
+      if (w < warp) before += found_by_warp[w];
+      found += found_by_warp[w];
+    }
+    if (same) places[before] = static_cast<std::int32_t>(j);
+    __syncthreads();
+    if (column < gradient.cols)
+      for (unsigned k = 0; k < found; ++k) sum += gradient(places[k], column);
+    __syncthreads();
+  }
+  if (column < gradient.cols) table(id, column) = sum;
+}
+
+}  // namespace
+
+bool kernels_run_here() {
+  cudaFuncAttributes attributes{};
+  const bool found = cudaFuncGetAttributes(&attributes, embedding_backward_kernel) == cudaSuccess;
+  if (!found) cudaGetLastError();
+  return found;
+}
+
+void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  if (from.contiguous() && to.contiguous()) {
+    float* const target = to.as<float>();
+    const float* const source = from.as<float>();
+    for_each(stream, 1, to.size(), [=] __device__(Index, Index i) { target[i] += source[i]; });
+    return;
+  }
+  const View source = from, target = to;
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) += source(r, c); });
+}
+
+void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
+  const View source = from, target = to;
+  const std::int32_t* const row = rows.data;
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) = source(row[r], c); });
+}
+
+void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
+  const View source = from, target = to;
+  const std::int32_t* const row = rows.data;
+  for_each(stream, from.rows, from.cols,
+           [=] __device__(Index r, Index c) { target(row[r], c) = source(r, c); });
+}
+
+void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
+  if (x.empty()) return;
+  const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
+  add_column_sums_kernel<<<blocks, sum_lanes * sum_lanes, 0, stream>>>(x, to.as<float>());
+}
+
+void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
+                        const Tensor& table_gradient) {
+  if (gradient.empty()) return;
+  const Index tiles = (gradient.cols + embedding_threads - 1) / embedding_threads;
+  const dim3 grid(static_cast<unsigned>(ids.size), static_cast<unsigned>(tiles));
+  embedding_backward_kernel<<<grid, embedding_threads, 0, stream>>>(gradient, ids.data, ids.size,
+                                                                    table_gradient);
+}
+
+void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<std::uint32_t, 2> key,
+             std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
+             std::int64_t first_column) {
+  if (x.empty()) return;
+  const View from = x, to = y;
+  const std::int32_t* const sample = samples.data;
+  const Index batch = samples.size;
+  const Index first_block = first_column / 4;
+  for_each(stream, x.rows, (x.cols + 3) / 4, [=] __device__(Index r, Index block) {
+    const std::array<std::uint32_t, 4> words =
+        dropout_words(key, static_cast<std::uint32_t>(sample[r % batch]),
+                      static_cast<std::uint32_t>(first_position + r / batch),
+                      static_cast<std::uint32_t>(first_block + block));
+    for (unsigned k = 0; k < 4 && 4 * block + k < from.cols; ++k) {
+      const Index c = 4 * block + k;
+      to(r, c) = words[k] < threshold ? 0.0f : from(r, c) * scale;
+    }
+  });
+}
+
+}  // namespace nmt::cuda

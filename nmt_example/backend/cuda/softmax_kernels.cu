@@ -1,0 +1,85 @@
+#include "nmt_example/backend/cuda/device.cuh"
+#include "nmt_example/backend/cuda/kernels.hpp"
+
+namespace nmt::cuda {
+namespace {
+
+constexpr unsigned row_threads = 512;
+
+__device__ float row_max(const float* x, Index n) {
+  float largest = -INFINITY;
+  for (Index v = threadIdx.x; v < n; v += blockDim.x) largest = fmaxf(largest, x[v]);
+  return block_max(largest);
+}
+
+__global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, float label_smoothing,
+                                     bool gradient, double* row_losses) {
+  const Index r = blockIdx.x;
+  const Index vocabulary = logits.cols;
+  float* const x = logits.row(r);
+  const std::int32_t target = targets[r];
+  const float largest = row_max(x, vocabulary);
+  float exp_sum = 0, shifted_sum = 0;
+  for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
+    const float shifted = x[v] - largest;
+    exp_sum += expf(shifted);
+    shifted_sum += shifted;
+  }
+  const double sum = block_sum(static_cast<double>(exp_sum));
+  const double logit_sum = block_sum(static_cast<double>(shifted_sum));
+  if (threadIdx.x == 0) {
+    const double log_sum = log(sum);
+    const double nll = log_sum - static_cast<double>(x[target] - largest);
+    const double uniform = log_sum - logit_sum / static_cast<double>(vocabulary);
+    const auto smoothing = static_cast<double>(label_smoothing);
+    row_losses[2 * r] = nll;
+    row_losses[2 * r + 1] = smoothing > 0 ? (1.0 - smoothing) * nll + smoothing * uniform : nll;
+  }
+  if (!gradient) return;
+  __syncthreads();  // x[target] has been read
+  const auto factor = static_cast<float>(1.0 / sum);
+  const float floor = label_smoothing / static_cast<float>(vocabulary);
+  for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
+    const float wanted = v == target ? 1.0f - label_smoothing : 0.0f;
+    x[v] = expf(x[v] - largest) * factor - floor - wanted;
+  }
+}
+
+__global__ void add_row_losses_kernel(const double* row_losses, Index rows, double* sums) {
+  double nll = 0, smoothed = 0;
+  for (Index r = threadIdx.x; r < rows; r += blockDim.x) {
+    nll += row_losses[2 * r];
+    smoothed += row_losses[2 * r + 1];
+  }
+  nll = block_sum(nll);
+  smoothed = block_sum(smoothed);
+  if (threadIdx.x != 0) return;
+  sums[0] += nll;
+  sums[1] += smoothed;
+}
+
+__global__ void log_softmax_kernel(View logits) {
+  float* const x = logits.row(blockIdx.x);
+  const float largest = row_max(x, logits.cols);
+  float exp_sum = 0;
+  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) exp_sum += expf(x[v] - largest);
+  const auto log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
+  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) x[v] = (x[v] - largest) - log_sum;
+}
+
+}  // namespace
+
+void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
+                           float label_smoothing, bool gradient, const Tensor& sums, double* scratch) {
+  if (logits.rows == 0) return;
+  cross_entropy_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
+      logits, targets.data, label_smoothing, gradient, scratch);
+  add_row_losses_kernel<<<1, row_threads, 0, stream>>>(scratch, logits.rows, sums.as<double>());
+}
+
+void log_softmax(cudaStream_t stream, const Tensor& logits) {
+  if (logits.rows == 0) return;
+  log_softmax_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(logits);
+}
+
+}  // namespace nmt::cuda

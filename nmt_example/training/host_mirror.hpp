@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/checkpoint.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "nmt_example/model/parameters.hpp"
+
+namespace nmt {
+
+/// A contiguous tensor in a backend's memory, with a name.
+struct NamedView {
+  std::string name;
+  Tensor tensor;
+};
+
+/// A model's parameters, or their gradients, in the order of the layout.
+std::vector<NamedView> values_of(const ParameterSet& parameters);
+std::vector<NamedView> gradients_of(const ParameterSet& parameters);
+
+/// A backend's tensors as the library's collectives and checkpoints need them: in the host's memory.
+/// Where the backend's memory is the host's, these are the tensors themselves, and nothing is copied.
+/// Otherwise they are copies, one after the other in one block, which `download` and `upload` move.
+/// Backend and tensors must outlive this. Not thread-safe.
+class HostMirror {
+ public:
+  /// The copies are zero until they are downloaded or filled.
+  HostMirror(Backend& backend, std::vector<NamedView> tensors);
+
+  /// The tensors on the host, valid while this lives. Gradients and parameters are fp32.
+  [[nodiscard]] std::vector<ddl::Gradient> gradients() const;
+  [[nodiscard]] std::vector<ddl::Parameter> parameters() const;
+  [[nodiscard]] std::vector<ddl::NamedTensor> tensors() const;
+
+  /// Brings tensor `index`, or all of them, to the host, after the backend's work so far.
+  void download(std::size_t index);
+  void download();
+  /// Takes all of them back to the backend; the host's copies may be changed at once.
+  void upload();
+
+ private:
+  [[nodiscard]] Tensor on_host(std::size_t index) const;
+
+  Backend& backend_;
+  std::vector<NamedView> tensors_;
+  std::vector<std::size_t> offsets_;  // elements
+  std::size_t size_ = 0;
+  std::shared_ptr<void> copies_;  // null where the host can use the tensors themselves
+};
+
+}  // namespace nmt

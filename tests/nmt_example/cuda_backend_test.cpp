@@ -1,0 +1,163 @@
+// What is the CUDA backend's alone; the same program runs every other test of a backend on it. Where there
+// is no device, all are skipped. If these failed, training on devices would not be training on CPUs.
+
+#include <unistd.h>
+
+#include "ddl/error.hpp"
+#include "nmt_example/backend_test_support.hpp"
+#include "nmt_example/small_training.hpp"
+
+namespace nmt::test {
+namespace {
+
+/// Only a machine without a device may skip: a device that cannot be used must fail.
+std::string no_device() {
+  try {
+    cuda_devices();
+  } catch (const ddl::Error& error) {
+    if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) return error.what();
+  }
+  return "";
+}
+
+const BackendCase cuda_case{"Cuda", [] { return make_cuda_backend(0); }, no_device};
+
+class Cuda : public testing::Test {
+ protected:
+  std::unique_ptr<Backend> cuda_ = make_or_skip(cuda_case);
+  std::unique_ptr<Backend> cpu_ = make_cpu_backend(2);
+  Random random_{11};
+};
+
+TEST_F(Cuda, NamesItsDeviceAndHidesItsMemory) {
+  EXPECT_EQ(cuda_->name().substr(0, 6), "cuda (") << cuda_->name();
+  EXPECT_FALSE(cuda_->host_accessible());
+}
+
+TEST_F(Cuda, SaysWhichDevicesThereAre) {
+  const int count = cuda_devices();
+  for (const int device : {-1, count}) {
+    try {
+      make_cuda_backend(device);
+      ADD_FAILURE() << "device " << device << " was taken";
+    } catch (const ddl::Error& error) {
+      EXPECT_EQ(error.code(), ddl::ErrorCode::unsupported);
+      EXPECT_NE(std::string(error.what()).find(std::to_string(count) + " found"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST_F(Cuda, SaysWhenMemoryIsFull) {
+  try {
+    const auto memory = cuda_->allocate(std::size_t{1} << 50);
+    ADD_FAILURE() << "a petabyte was given";
+  } catch (const ddl::Error& error) {
+    EXPECT_EQ(error.code(), ddl::ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find("--batch_size"), std::string::npos) << error.what();
+  }
+  EXPECT_NE(cuda_->allocate(1000), nullptr) << "it does not recover";
+}
+
+// Uploads are staged: one that overtakes another's staging would change what is on its way.
+TEST_F(Cuda, UploadsKeepTheirValuesWhateverTheirNumberAndSize) {
+  Memory memory(*cuda_, Layout::strided);
+  for (const std::int64_t cols : {1, 3, 1000, 100'000, 131'072, 131'073, 400'000}) {
+    std::vector<Tensor> tensors;
+    std::vector<Values> values;
+    for (int i = 0; i < 12; ++i) {
+      values.push_back(random_.values(2, cols));
+      tensors.push_back(memory.tensor(values.back()));
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      EXPECT_TRUE(close(memory.read(tensors[i]), values[i], 0)) << cols << " columns, upload " << i;
+  }
+  std::vector<Indices> indices;
+  std::vector<std::vector<std::int32_t>> numbers;
+  for (int i = 0; i < 500; ++i) {
+    numbers.push_back(random_.integers(3000, 0, 4));
+    indices.push_back(memory.indices(numbers.back()));
+  }
+  const Values table = random_.values(5, 1);
+  const Tensor from = memory.tensor(table);
+  for (std::size_t i = 0; i < indices.size(); i += 7) {
+    const Tensor to = memory.tensor(3000, 1);
+    cuda_->gather_rows(from, indices[i], to);
+    Values expected(3000, 1);
+    for (std::size_t r = 0; r < 3000; ++r) expected.data[r] = table(numbers[i][r], 0);
+    ASSERT_TRUE(close(memory.read(to), expected, 0)) << "indices " << i;
+  }
+}
+
+// More rows than a grid's y dimension, and the vocabulary of the reference model.
+TEST_F(Cuda, LargeSizes) {
+  const Values x = random_.values(70'000, 3);
+  const auto rows = random_.integers(70'000, 0, 69'999);
+  const Values logits = random_.values(40, 36'548, -10, 10);
+  const auto targets = random_.integers(40, 0, 36'547);
+  const auto run = [&](Backend& backend) {
+    Memory memory(backend);
+    const Tensor gathered = memory.tensor(70'000, 3);
+    memory->gather_rows(memory.tensor(x), memory.indices(rows), gathered);
+    const Tensor sums = memory.tensor(Values(1, 3));
+    memory->add_column_sums(gathered, sums);
+    const Tensor scores = memory.tensor(logits);
+    const Tensor losses = memory.sums(2);
+    memory->softmax_cross_entropy(scores, memory.indices(targets), 0.1, true, losses);
+    return std::vector<Values>{memory.read(gathered), memory.read(sums), memory.read(scores),
+                               memory.read(losses)};
+  };
+  const std::vector<Values> expected = run(*cpu_), found = run(*cuda_);
+  EXPECT_TRUE(close(found[0], expected[0], 0));
+  EXPECT_TRUE(close(found[1], expected[1], 0.05));
+  EXPECT_TRUE(close(found[2], expected[2], 1e-5));
+  EXPECT_TRUE(close(found[3], expected[3], 1e-4 * expected[3].largest()));
+}
+
+// Rows of the table are summed in the order of the words, so the bits are the CPU's.
+TEST_F(Cuda, EmbeddingGradientsHaveTheBitsOfTheCpus) {
+  for (const std::int64_t words : {1, 127, 128, 129, 1000, 3001}) {
+    const Values gradient = random_.values(words, 300);
+    auto ids = random_.integers(words, 0, 40);
+    for (std::size_t i = 0; i < ids.size(); i += 2) ids[i] = 2;  // padding is every other word
+    const auto run = [&](Backend& backend) {
+      Memory memory(backend);
+      const Tensor table = memory.tensor(Values(41, 300, 0.25));
+      memory->embedding_backward(memory.tensor(gradient), memory.indices(ids), table);
+      return memory.read(table);
+    };
+    EXPECT_TRUE(close(run(*cuda_), run(*cpu_), 0)) << words << " words";
+  }
+}
+
+TEST_F(Cuda, TrainingGivesTheCpusLosses) {
+  for (const char* optimizer : {"adam", "sgd"})
+    for (const char* attention : {"scaled_luong", ""}) {
+      SCOPED_TRACE(testing::Message() << optimizer << ", attention '" << attention << "'");
+      Options options = small_training_options();
+      options.optimizer = optimizer;
+      options.attention = attention;
+      ddl::run_in_process(
+          1,
+          [&](ddl::Context& context) {
+            // A CUDA device belongs to a thread, and this is another one.
+            const auto cuda = make_cuda_backend(0);
+            SmallTraining on_cpu(context, options, *cpu_), on_cuda(context, options, *cuda),
+                again(context, options, *cuda);
+            EXPECT_EQ(on_cuda.parameters(), on_cpu.parameters());
+            const std::vector<double> expected = on_cpu.losses(20), found = on_cuda.losses(20);
+            EXPECT_LT(expected.back(), expected.front());
+            for (std::size_t i = 0; i < 20; ++i)
+              EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]) << "step " << i + 1;
+            EXPECT_EQ(again.losses(20), found) << "other bits the second time";
+            EXPECT_EQ(again.parameters(), on_cuda.parameters());
+          },
+          quiet_ranks());
+    }
+}
+
+}  // namespace
+
+std::vector<BackendCase> backends_under_test() { return {cuda_case}; }
+
+}  // namespace nmt::test

@@ -1,0 +1,166 @@
+// Training on a backend whose memory the host cannot use, without such a device. If these failed, ranks on
+// devices would average stale gradients, start from different models, or save checkpoints of something else.
+
+#include "nmt_example/training/host_mirror.hpp"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "ddl/temporary_directory.hpp"
+#include "nmt_example/hidden_memory_backend.hpp"
+#include "nmt_example/small_training.hpp"
+
+namespace nmt::test {
+namespace {
+
+/// Two tensors [2, 3] and [1, 4] with the values 0 to 5 and 10 to 13.
+struct TwoTensors {
+  explicit TwoTensors(Backend& backend_) : backend(backend_), block(backend.allocate(10 * sizeof(float))) {
+    backend.upload(tensor(0), std::vector<float>{0, 1, 2, 3, 4, 5});
+    backend.upload(tensor(1), std::vector<float>{10, 11, 12, 13});
+  }
+  Tensor tensor(int index) const {
+    return index == 0 ? Tensor(block.get(), 2, 3, 3, ddl::DataType::f32)
+                      : Tensor(static_cast<float*>(block.get()) + 6, 1, 4, 4, ddl::DataType::f32);
+  }
+  std::vector<NamedView> views() const { return {{"first", tensor(0)}, {"second", tensor(1)}}; }
+  std::vector<float> values(int index) {
+    std::vector<float> result(static_cast<std::size_t>(tensor(index).size()));
+    backend.download(tensor(index), std::span<float>(result));
+    return result;
+  }
+
+  Backend& backend;
+  std::shared_ptr<void> block;
+};
+
+std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+TEST(HostMirror, IsTheTensorsThemselvesWhereTheHostCanUseThem) {
+  const auto backend = make_cpu_backend(1);
+  TwoTensors tensors(*backend);
+  HostMirror mirror(*backend, tensors.views());
+  EXPECT_EQ(mirror.gradients()[0].values.data(), tensors.tensor(0).as<float>());
+  EXPECT_EQ(mirror.parameters()[1].values.data(), tensors.tensor(1).as<float>());
+  mirror.gradients()[1].values[2] = 99;
+  mirror.download();
+  EXPECT_EQ(tensors.values(1), (std::vector<float>{10, 11, 99, 13}));
+  mirror.upload();
+  EXPECT_EQ(tensors.values(0), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(HostMirror, CopiesWhatTheHostCannotUse) {
+  const auto backend = make_hidden_memory_backend();
+  TwoTensors tensors(*backend);
+  HostMirror mirror(*backend, tensors.views());
+  const auto on_host = mirror.gradients();
+  ASSERT_EQ(on_host.size(), 2u);
+  EXPECT_EQ(on_host[0].name, "first");
+  EXPECT_EQ(on_host[1].values.data(), on_host[0].values.data() + 6) << "not one block, so reduced by copies";
+  mirror.download(1);
+  EXPECT_EQ(copy(on_host[0].values), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(copy(on_host[1].values), (std::vector<float>{10, 11, 12, 13}));
+  mirror.download();
+  EXPECT_EQ(copy(on_host[0].values), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  on_host[0].values[3] = -3;
+  on_host[1].values[0] = -10;
+  EXPECT_EQ(tensors.values(0)[3], 3.0f);
+  mirror.upload();
+  EXPECT_EQ(tensors.values(0), (std::vector<float>{0, 1, 2, -3, 4, 5}));
+  EXPECT_EQ(tensors.values(1), (std::vector<float>{-10, 11, 12, 13}));
+  const auto saved = mirror.tensors();
+  EXPECT_EQ(saved[0].shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(saved[0].bytes.size(), 6 * sizeof(float));
+  EXPECT_EQ(static_cast<void*>(saved[1].bytes.data()), static_cast<void*>(on_host[1].values.data()));
+}
+
+TEST(HostMirror, RefusesWhatItCannotCopy) {
+  const auto backend = make_hidden_memory_backend();
+  const TwoTensors tensors(*backend);
+  const Tensor strided = tensors.tensor(0).col_range(0, 2);
+  EXPECT_THROW(HostMirror(*backend, {{"strided", strided}}), ddl::Error);
+  Tensor wide = tensors.tensor(1).col_range(0, 2);
+  wide.type = ddl::DataType::f64;
+  EXPECT_THROW(HostMirror(*backend, {{"wide", wide}}), ddl::Error);
+}
+
+TEST(HostMirror, ABackendsMemoryIsHidden) {
+  const auto backend = make_hidden_memory_backend();
+  const TwoTensors tensors(*backend);
+  EXPECT_DEATH(tensors.tensor(0).as<float>()[0] = 1, "");
+}
+
+struct TrainingRun {
+  std::vector<double> losses;
+  std::vector<float> parameters;
+  bool operator==(const TrainingRun&) const = default;
+};
+
+TrainingRun train_on(std::unique_ptr<Backend> (*make)(), const std::string& optimizer) {
+  TrainingRun result;
+  std::mutex mutex;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        Options options = small_training_options();
+        options.optimizer = optimizer;
+        const auto backend = make();
+        SmallTraining training(context, options, *backend);
+        const TrainingRun run{training.losses(6), training.parameters()};
+        if (!context.is_root()) return;
+        const std::lock_guard lock(mutex);
+        result = run;
+      },
+      quiet_ranks());
+  return result;
+}
+
+TEST(HostMirror, TrainingGivesTheSameBitsAsWhereTheHostHasTheMemory) {
+  for (const char* optimizer : {"adam", "sgd"}) {
+    const TrainingRun expected = train_on([] { return make_cpu_backend(1); }, optimizer);
+    const TrainingRun found = train_on(make_hidden_memory_backend, optimizer);
+    ASSERT_EQ(found.losses.size(), 6u);
+    EXPECT_NE(found.losses.front(), found.losses.back());
+    EXPECT_EQ(found.losses, expected.losses) << optimizer;
+    EXPECT_TRUE(found == expected) << optimizer << ": other parameters";
+  }
+}
+
+TEST(HostMirror, CheckpointsGoBetweenBackends) {
+  const ddl::test::TemporaryDirectory directory;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const Options options = small_training_options();
+        const auto hidden = make_hidden_memory_backend();
+        SmallTraining training(context, options, *hidden);
+        training.losses(3);
+        RunState state;
+        state.step = 3;
+        state.options_json = to_json(options);
+        context.root_only("save", [&] {
+          ddl::CheckpointDirectory checkpoints(directory.path());
+          save_run(checkpoints, state, training.vocabularies, *hidden, training.model.parameters(),
+                   training.optimizer);
+        });
+        const std::vector<float> parameters = training.parameters();
+        const std::vector<double> losses = training.losses(3);
+
+        const SavedRun saved(context, newest_checkpoint(context, directory.path()));
+        const auto other_hidden = make_hidden_memory_backend();
+        const auto cpu = make_cpu_backend(1);
+        for (Backend* backend : {other_hidden.get(), cpu.get()}) {
+          SmallTraining resumed(context, options, *backend);
+          EXPECT_NE(resumed.parameters(), parameters);
+          saved.restore(context, *backend, resumed.model.parameters(), &resumed.optimizer);
+          EXPECT_EQ(resumed.parameters(), parameters) << backend->name();
+          resumed.step.seek(3, 3);
+          EXPECT_EQ(resumed.losses(3), losses) << backend->name() << ": moments of the optimiser";
+        }
+      },
+      quiet_ranks());
+}
+
+}  // namespace
+}  // namespace nmt::test
