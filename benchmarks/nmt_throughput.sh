@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     *) echo "nmt_throughput.sh: unknown argument '$1'; see the head of this file" >&2; exit 2 ;;
   esac
 done
-program=build/bin/ddl_nmt
+program=${DDL_NMT:-build/bin/ddl_nmt}
 [ -x "$program" ] || { echo "nmt_throughput.sh: $program is missing; build it first (see the README)" >&2; exit 1; }
 
 flags=(--preset=benchmark --num_train_steps="$steps" --steps_per_eval=1000000 --infer_batch_size=32)
@@ -40,5 +40,5 @@ printf 'median of %s steps: %.0f words/s, %.1f ms a step (%s ranks, %s processor
   "$((steps - 20))" "$median" "$step_ms" "$ranks" "$(nproc)" "$cpu" "$text"
 if [ -n "$json" ]; then
   printf '{"benchmark":"nmt_throughput","words_per_s":%.0f,"step_ms":%.1f,"ranks":%s,"steps":%s,"text":"%s","flags":"%s","processors":%s,"cpu":"%s","commit":"%s"}\n' \
-    "$median" "$step_ms" "$ranks" "$steps" "$text" "--preset=benchmark $*" "$(nproc)" "$cpu" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" >>"$json"
+    "$median" "$step_ms" "$ranks" "$steps" "$text" "--preset=benchmark${*:+ $*}" "$(nproc)" "$cpu" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" >>"$json"
 fi
