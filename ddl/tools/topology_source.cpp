@@ -1,0 +1,170 @@
+#include "ddl/tools/topology_source.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "ddl/durable_file.hpp"
+#include "ddl/error.hpp"
+#include "ddl/nearest_name.hpp"
+#include "ddl/tools/command_line.hpp"
+#include "ddl/topology/discovery.hpp"
+
+namespace ddl::tools {
+namespace {
+
+using topology::HostDescription;
+using topology::NodeKind;
+using topology::Topology;
+
+constexpr std::size_t largest_text = std::size_t{256} << 20;
+
+[[noreturn]] void refuse_length(const std::string& path) {
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("{}: found more than {} MiB, expected a topology", path, largest_text >> 20));
+}
+
+std::string read_standard_input() {
+  std::string text;
+  std::array<char, 65'536> block;
+  while (const std::size_t count = std::fread(block.data(), 1, block.size(), stdin)) {
+    text.append(block.data(), count);
+    if (text.size() > largest_text) refuse_length("standard input");
+  }
+  if (std::ferror(stdin) != 0) throw_io("read", "standard input", errno);
+  return text;
+}
+
+std::string shown_name(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+enum class Format { topology, nccl_xml, host_description };
+
+Format format_of(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start != std::string_view::npos && text[start] == '<') return Format::nccl_xml;
+  // The key that a host description begins with.
+  return text.find("\"host_description\"") != std::string_view::npos ? Format::host_description
+                                                                     : Format::topology;
+}
+
+std::string_view to_string(Format format) {
+  if (format == Format::nccl_xml) return "NCCL's XML";
+  return format == Format::host_description ? "a host description" : "a topology";
+}
+
+Topology place_ranks(std::span<const HostDescription> hosts, const Placement& placement) {
+  const bool all_have_gpus =
+      std::ranges::all_of(hosts, [](const HostDescription& host) { return !host.gpus.empty(); });
+  const bool on_gpus = placement.device == "gpu" || (placement.device == "auto" && all_have_gpus);
+  std::vector<int> host_of_rank;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    std::size_t ranks = static_cast<std::size_t>(placement.ranks);
+    if (ranks == 0 && on_gpus) ranks = hosts[i].gpus.size();
+    if (ranks == 0 && !on_gpus) {
+      for (const auto& package : hosts[i].packages) ranks += static_cast<std::size_t>(package.cores);
+    }
+    host_of_rank.insert(host_of_rank.end(), ranks, static_cast<int>(i));
+  }
+  if (host_of_rank.empty()) throw Error(ErrorCode::invalid_argument, "found no GPU, expected at least one");
+  return topology::merge(hosts, host_of_rank, on_gpus ? NodeKind::gpu : NodeKind::cpu);
+}
+
+}  // namespace
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return read_standard_input();
+  const FileReader file(path);
+  if (file.size() > largest_text) refuse_length(path);
+  return file.read_all();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+      throw_io("write", "standard output", errno);
+    }
+    return;
+  }
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  try {
+    FileWriter file(temporary);
+    file.write(text);
+    file.finish();
+    std::filesystem::rename(temporary, path);
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::remove(temporary.c_str());
+    throw_io("write", path, error.code().value());
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
+Topology this_machine(const Placement& placement, std::vector<std::string>& notes) {
+  const HostDescription host = topology::discover_host();
+  notes = host.notes;
+  return place_ranks(std::span(&host, 1), placement);
+}
+
+Topology import_files(std::span<const std::string> paths, const Placement& placement) {
+  std::vector<std::string> texts;
+  std::vector<std::string> names;
+  for (const std::string& path : paths) {
+    texts.push_back(read_text(path));
+    names.push_back(shown_name(path));
+    if (const Format first = format_of(texts.front()); format_of(texts.back()) != first) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("{}: found {}, expected {} as in {}: files of one kind go together", names.back(),
+                      to_string(format_of(texts.back())), to_string(first), names.front()));
+    }
+  }
+  const Format format = format_of(texts.front());
+  if (format == Format::nccl_xml) return topology::topology_from_nccl_xml(texts, names);
+  if (format == Format::host_description) {
+    std::vector<HostDescription> hosts;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      hosts.push_back(topology::host_description_from_json(texts[i], names[i]));
+    }
+    return place_ranks(hosts, placement);
+  }
+  if (texts.size() > 1) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}: found a second topology, expected just one: what can be joined are NCCL's XMLs, "
+                    "or host descriptions (ddl-topo export this --host)",
+                    names[1]));
+  }
+  return topology::topology_from_json(texts[0], names[0]);
+}
+
+Topology named_topology(const std::string& name, const Placement& placement) {
+  const std::string_view preset = std::string_view(name).substr(0, name.find(':'));
+  std::vector<std::string_view> known;
+  for (const topology::Preset& candidate : topology::presets()) known.push_back(candidate.name);
+  if (std::ranges::find(known, preset) != known.end()) {
+    try {
+      return topology::make_preset(name);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::invalid_argument) throw UsageError(error.what());
+      throw;
+    }
+  }
+  std::error_code ignored;
+  const bool is_file = name == "-" || name.find('/') != std::string::npos || name.ends_with(".json") ||
+                       name.ends_with(".xml") || std::filesystem::exists(name, ignored);
+  if (!is_file) {
+    throw UsageError(
+        fmt::format("found '{}', expected a preset or a file's name; the nearest preset is '{}' "
+                    "(ddl-topo presets lists all)",
+                    name, nearest_name(preset, known)));
+  }
+  return import_files(std::span(&name, 1), placement);
+}
+
+}  // namespace ddl::tools

@@ -1,0 +1,287 @@
+#include "ddl/tools/topology_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "topology/cpu_list.hpp"
+
+namespace ddl::tools {
+namespace {
+
+using topology::Channel;
+using topology::Link;
+using topology::LinkKind;
+using topology::Node;
+using topology::NodeKind;
+using topology::Topology;
+
+constexpr std::size_t most_columns = 16;
+
+std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
+
+std::string_view short_name(const Node& node) {
+  return std::string_view(node.name).substr(node.name.find('/') + 1);
+}
+
+std::string link_text(const Link& link) {
+  return fmt::format("{:<8} {:>7.4g} GB/s {:>6.4g} us{}", to_string(link.kind), link.bandwidth, link.latency,
+                     link.duplex == topology::Duplex::half ? ", half duplex" : "");
+}
+
+std::string count(std::size_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : noun == "switch" ? "es" : "s");
+}
+
+class HostView {
+ public:
+  HostView(const Topology& topology, int host, std::vector<int> nodes)
+      : topology_(topology), host_(host), nodes_(std::move(nodes)) {}
+
+  /// Equal for hosts that differ in names of the host alone.
+  [[nodiscard]] std::string signature() const {
+    std::string text;
+    for (const int node : nodes_) {
+      text += fmt::format("{} {}\n", short_name(at(node)), static_cast<int>(at(node).kind));
+      for (const int index : topology_.links_at(node)) {
+        const Link& link = topology_.links()[as_index(index)];
+        if (link.from != node) continue;
+        text += fmt::format(" {} {} {} {} {}\n", short_name(at(link.to)), static_cast<int>(link.kind),
+                            link.bandwidth, link.latency, static_cast<int>(link.duplex));
+      }
+    }
+    return text;
+  }
+
+  /// A line for each node, indented by what it hangs on; then the links beside that tree.
+  [[nodiscard]] std::string tree() {
+    find_parents();
+    for (const int node : nodes_) measure(node);
+    std::string text;
+    for (const int node : nodes_) {
+      if (!parents_.contains(node)) append(node, 1, text);
+    }
+    std::string others;
+    for (const int node : nodes_) {
+      for (const int index : topology_.links_at(node)) {
+        const Link& link = topology_.links()[as_index(index)];
+        if (link.from != node || at(link.to).host != host_ || is_in_tree(index)) continue;
+        others += fmt::format("    {:<{}} {}\n", fmt::format("{} - {}", at(link.from).name, at(link.to).name),
+                              2 * width_ + 3, link_text(link));
+      }
+    }
+    if (!others.empty()) text += "  further links\n" + others;
+    return text;
+  }
+
+ private:
+  [[nodiscard]] const Node& at(int node) const { return topology_.nodes()[as_index(node)]; }
+
+  /// Breadth first from the packages through what can have something below it. NVLinks count only for
+  /// what nothing else leads to.
+  void find_parents() {
+    for (const bool through_nvlink : {false, true}) {
+      std::vector<int> queue;
+      for (const int node : nodes_) {
+        if (at(node).kind == NodeKind::package) queue.push_back(node);
+      }
+      std::map<int, bool> seen;
+      for (std::size_t i = 0; i < queue.size(); ++i) {
+        if (std::exchange(seen[queue[i]], true)) continue;
+        if (topology::is_device(at(queue[i]).kind) || at(queue[i]).kind == NodeKind::nic) continue;
+        for (const int index : topology_.links_at(queue[i])) {
+          const Link& link = topology_.links()[as_index(index)];
+          const int below = link.from == queue[i] ? link.to : link.from;
+          if (at(below).host != host_ || at(below).kind == NodeKind::package) continue;
+          if (!through_nvlink && link.kind == LinkKind::nvlink) continue;
+          if (!parents_.contains(below)) parents_[below] = {queue[i], index};
+          queue.push_back(below);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] int depth(int node) const {
+    int result = 1;
+    for (auto found = parents_.find(node); found != parents_.end();
+         found = parents_.find(found->second.first)) {
+      ++result;
+    }
+    return result;
+  }
+
+  void measure(int node) {
+    width_ = std::max(width_, at(node).name.size());
+    column_ = std::max(column_, 2 * as_index(depth(node)) + at(node).name.size());
+  }
+
+  [[nodiscard]] bool is_in_tree(int link) const {
+    const Link& edge = topology_.links()[as_index(link)];
+    return std::ranges::any_of(std::array{edge.from, edge.to}, [&](int node) {
+      const auto found = parents_.find(node);
+      return found != parents_.end() && found->second.second == link;
+    });
+  }
+
+  void append(int node, int level, std::string& text) const {
+    const std::string name = std::string(2 * as_index(level), ' ') + at(node).name;
+    const auto parent = parents_.find(node);
+    std::string line = fmt::format("{:<{}}  {:<8}", name, column_, to_string(at(node).kind));
+    if (parent != parents_.end()) {
+      line += ' ' + link_text(topology_.links()[as_index(parent->second.second)]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+    for (const int below : nodes_) {
+      const auto found = parents_.find(below);
+      if (found != parents_.end() && found->second.first == node) append(below, level + 1, text);
+    }
+  }
+
+  const Topology& topology_;
+  int host_;
+  std::vector<int> nodes_;
+  std::map<int, std::pair<int, int>> parents_;  // of a node: the one above it, and the link there
+  std::size_t width_ = 0;
+  std::size_t column_ = 0;
+};
+
+std::string network_text(const Topology& topology) {
+  std::string text;
+  std::vector<int> inner;
+  for (std::size_t i = 0; i < topology.nodes().size(); ++i) {
+    if (topology.nodes()[i].kind != NodeKind::network) continue;
+    std::map<std::string, std::size_t> nic_links;
+    for (const int index : topology.links_at(static_cast<int>(i))) {
+      const Link& link = topology.links()[as_index(index)];
+      const int other = link.from == static_cast<int>(i) ? link.to : link.from;
+      if (topology.nodes()[as_index(other)].kind != NodeKind::network) {
+        ++nic_links[link_text(link)];
+      } else if (link.from == static_cast<int>(i)) {
+        inner.push_back(index);
+      }
+    }
+    text += fmt::format("  {}\n", topology.nodes()[i].name);
+    for (const auto& [link, number] : nic_links)
+      text += fmt::format("    {:<12} {}\n", count(number, "NIC"), link);
+  }
+  for (const int index : inner) {
+    const Link& link = topology.links()[as_index(index)];
+    text += fmt::format("  {} - {}  {}\n", topology.nodes()[as_index(link.from)].name,
+                        topology.nodes()[as_index(link.to)].name, link_text(link));
+  }
+  return text.empty() ? text : "\nnetwork\n" + text;
+}
+
+/// What a way crosses at worst, and its narrowest link.
+std::string cell(const Topology& topology, int from, int to) {
+  if (from == to) return "X";
+  constexpr std::array order = {LinkKind::nvlink, LinkKind::memory, LinkKind::pcie, LinkKind::socket,
+                                LinkKind::network};
+  constexpr std::array<std::string_view, 5> names = {"NVL", "MEM", "PCI", "SOC", "NET"};
+  std::size_t worst = 0;
+  double bandwidth = 0;
+  for (const Channel channel : topology.route(from, to)) {
+    const Link& link = topology.links()[as_index(topology::link_of(channel))];
+    worst = std::max(worst, static_cast<std::size_t>(std::ranges::find(order, link.kind) - order.begin()));
+    bandwidth = bandwidth == 0 ? link.bandwidth : std::min(bandwidth, link.bandwidth);
+  }
+  return fmt::format("{} {:.3g}", names[worst], bandwidth);
+}
+
+std::vector<int> matrix_devices(const Topology& topology, bool whole) {
+  const std::vector<int>& devices = topology.devices();
+  if (whole || devices.size() <= most_columns) return devices;
+  const int first_host = topology.nodes()[as_index(devices.front())].host;
+  std::vector<int> result;
+  for (const int device : devices) {
+    if (result.size() < most_columns && topology.nodes()[as_index(device)].host == first_host) {
+      result.push_back(device);
+    }
+  }
+  for (const int device : devices) {
+    if (topology.nodes()[as_index(device)].host == first_host) continue;
+    result.push_back(device);
+    break;
+  }
+  return result;
+}
+
+std::string matrix_text(const Topology& topology, bool whole) {
+  const std::vector<int> devices = matrix_devices(topology, whole);
+  std::vector<std::vector<std::string>> table(devices.size() + 1);
+  table[0].emplace_back();
+  for (const int device : devices) table[0].push_back(topology.nodes()[as_index(device)].name);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    table[i + 1].push_back(table[0][i + 1]);
+    for (const int to : devices) table[i + 1].push_back(cell(topology, devices[i], to));
+  }
+  std::string text = "\nmatrix";
+  if (devices.size() < topology.devices().size()) {
+    text +=
+        fmt::format(" of {} of the {} devices (--matrix: of all)", devices.size(), topology.devices().size());
+  }
+  text += '\n';
+  std::vector<std::size_t> widths(devices.size() + 1);
+  for (const auto& row : table) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : table) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text +
+         "  Each cell: what the way crosses, and GB/s of its narrowest link. NVL NVLink alone, MEM one "
+         "package's\n"
+         "  memory, PCI PCIe inside a package, SOC from package to package, NET the network.\n";
+}
+
+}  // namespace
+
+std::string topology_text(const Topology& topology, std::string_view title, bool whole_matrix) {
+  std::string text = fmt::format(
+      "{}: {}, {}, {}, hash {:016x}\n", title, count(topology.hosts().size(), "host"),
+      count(topology.devices().size(), "device"), count(topology.links().size(), "link"), topology.hash());
+
+  std::vector<std::vector<int>> nodes_of(topology.hosts().size());
+  for (std::size_t i = 0; i < topology.nodes().size(); ++i) {
+    if (const int host = topology.nodes()[i].host; host >= 0)
+      nodes_of[as_index(host)].push_back(static_cast<int>(i));
+  }
+  std::map<std::string, std::vector<int>> alike;
+  std::vector<const std::vector<int>*> groups;
+  for (std::size_t host = 0; host < nodes_of.size(); ++host) {
+    const HostView view(topology, static_cast<int>(host), nodes_of[host]);
+    std::vector<int>& group = alike[view.signature()];
+    if (group.empty()) groups.push_back(&group);
+    group.push_back(static_cast<int>(host));
+  }
+  for (const std::vector<int>* group : groups) {
+    const int host = group->front();
+    text += fmt::format("\nhost {} '{}'", host, topology.hosts()[as_index(host)]);
+    if (group->size() > 1) {
+      text += fmt::format(" (alike: {} {})", group->size() > 2 ? "hosts" : "host",
+                          topology::format_cpu_list(std::span(*group).subspan(1)));
+    }
+    text += '\n' + HostView(topology, host, nodes_of[as_index(host)]).tree();
+  }
+  return text + network_text(topology) + matrix_text(topology, whole_matrix);
+}
+
+std::string presets_text() {
+  std::string text = fmt::format("{:<12} {:>12}  {}\n", "NAME", "DEVICES/HOST", "DESCRIPTION");
+  for (const topology::Preset& preset : topology::presets()) {
+    const std::string devices =
+        preset.devices_per_host > 0 ? std::to_string(preset.devices_per_host) : "as given";
+    text += fmt::format("{:<12} {:>12}  {}\n", preset.name, devices, preset.description);
+  }
+  return text;
+}
+
+}  // namespace ddl::tools

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ddl/topology/topology.hpp"
+
+namespace ddl::tools {
+
+/// A topology for people: each kind of host once as a tree of what hangs on what, the links beside that
+/// tree, the network, and a matrix from device to device. With more than 16 devices the matrix has those of
+/// the first host and one of another, unless `whole_matrix`.
+std::string topology_text(const topology::Topology& topology, std::string_view title, bool whole_matrix);
+
+/// A table of presets.
+std::string presets_text();
+
+}  // namespace ddl::tools

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/topology/topology.hpp"
+
+namespace ddl::topology {
+
+/// A NUMA domain that has cores; a socket where the machine tells of no NUMA domains.
+struct PackageDescription {
+  int socket = 0;            ///< The system's number of the socket; several domains may share one.
+  int numa_node = -1;        ///< The system's number; -1: unknown.
+  std::vector<int> cpus;     ///< Logical CPUs that processes may use, ascending.
+  int cores = 0;             ///< Physical cores; at least 1.
+  std::uint64_t memory = 0;  ///< Bytes; 0: unknown.
+
+  friend bool operator==(const PackageDescription&, const PackageDescription&) = default;
+};
+
+/// Where a device sits in the PCI tree.
+struct PciPlace {
+  std::string address;  ///< "0000:03:00.0"; empty: not on PCI, or unknown.
+  /// Addresses of the bridges above it, the root port first. Each second one is the upper end of a switch.
+  std::vector<std::string> bridges;
+  int numa_node = -1;    ///< -1: unknown.
+  double bandwidth = 0;  ///< GB/s in one direction before protocol: the least on the way up; 0: unknown.
+
+  friend bool operator==(const PciPlace&, const PciPlace&) = default;
+};
+
+/// A network interface; the loopback interface is left out.
+struct NicDescription {
+  std::string name;         ///< "eth0".
+  PciPlace pci;             ///< Without an address where is_virtual.
+  double speed = 0;         ///< Gb/s; 0: the driver does not say.
+  bool is_up = false;       ///< Has a link.
+  bool is_virtual = false;  ///< A bridge, veth, bond, tunnel: not hardware.
+
+  friend bool operator==(const NicDescription&, const NicDescription&) = default;
+};
+
+/// What is at the far end of an NVLink.
+enum class NvlinkPeer : std::uint8_t { gpu, nvswitch, cpu, unknown };
+
+/// The NVLinks of a GPU to one peer. All NVSwitches of a host count as one peer.
+struct NvlinkDescription {
+  NvlinkPeer peer = NvlinkPeer::unknown;
+  std::string address;  ///< The peer's PCI address if it is a GPU, else empty.
+  int count = 0;        ///< Links that are up; at least 1.
+
+  friend bool operator==(const NvlinkDescription&, const NvlinkDescription&) = default;
+};
+
+struct GpuDescription {
+  PciPlace pci;
+  std::string model;           ///< "Tesla V100-SXM2-16GB"
+  int compute_capability = 0;  ///< 10 * major + minor, e.g. 70; 0: unknown.
+  std::uint64_t memory = 0;    ///< Bytes; 0: unknown.
+  std::vector<NvlinkDescription> nvlinks;
+
+  friend bool operator==(const GpuDescription&, const GpuDescription&) = default;
+};
+
+/// What a rank finds on its host. A value that can be sent: see `to_json`.
+struct HostDescription {
+  std::string hostname;
+  std::string cpu_model;                     ///< Empty: unknown.
+  std::vector<PackageDescription> packages;  ///< At least one.
+  std::vector<NicDescription> nics;          ///< By name.
+  std::vector<GpuDescription> gpus;          ///< In NVML's order, which is that of the PCI addresses.
+  std::vector<std::string> notes;            ///< What could not be found out, and why; for people.
+
+  friend bool operator==(const HostDescription&, const HostDescription&) = default;
+};
+
+/// Where discovery looks; the defaults are what everybody but tests wants.
+struct DiscoveryOptions {
+  std::filesystem::path sysfs = "/sys";
+  std::filesystem::path cpuinfo = "/proc/cpuinfo";
+  /// NVIDIA's management library, for dlopen. A machine without it has no GPUs, and a note that says so.
+  std::string nvml = "libnvidia-ml.so.1";
+  /// hwloc's synthetic description of the CPUs, in place of the machine's: "package:2 numa:2 core:4 pu:2".
+  /// Ignored in a build without hwloc.
+  std::string hwloc_synthetic;
+};
+
+/// Describes the machine that it runs on: packages by hwloc (without it, or with another sysfs than /sys,
+/// from that sysfs), NICs and the PCI tree from sysfs, GPUs and NVLinks by NVML. CPUs are those that the
+/// process's cpuset allows, whatever core it is bound to, so that all ranks of a host find the same.
+/// What is missing leaves a note, not an error. A few milliseconds; some tens with GPUs. Any thread.
+HostDescription discover_host(const DiscoveryOptions& options = {});
+
+/// As text that `host_description_from_json` reads back to an equal value.
+std::string to_json(const HostDescription& host);
+/// Throws `corrupt_data` naming `source`, the path inside it ("nics[1].speed"), what was found and what
+/// was expected; unknown and missing keys are errors.
+HostDescription host_description_from_json(std::string_view text, std::string_view source);
+
+/// What links are taken to be where nothing is measured. Bandwidths are GB/s in one direction, latencies
+/// us one way and for one link: a way from GPU to GPU through a PCIe switch takes two.
+/// Sources: NCCL's src/graph/topo.h (SM*_NVLINK_BW, PCI_BW, P9_BW, SKL_QPI_BW) and tuning.cc (latency of
+/// LL by link type); NVLink's are NVIDIA's nominal rates.
+struct LinkDefaults {
+  double memory_bandwidth = 12;  ///< One rank reading and writing its package's memory.
+  double memory_latency = 0.1;
+  double socket_bandwidth = 10;  ///< Between sockets.
+  double power9_socket_bandwidth = 32;
+  double same_socket_bandwidth = 32;  ///< Between NUMA domains of a socket.
+  double socket_latency = 0.2;
+  double pcie_bandwidth = 12;     ///< Where sysfs and NVML do not say: generation 3 x16, as measured.
+  double pcie_efficiency = 0.76;  ///< Of what sysfs or NVML say: 12 of 15.75.
+  double pcie_latency = 0.5;
+  double pascal_nvlink_bandwidth = 20;     ///< One brick, compute capability 6.x.
+  double nvlink_bandwidth = 25;            ///< 7.x to 9.x.
+  double blackwell_nvlink_bandwidth = 50;  ///< From 10.0 on.
+  double nvlink_latency = 0.6;             ///< To a peer; half of it to an NVSwitch.
+  double network_speed = 10;               ///< Gb/s, where no NIC of the host tells its speed.
+  double network_efficiency = 0.956;       ///< Payload of TCP with an MTU of 1500.
+  double network_latency = 5;              ///< From the NIC to the switch.
+};
+
+/// One topology for a job: rank r is on hosts[host_of_rank[r]] and is device r of the result. A pure
+/// function: equal arguments give equal topologies on every rank.
+///
+/// `device` is `cpu` or `gpu`. The ranks of a host, in order, take its GPUs in order, or its cores in
+/// equal shares, package after package; no binding is assumed beyond that. Node names are "h0/pkg0",
+/// "h0/pcie0", "h0/nvswitch", "h0/eth0", "h0/cpu0" or "h0/gpu0", and "network". A hostname that repeats
+/// gets "-2" and so on.
+///
+/// NICs: of a host's hardware interfaces that are up (virtual ones if there is no other), those with at
+/// least a quarter of the fastest one's speed; slower ones are for management. One that does not tell its
+/// speed is taken to have the slowest speed that another one tells, else LinkDefaults::network_speed. A
+/// host without any gets one named "nic0" when there are several hosts. All join one switch.
+///
+/// Hosts without ranks are left out.
+/// Throws `invalid_argument` with what was found and expected: no ranks, a host index out of range, more
+/// ranks on a host than GPUs, a `device` that is none, a host without packages.
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
+               const LinkDefaults& defaults = {});
+
+}  // namespace ddl::topology
