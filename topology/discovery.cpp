@@ -1,9 +1,12 @@
 #include "ddl/topology/discovery.hpp"
 
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <fstream>
 
 #include "ddl/error.hpp"
@@ -22,17 +25,28 @@ std::string own_hostname() {
   return name.data();
 }
 
-/// "model name : AMD EPYC ..." on x86, "cpu : POWER9 ..." on POWER; ARM tells none.
-std::string cpu_model_in(const std::filesystem::path& cpuinfo) {
+CpuDescription describe_cpu(const std::filesystem::path& cpuinfo) {
+  CpuDescription cpu;
+  utsname system = {};
+  if (uname(&system) == 0) cpu.architecture = system.machine;
+  const auto number = [](const std::string& text) {
+    int value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return std::max(0, value);
+  };
+  // Lines "key : value" of the first CPU; its name is "model name" on x86 and "cpu" on POWER.
   std::ifstream stream(cpuinfo);
-  for (std::string line; std::getline(stream, line);) {
+  for (std::string line; std::getline(stream, line) && !line.empty();) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
     const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
-    const std::size_t value = line.find_first_not_of(" \t", colon + 1);
-    if ((key == "model name" || key == "cpu") && value != std::string::npos) return line.substr(value);
+    const std::string value = line.substr(std::min(line.size(), line.find_first_not_of(" \t", colon + 1)));
+    if (key == "model name" || key == "cpu") cpu.name = value;
+    if (key == "vendor_id") cpu.vendor = value;
+    if (key == "cpu family") cpu.family = number(value);
+    if (key == "model") cpu.model = number(value);
   }
-  return "";
+  return cpu;
 }
 
 std::vector<PackageDescription> discover_packages(const DiscoveryOptions& options,
@@ -58,7 +72,7 @@ std::vector<PackageDescription> discover_packages(const DiscoveryOptions& option
 HostDescription discover_host(const DiscoveryOptions& options) {
   HostDescription host;
   host.hostname = own_hostname();
-  host.cpu_model = cpu_model_in(options.cpuinfo);
+  host.cpu = describe_cpu(options.cpuinfo);
   host.packages = discover_packages(options, host.notes);
   host.nics = nics_in_sysfs(options.sysfs);
   host.gpus = gpus_by_nvml(options.nvml, options.sysfs, host.notes);

@@ -151,6 +151,17 @@ PciPlace read_pci(const Reader& reader) {
   return pci;
 }
 
+CpuDescription read_cpu(const Reader& reader) {
+  reader.expect_keys({"architecture", "vendor", "name", "family", "model"});
+  CpuDescription cpu;
+  cpu.architecture = reader["architecture"].text();
+  cpu.vendor = reader["vendor"].text();
+  cpu.name = reader["name"].text();
+  cpu.family = reader["family"].integer(0, 65'535);
+  cpu.model = reader["model"].integer(0, 65'535);
+  return cpu;
+}
+
 PackageDescription read_package(const Reader& reader) {
   reader.expect_keys({"socket", "numa_node", "cpus", "cores", "memory"});
   PackageDescription package;
@@ -165,11 +176,12 @@ PackageDescription read_package(const Reader& reader) {
 }
 
 NicDescription read_nic(const Reader& reader) {
-  reader.expect_keys({"name", "pci", "speed", "is_up", "is_virtual"});
+  reader.expect_keys({"name", "pci", "speed", "is_infiniband", "is_up", "is_virtual"});
   NicDescription nic;
   nic.name = reader["name"].some_text();
   nic.pci = read_pci(reader["pci"]);
   nic.speed = reader["speed"].number(1e6);
+  nic.is_infiniband = reader["is_infiniband"].boolean();
   nic.is_up = reader["is_up"].boolean();
   nic.is_virtual = reader["is_virtual"].boolean();
   return nic;
@@ -212,6 +224,11 @@ void refuse_repetition(const Reader& list, const std::vector<Element>& elements,
 }  // namespace
 
 std::string to_json(const HostDescription& host) {
+  Json cpu = {{"architecture", host.cpu.architecture},
+              {"vendor", host.cpu.vendor},
+              {"name", host.cpu.name},
+              {"family", host.cpu.family},
+              {"model", host.cpu.model}};
   Json packages = Json::array();
   for (const PackageDescription& package : host.packages) {
     packages.push_back({{"socket", package.socket},
@@ -225,6 +242,7 @@ std::string to_json(const HostDescription& host) {
     nics.push_back({{"name", nic.name},
                     {"pci", json_of(nic.pci)},
                     {"speed", nic.speed},
+                    {"is_infiniband", nic.is_infiniband},
                     {"is_up", nic.is_up},
                     {"is_virtual", nic.is_virtual}});
   }
@@ -240,7 +258,7 @@ std::string to_json(const HostDescription& host) {
   }
   const Json document = {{"host_description", format_version},
                          {"hostname", host.hostname},
-                         {"cpu_model", host.cpu_model},
+                         {"cpu", std::move(cpu)},
                          {"packages", std::move(packages)},
                          {"nics", std::move(nics)},
                          {"gpus", std::move(gpus)},
@@ -257,11 +275,11 @@ HostDescription host_description_from_json(std::string_view text, std::string_vi
     throw Error(ErrorCode::corrupt_data, fmt::format("{}: not JSON: {}", source, error.what()));
   }
   const Reader reader(document, "", source);
-  reader.expect_keys({"host_description", "hostname", "cpu_model", "packages", "nics", "gpus", "notes"});
+  reader.expect_keys({"host_description", "hostname", "cpu", "packages", "nics", "gpus", "notes"});
   (void)reader["host_description"].integer(format_version, format_version);
   HostDescription host;
   host.hostname = reader["hostname"].some_text();
-  host.cpu_model = reader["cpu_model"].text();
+  host.cpu = read_cpu(reader["cpu"]);
   host.packages = reader["packages"].list(read_package);
   if (host.packages.empty()) reader["packages"].refuse("at least one package");
   host.nics = reader["nics"].list(read_nic);

@@ -8,18 +8,43 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/link_figures.hpp"
 
 namespace ddl::topology {
 namespace {
+
+constexpr double unknown_network_speed = 10;  // Gb/s
+constexpr double nvlink1_bandwidth = 20;      // a link, by its data sheet
+constexpr double nvlink5_bandwidth = 50;      // the same
+constexpr double inside_socket_bandwidth =
+    32;  // from one NUMA domain of a socket to the next: our own estimate
+
+double socket_bandwidth(const CpuDescription& cpu) {
+  const bool is_power = cpu.architecture.starts_with("ppc64");
+  const bool is_arm = cpu.architecture == "aarch64";
+  return figures::nccl::socket_bandwidth(is_power ? "ppc64"
+                                         : is_arm ? "arm64"
+                                                  : cpu.architecture,
+                                         cpu.vendor, cpu.family, cpu.model);
+}
+
+/// Names of topologies are printable ASCII, those of systems need not be.
+std::string printable(std::string_view name) {
+  std::string result(name.substr(0, 200));
+  std::ranges::replace_if(
+      result, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  return result.empty() ? "?" : result;
+}
 
 /// A NIC that carries the job's bytes.
 struct UsedNic {
   std::string name;
   PciPlace pci;
   double speed;  // Gb/s
+  bool is_infiniband;
 };
 
-std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed, const LinkDefaults& defaults) {
+std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed) {
   std::vector<const NicDescription*> candidates;
   for (const bool take_virtual : {false, true}) {
     if (!candidates.empty()) break;
@@ -28,7 +53,7 @@ std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed, cons
     }
   }
   if (candidates.empty()) {
-    if (is_needed) return {{"nic0", {}, defaults.network_speed}};
+    if (is_needed) return {{"nic0", {}, unknown_network_speed, false}};
     return {};
   }
   double fastest = 0;
@@ -38,11 +63,11 @@ std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed, cons
     fastest = std::max(fastest, nic->speed);
     slowest = slowest == 0 ? nic->speed : std::min(slowest, nic->speed);
   }
-  const double unknown_speed = slowest > 0 ? slowest : defaults.network_speed;
+  const double unknown_speed = slowest > 0 ? slowest : unknown_network_speed;
   std::vector<UsedNic> result;
   for (const NicDescription* nic : candidates) {
     const double speed = nic->speed > 0 ? nic->speed : unknown_speed;
-    if (4 * speed >= fastest) result.push_back({nic->name, nic->pci, speed});
+    if (4 * speed >= fastest) result.push_back({nic->name, nic->pci, speed, nic->is_infiniband});
   }
   return result;
 }
@@ -57,7 +82,7 @@ std::vector<std::string> switches_above(const PciPlace& pci) {
 
 class Merger {
  public:
-  Merger(NodeKind device, const LinkDefaults& defaults) : device_(device), defaults_(defaults) {}
+  explicit Merger(NodeKind device) : device_(device) {}
 
   /// `ranks` are those of this host; devices are kept until `finish` puts them in the order of ranks.
   void add_host(const HostDescription& host, std::span<const int> ranks, bool has_peers) {
@@ -72,7 +97,7 @@ class Merger {
                          host.hostname, ranks.size(), host.gpus.size()));
     }
     add_packages(host);
-    const std::vector<UsedNic> nics = used_nics(host, has_peers, defaults_);
+    const std::vector<UsedNic> nics = used_nics(host, has_peers);
     const std::span<const GpuDescription> gpus = device_ == NodeKind::gpu
                                                      ? std::span(host.gpus).first(ranks.size())
                                                      : std::span<const GpuDescription>();
@@ -98,15 +123,20 @@ class Merger {
     }
     if (!nics_.empty()) {
       const int network = add_node_named("network", NodeKind::network, -1);
-      for (const auto& [nic, speed] : nics_) {
-        add_link(nic, network, LinkKind::network, speed / 8 * defaults_.network_efficiency,
-                 defaults_.network_latency);
+      for (const auto& [nic, speed, latency] : nics_) {
+        add_link(nic, network, LinkKind::network, speed / 8, latency);
       }
     }
     return Topology(std::move(hosts_), std::move(nodes_), std::move(links_));
   }
 
  private:
+  struct NicNode {
+    int node;
+    double speed;  // Gb/s
+    double latency;
+  };
+
   /// From a device to a node, or to another device.
   struct DeviceLink {
     int rank;
@@ -119,8 +149,8 @@ class Merger {
   }
 
   std::string unique_hostname(const std::string& name) {
-    std::string result = name;
-    for (int i = 2; !hostnames_.insert(result).second; ++i) result = fmt::format("{}-{}", name, i);
+    std::string result = printable(name);
+    for (int i = 2; !hostnames_.insert(result).second; ++i) result = fmt::format("{}-{}", printable(name), i);
     return result;
   }
 
@@ -145,14 +175,14 @@ class Merger {
   void add_packages(const HostDescription& host) {
     packages_.clear();
     for (std::size_t i = 0; i < host.packages.size(); ++i) {
-      packages_.push_back(add_node(fmt::format("pkg{}", i), NodeKind::package));
+      packages_.push_back(add_node(fmt::format("package{}", i), NodeKind::package));
     }
-    const bool is_power9 = host.cpu_model.find("POWER9") != std::string::npos;
+    const double between_sockets = socket_bandwidth(host.cpu);
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       for (std::size_t j = i + 1; j < packages_.size(); ++j) {
-        double bandwidth = is_power9 ? defaults_.power9_socket_bandwidth : defaults_.socket_bandwidth;
-        if (host.packages[i].socket == host.packages[j].socket) bandwidth = defaults_.same_socket_bandwidth;
-        add_link(packages_[i], packages_[j], LinkKind::socket, bandwidth, defaults_.socket_latency);
+        const bool same_socket = host.packages[i].socket == host.packages[j].socket;
+        add_link(packages_[i], packages_[j], LinkKind::socket,
+                 same_socket ? inside_socket_bandwidth : between_sockets, figures::socket_latency);
       }
     }
   }
@@ -164,8 +194,8 @@ class Merger {
     return packages_.front();
   }
 
-  [[nodiscard]] double pcie_bandwidth_of(const PciPlace& pci) const {
-    return pci.bandwidth > 0 ? pci.bandwidth * defaults_.pcie_efficiency : defaults_.pcie_bandwidth;
+  static double pcie_bandwidth_of(const PciPlace& pci) {
+    return pci.bandwidth > 0 ? pci.bandwidth : figures::pcie3_x16_bandwidth;
   }
 
   /// Adds the switches that join two or more things of the graph; others only lengthen a wire.
@@ -188,7 +218,7 @@ class Merger {
         const auto [entry, is_new] = switches_.try_emplace(address, 0);
         if (is_new) {
           entry->second = add_node(fmt::format("pcie{}", switches_.size() - 1), NodeKind::fabric);
-          add_link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), defaults_.pcie_latency);
+          add_link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
         }
         above = entry->second;
       }
@@ -205,9 +235,10 @@ class Merger {
   }
 
   void add_nic(const HostDescription& host, const UsedNic& nic) {
-    const int node = add_node(nic.name, NodeKind::nic);
-    add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), defaults_.pcie_latency);
-    nics_.emplace_back(node, nic.speed);
+    const int node = add_node(printable(nic.name), NodeKind::nic);
+    add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), figures::pcie_latency);
+    nics_.push_back(
+        {node, nic.speed, nic.is_infiniband ? figures::network_latency : figures::tcp_network_latency});
   }
 
   void add_cpus(const HostDescription& host, std::span<const int> ranks) {
@@ -223,15 +254,15 @@ class Merger {
         ++package;
       }
       add_device(ranks[i], fmt::format("cpu{}", i));
-      link_device(ranks[i], packages_[package], LinkKind::memory, defaults_.memory_bandwidth,
-                  defaults_.memory_latency);
+      link_device(ranks[i], packages_[package], LinkKind::memory, figures::memory_bandwidth,
+                  figures::memory_latency);
     }
   }
 
-  [[nodiscard]] double nvlink_bandwidth(const GpuDescription& gpu) const {
-    if (gpu.compute_capability >= 100) return defaults_.blackwell_nvlink_bandwidth;
-    return gpu.compute_capability > 0 && gpu.compute_capability < 70 ? defaults_.pascal_nvlink_bandwidth
-                                                                     : defaults_.nvlink_bandwidth;
+  static double nvlink_bandwidth(const GpuDescription& gpu) {
+    if (gpu.compute_capability >= 100) return nvlink5_bandwidth;
+    const bool is_pascal = gpu.compute_capability > 0 && gpu.compute_capability < 70;
+    return is_pascal ? nvlink1_bandwidth : figures::nvlink_bandwidth;
   }
 
   static int links_between(const GpuDescription& gpu, NvlinkPeer peer, const std::string& address) {
@@ -249,15 +280,15 @@ class Merger {
       const GpuDescription& gpu = gpus[i];
       add_device(ranks[i], fmt::format("gpu{}", i));
       link_device(ranks[i], above(host, gpu.pci), LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
-                  defaults_.pcie_latency);
+                  figures::pcie_latency);
       const double brick = nvlink_bandwidth(gpu);
       if (const int count = links_between(gpu, NvlinkPeer::cpu, {}); count > 0) {
         link_device(ranks[i], package_of(host, gpu.pci), LinkKind::nvlink, count * brick,
-                    defaults_.nvlink_latency);
+                    figures::nvlink_to_package_latency);
       }
       if (const int count = links_between(gpu, NvlinkPeer::nvswitch, {}); count > 0) {
         if (!nvswitch) nvswitch = add_node("nvswitch", NodeKind::fabric);
-        link_device(ranks[i], *nvswitch, LinkKind::nvlink, count * brick, defaults_.nvlink_latency / 2);
+        link_device(ranks[i], *nvswitch, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
       }
       for (std::size_t j = i + 1; j < gpus.size(); ++j) {
         // Either end may have failed to tell.
@@ -266,15 +297,12 @@ class Merger {
         if (count == 0) continue;
         const double bandwidth = count * std::min(brick, nvlink_bandwidth(gpus[j]));
         device_links_.push_back(
-            {ranks[i],
-             ranks[j],
-             {0, 0, LinkKind::nvlink, bandwidth, defaults_.nvlink_latency, Duplex::full}});
+            {ranks[i], ranks[j], {0, 0, LinkKind::nvlink, bandwidth, figures::nvlink_latency, Duplex::full}});
       }
     }
   }
 
   NodeKind device_;
-  LinkDefaults defaults_;
   std::string prefix_;  // of the host being added
   std::vector<std::string> hosts_;
   std::set<std::string> hostnames_;
@@ -282,15 +310,14 @@ class Merger {
   std::vector<Link> links_;
   std::vector<std::pair<int, Node>> devices_;  // by rank
   std::vector<DeviceLink> device_links_;
-  std::vector<std::pair<int, double>> nics_;  // nodes and speeds in Gb/s
-  std::vector<int> packages_;                 // of the host being added
-  std::map<std::string, int> switches_;       // of the host being added, by address
+  std::vector<NicNode> nics_;
+  std::vector<int> packages_;            // of the host being added
+  std::map<std::string, int> switches_;  // of the host being added, by address
 };
 
 }  // namespace
 
-Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
-               const LinkDefaults& defaults) {
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device) {
   if (!is_device(device)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("merging host descriptions: found devices of kind {}, "
@@ -313,7 +340,7 @@ Topology merge(std::span<const HostDescription> hosts, std::span<const int> host
   }
   const auto hosts_with_ranks =
       std::ranges::count_if(ranks_of, [](const auto& ranks) { return !ranks.empty(); });
-  Merger merger(device, defaults);
+  Merger merger(device);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!ranks_of[i].empty()) merger.add_host(hosts[i], ranks_of[i], hosts_with_ranks > 1);
   }

@@ -35,6 +35,7 @@ std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs) {
     if (type != ethernet && type != infiniband) continue;  // the loopback interface, tunnels
     NicDescription nic;
     nic.name = interface.filename().string();
+    nic.is_infiniband = type == infiniband;
     std::error_code unreadable;
     nic.is_virtual = !std::filesystem::exists(interface / "device", unreadable);
     if (!nic.is_virtual) nic.pci = place_of(sysfs, interface);

@@ -11,6 +11,17 @@
 
 namespace ddl::topology {
 
+/// As in /proc/cpuinfo; empty or 0: it does not say.
+struct CpuDescription {
+  std::string architecture;  ///< uname's machine: "x86_64", "ppc64le", "aarch64".
+  std::string vendor;        ///< "GenuineIntel", "AuthenticAMD".
+  std::string name;          ///< "AMD EPYC 9654 96-Core Processor", "POWER9 ...".
+  int family = 0;
+  int model = 0;
+
+  friend bool operator==(const CpuDescription&, const CpuDescription&) = default;
+};
+
 /// A NUMA domain that has cores; a socket where the machine tells of no NUMA domains.
 struct PackageDescription {
   int socket = 0;            ///< The system's number of the socket; several domains may share one.
@@ -35,11 +46,12 @@ struct PciPlace {
 
 /// A network interface; the loopback interface is left out.
 struct NicDescription {
-  std::string name;         ///< "eth0".
-  PciPlace pci;             ///< Without an address where is_virtual.
-  double speed = 0;         ///< Gb/s; 0: the driver does not say.
-  bool is_up = false;       ///< Has a link.
-  bool is_virtual = false;  ///< A bridge, veth, bond, tunnel: not hardware.
+  std::string name;            ///< "eth0".
+  PciPlace pci;                ///< Without an address where is_virtual.
+  double speed = 0;            ///< Gb/s; 0: the driver does not say.
+  bool is_infiniband = false;  ///< IP over InfiniBand; else Ethernet.
+  bool is_up = false;          ///< Has a link.
+  bool is_virtual = false;     ///< A bridge, veth, bond, tunnel: not hardware.
 
   friend bool operator==(const NicDescription&, const NicDescription&) = default;
 };
@@ -69,7 +81,7 @@ struct GpuDescription {
 /// What a rank finds on its host. A value that can be sent: see `to_json`.
 struct HostDescription {
   std::string hostname;
-  std::string cpu_model;                     ///< Empty: unknown.
+  CpuDescription cpu;
   std::vector<PackageDescription> packages;  ///< At least one.
   std::vector<NicDescription> nics;          ///< By name.
   std::vector<GpuDescription> gpus;          ///< In NVML's order, which is that of the PCI addresses.
@@ -86,7 +98,7 @@ struct DiscoveryOptions {
   std::string nvml = "libnvidia-ml.so.1";
   /// hwloc's synthetic description of the CPUs, in place of the machine's: "package:2 numa:2 core:4 pu:2".
   /// Ignored in a build without hwloc.
-  std::string hwloc_synthetic;
+  std::string hwloc_synthetic = {};
 };
 
 /// Describes the machine that it runs on: packages by hwloc (without it, or with another sysfs than /sys,
@@ -101,46 +113,25 @@ std::string to_json(const HostDescription& host);
 /// was expected; unknown and missing keys are errors.
 HostDescription host_description_from_json(std::string_view text, std::string_view source);
 
-/// What links are taken to be where nothing is measured. Bandwidths are GB/s in one direction, latencies
-/// us one way and for one link: a way from GPU to GPU through a PCIe switch takes two.
-/// Sources: NCCL's src/graph/topo.h (SM*_NVLINK_BW, PCI_BW, P9_BW, SKL_QPI_BW) and tuning.cc (latency of
-/// LL by link type); NVLink's are NVIDIA's nominal rates.
-struct LinkDefaults {
-  double memory_bandwidth = 12;  ///< One rank reading and writing its package's memory.
-  double memory_latency = 0.1;
-  double socket_bandwidth = 10;  ///< Between sockets.
-  double power9_socket_bandwidth = 32;
-  double same_socket_bandwidth = 32;  ///< Between NUMA domains of a socket.
-  double socket_latency = 0.2;
-  double pcie_bandwidth = 12;     ///< Where sysfs and NVML do not say: generation 3 x16, as measured.
-  double pcie_efficiency = 0.76;  ///< Of what sysfs or NVML say: 12 of 15.75.
-  double pcie_latency = 0.5;
-  double pascal_nvlink_bandwidth = 20;     ///< One brick, compute capability 6.x.
-  double nvlink_bandwidth = 25;            ///< 7.x to 9.x.
-  double blackwell_nvlink_bandwidth = 50;  ///< From 10.0 on.
-  double nvlink_latency = 0.6;             ///< To a peer; half of it to an NVSwitch.
-  double network_speed = 10;               ///< Gb/s, where no NIC of the host tells its speed.
-  double network_efficiency = 0.956;       ///< Payload of TCP with an MTU of 1500.
-  double network_latency = 5;              ///< From the NIC to the switch.
-};
-
 /// One topology for a job: rank r is on hosts[host_of_rank[r]] and is device r of the result. A pure
 /// function: equal arguments give equal topologies on every rank.
 ///
 /// `device` is `cpu` or `gpu`. The ranks of a host, in order, take its GPUs in order, or its cores in
-/// equal shares, package after package; no binding is assumed beyond that. Node names are "h0/pkg0",
+/// equal shares, package after package; no binding is assumed beyond that. Node names are "h0/package0",
 /// "h0/pcie0", "h0/nvswitch", "h0/eth0", "h0/cpu0" or "h0/gpu0", and "network". A hostname that repeats
 /// gets "-2" and so on.
 ///
 /// NICs: of a host's hardware interfaces that are up (virtual ones if there is no other), those with at
 /// least a quarter of the fastest one's speed; slower ones are for management. One that does not tell its
-/// speed is taken to have the slowest speed that another one tells, else LinkDefaults::network_speed. A
+/// speed is taken to have the slowest speed that another one tells, else 10 Gb/s. A
 /// host without any gets one named "nic0" when there are several hosts. All join one switch.
+///
+/// Bandwidths and latencies are what link_figures.hpp has for their kind, or what the machine tells: PCIe
+/// lanes and their speed, a NIC's rate, a number of NVLinks; nothing is measured. See topology/README.md.
 ///
 /// Hosts without ranks are left out.
 /// Throws `invalid_argument` with what was found and expected: no ranks, a host index out of range, more
 /// ranks on a host than GPUs, a `device` that is none, a host without packages.
-Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
-               const LinkDefaults& defaults = {});
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device);
 
 }  // namespace ddl::topology

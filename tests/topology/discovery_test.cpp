@@ -1,0 +1,356 @@
+// What is found on a host: on this one, and on hosts made of files and a fake NVML.
+#include "ddl/topology/discovery.hpp"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ddl/error.hpp"
+#include "tests/topology/fake_sysfs.hpp"
+#include "topology/cpu_list.hpp"
+
+namespace ddl::topology {
+namespace {
+
+using ddl::test::FakeSysfs;
+
+DiscoveryOptions without_gpus(const FakeSysfs& sysfs) {
+  return {.sysfs = sysfs.root(), .cpuinfo = sysfs.root() / "cpuinfo", .nvml = "libddl-no-such-library.so"};
+}
+
+class Playing {
+ public:
+  explicit Playing(const char* scenario) { setenv("DDL_FAKE_NVML", scenario, 1); }
+  Playing(const Playing&) = delete;
+  Playing& operator=(const Playing&) = delete;
+  ~Playing() { unsetenv("DDL_FAKE_NVML"); }
+};
+
+HostDescription with_gpus(const char* scenario, const char* library, const FakeSysfs& sysfs) {
+  const Playing playing(scenario);
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.nvml = library;
+  return discover_host(options);
+}
+
+int links_to_gpu(const GpuDescription& gpu, const std::string& address) {
+  int count = 0;
+  for (const NvlinkDescription& link : gpu.nvlinks) {
+    if (link.peer == NvlinkPeer::gpu && link.address == address) count += link.count;
+  }
+  return count;
+}
+
+int links_to(const GpuDescription& gpu, NvlinkPeer peer) {
+  int count = 0;
+  for (const NvlinkDescription& link : gpu.nvlinks) count += link.peer == peer ? link.count : 0;
+  return count;
+}
+
+// Lost otherwise: everybody who starts without a topology file.
+TEST(Discovery, DescribesThisMachine) {
+  const HostDescription host = discover_host();
+  EXPECT_FALSE(host.hostname.empty());
+  EXPECT_FALSE(host.cpu.architecture.empty());
+  ASSERT_GE(host.packages.size(), 1u);
+  std::set<int> cpus;
+  for (const PackageDescription& package : host.packages) {
+    EXPECT_GE(package.cores, 1);
+    EXPECT_LE(package.cores, static_cast<int>(package.cpus.size()));
+    for (const int cpu : package.cpus) EXPECT_TRUE(cpus.insert(cpu).second) << "CPU " << cpu << " twice";
+  }
+  std::set<std::string> nics;
+  for (const NicDescription& nic : host.nics) {
+    EXPECT_NE(nic.name, "lo");
+    EXPECT_TRUE(nics.insert(nic.name).second) << nic.name << " twice";
+  }
+  EXPECT_EQ(host_description_from_json(to_json(host), "this machine"), host);
+
+  const std::vector<int> ranks(3, 0);
+  const Topology topology = merge(std::span(&host, 1), ranks, NodeKind::cpu);
+  EXPECT_EQ(topology.devices().size(), 3u);
+}
+
+// Lost otherwise: ranks of a host that are bound to different cores would find different hosts.
+TEST(Discovery, IsTheSameEveryTime) { EXPECT_EQ(discover_host(), discover_host()); }
+
+TEST(Discovery, ReadsNicsFromSysfs) {
+  const FakeSysfs sysfs;
+  sysfs.add_pci_device("pci0000:40/0000:40:01.0/0000:41:00.0", 1, "16.0 GT/s PCIe", "16", "0x020000");
+  sysfs.add_pci_device("pci0000:00/0000:00:03.0", 0, "Unknown", "255", "0x020000");
+  sysfs.write("devices/pci0000:40/0000:40:01.0/max_link_speed", "8.0 GT/s PCIe");  // the slot is older
+  sysfs.write("devices/pci0000:40/0000:40:01.0/max_link_width", "16");
+  sysfs.add_interface("eth1", "pci0000:40/0000:40:01.0/0000:41:00.0", "up", "100000");
+  sysfs.add_interface("eth0", "pci0000:00/0000:00:03.0/virtio2", "up", "-1");
+  sysfs.add_interface("ib0", "pci0000:40/0000:40:01.0/0000:41:00.0/other", "down", "4294967295", "32");
+  sysfs.add_interface("docker0", "", "up", "10000");
+  sysfs.add_interface("lo", "", "unknown", "", "772");
+  const HostDescription host = discover_host(without_gpus(sysfs));
+
+  ASSERT_EQ(host.nics.size(), 4u);  // without lo, by name
+  const NicDescription& docker = host.nics[0];
+  EXPECT_EQ(docker.name, "docker0");
+  EXPECT_TRUE(docker.is_virtual);
+  EXPECT_EQ(docker.pci.address, "");
+  const NicDescription& virtio = host.nics[1];
+  EXPECT_EQ(virtio.name, "eth0");
+  EXPECT_FALSE(virtio.is_virtual);
+  EXPECT_TRUE(virtio.is_up);
+  EXPECT_EQ(virtio.speed, 0) << "-1 is the kernel's way to say unknown";
+  EXPECT_EQ(virtio.pci.address, "0000:00:03.0") << "the PCI device is above the virtio device";
+  EXPECT_EQ(virtio.pci.bandwidth, 0);
+  EXPECT_TRUE(virtio.pci.bridges.empty());
+  const NicDescription& fast = host.nics[2];
+  EXPECT_EQ(fast.speed, 100);
+  EXPECT_EQ(fast.pci.numa_node, 1);
+  EXPECT_EQ(fast.pci.bridges, std::vector<std::string>{"0000:40:01.0"});
+  EXPECT_NEAR(fast.pci.bandwidth, 15.75, 0.01) << "the slot's generation 3, not the card's 4";
+  const NicDescription& infiniband = host.nics[3];
+  EXPECT_TRUE(infiniband.is_infiniband);
+  EXPECT_FALSE(infiniband.is_up);
+  EXPECT_EQ(infiniband.speed, 0);
+}
+
+// Lost otherwise: ranks would be spread over sockets wrongly on hosts without hwloc.
+TEST(Discovery, ReadsPackagesFromSysfs) {
+  const FakeSysfs sysfs;
+  sysfs.write("devices/system/node/online", "0-1,250");
+  sysfs.add_node(0, "0-1,4-5", 1024);
+  sysfs.add_node(1, "2-3", 2048);
+  sysfs.add_node(250, "", 4096);  // a GPU's memory
+  for (const int cpu : {0, 1, 4, 5}) sysfs.add_cpu(cpu, 0, cpu % 4);
+  for (const int cpu : {2, 3}) sysfs.add_cpu(cpu, 1, cpu);
+  const HostDescription host = discover_host(without_gpus(sysfs));
+  ASSERT_EQ(host.packages.size(), 2u);
+  EXPECT_EQ(host.packages[0].cpus, (std::vector<int>{0, 1, 4, 5}));
+  EXPECT_EQ(host.packages[0].cores, 2) << "4 hardware threads are 2 cores";
+  EXPECT_EQ(host.packages[0].memory, 1024u * 1024);
+  EXPECT_EQ(host.packages[1].numa_node, 1);
+  EXPECT_EQ(host.packages[1].socket, 1);
+  EXPECT_EQ(host.packages[1].cores, 2);
+}
+
+// Lost otherwise: containers that hide /sys.
+TEST(Discovery, NeedsNoSysfs) {
+  const FakeSysfs sysfs;
+  const HostDescription host = discover_host(without_gpus(sysfs));
+  ASSERT_EQ(host.packages.size(), 1u);
+  EXPECT_GE(host.packages[0].cores, 1);
+  EXPECT_FALSE(host.packages[0].cpus.empty());
+  EXPECT_TRUE(host.nics.empty());
+}
+
+TEST(Discovery, ReadsTheCpuFromCpuinfo) {
+  const FakeSysfs sysfs;
+  sysfs.write("cpuinfo",
+              "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n"
+              "model name\t: AMD EPYC 9654 96-Core Processor\nflags\t\t:\n\nprocessor\t: 1\nmodel\t: 99");
+  const HostDescription host = discover_host(without_gpus(sysfs));
+  EXPECT_EQ(host.cpu.vendor, "AuthenticAMD");
+  EXPECT_EQ(host.cpu.name, "AMD EPYC 9654 96-Core Processor");
+  EXPECT_EQ(host.cpu.family, 25);
+  EXPECT_EQ(host.cpu.model, 17);
+}
+
+#ifdef DDL_HAVE_HWLOC
+TEST(Discovery, ReadsSocketsAndNumaDomainsFromHwloc) {
+  const FakeSysfs sysfs;
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.hwloc_synthetic = "package:2 numa:2 core:4 pu:2";
+  const HostDescription host = discover_host(options);
+  ASSERT_EQ(host.packages.size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    const PackageDescription& package = host.packages[static_cast<std::size_t>(i)];
+    EXPECT_EQ(package.socket, i / 2);
+    EXPECT_EQ(package.numa_node, i);
+    EXPECT_EQ(package.cores, 4);
+    EXPECT_EQ(package.cpus.size(), 8u);
+    EXPECT_GT(package.memory, 0u);
+  }
+  // Links inside a socket are the wider ones.
+  const std::vector<int> ranks(4, 0);
+  const Topology topology = merge(std::span(&host, 1), ranks, NodeKind::cpu);
+  double inside = 0;
+  double between = 0;
+  for (const Link& link : topology.links()) {
+    if (link.kind != LinkKind::socket) continue;
+    const bool is_inside = topology.nodes()[static_cast<std::size_t>(link.from)].name == "h0/package0" &&
+                           topology.nodes()[static_cast<std::size_t>(link.to)].name == "h0/package1";
+    (is_inside ? inside : between) = link.bandwidth;
+  }
+  EXPECT_GT(inside, between);
+}
+
+TEST(Discovery, TellsWhatHwlocRefuses) {
+  const FakeSysfs sysfs;
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.hwloc_synthetic = "socks:2";
+  try {
+    discover_host(options);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("'socks:2'"), std::string::npos) << error.what();
+  }
+}
+#endif
+
+TEST(Nvml, ReadsGpusAndNvlinks) {
+  const FakeSysfs sysfs;
+  // GPU 0 is behind a PCIe switch, and known to sysfs; the others are not.
+  sysfs.add_pci_device("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:01.0/0000:04:00.0", 0, "16.0 GT/s PCIe",
+                       "8");
+  const HostDescription host = with_gpus("mesh", FAKE_NVML, sysfs);
+  EXPECT_TRUE(host.notes.empty()) << host.notes.front();
+  ASSERT_EQ(host.gpus.size(), 3u);
+  const std::vector<std::string> addresses = {"0000:04:00.0", "0000:05:00.0", "0001:06:00.0"};
+  const std::vector<std::vector<int>> expected = {{0, 2, 1}, {2, 0, 3}, {1, 3, 0}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(host.gpus[i].pci.address, addresses[i]);
+    EXPECT_EQ(host.gpus[i].model, "Fake V100");
+    EXPECT_EQ(host.gpus[i].compute_capability, 70);
+    EXPECT_EQ(host.gpus[i].memory, std::uint64_t{16} << 30);
+    EXPECT_NEAR(host.gpus[i].pci.bandwidth, 15.75, 0.01);  // 8 lanes of generation 4, or 16 of 3
+    for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(links_to_gpu(host.gpus[i], addresses[j]), expected[i][j]);
+    EXPECT_EQ(links_to(host.gpus[i], NvlinkPeer::cpu), i == 0 ? 1 : 0);
+  }
+  EXPECT_EQ(host.gpus[0].pci.bridges,
+            (std::vector<std::string>{"0000:00:01.0", "0000:02:00.0", "0000:03:01.0"}));
+  EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
+}
+
+TEST(Nvml, CountsAllNvswitchesAsOnePeer) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_gpus("nvswitch", FAKE_NVML, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  for (const GpuDescription& gpu : host.gpus) {
+    ASSERT_EQ(gpu.nvlinks.size(), 1u);
+    EXPECT_EQ(gpu.nvlinks[0], (NvlinkDescription{NvlinkPeer::nvswitch, "", 18}));
+  }
+}
+
+// Lost otherwise: NVSwitch machines with old drivers.
+TEST(Nvml, KnowsNvswitchesByTheirPciClassWhereTheLibraryDoesNotTell) {
+  const FakeSysfs sysfs;
+  for (const char* bus : {"80", "81", "82"}) {
+    sysfs.add_pci_device(std::string("pci0000:80/0000:") + bus + ":00.0", 0, "", "", "0x068000");
+  }
+  const HostDescription host = with_gpus("nvswitch", FAKE_NVML_WITHOUT_REMOTE_TYPE, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  EXPECT_EQ(links_to(host.gpus[0], NvlinkPeer::nvswitch), 14);
+  EXPECT_EQ(links_to(host.gpus[0], NvlinkPeer::unknown), 4) << "bus 83 is not in sysfs";
+  // GPUs know each other without being told.
+  const HostDescription mesh = with_gpus("mesh", FAKE_NVML_WITHOUT_REMOTE_TYPE, sysfs);
+  EXPECT_EQ(links_to_gpu(mesh.gpus[1], "0001:06:00.0"), 3);
+}
+
+TEST(Nvml, TellsWhyThereAreNoGpus) {
+  const FakeSysfs sysfs;
+  const auto note_of = [&](const char* scenario, const char* library) {
+    const HostDescription host = with_gpus(scenario, library, sysfs);
+    EXPECT_TRUE(host.gpus.empty());
+    EXPECT_EQ(host.notes.size(), 1u);
+    return host.notes.empty() ? "" : host.notes[0];
+  };
+  EXPECT_NE(note_of("mesh", "libddl-no-such-library.so").find("libddl-no-such-library.so"),
+            std::string::npos);
+  EXPECT_NE(note_of("no_driver", FAKE_NVML).find("nvmlInit_v2 failed: Driver Not Loaded"), std::string::npos);
+  EXPECT_NE(note_of("mesh", FAKE_NVML_WITHOUT_COUNT).find("no function nvmlDeviceGetCount_v2"),
+            std::string::npos);
+}
+
+TEST(Nvml, LeavesOutALostGpuAlone) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_gpus("lost", FAKE_NVML, sysfs);
+  ASSERT_EQ(host.gpus.size(), 2u);
+  ASSERT_EQ(host.notes.size(), 1u);
+  EXPECT_NE(host.notes[0].find("GPU 1"), std::string::npos);
+  EXPECT_NE(host.notes[0].find("GPU is lost"), std::string::npos);
+  EXPECT_EQ(links_to_gpu(host.gpus[0], "0001:06:00.0"), 1);
+}
+
+TEST(Nvml, FindsGpusWithoutNvlinkFunctions) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_gpus("mesh", FAKE_NVML_WITHOUT_NVLINK, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  EXPECT_TRUE(host.gpus[0].nvlinks.empty());
+  ASSERT_EQ(host.notes.size(), 1u);
+  EXPECT_NE(host.notes[0].find("nvmlDeviceGetNvLinkState"), std::string::npos);
+}
+
+TEST(CpuList, IsReadAndWritten) {
+  EXPECT_EQ(parse_cpu_list("0-3,8"), (std::vector<int>{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list(""), std::vector<int>());
+  EXPECT_EQ(format_cpu_list(std::vector<int>{0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+  EXPECT_EQ(format_cpu_list({}), "");
+  for (const char* bad :
+       {"a", "1-", "3-1", "1,", ",1", "1,,2", "2,1", "1,1", "0-4294967295", "-1", "1 2", "70000"}) {
+    EXPECT_EQ(parse_cpu_list(bad), std::nullopt) << bad;
+  }
+}
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+// Lost otherwise: a damaged description from a peer would become a wrong topology.
+TEST(HostDescriptionJson, IsStrict) {
+  HostDescription host;
+  host.hostname = "node";
+  host.packages = {{.socket = 0, .numa_node = 0, .cpus = {0, 1}, .cores = 2, .memory = 5}};
+  host.nics = {
+      {.name = "eth0", .pci = {.address = "0000:01:00.0", .bridges = {}}, .speed = 25, .is_up = true}};
+  host.gpus = {{.pci = {.address = "0000:02:00.0", .bridges = {}},
+                .model = "V",
+                .compute_capability = 70,
+                .nvlinks = {{NvlinkPeer::nvswitch, "", 6}}}};
+  const std::string good = to_json(host);
+  ASSERT_EQ(host_description_from_json(good, "f"), host);
+
+  struct Case {
+    std::string text;
+    const char* expected;  // in the message
+  };
+  const Case cases[] = {
+      {"", "f: not JSON"},
+      {good.substr(0, good.size() / 2), "f: not JSON"},
+      {"[]", "f: the document: found [], expected an object"},
+      {with(good, "\"host_description\": 1", "\"host_description\": 2"), "host_description: found 2"},
+      {with(good, "\"speed\"", "\"sped\""), "nics[0].sped: found an unknown key; the nearest is \"speed\""},
+      {with(good, "\"hostname\": \"node\",", ""), "hostname: found nothing"},
+      {with(good, "\"hostname\": \"node\"", "\"hostname\": 7"), "hostname: found 7, expected text"},
+      {with(good, "\"speed\": 25.0", "\"speed\": -1"), "nics[0].speed: found -1, expected a number from 0"},
+      {with(good, "\"speed\": 25.0", "\"speed\": 1e999"), "f: not JSON"},
+      {with(good, "\"cpus\": \"0-1\"", "\"cpus\": \"1-0\""), "packages[0].cpus: found \"1-0\""},
+      {with(good, "\"cores\": 2", "\"cores\": 0"), "packages[0].cores: found 0, expected an integer from 1"},
+      {with(good, "\"cores\": 2", "\"cores\": 18446744073709551615"),
+       "packages[0].cores: found 18446744073709551615"},
+      {with(good, "\"is_up\": true", "\"is_up\": 1"), "nics[0].is_up: found 1, expected true or false"},
+      {with(good, "\"peer\": \"nvswitch\"", "\"peer\": \"switch\""),
+       "gpus[0].nvlinks[0].peer: found \"switch\""},
+      {with(good, "\"address\": \"0000:02:00.0\"", "\"address\": \"\""), "gpus[0].pci.address: found \"\""},
+      {with(good, "\"notes\": []", "\"notes\": [1]"), "notes[0]: found 1, expected text"},
+      {with(good, "\"memory\": 5", "\"memory\": -5"),
+       "packages[0].memory: found -5, expected a number of bytes"},
+  };
+  for (const Case& c : cases) {
+    try {
+      host_description_from_json(c.text, "f");
+      ADD_FAILURE() << "accepted, expected " << c.expected;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
+      EXPECT_NE(std::string(error.what()).find(c.expected), std::string::npos)
+          << "found    " << error.what() << "\nexpected " << c.expected;
+    }
+  }
+  HostDescription twice = host;
+  twice.nics.push_back(twice.nics[0]);
+  EXPECT_THROW(host_description_from_json(to_json(twice), "f"), Error);
+}
+
+}  // namespace
+}  // namespace ddl::topology
