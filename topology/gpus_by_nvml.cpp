@@ -21,7 +21,8 @@ struct CloseLibrary {
 /// The loaded and initialised library. Functions that not every release has may be null.
 class Nvml {
  public:
-  explicit Nvml(const std::string& path) : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  explicit Nvml(std::string path)
+      : path_(std::move(path)), library_(dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (!library_) throw Error(ErrorCode::unsupported, dlerror());
     const auto init = required<nvml::Init>("nvmlInit_v2");
     shutdown_ = required<nvml::Shutdown>("nvmlShutdown");
@@ -50,7 +51,7 @@ class Nvml {
     if (result == 0) return;
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("{} failed: {}", function,
+        fmt::format("{}: {} failed: {}", path_, function,
                     error_string_ != nullptr ? error_string_(result) : fmt::format("error {}", result)));
   }
 
@@ -76,11 +77,12 @@ class Nvml {
     Function* const function = optional<Function>(symbol);
     if (function == nullptr) {
       throw Error(ErrorCode::unsupported,
-                  fmt::format("it has no function {}: the driver is too old", symbol));
+                  fmt::format("{} has no function {}: the driver is too old", path_, symbol));
     }
     return function;
   }
 
+  std::string path_;
   std::unique_ptr<void, CloseLibrary> library_;
   nvml::Shutdown* shutdown_ = nullptr;
   nvml::ErrorString* error_string_ = nullptr;
@@ -182,7 +184,7 @@ std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::
         gpus.push_back(describe(nvml, device, sysfs));
         devices.push_back(device);
       } catch (const Error& error) {
-        notes.push_back(fmt::format("GPU {} left out: {}: {}", index, library, error.what()));
+        notes.push_back(fmt::format("GPU {} left out: {}", index, error.what()));
       }
     }
     if (nvml.link_state == nullptr) {
@@ -193,7 +195,7 @@ std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::
     }
     for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i].nvlinks = nvlinks_of(nvml, devices[i], gpus, sysfs);
   } catch (const Error& error) {
-    notes.push_back(fmt::format("no GPUs: {}: {}", library, error.what()));
+    notes.push_back(fmt::format("no GPUs: {}", error.what()));
   }
   return gpus;
 }

@@ -182,7 +182,8 @@ class Merger {
       for (std::size_t j = i + 1; j < packages_.size(); ++j) {
         const bool same_socket = host.packages[i].socket == host.packages[j].socket;
         add_link(packages_[i], packages_[j], LinkKind::socket,
-                 same_socket ? inside_socket_bandwidth : between_sockets, figures::socket_latency);
+                 same_socket ? std::max(inside_socket_bandwidth, between_sockets) : between_sockets,
+                 figures::socket_latency);
       }
     }
   }

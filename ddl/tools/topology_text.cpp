@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,9 @@ using topology::Node;
 using topology::NodeKind;
 using topology::Topology;
 
+constexpr std::size_t most_levels = 20;
 constexpr std::size_t most_columns = 16;
+constexpr std::size_t most_columns_of_several_hosts = 8;
 
 std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
 
@@ -60,11 +63,7 @@ class HostView {
   /// A line for each node, indented by what it hangs on; then the links beside that tree.
   [[nodiscard]] std::string tree() {
     find_parents();
-    for (const int node : nodes_) measure(node);
-    std::string text;
-    for (const int node : nodes_) {
-      if (!parents_.contains(node)) append(node, 1, text);
-    }
+    std::string text = branches();
     std::string others;
     for (const int node : nodes_) {
       for (const int index : topology_.links_at(node)) {
@@ -105,20 +104,6 @@ class HostView {
     }
   }
 
-  [[nodiscard]] int depth(int node) const {
-    int result = 1;
-    for (auto found = parents_.find(node); found != parents_.end();
-         found = parents_.find(found->second.first)) {
-      ++result;
-    }
-    return result;
-  }
-
-  void measure(int node) {
-    width_ = std::max(width_, at(node).name.size());
-    column_ = std::max(column_, 2 * as_index(depth(node)) + at(node).name.size());
-  }
-
   [[nodiscard]] bool is_in_tree(int link) const {
     const Link& edge = topology_.links()[as_index(link)];
     return std::ranges::any_of(std::array{edge.from, edge.to}, [&](int node) {
@@ -127,27 +112,44 @@ class HostView {
     });
   }
 
-  void append(int node, int level, std::string& text) const {
-    const std::string name = std::string(2 * as_index(level), ' ') + at(node).name;
-    const auto parent = parents_.find(node);
-    std::string line = fmt::format("{:<{}}  {:<8}", name, column_, to_string(at(node).kind));
-    if (parent != parents_.end()) {
-      line += ' ' + link_text(topology_.links()[as_index(parent->second.second)]);
+  /// Not by recursion: a file may hang a million switches one below the other.
+  std::string branches() {
+    std::map<int, std::vector<int>> below;
+    std::vector<std::pair<int, std::size_t>> pending;  // nodes with their level, the next at the back
+    for (const int node : nodes_ | std::views::reverse) {
+      if (const auto parent = parents_.find(node); parent != parents_.end()) {
+        below[parent->second.first].push_back(node);
+      } else {
+        pending.emplace_back(node, 1);
+      }
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-    for (const int below : nodes_) {
-      const auto found = parents_.find(below);
-      if (found != parents_.end() && found->second.first == node) append(below, level + 1, text);
+    std::vector<std::pair<int, std::string>> lines;  // nodes with their indented names
+    std::size_t column = 0;
+    while (!pending.empty()) {
+      const auto [node, level] = pending.back();
+      pending.pop_back();
+      lines.emplace_back(node, std::string(2 * level, ' ') + at(node).name);
+      column = std::max(column, lines.back().second.size());
+      width_ = std::max(width_, at(node).name.size());
+      for (const int child : below[node]) pending.emplace_back(child, std::min(level + 1, most_levels));
     }
+    std::string text;
+    for (const auto& [node, name] : lines) {
+      std::string line = fmt::format("{:<{}}  {:<8}", name, column, to_string(at(node).kind));
+      if (const auto parent = parents_.find(node); parent != parents_.end()) {
+        line += ' ' + link_text(topology_.links()[as_index(parent->second.second)]);
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + '\n';
+    }
+    return text;
   }
 
   const Topology& topology_;
   int host_;
   std::vector<int> nodes_;
   std::map<int, std::pair<int, int>> parents_;  // of a node: the one above it, and the link there
-  std::size_t width_ = 0;
-  std::size_t column_ = 0;
+  std::size_t width_ = 0;                       // of the longest name
 };
 
 std::string network_text(const Topology& topology) {
@@ -195,7 +197,8 @@ std::string cell(const Topology& topology, int from, int to) {
 
 std::vector<int> matrix_devices(const Topology& topology, bool whole) {
   const std::vector<int>& devices = topology.devices();
-  if (whole || devices.size() <= most_columns) return devices;
+  const bool one_host = topology.hosts().size() == 1;
+  if (whole || devices.size() <= (one_host ? most_columns : most_columns_of_several_hosts)) return devices;
   const int first_host = topology.nodes()[as_index(devices.front())].host;
   std::vector<int> result;
   for (const int device : devices) {

@@ -8,8 +8,8 @@
 namespace ddl::tools {
 
 /// A topology for people: each kind of host once as a tree of what hangs on what, the links beside that
-/// tree, the network, and a matrix from device to device. With more than 16 devices the matrix has those of
-/// the first host and one of another, unless `whole_matrix`.
+/// tree, the network, and a matrix from device to device. Unless `whole_matrix`, a matrix of over 16 devices,
+/// or 8 on several hosts, is cut to those of the first host and one of another.
 std::string topology_text(const topology::Topology& topology, std::string_view title, bool whole_matrix);
 
 /// A table of presets.

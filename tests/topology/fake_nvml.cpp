@@ -52,7 +52,7 @@ End to_bus(unsigned type, unsigned bus) {
 }
 
 /// What is at a link, or nothing.
-bool find_end(unsigned gpu, unsigned link, End* end) {
+[[maybe_unused]] bool find_end(unsigned gpu, unsigned link, End* end) {
   if (plays("nvswitch")) {
     *end = to_bus(remote_switch, 0x80 + link % 4);
     return link < 18;
