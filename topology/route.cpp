@@ -21,6 +21,13 @@ constexpr Picoseconds unreached = std::numeric_limits<Picoseconds>::max();
 /// Links at most 1e6, of at most 1e12 ps each: their sum fits.
 Picoseconds picoseconds(double microseconds) { return std::llround(microseconds * 1e6); }
 
+/// The part of a range, sorted by a key, that has this key.
+template <typename Range, typename Key>
+auto with_key(const Range& sorted, int key, Key key_of) {
+  return std::span(std::ranges::lower_bound(sorted, key, {}, key_of),
+                   std::ranges::upper_bound(sorted, key, {}, key_of));
+}
+
 /// A step that a way may take, between states: a state is a node on a leg.
 struct Edge {
   int from;
@@ -83,8 +90,9 @@ class Search {
       return;
     }
     const auto host = [&](int index) { return node(topology_.other_end(index, at)).host; };
-    std::ranges::for_each(std::ranges::equal_range(links, -1, {}, host), visit);
-    if (to_host_ >= 0) std::ranges::for_each(std::ranges::equal_range(links, to_host_, {}, host), visit);
+    for (const int index : with_key(links, -1, host)) visit(index);
+    if (to_host_ < 0) return;
+    for (const int index : with_key(links, to_host_, host)) visit(index);
   }
 
   void visit_neighbours(int at) {
@@ -138,7 +146,7 @@ class Search {
     std::vector<int> found{end_};
     for (std::size_t i = 0; i < found.size(); ++i) {
       const int next_links = links_to_end_[static_cast<std::size_t>(found[i])] + 1;
-      for (const Edge& edge : std::ranges::equal_range(edges_, found[i], {}, &Edge::to)) {
+      for (const Edge& edge : with_key(edges_, found[i], &Edge::to)) {
         auto& links = links_to_end_[static_cast<std::size_t>(edge.from)];
         if (links >= 0 || link(edge.channel).bandwidth < width) continue;
         links = next_links;
@@ -166,7 +174,7 @@ class Search {
     std::vector<Channel> result;
     for (int at = start_; at != end_;) {
       const auto links_left = [&](int where) { return links_to_end_[static_cast<std::size_t>(where)]; };
-      const auto ways = std::ranges::equal_range(edges_, at, {}, &Edge::from);
+      const auto ways = with_key(edges_, at, &Edge::from);
       const auto next = std::ranges::find_if(
           ways, [&](const Edge& edge) { return links_left(edge.to) == links_left(at) - 1; });
       result.push_back(next->channel);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "topology/graph_support.hpp"
@@ -70,6 +72,18 @@ TEST(TopologyJson, ReadsWhatPeopleWrite) {
                 {"gpu", NodeKind::gpu, 0}, {"cpu", NodeKind::cpu, 0}, {"switch", NodeKind::network, -1}}));
   EXPECT_EQ(topology.links(), (std::vector<Link>{{0, 1, LinkKind::pcie, 12, 0, Duplex::full},
                                                  {1, 2, LinkKind::network, 12.5, 1, Duplex::half}}));
+}
+
+// The documentation would teach files that are refused.
+TEST(TopologyJson, TheReadmesExampleCanBeRead) {
+  std::ifstream file(DDL_TOPOLOGY_README);
+  const std::string readme((std::istreambuf_iterator<char>(file)), {});
+  const auto begin = readme.find("```json\n");
+  ASSERT_NE(begin, readme.npos);
+  const std::string example = readme.substr(begin + 8, readme.find("\n```\n", begin) - begin - 8);
+  const Topology topology = topology_from_json(example, "README.md");
+  EXPECT_EQ(topology.devices().size(), 3U);
+  EXPECT_EQ(topology.links().back().duplex, Duplex::half);
 }
 
 // The hash names measured figures in a cache: another machine would take them for its own.
