@@ -8,11 +8,11 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev
-  libhwloc-dev libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev zlib1g-dev
+  libhwloc-dev libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libexpat1-dev zlib1g-dev
 )
 test_packages=(libgtest-dev iproute2)
 needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, hwloc 2, oneDNN 2.6,
-SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json and zlib"
+SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json, Expat and zlib"
 needed_for_tests="; for the tests GoogleTest, and iproute2 for the emulated cluster"
 
 packages=()

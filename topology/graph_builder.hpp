@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddl/topology/topology.hpp"
+
+namespace ddl::topology {
+
+/// A graph while it is put together; `Topology` checks it.
+struct GraphBuilder {
+  std::vector<std::string> hosts;
+  std::vector<Node> nodes;
+  std::vector<Link> links;
+
+  int add_host(std::string name) {
+    hosts.push_back(std::move(name));
+    return static_cast<int>(hosts.size()) - 1;
+  }
+  /// A node of a host, named "HOST/name".
+  int add_node(int host, const std::string& name, NodeKind kind) {
+    nodes.push_back({hosts[static_cast<std::size_t>(host)] + '/' + name, kind, host});
+    return static_cast<int>(nodes.size()) - 1;
+  }
+  int add_network(std::string name) {
+    nodes.push_back({std::move(name), NodeKind::network, -1});
+    return static_cast<int>(nodes.size()) - 1;
+  }
+  void link(int from, int to, LinkKind kind, double bandwidth, double latency) {
+    links.push_back({from, to, kind, bandwidth, latency, Duplex::full});
+  }
+  Topology finish() { return {std::move(hosts), std::move(nodes), std::move(links)}; }
+};
+
+}  // namespace ddl::topology

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <string_view>
+
+namespace ddl::topology::figures {
+
+// Latencies in us of one link, where nobody has measured. From NCCL's model (src/graph/tuning.cc): a ring
+// step of its protocol with the least latency (LL) needs 0.6 over NVLink, 1.0 over PCIe and 2.7 over the
+// network. A step between devices behind a switch crosses two links, so each has half of that.
+constexpr double nvlink_latency = 0.6;  // GPU to GPU
+constexpr double nvlink_to_switch_latency = 0.3;
+constexpr double pcie_latency = 0.5;
+constexpr double network_latency = 1.35;  // NIC to switch
+// Our own estimates. A POWER9 takes part in NVLink itself, so the way to it is the shorter one beside PCIe;
+// the others are about the access to the other socket's memory, a line from core to core, and half a message
+// through the kernel's TCP.
+constexpr double nvlink_to_package_latency = 0.4;
+constexpr double socket_latency = 0.3;
+constexpr double memory_latency = 0.1;
+constexpr double tcp_network_latency = 12.0;
+
+// Bandwidths in GB/s, one direction.
+constexpr double memory_bandwidth = 10;        // one core copying: our own estimate
+constexpr double nvlink_bandwidth = 25;        // a link of NVLink 2 to 4, by its data sheets
+constexpr double pcie3_x16_bandwidth = 15.75;  // 16 lanes of 8 GT/s, 128b/130b
+constexpr double pcie4_x16_bandwidth = 31.5;
+constexpr double pcie5_x16_bandwidth = 63;
+
+// What NCCL counts on (src/graph/topo.h).
+namespace nccl {
+
+constexpr double local_bandwidth = 5000;  // no link at all
+
+constexpr double nvlink_bandwidth(int compute_capability) noexcept {
+  const int sm = compute_capability;
+  return sm >= 100 ? 40.1 : sm >= 90 ? 20.6 : sm == 86 ? 12 : sm >= 70 || sm < 60 ? 20 : 18;
+}
+
+/// Between packages. Families and models are what /proc/cpuinfo says; 0 if unknown.
+constexpr double socket_bandwidth(std::string_view arch, std::string_view vendor, int family,
+                                  int model) noexcept {
+  constexpr double intel_broadwell = 6, intel_skylake = 10, intel_sapphire_rapids = 22,
+                   intel_emerald_rapids = 40;
+  constexpr double amd_zen_1_2 = 16, amd_zen_3_4 = 24, amd_zen_5 = 32;
+  constexpr double zhaoxin = 6, power9 = 32, arm = 6;
+  if (arch == "ppc64") return power9;
+  if (arch == "arm64") return arm;
+  if (vendor == "AuthenticAMD") return family >= 26 ? amd_zen_5 : family >= 25 ? amd_zen_3_4 : amd_zen_1_2;
+  if (vendor == "  Shanghai  ") return zhaoxin;
+  if (vendor == "GenuineIntel" && family == 6) {
+    if (model >= 0xcf) return intel_emerald_rapids;
+    if (model >= 0x8f) return intel_sapphire_rapids;
+    return model >= 0x55 ? intel_skylake : intel_broadwell;
+  }
+  return intel_skylake;
+}
+
+/// A PCIe link by the speed of a lane in GT/s and the lanes; a speed that is none of PCIe's counts as 8.
+constexpr double pcie_bandwidth(double gigatransfers, int lanes) noexcept {
+  for (const double known : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
+    // 0.1 Gb/s of payload a lane: 15, 30, 60, 120, 240, 480.
+    if (gigatransfers == known) return lanes * (known == 2.5 ? 15 : known == 5 ? 30 : known * 7.5) / 80;
+  }
+  return lanes * 60 / 80.0;
+}
+
+}  // namespace nccl
+}  // namespace ddl::topology::figures

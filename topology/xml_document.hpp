@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddl::topology {
+
+/// An element of an XML file, with what is in it; text between elements is not kept.
+struct XmlElement {
+  std::string name;
+  std::size_t line = 0;
+  std::vector<std::pair<std::string, std::string>> attributes;
+  std::vector<XmlElement> children;
+
+  [[nodiscard]] const std::string* attribute(std::string_view wanted) const;
+};
+
+/// The root element. Throws `corrupt_data` naming `source` and the line: what is not well-formed or cut
+/// off, a document type declaration (so no entities), text between elements, more than 65,536 elements,
+/// elements more than 64 deep.
+XmlElement parse_xml(std::string_view text, std::string_view source);
+
+}  // namespace ddl::topology
