@@ -269,8 +269,19 @@ std::string to_json(const HostDescription& host) {
 
 HostDescription host_description_from_json(std::string_view text, std::string_view source) {
   Json document;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto refuse_repeated_keys = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("{}: found the key {} twice in an object, expected it once", source,
+                              value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 60)));
+    }
+    return true;
+  };
   try {
-    document = Json::parse(text);
+    document = Json::parse(text, refuse_repeated_keys);
   } catch (const Json::exception& error) {
     throw Error(ErrorCode::corrupt_data, fmt::format("{}: not JSON: {}", source, error.what()));
   }

@@ -20,9 +20,13 @@ constexpr double memory_latency = 0.1;
 constexpr double tcp_network_latency = 12.0;
 
 // Bandwidths in GB/s, one direction.
-constexpr double memory_bandwidth = 10;        // one core copying: our own estimate
-constexpr double nvlink_bandwidth = 25;        // a link of NVLink 2 to 4, by its data sheets
-constexpr double pcie3_x16_bandwidth = 15.75;  // 16 lanes of 8 GT/s, 128b/130b
+constexpr double memory_bandwidth = 10;         // one core copying: our own estimate
+constexpr double nvlink1_bandwidth = 20;        // a link of NVLink 1, by its data sheet
+constexpr double nvlink5_bandwidth = 50;        // the same of NVLink 5
+constexpr double nvlink_bandwidth = 25;         // a link of NVLink 2 to 4, by its data sheets
+constexpr double inside_socket_bandwidth = 32;  // between NUMA domains of a socket: our own estimate
+constexpr double unknown_network_speed = 10;    // Gb/s, where no NIC of a host tells its speed
+constexpr double pcie3_x16_bandwidth = 15.75;   // 16 lanes of 8 GT/s, 128b/130b
 constexpr double pcie4_x16_bandwidth = 31.5;
 constexpr double pcie5_x16_bandwidth = 63;
 

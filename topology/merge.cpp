@@ -13,12 +13,6 @@
 namespace ddl::topology {
 namespace {
 
-constexpr double unknown_network_speed = 10;  // Gb/s
-constexpr double nvlink1_bandwidth = 20;      // a link, by its data sheet
-constexpr double nvlink5_bandwidth = 50;      // the same
-constexpr double inside_socket_bandwidth =
-    32;  // from one NUMA domain of a socket to the next: our own estimate
-
 double socket_bandwidth(const CpuDescription& cpu) {
   const bool is_power = cpu.architecture.starts_with("ppc64");
   const bool is_arm = cpu.architecture == "aarch64";
@@ -53,7 +47,7 @@ std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed) {
     }
   }
   if (candidates.empty()) {
-    if (is_needed) return {{"nic0", {}, unknown_network_speed, false}};
+    if (is_needed) return {{"nic0", {}, figures::unknown_network_speed, false}};
     return {};
   }
   double fastest = 0;
@@ -63,7 +57,7 @@ std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed) {
     fastest = std::max(fastest, nic->speed);
     slowest = slowest == 0 ? nic->speed : std::min(slowest, nic->speed);
   }
-  const double unknown_speed = slowest > 0 ? slowest : unknown_network_speed;
+  const double unknown_speed = slowest > 0 ? slowest : figures::unknown_network_speed;
   std::vector<UsedNic> result;
   for (const NicDescription* nic : candidates) {
     const double speed = nic->speed > 0 ? nic->speed : unknown_speed;
@@ -182,7 +176,7 @@ class Merger {
       for (std::size_t j = i + 1; j < packages_.size(); ++j) {
         const bool same_socket = host.packages[i].socket == host.packages[j].socket;
         add_link(packages_[i], packages_[j], LinkKind::socket,
-                 same_socket ? std::max(inside_socket_bandwidth, between_sockets) : between_sockets,
+                 same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
                  figures::socket_latency);
       }
     }
@@ -261,9 +255,9 @@ class Merger {
   }
 
   static double nvlink_bandwidth(const GpuDescription& gpu) {
-    if (gpu.compute_capability >= 100) return nvlink5_bandwidth;
+    if (gpu.compute_capability >= 100) return figures::nvlink5_bandwidth;
     const bool is_pascal = gpu.compute_capability > 0 && gpu.compute_capability < 70;
-    return is_pascal ? nvlink1_bandwidth : figures::nvlink_bandwidth;
+    return is_pascal ? figures::nvlink1_bandwidth : figures::nvlink_bandwidth;
   }
 
   static int links_between(const GpuDescription& gpu, NvlinkPeer peer, const std::string& address) {

@@ -320,6 +320,8 @@ TEST(HostDescriptionJson, IsStrict) {
   const Case cases[] = {
       {"", "f: not JSON"},
       {good.substr(0, good.size() / 2), "f: not JSON"},
+      {with(good, "\"hostname\": \"node\"", "\"hostname\": \"node\", \"hostname\": \"other\""),
+       "f: found the key \"hostname\" twice in an object"},
       {"[]", "f: the document: found [], expected an object"},
       {with(good, "\"host_description\": 1", "\"host_description\": 2"), "host_description: found 2"},
       {with(good, "\"speed\"", "\"sped\""), "nics[0].sped: found an unknown key; the nearest is \"speed\""},
