@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "ddl/durable_file.hpp"
 #include "ddl/error.hpp"
@@ -38,6 +39,16 @@ std::string read_standard_input() {
   }
   if (std::ferror(stdin) != 0) throw_io("read", "standard input", errno);
   return text;
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+void write_to(std::FILE* file, const std::string& name, const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0) {
+    throw_io("write", name, errno);
+  }
 }
 
 std::string shown_name(const std::string& path) { return path == "-" ? "standard input" : path; }
@@ -85,20 +96,29 @@ std::string read_text(const std::string& path) {
 
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-      throw_io("write", "standard output", errno);
-    }
+    write_to(stdout, "standard output", text);
     return;
   }
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  std::error_code error;
+  // Through links, so that what they lead to is replaced and not they.
+  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  if (error) target = path;
+  if (std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error)) {
+    // A device or pipe, which must not be replaced by a file.
+    const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(target.c_str(), "we"));
+    if (!file) throw_io("open", path, errno);
+    write_to(file.get(), path, text);
+    return;
+  }
+  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
   try {
     FileWriter file(temporary);
     file.write(text);
     file.finish();
-    std::filesystem::rename(temporary, path);
-  } catch (const std::filesystem::filesystem_error& error) {
+    std::filesystem::rename(temporary, target);
+  } catch (const std::filesystem::filesystem_error& failure) {
     std::remove(temporary.c_str());
-    throw_io("write", path, error.code().value());
+    throw_io("write", path, failure.code().value());
   } catch (...) {
     std::remove(temporary.c_str());
     throw;

@@ -143,6 +143,14 @@ if [ -e /dev/full ]; then
   says err "standard output"
 fi
 
+# Devices are written to, not replaced; a link is followed.
+status 0 export ac922 -o /dev/null
+[ -c /dev/null ] || fail "-o /dev/null replaced the device"
+ln -s a.json "$work/link.json"
+status 0 export host:2 -o "$work/link.json"
+[ -L "$work/link.json" ] || fail "-o replaced a link"
+refuses 1 "$work" export ac922 -o "$work"
+
 # An output file is complete or not there; nothing else is left.
 [ -z "$(find "$work" -name '*.tmp')" ] || fail "temporary files are left: $(ls "$work")"
 
