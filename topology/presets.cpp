@@ -192,11 +192,11 @@ double parse_rate(std::string_view text, std::string_view rate) {
 }
 
 void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t links_per_host, int hosts) {
-  const std::size_t most_hosts = (Topology::most_nodes - 1) / std::max(nodes_per_host, links_per_host);
-  if (static_cast<std::size_t>(hosts) > most_hosts) {
+  const std::size_t most_per_host =
+      (Topology::most_nodes - 1) / static_cast<std::size_t>(hosts);  // and the network
+  if (std::max(nodes_per_host, links_per_host) > most_per_host) {
     fail(text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
-         fmt::format("at most {} such hosts, for a topology has at most {} nodes and links", most_hosts,
-                     Topology::most_nodes));
+         fmt::format("fewer than {} nodes and links in all", Topology::most_nodes));
   }
 }
 

@@ -197,7 +197,8 @@ TEST(Presets, ErrorsNameWhatCanBeSaid) {
       {"ac922: 4", "found ' 4'"},
       {"ac922:99999999999", "found '99999999999'"},
       {"ac922:1000000",
-       "found 1000000 hosts of 7 nodes and 10 links each, expected at most 99999 such hosts"},
+       "found 1000000 hosts of 7 nodes and 10 links each, expected fewer than 1000000 nodes and links in "
+       "all"},
       {"host", "found no number of ranks, expected host:RANKS"},
       {"host:1000000", "found 1 hosts of 1000001 nodes"},
       {"host:x", "found 'x', expected a number of ranks"},
