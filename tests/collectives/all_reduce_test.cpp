@@ -96,7 +96,7 @@ void expect_all_operations_right(int ranks, std::size_t count, const InProcessOp
 }
 
 TEST(AllReduce, EveryCountFromOneTo64Ranks) {
-  for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 16, 31, 64}) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{31},
                                     std::size_t{997}, n - 1, n, n + 1}) {
