@@ -39,7 +39,7 @@ runs() {
   # Most of the time of a failed mpirun is spent waiting, so several go at once.
   if ((++waits > 4)); then wait -n; fi
   (
-    timeout 30 "${before[@]}" "${launcher[@]}" "$ddl_nmt" "$@" </dev/null >"$log.out" 2>"$log"
+    timeout 120 "${before[@]}" "${launcher[@]}" "$ddl_nmt" "$@" </dev/null >"$log.out" 2>"$log"
     found=$?
     ((found == status)) || complain "$name: exit status $found, expected $status" "$log"
     lines=$(grep -c '^ddl \[[0-9]*\] error: ' "$log")
@@ -125,14 +125,14 @@ wait
 
 # Once, whatever the number of ranks; the exit status is 0.
 for flag in --version --help; do
-  timeout 30 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
+  timeout 120 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
   (($(grep -c '^ddl_nmt \|^Usage: ' asked) == 1)) || complain "$flag is not printed once" asked
 done
 
 # Readers that have seen enough or cannot take anything. (mpirun stands between, and fails in ways of its own.)
 if ((${#launcher[@]} == 0)); then
   for ((i = 0; i < 3000; ++i)); do echo "a b"; done >many
-  timeout 30 "$ddl_nmt" --out_dir=out --inference_input_file=many --inference_output_file=/dev/stdout 2>pipe.log |
+  timeout 120 "$ddl_nmt" --out_dir=out --inference_input_file=many --inference_output_file=/dev/stdout 2>pipe.log |
     head -1 >/dev/null
   [[ ! -s pipe.log ]] || complain "a broken pipe is taken for an error" pipe.log
   "$ddl_nmt" --infer --out_dir=out <&- >closed 2>&1 || complain "closed standard input" closed
@@ -141,10 +141,10 @@ if ((${#launcher[@]} == 0)); then
   # A device must not be replaced with a file.
   mkfifo fifo
   cat fifo >from_fifo &
-  timeout 30 "$ddl_nmt" --out_dir=out --inference_input_file=t.en --inference_output_file=fifo 2>fifo.log ||
+  timeout 120 "$ddl_nmt" --out_dir=out --inference_input_file=t.en --inference_output_file=fifo 2>fifo.log ||
     complain "a pipe as output file" fifo.log
   [[ -p fifo ]] || complain "a pipe was replaced with a file"
-  timeout 5 bash -c 'until (($(wc -l <from_fifo) == 4)); do :; done' || complain "a pipe as output file" from_fifo
+  timeout 60 bash -c 'until (($(wc -l <from_fifo) == 4)); do :; done' || complain "a pipe as output file" from_fifo
 fi
 
 diff -r out pristine || complain "the good checkpoints have changed"
