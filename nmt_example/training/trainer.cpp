@@ -349,11 +349,9 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     texts.train = {};
   });
   check_same_data(context, *train_set);
-  std::optional<Trainer> trainer;
-  context.on_all_ranks("allocate the model", [&] { parameter_layout(model_shape(options, 1, 1)); });
-  trainer.emplace(context, options, out, *backend, std::move(texts), std::move(vocabularies),
+  Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
                   std::move(*train_set), std::move(dev_set));
-  trainer->run(saved ? &*saved : nullptr);
+  trainer.run(saved ? &*saved : nullptr);
 }
 
 }  // namespace nmt

@@ -10,6 +10,7 @@
 
 #include "ddl/allocation_count.hpp"
 #include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
 
 namespace nmt {
@@ -40,21 +41,6 @@ struct RankRun {
   TrainingStep step;
 };
 
-Options options() {
-  Options o;
-  o.num_units = 16;
-  o.num_layers = 2;
-  o.encoder_type = "bi";
-  o.attention = "scaled_luong";
-  o.dropout = 0.2;
-  o.label_smoothing = 0.1;
-  o.optimizer = "adam";
-  o.learning_rate = 0.002;
-  o.batch_size = 8;
-  o.num_buckets = 4;
-  return o;
-}
-
 ddl::InProcessOptions quiet(std::vector<std::string> hosts = {}) {
   ddl::InProcessOptions settings;
   settings.context.debug_level = 0;
@@ -70,7 +56,7 @@ TEST(TrainingStep, AllocatesNothing) {
 #endif
   for (const auto& [attention, optimizer] : {std::pair{"scaled_luong", "adam"}, std::pair{"", "sgd"}}) {
     for (const auto& hosts : {std::vector<std::string>{"a"}, {"a", "a"}, {"a", "b", "a"}}) {
-      Options o = options();
+      Options o = test::small_training_options();
       o.attention = attention;
       o.optimizer = optimizer;
       const auto ranks = static_cast<int>(hosts.size());
@@ -100,7 +86,7 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
   ddl::run_in_process(
       1,
       [](ddl::Context& context) {
-        Options o = options();
+        Options o = test::small_training_options();
         o.learning_rate = 0;  // so that the model stays the same
         RankRun first(context, o);
         for (int i = 0; i < 5; ++i) first.step.run();
@@ -123,7 +109,7 @@ TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
   ddl::run_in_process(
       3,
       [](ddl::Context& context) {
-        const Options o = options();
+        const Options o = test::small_training_options();
         RankRun run(context, o);
         EXPECT_FALSE(run.step.run(context.rank() == 1).stop);
         EXPECT_TRUE(run.step.run(context.rank() == 0).stop);
@@ -139,7 +125,7 @@ TEST(TrainingStep, ReportIsTheSameOnAllRanks) {
   ddl::run_in_process(
       4,
       [&](ddl::Context& context) {
-        const Options o = options();
+        const Options o = test::small_training_options();
         RankRun run(context, o);
         run.step.run();
         const StepReport report = run.step.run().report;
