@@ -4,6 +4,18 @@
 
 namespace ddl::topology {
 
+std::string_view to_string(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::barrier:
+      return "barrier";
+  }
+  return "?";
+}
+
 std::string_view to_string(StepKind kind) noexcept {
   switch (kind) {
     case StepKind::send:
@@ -12,21 +24,27 @@ std::string_view to_string(StepKind kind) noexcept {
       return "receive";
     case StepKind::receive_reduce:
       return "receive_reduce";
+    case StepKind::reduce:
+      return "reduce";
+    case StepKind::copy:
+      return "copy";
     case StepKind::finish:
       return "finish";
   }
-  return "unknown step";
+  return "?";
 }
 
 std::string to_string(const Step& step) {
-  const std::string range =
-      fmt::format("round {}: {} [{}, {})", step.round, to_string(step.kind), step.begin, step.end);
+  const std::string range = fmt::format("{} [{}, {})", to_string(step.kind), step.begin, step.end);
   switch (step.kind) {
     case StepKind::send:
       return fmt::format("{} to {}", range, step.peer);
     case StepKind::receive:
     case StepKind::receive_reduce:
       return fmt::format("{} from {}", range, step.peer);
+    case StepKind::reduce:
+    case StepKind::copy:
+      return fmt::format("{} from own [{}, {})", range, step.source, step.source + step.size());
     case StepKind::finish:
       break;
   }

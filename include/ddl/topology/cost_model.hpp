@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include "ddl/topology/topology.hpp"
+
+namespace ddl::topology {
+
+/// What a step costs besides its links' latency and bandwidth. The prediction and the simulator share it.
+struct CostModel {
+  double step_overhead = 0.5;  ///< us for which a rank is busy to start a send; its sends take turns.
+  double cpu_reduction = 10;   ///< GB/s (1e9 bytes of result) at which a `cpu` device reduces or copies.
+  double gpu_reduction = 500;  ///< The same of a `gpu`.
+
+  [[nodiscard]] double reduction_us(NodeKind device, double bytes) const noexcept {
+    return bytes / ((device == NodeKind::gpu ? gpu_reduction : cpu_reduction) * 1e3);
+  }
+  friend bool operator==(const CostModel&, const CostModel&) = default;
+};
+
+/// Where ranks are: `placement[r]` is the index into `Topology::devices()` of rank r. One rank a device.
+using Placement = std::vector<int>;
+
+/// The first `ranks` devices in order: fills one host after the other.
+Placement place_by_host(const Topology& topology, int ranks);
+/// Deals the ranks out: rank r on the next host, in turn, that has a device left. Uses the fewest hosts that
+/// hold `ranks` devices, in order. Both throw `invalid_argument` naming both numbers if there are more ranks
+/// than devices, or less than one rank.
+Placement place_round_robin(const Topology& topology, int ranks);
+/// Throws `invalid_argument` for a placement that is empty, names a device that does not exist, or one twice.
+void require_valid(const Topology& topology, const Placement& placement);
+
+}  // namespace ddl::topology

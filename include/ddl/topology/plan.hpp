@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/data_type.hpp"
+#include "ddl/topology/decomposition.hpp"
+#include "ddl/topology/schedule.hpp"
+
+namespace ddl::topology {
+
+/// What the members of a group of one dimension do. p members, N bytes that each holds of what is to be
+/// reduced, alpha us a message, beta us a byte.
+///
+/// In an all-reduce, "up" is done from the first dimension to the last, "down" back from the last to the
+/// first:
+enum class Algorithm : std::uint8_t {
+  /// Up: ring reduce-scatter, p-1 steps of N/p; down: ring all-gather, the same (Patarasuk and Yuan, 2009).
+  /// Broadcast: a chain, pipelined in chunks.
+  ring,
+  /// As ring, but in exchanges of groups of f for each prime factor f of p: recursive halving and doubling if
+  /// p is a power of two (Rabenseifner, 2004). log2 p steps; the same bytes. Not for broadcast.
+  halving_doubling,
+  /// As ring, but each member sends each other one its piece at once: p-1 messages in one step.
+  /// Broadcast: the root scatters, then all gather (van de Geijn, 1994).
+  two_shot,
+  /// Up: each member sends all it has to each other one and reduces what it gets: (p-1)N bytes, one step;
+  /// down: nothing. The dimensions after it work on the same data p times, side by side. A decomposition
+  /// into twos with one_shot everywhere is recursive doubling. Broadcast: the root sends to each other one.
+  one_shot,
+  /// Up: binomial tree to the first member; the other members take no part in the dimensions after it; down:
+  /// binomial tree back. ceil(log2 p) steps of N each way. Broadcast: a binomial tree.
+  tree,
+  /// Broadcast alone: two binary trees, each for half of the data, in which each member is a leaf at least
+  /// once (Sanders, Speck and Traeff, 2009).
+  double_tree,
+};
+
+/// Families of plans: the letter of IBM's `-mode`.
+enum class Mode : std::uint8_t {
+  explore,             ///< p: everything; the least predicted time is taken. The default.
+  rings,               ///< r: rings alone.
+  nccl,                ///< n: one NCCL ring over all ranks, where NCCL is possible.
+  nccl_per_dimension,  ///< b: a decomposition along the hosts, each dimension by NCCL where possible.
+  scatter_gather,      ///< c: reduce-scatter and all-gather in each dimension.
+  mpi,                 ///< m: what an MPI library does that knows nothing of the wiring, over MPI.
+};
+
+/// What carries a dimension's bytes.
+enum class Carrier : std::uint8_t { shared_memory, cuda_ipc, network, mpi, nccl };
+
+struct PlanDimension {
+  Algorithm algorithm = Algorithm::ring;
+  Carrier carrier = Carrier::shared_memory;
+
+  friend bool operator==(const PlanDimension&, const PlanDimension&) = default;
+};
+
+/// How one collective is done: a value. What decides the steps: collective, decomposition, algorithms, order,
+/// chunks, and carriers; the rest tells people why.
+struct Plan {
+  Collective collective = Collective::all_reduce;
+  std::uint64_t bytes = 0;  ///< What it was chosen for; it can be lowered for any count.
+  DataType type = DataType::f32;
+  Mode mode = Mode::explore;
+  Decomposition decomposition;
+  std::vector<PlanDimension> dimensions = {
+      PlanDimension{}};                  ///< One for each dimension of the decomposition.
+  std::vector<int> order = {0};          ///< The rank at each position of the grid.
+  std::string order_name = "as placed";  ///< "as placed", "by host", ...
+  int chunks = 1;                        ///< 1 to 64, pipelined through the phases.
+
+  double predicted_us = 0;
+  std::vector<double> phase_us;     ///< Of each of `phases_of`, for one chunk and alone.
+  double bound_us = 0;              ///< What no plan can beat on this topology: see `physical_bound`.
+  std::uint64_t topology_hash = 0;  ///< 0: unknown.
+  std::vector<std::string> notes;   ///< What was asked for and is not possible, with the reason.
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+enum class PhaseKind : std::uint8_t { reduce_scatter, all_gather, reduce, broadcast, all_reduce, scatter };
+
+/// A stretch of a plan within one dimension.
+struct Phase {
+  PhaseKind kind;
+  int dimension;
+
+  friend bool operator==(const Phase&, const Phase&) = default;
+};
+
+/// In the order in which a chunk goes through them. Dimensions of size 1 have none. All-reduce: up, then
+/// down. Broadcast: from the last dimension to the first; two_shot is a scatter and an all-gather.
+std::vector<Phase> phases_of(const Plan& plan);
+
+/// 64 bits of what decides the steps (FNV-1a), the same on every machine. Ranks compare it before they use
+/// a plan.
+std::uint64_t hash(const Plan& plan);
+
+std::string_view to_string(Algorithm algorithm) noexcept;
+std::string_view to_string(Mode mode) noexcept;
+char letter_of(Mode mode) noexcept;
+/// "p", "r", ... Throws `invalid_argument` naming the letters.
+Mode mode_from_letter(std::string_view letter);
+std::string_view to_string(Carrier carrier) noexcept;
+std::string_view to_string(PhaseKind kind) noexcept;
+
+/// One line: "all_reduce 717.7 MB f32: 4x4 by host, ring shared_memory + ring network, 16 chunks, predicted
+/// 88.2 ms".
+std::string summary(const Plan& plan);
+/// A table of the phases for people.
+std::string to_text(const Plan& plan);
+/// As text that `plan_from_json` reads back to an equal plan. The schema is in topology/README.md.
+std::string to_json(const Plan& plan);
+/// Throws `corrupt_data` naming `source`, the path inside it, what was found and what was expected: not JSON,
+/// unknown, repeated or missing keys, a decomposition or an order that does not fit, numbers out of range,
+/// more than 2^24 ranks.
+Plan plan_from_json(std::string_view text, std::string_view source);
+/// Throws `invalid_argument` unless dimensions, order, chunks and algorithms fit together: an order that is
+/// no permutation, one_shot in a ragged dimension of an all-reduce, double_tree in an all-reduce, and so on.
+void require_valid(const Plan& plan);
+
+}  // namespace ddl::topology

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ddl/topology/cost_model.hpp"
+#include "ddl/topology/plan.hpp"
+
+namespace ddl::topology {
+
+struct PlanRequest {
+  Collective collective = Collective::all_reduce;  ///< Not barrier.
+  std::uint64_t bytes = 0;
+  DataType type = DataType::f32;
+  Mode mode = Mode::explore;
+  std::optional<Decomposition> decomposition = {};  ///< Only this one.
+  std::optional<int> chunks = {};                   ///< Only so many.
+  bool nccl = true;  ///< NCCL can be used between ranks on GPUs. Else modes n and b fall back, with a note.
+};
+
+/// Chooses plans for ranks placed on a topology. A pure function of its arguments: equal ones give equal
+/// plans on every rank. Keeps what it learns of routes from one call to the next; one thread at a time.
+class Planner {
+ public:
+  /// Throws `invalid_argument` as `require_valid` does. The topology must outlive the planner.
+  Planner(const Topology& topology, Placement placement, CostModel cost = {});
+  ~Planner();
+  Planner(Planner&&) noexcept;
+  Planner& operator=(Planner&&) noexcept;
+
+  /// The plan with the least predicted time; of equal ones the one with the fewest dimensions, then chunks.
+  /// Never more than a second for 4,096 ranks. Throws `invalid_argument`: a decomposition of another number
+  /// of ranks, chunks out of 1 to 64, a barrier.
+  Plan choose(const PlanRequest& request);
+
+  /// Every plan that `choose` compares, least predicted time first. Up to 64 ranks that is: rank orders as
+  /// placed and by host; every ordered factorisation of the ranks, and with unequal hosts those of
+  /// the hosts above a ragged dimension; every algorithm in each dimension; 1 to 64 chunks by powers of two.
+  /// For more ranks, those that a search with a bounded number of partial plans keeps. `most` limits how many
+  /// are returned.
+  std::vector<Plan> candidates(const PlanRequest& request, std::size_t most = SIZE_MAX);
+
+  /// Fills in predicted_us, phase_us, bound_us and topology_hash of any valid plan for these ranks.
+  void predict(Plan& plan);
+
+  [[nodiscard]] const Topology& topology() const noexcept;
+  [[nodiscard]] const Placement& placement() const noexcept;
+  [[nodiscard]] const CostModel& cost() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ddl::topology

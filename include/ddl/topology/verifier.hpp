@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddl/topology/schedule.hpp"
+
+namespace ddl::topology {
+
+/// What a proof found.
+struct Verdict {
+  bool ok = false;
+  std::string problem;              ///< Empty if ok: rank, step, what was found and expected.
+  std::uint64_t steps = 0;          ///< Of all ranks.
+  std::uint64_t elements_sent = 0;  ///< By all ranks.
+
+  explicit operator bool() const noexcept { return ok; }
+};
+
+/// Proves, without running anything, that a schedule does what its collective promises, whatever the data,
+/// the number format's rounding aside:
+///
+/// - completeness: at the end every element of every rank's buffer holds each rank's contribution exactly
+///   once and was finished exactly once, after the last one came in (all_reduce); holds the root's
+///   (broadcast); every rank has heard of every other (barrier);
+/// - matching: each send has its receive, of the same length, and no receive waits for nothing;
+/// - no step reads memory that nothing has been written to, or touches an address outside buffer and scratch;
+/// - freedom from deadlock: with transports that buffer nothing, in whatever order the steps progress. A send
+/// and its
+///   receive start together once each one's conflicts are over and its stream has come to it; that
+///   relation must be without cycles. Buffers of any size then only help (see `Program`);
+/// - agreement: the order of operands in which each element is combined is the same on all ranks, so that
+///   all end with the same bits.
+///
+/// n ranks, S steps of all ranks, s segments that ranges cut the buffer into: O(S log S) and sets of
+/// contributions of n/8 bytes, shared where they are equal. 1,024 ranks take seconds.
+Verdict verify(const Schedule& schedule);
+
+}  // namespace ddl::topology
