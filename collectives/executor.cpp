@@ -268,8 +268,9 @@ std::string Executor::rank_and_host(int rank) const {
 }
 
 std::string Executor::describe() const {
-  return fmt::format("{} #{} ({} {}, {} bytes) on {}", operation_.name, operation_.sequence, operation_.count,
-                     to_string(operation_.type), operation_.count * element_, rank_and_host(rank_));
+  const Operation& call = operation_.on_behalf_of != nullptr ? *operation_.on_behalf_of : operation_;
+  return fmt::format("{} #{} ({} {}, {} bytes) on {}", call.name, call.sequence, call.count,
+                     to_string(call.type), call.count * size_of(call.type), rank_and_host(rank_));
 }
 
 std::string Executor::describe_plan() const {

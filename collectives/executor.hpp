@@ -22,6 +22,7 @@ struct Operation {
   std::size_t count;
   DataType type;
   ReduceOp op;
+  const Operation* on_behalf_of = nullptr;  ///< The call that messages name in place of this one.
 };
 
 /// Runs one rank's programs over a transport, in the caller's thread, as `topology::Program` says: the next
