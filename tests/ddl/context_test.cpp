@@ -19,7 +19,6 @@ namespace {
 
 InProcessOptions quiet() {
   InProcessOptions options;
-  options.context.debug_level = 0;
   options.context.deadline = std::chrono::seconds(60);
   return options;
 }
@@ -308,8 +307,13 @@ TEST(Context, RunInProcessRefusesWhatCannotWork) {
   options.hosts = {"a"};
   EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
   options.hosts.clear();
-  options.context.plan = "magic";
-  EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
+  options.context.decomposition = "4x4";
+  const Error wrong_product = error_of([&] { run_in_process(2, nothing, options); });
+  EXPECT_EQ(wrong_product.code(), ErrorCode::invalid_argument);
+  for (const char* part : {"-mode p:4x4", "invalid dim size", "16", "2 ranks"}) {
+    EXPECT_NE(std::string(wrong_product.what()).find(part), std::string::npos)
+        << part << " is missing in: " << wrong_product.what();
+  }
 }
 
 // A mistyped setting would be ignored silently.
@@ -331,12 +335,15 @@ TEST(ContextOptions, RefusesBadVariables) {
 TEST(ContextOptions, ReadsVariables) {
   const Variable deadline("DDL_DEADLINE", "1.5");
   const Variable host("DDL_HOST_ID", "h7");
-  const Variable plan("DDL_PLAN", "ring");
+  const Variable given("DDL_OPTIONS", "-mode r:2x2");
+  const Variable topology("DDL_TOPOLOGY", "ac922:4");
   const Variable level("DDL_DEBUG_LEVEL", "2");
   const ContextOptions options = ContextOptions::from_environment();
   EXPECT_EQ(options.deadline, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.host_id, "h7");
-  EXPECT_EQ(options.plan, "ring");
+  EXPECT_EQ(options.mode, topology::Mode::rings);
+  EXPECT_EQ(options.decomposition, "2x2");
+  EXPECT_EQ(options.topology, "ac922:4");
   EXPECT_EQ(options.debug_level, 2);
 }
 
