@@ -64,7 +64,7 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
   if (std::all_of(group_sizes_.begin(), group_sizes_.end(),
                   [&](int size) { return size == group_sizes_[0]; })) {
     ranks = groups * group_sizes_[0];
-    group_sizes_.resize(1);
+    group_sizes_.erase(group_sizes_.begin() + 1, group_sizes_.end());
   }
   if (ranks > most_ranks) refuse(fmt::format("decomposition: more than {} positions", most_ranks));
   groups_ = static_cast<int>(groups);
