@@ -27,28 +27,12 @@ Direction direction_of(StepKind kind) {
   return is_receive(kind) ? Direction::receive : Direction::local;
 }
 
-std::string_view words(PhaseKind kind) {
-  switch (kind) {
-    case PhaseKind::reduce_scatter:
-      return "reduce-scatter";
-    case PhaseKind::all_gather:
-      return "all-gather";
-    case PhaseKind::reduce:
-      return "reduce";
-    case PhaseKind::broadcast:
-      return "broadcast";
-    case PhaseKind::all_reduce:
-      return "all-reduce";
-    case PhaseKind::scatter:
-      return "scatter";
-  }
-  return "?";
-}
-
 std::string phase_name(std::span<const Phase> phases, int phase) {
   if (static_cast<std::size_t>(phase) >= phases.size()) return fmt::format("phase {}", phase);
   const Phase& known = phases[static_cast<std::size_t>(phase)];
-  return fmt::format("{} {}", words(known.kind), known.dimension);
+  std::string kind(to_string(known.kind));
+  std::ranges::replace(kind, '_', '-');
+  return fmt::format("{} {}", kind, known.dimension);
 }
 
 std::string event_name(const std::string& phase, const Step& step) {

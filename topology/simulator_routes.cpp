@@ -1,38 +1,11 @@
 #include "topology/simulator_routes.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "ddl/error.hpp"
-
 namespace ddl::topology {
-namespace {
-
-void check_placement(const Topology& topology, const Placement& placement) {
-  const auto fail = [](const std::string& found, const std::string& expected) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("placement: found {}, expected {}", found, expected));
-  };
-  const std::size_t devices = topology.devices().size();
-  if (placement.empty()) fail("no ranks", "at least one");
-  std::vector<int> rank_on(devices, -1);
-  for (std::size_t rank = 0; rank < placement.size(); ++rank) {
-    const int device = placement[rank];
-    if (device < 0 || static_cast<std::size_t>(device) >= devices) {
-      fail(fmt::format("device {} for rank {}", device, rank), fmt::format("0 to {}", devices - 1));
-    }
-    int& other = rank_on[static_cast<std::size_t>(device)];
-    if (other >= 0) fail(fmt::format("device {} for ranks {} and {}", device, other, rank), "a device each");
-    other = static_cast<int>(rank);
-  }
-}
-
-}  // namespace
-
 RouteTable::RouteTable(const Topology& topology, Placement placement)
     : topology_(&topology), placement_(std::move(placement)) {
-  check_placement(topology, placement_);
+  require_valid(topology, placement_);
 }
 
 int RouteTable::node_of(int rank) const {
