@@ -25,6 +25,7 @@ SymbolicMemory::SymbolicMemory(std::size_t count, std::size_t scratch, Expressio
 
 void SymbolicMemory::read(std::size_t begin, std::size_t end, Pieces& pieces) const {
   pieces.clear();
+  if (begin == end) return;
   auto cell = std::prev(cells_.upper_bound(begin));
   for (std::size_t at = begin; at < end;) {
     const auto next = std::next(cell);

@@ -25,6 +25,7 @@ class Dependencies {
   [[nodiscard]] std::span<const std::uint32_t> after(std::size_t step) const {
     return std::span(after_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
   }
+  friend bool operator==(const Dependencies&, const Dependencies&) = default;
 
  private:
   std::vector<std::uint32_t> before_;
