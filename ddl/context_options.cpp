@@ -32,9 +32,13 @@ std::vector<topology::Plan> read_plans(std::string_view names) {
     if (name.empty()) {
       refuse("DDL_PLAN", names, "files of plans with commas between (which plans compete: DDL_OPTIONS)");
     }
-    const FileReader file(name);
-    if (file.size() > largest_file) throw_corrupt(name, fmt::format("{} bytes", file.size()), "a plan");
-    plans.push_back(topology::plan_from_json(file.read_all(), name));
+    try {
+      const FileReader file(name);
+      if (file.size() > largest_file) throw_corrupt(name, fmt::format("{} bytes", file.size()), "a plan");
+      plans.push_back(topology::plan_from_json(file.read_all(), name));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("DDL_PLAN='{}': {}", name, error.what()));
+    }
     if (comma == std::string_view::npos) return plans;
     names.remove_prefix(comma + 1);
   }
