@@ -90,10 +90,10 @@ void CommunicatorImpl::barrier() {
           {"barrier", 0, &nothing, 1, DataType::u8, ReduceOp::sum});
 }
 
-void CommunicatorImpl::run(const char* name, const PreparedProgram& program, std::span<std::uint8_t> data) {
+void CommunicatorImpl::run(const char* name, const PreparedProgram& program, void* data, DataType type,
+                           ReduceOp op) {
   require_usable(name);
-  const Operation operation{name,        ++sequence_,  reinterpret_cast<std::byte*>(data.data()),
-                            data.size(), DataType::u8, ReduceOp::sum};
+  const Operation operation{name, ++sequence_, static_cast<std::byte*>(data), program.count(), type, op};
   if (size() == 1) return;
   try {
     transport_->use_network_for_all(false);
@@ -177,7 +177,7 @@ void CommunicatorImpl::require_agreement(const PlanKey& key, const ChosenPlan& c
   if (!comparison_) {
     const auto names =
         std::make_shared<PlanNames>(PlanNames{"the comparison of plans before the first use", {}});
-    comparison_.emplace(comparison_program(size(), rank()), 2, names);
+    comparison_.emplace(greatest_program(size(), rank(), 2), 2, names);
   }
   std::array<std::int64_t, 2> greatest =
       comparison_of(fingerprint(key.collective, key.size_class, key.type, chosen.hash));

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "collectives/executor.hpp"
 #include "collectives/plan_book.hpp"
@@ -45,7 +44,7 @@ class CommunicatorImpl {
 
   /// Runs a program of the caller's: every rank one of its own, all of which fit together. `name` is for
   /// messages.
-  void run(const char* name, const PreparedProgram& program, std::span<std::uint8_t> data);
+  void run(const char* name, const PreparedProgram& program, void* data, DataType type, ReduceOp op);
 
   /// Called with each plan that is used for the first time, and what its use falls short of it.
   using PlanObserver = std::function<void(const topology::Plan& plan, const std::vector<std::string>& notes)>;

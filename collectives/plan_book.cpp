@@ -56,7 +56,9 @@ std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
 }  // namespace
 
 std::uint64_t size_class(std::uint64_t bytes) noexcept {
-  if (bytes <= 8 || bytes > std::uint64_t{1} << 62) return bytes;
+  constexpr std::uint64_t smallest = 256;
+  if (bytes <= smallest) return smallest;
+  if (bytes > std::uint64_t{1} << 62) return bytes;
   const std::uint64_t step = std::bit_floor(bytes - 1) / 4;
   return (bytes + step - 1) / step * step;
 }

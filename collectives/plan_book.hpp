@@ -29,7 +29,7 @@ struct ChosenPlan {
   std::shared_ptr<const PlanNames> names;
 };
 
-/// Calls of one class of sizes share a plan: `bytes` rounded up to one of four sizes an octave.
+/// Calls of one class of sizes share a plan: `bytes` rounded up to one of four sizes an octave, from 256 on.
 std::uint64_t size_class(std::uint64_t bytes) noexcept;
 
 /// The plans of a job, each chosen when it is first asked for: a pure function of the topology and the

@@ -17,8 +17,8 @@ bool are_equal(const std::array<std::int64_t, 2>& greatest) noexcept {
   return greatest[0] == ~greatest[1];
 }
 
-Program comparison_program(int ranks, int rank) {
-  constexpr std::size_t n = 2;
+Program greatest_program(int ranks, int rank, std::size_t count) {
+  const std::size_t n = count;
   Program program{{}, n};
   for (int distance = 1; distance < ranks; distance *= 2) {
     const std::int32_t to = (rank + distance) % ranks;
