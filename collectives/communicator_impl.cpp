@@ -93,7 +93,7 @@ void CommunicatorImpl::barrier() {
 void CommunicatorImpl::run(const char* name, const PreparedProgram& program, void* data, DataType type,
                            ReduceOp op) {
   require_usable(name);
-  const Operation operation{name, ++sequence_, static_cast<std::byte*>(data), program.count(), type, op};
+  const Operation operation{name, sequence_, static_cast<std::byte*>(data), program.count(), type, op};
   if (size() == 1) return;
   try {
     transport_->use_network_for_all(false);

@@ -63,6 +63,14 @@ std::uint64_t size_class(std::uint64_t bytes) noexcept {
   return (bytes + step - 1) / step * step;
 }
 
+void require_devices(const topology::Topology& topology, int ranks) {
+  if (topology.devices().size() >= static_cast<std::size_t>(ranks)) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the topology has {} devices, but this job has {} ranks: give one with at least as "
+                          "many devices (DDL_TOPOLOGY), or start fewer ranks",
+                          topology.devices().size(), ranks));
+}
+
 PlanBook::PlanBook(int ranks, std::function<Topology()> find_topology, PlanWishes wishes)
     : ranks_(ranks), find_topology_(std::move(find_topology)), wishes_(std::move(wishes)) {
   check(wishes_, ranks_);
@@ -71,13 +79,7 @@ PlanBook::PlanBook(int ranks, std::function<Topology()> find_topology, PlanWishe
 const topology::Topology& PlanBook::known_topology() {
   if (!topology_) {
     Topology found = find_topology_();
-    if (found->devices().size() < static_cast<std::size_t>(ranks_)) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("the topology has {} devices, but this job has {} ranks: give one with at least "
-                      "as many devices, or start fewer ranks",
-                      found->devices().size(), ranks_));
-    }
+    require_devices(*found, ranks_);
     topology_ = std::move(found);
   }
   return *topology_;

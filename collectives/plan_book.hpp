@@ -32,6 +32,9 @@ struct ChosenPlan {
 /// Calls of one class of sizes share a plan: `bytes` rounded up to one of four sizes an octave, from 256 on.
 std::uint64_t size_class(std::uint64_t bytes) noexcept;
 
+/// Throws `invalid_argument` unless the topology has a device for each rank.
+void require_devices(const topology::Topology& topology, int ranks);
+
 /// The plans of a job, each chosen when it is first asked for: a pure function of the topology and the
 /// wishes, so that all ranks and all runs choose alike. Rank r is on device r. Any thread; the ranks of a
 /// process share one.

@@ -24,7 +24,7 @@ constexpr std::size_t small_bytes = 8;
 constexpr std::size_t large_bytes = std::size_t{4} << 20;
 constexpr int round_trips = 50;
 constexpr int large_messages = 4;
-constexpr int repeats = 5;
+constexpr int repeats = 10;
 
 /// Pairs of ranks that are measured together; the first stands for all.
 struct Ways {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "collectives/probe.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/log.hpp"
 #include "ddl/plan_log.hpp"
@@ -44,6 +45,9 @@ int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
 const ContextOptions& Context::options() const noexcept { return state_->options; }
 std::shared_ptr<const topology::Topology> Context::topology() const {
   return state_->impl->plans().topology();
+}
+std::vector<topology::Measurement> Context::measure_ways() {
+  return collectives::probe(*state_->impl, *topology());
 }
 Communicator& Context::communicator() noexcept { return state_->communicator; }
 Log& Context::log() noexcept { return state_->log; }

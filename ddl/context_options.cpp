@@ -22,6 +22,25 @@ bool parse(std::string_view text, T& value) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
+ProbeUse read_probe_use(std::string_view text) {
+  if (text == "off") return ProbeUse::off;
+  if (text == "cached") return ProbeUse::cached;
+  if (text == "on") return ProbeUse::on;
+  refuse("DDL_PROBE", text, "off, cached or on");
+}
+
+/// Empty if the environment names no place.
+std::string find_cache_directory() {
+  const auto value = [](const char* name) -> std::string {
+    const char* text = std::getenv(name);
+    return text == nullptr ? "" : text;
+  };
+  if (std::string directory = value("DDL_CACHE_DIR"); !directory.empty()) return directory;
+  if (const std::string caches = value("XDG_CACHE_HOME"); !caches.empty()) return caches + "/ddl";
+  if (const std::string home = value("HOME"); !home.empty()) return home + "/.cache/ddl";
+  return {};
+}
+
 /// `names` are files' names with commas between.
 std::vector<topology::Plan> read_plans(std::string_view names) {
   constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
@@ -65,6 +84,9 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
     options.topology = text;
   }
+  const char* const probe = std::getenv("DDL_PROBE");
+  options.probe = probe == nullptr ? ProbeUse::cached : read_probe_use(probe);
+  options.cache_directory = find_cache_directory();
   if (const char* text = std::getenv("DDL_DEBUG_LEVEL")) {
     if (!parse(std::string_view(text), options.debug_level) || options.debug_level < 0 ||
         options.debug_level > 2) {

@@ -9,6 +9,7 @@
 #include "collectives/host_segment.hpp"
 #include "collectives/job_topology.hpp"
 #include "collectives/routed_transport.hpp"
+#include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/named_topology.hpp"
@@ -52,7 +53,10 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
   std::string mode(1, letter_of(options.mode));
   if (!options.decomposition.empty()) mode += ":" + options.decomposition;
   const std::vector<std::pair<const char*, std::string>> settings{
-      {"-mode in DDL_OPTIONS", mode}, {"DDL_PLAN's hash", plans}, {"DDL_TOPOLOGY", options.topology}};
+      {"-mode in DDL_OPTIONS", mode},
+      {"DDL_PLAN's hash", plans},
+      {"DDL_TOPOLOGY", options.topology},
+      {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
   for (const auto& [name, own] : settings) {
     const std::vector<std::string> values = bootstrap.all_gather(own);
     for (std::size_t rank = 0; rank < values.size(); ++rank) {
@@ -71,6 +75,14 @@ collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const 
     return share_topology(bootstrap, [&] { return topology_by_name(options.topology); });
   }
   return discover_job(bootstrap, map, [] { return topology::discover_host(); });
+}
+
+void require_devices(const topology::Topology& topology, int ranks) {
+  try {
+    collectives::require_devices(topology, ranks);
+  } catch (const Error& error) {
+    throw error.as_agreed();  // all have the same topology
+  }
 }
 
 std::unique_ptr<collectives::SharedChannels> channels_of(const collectives::HostSegments& segments,
@@ -142,6 +154,7 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     collectives::CommunicatorSettings settings = communicator_settings(options, rank, neighbourhood);
     const topology::RankMap map = settings.map;
     const collectives::JobTopology job = find_topology(*bootstrap, map, options);
+    require_devices(*job.topology, map.ranks());
     settings.plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     const collectives::HostSegments segments = open_host_segments(*bootstrap, map);
     std::unique_ptr<collectives::Transport> transport;
@@ -152,6 +165,7 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     auto impl = std::make_unique<CommunicatorImpl>(std::move(settings), std::move(transport));
     Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(impl)));
     log_connections(context.log(), segments, map, options, job);
+    calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     return context;
   } catch (const Error& error) {
     // MPI_Finalize would wait for ranks that do not know of this.

@@ -8,6 +8,7 @@
 
 #include "collectives/shared_channels.hpp"
 #include "ddl/bootstrap_in_process.hpp"
+#include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
 
@@ -87,7 +88,9 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     auto impl = std::make_shared<collectives::CommunicatorImpl>(
         std::move(settings),
         std::make_unique<collectives::SharedChannels>(job->region(), std::move(members), rank));
-    return std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+    calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
+    return state;
   };
   const auto run_rank = [&](int rank) {
     std::unique_ptr<Context::State> state;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,12 +11,20 @@
 
 #include "ddl/communicator.hpp"
 #include "ddl/error.hpp"
+#include "ddl/topology/calibrate.hpp"
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/topology.hpp"
 
 namespace ddl {
 
 class Log;
+
+/// Whether plans are chosen by measured figures of links in place of those that their kinds promise.
+enum class ProbeUse : std::uint8_t {
+  off,     ///< Never.
+  cached,  ///< If figures for this topology have been kept (by `on`, or by `ddl-topo probe`).
+  on,      ///< Measures while starting and keeps the figures, if there are none.
+};
 
 /// Settings of a context. `from_environment()` fills them from the variables named here.
 struct ContextOptions {
@@ -35,6 +44,11 @@ struct ContextOptions {
   /// What the ranks run on: a preset ("ac922:4") or a file; rank r is its device r. Empty: discovered.
   /// Rank 0 reads it. DDL_TOPOLOGY.
   std::string topology;
+  /// DDL_PROBE=off, cached (what `from_environment` takes unless told otherwise) or on.
+  ProbeUse probe = ProbeUse::off;
+  /// Where measured figures are kept; empty: nowhere. DDL_CACHE_DIR, else $XDG_CACHE_HOME/ddl, else
+  /// ~/.cache/ddl.
+  std::string cache_directory;
   /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;
@@ -80,6 +94,9 @@ class Context {
   /// What plans are chosen for; rank r is its device r. Found when first asked for where the ranks are
   /// threads.
   [[nodiscard]] std::shared_ptr<const topology::Topology> topology() const;
+  /// Measures latency and bandwidth of each kind of way between ranks. Collective; all get the same. Changes
+  /// no plans. Tenths of a second, longer over slow networks.
+  std::vector<topology::Measurement> measure_ways();
 
   [[nodiscard]] Communicator& communicator() noexcept;
   /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.
