@@ -28,6 +28,7 @@ HostDescription machine(int packages, int cores) {
     host.packages.emplace_back();
     host.packages.back().socket = i;
     host.packages.back().cores = cores;
+    host.packages.back().cpus = {2 * i, 2 * i + 1};
   }
   host.notes = {"no fan found"};
   return host;
@@ -64,7 +65,7 @@ TEST(JobTopology, EachHostIsDescribedByItsLowestRankAndAllGetTheSame) {
   EXPECT_EQ(described, 2);
   for (const JobTopology& result : results) {
     EXPECT_EQ(*result.topology, *results[0].topology);
-    EXPECT_TRUE(result.warnings.empty());
+    EXPECT_EQ(result.warnings, std::vector<std::string>());
     EXPECT_EQ(result.notes, (std::vector<std::string>{"host a: no fan found", "host b: no fan found"}));
   }
   const Topology& topology = *results[0].topology;
