@@ -4,45 +4,25 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
-#include "topology/lower_algorithms.hpp"
 #include "topology/lower_phases.hpp"
+#include "topology/phase_figures.hpp"
 
 namespace ddl::topology {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
-void require_lowerable(const Plan& plan) {
-  const Decomposition& decomposition = plan.decomposition;
-  if (plan.collective == Collective::barrier) {
-    refuse("lowering: found a plan of a barrier, expected all_reduce or broadcast; use lower_barrier");
-  }
-  if (plan.dimensions.size() != static_cast<std::size_t>(decomposition.dimensions())) {
-    refuse(fmt::format("lowering: found {} dimensions for {}", plan.dimensions.size(),
-                       to_string(decomposition)));
-  }
-  if (plan.order.size() != static_cast<std::size_t>(decomposition.ranks())) {
-    refuse(fmt::format("lowering: found an order of {} ranks for {}", plan.order.size(),
-                       to_string(decomposition)));
-  }
-  if (plan.chunks < 1 || plan.chunks > 64) {
-    refuse(fmt::format("lowering: found {} chunks, expected 1 to 64", plan.chunks));
-  }
-}
-
-int rounds_of(const Phase& phase, Algorithm algorithm, int size) {
+int rounds_of(Algorithm algorithm, int size) {
   switch (algorithm) {
     case Algorithm::ring:
-      return ring_rounds(size);
+      return size - 1;
     case Algorithm::halving_doubling:
-      return halving_doubling_rounds(size);
+      return static_cast<int>(prime_factors(size).size());
     case Algorithm::two_shot:
     case Algorithm::one_shot:
       return 1;
-    case Algorithm::double_tree:
-      if (phase.kind == PhaseKind::broadcast) return double_tree_rounds(size);
-      [[fallthrough]];
     case Algorithm::tree:
+    case Algorithm::double_tree:
       return tree_rounds(size);
   }
   return 0;
@@ -80,14 +60,14 @@ PlanInRounds::PlanInRounds(const Plan& plan) : grid(plan.decomposition, plan.ord
     phases.push_back({phase, algorithm, rounds});
     int most = 0;
     for (const int size : grid.sizes(phase.dimension)) {
-      most = std::max(most, rounds_of(phase, algorithm, size));
+      most = std::max(most, rounds_of(algorithm, size));
     }
     rounds += most;
   }
 }
 
 Program lower(const Plan& plan, int rank, std::size_t count, int root) {
-  require_lowerable(plan);
+  require_valid(plan);
   const PlanInRounds in_rounds(plan);
   const Place place = in_rounds.grid.place(position_of(plan, rank, "rank"));
   const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
@@ -95,7 +75,7 @@ Program lower(const Plan& plan, int rank, std::size_t count, int root) {
 }
 
 Schedule lower_all(const Plan& plan, std::size_t count, int root) {
-  require_lowerable(plan);
+  require_valid(plan);
   const PlanInRounds in_rounds(plan);
   const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
   Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};

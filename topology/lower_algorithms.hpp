@@ -34,10 +34,4 @@ void scatter(StepList& steps, const Group& group, Range range);
 /// After `scatter`: member 0 has everything already.
 void all_gather_scattered(StepList& steps, const Group& group, Range range);
 
-/// Rounds of one phase in a group of `size`.
-int ring_rounds(int size);
-int halving_doubling_rounds(int size);
-int tree_rounds(int size);
-int double_tree_rounds(int size);
-
 }  // namespace ddl::topology

@@ -3,19 +3,10 @@
 #include <vector>
 
 #include "topology/lower_algorithms.hpp"
+#include "topology/phase_figures.hpp"
 
 namespace ddl::topology {
 namespace {
-
-/// Prime factors, ascending.
-std::vector<int> factors_of(int size) {
-  std::vector<int> factors;
-  for (int factor = 2; factor * factor <= size; ++factor) {
-    for (; size % factor == 0; size /= factor) factors.push_back(factor);
-  }
-  if (size > 1) factors.push_back(size);
-  return factors;
-}
 
 /// One stage of halving and doubling: an exchange between the members that differ in one digit.
 struct Stage {
@@ -35,7 +26,7 @@ std::vector<Stage> stages_of(int size, int member) {
   int stride = 1;
   int first_piece = 0;
   int run = size;
-  for (const int factor : factors_of(size)) {
+  for (const int factor : prime_factors(size)) {
     run /= factor;
     const int digit = member / stride % factor;
     stages.push_back({factor, digit, stride, first_piece, run});
@@ -87,8 +78,6 @@ void exchange(StepList& steps, int round, const Group& group, const RangeOf& ran
 
 }  // namespace
 
-int halving_doubling_rounds(int size) { return static_cast<int>(factors_of(size).size()); }
-
 int piece_of_member(Algorithm algorithm, int size, int member) {
   if (algorithm != Algorithm::halving_doubling || size == 1) return member;
   const Stage last = stages_of(size, member).back();
@@ -100,7 +89,7 @@ int member_of_piece(Algorithm algorithm, int size, int piece) {
   int member = 0;
   int stride = 1;
   int run = size;
-  for (const int factor : factors_of(size)) {
+  for (const int factor : prime_factors(size)) {
     run /= factor;
     member += piece / run * stride;
     piece %= run;

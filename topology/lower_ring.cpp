@@ -2,14 +2,12 @@
 
 namespace ddl::topology {
 
-int ring_rounds(int size) { return size - 1; }
-
 void ring_reduce_scatter(StepList& steps, const Group& group, Range range) {
   if (range.empty() || group.size == 1) return;
   const Partition pieces(range, group.size);
   const int next = group.after(1);
   const int previous = group.after(-1);
-  for (int round = 0; round < ring_rounds(group.size); ++round) {
+  for (int round = 0; round + 1 < group.size; ++round) {
     steps.send(round, next, pieces.piece(group.index_after(-1 - round)));
     steps.receive_reduce(round, previous, pieces.piece(group.index_after(-2 - round)));
   }
@@ -20,7 +18,7 @@ void ring_all_gather(StepList& steps, const Group& group, Range range) {
   const Partition pieces(range, group.size);
   const int next = group.after(1);
   const int previous = group.after(-1);
-  for (int round = 0; round < ring_rounds(group.size); ++round) {
+  for (int round = 0; round + 1 < group.size; ++round) {
     steps.send(round, next, pieces.piece(group.index_after(-round)));
     steps.receive(round, previous, pieces.piece(group.index_after(-1 - round)));
   }

@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "topology/lower_algorithms.hpp"
+#include "topology/phase_figures.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -70,12 +71,6 @@ void send_down(StepList& steps, const Group& group, const BinaryTree& tree, Rang
 }
 
 }  // namespace
-
-// ceil(log2 size)
-int tree_rounds(int size) { return std::bit_width(static_cast<unsigned>(size - 1)); }
-
-// The node below 0 is the greatest power of two; to its left is a complete tree.
-int double_tree_rounds(int size) { return std::bit_width(static_cast<unsigned>(size - 1)); }
 
 void tree_reduce(StepList& steps, const Group& group, Range range) {
   for (int round = 0; round < tree_rounds(group.size); ++round) {

@@ -493,6 +493,8 @@ TEST(Simulator, RefusesSchedulesThatAreNone) {
   expect_contains(refusal(by_hand({{send(0, 0, 10)}, {}})), "another of the 2 ranks");
   expect_contains(refusal(by_hand({{send(-1, 0, 10)}, {}})), "peer -1");
   expect_contains(refusal(by_hand({{send(1, 10, 10)}, {receive(0, 10, 10)}})), "at least one element");
+  const std::size_t huge = std::size_t{1} << 60U;
+  expect_contains(refusal(by_hand({{send(1, 0, huge)}, {receive(0, 0, huge)}})), "at most 1125899906842624");
   expect_contains(refusal(by_hand({{}, {}, {}})), "a placement of 2 ranks");
   const Topology topology = make_preset("host:2");
   expect_contains(error_of([&] { simulate(topology, {0, 0}, by_hand({{}, {}})); }), "placement");

@@ -12,6 +12,7 @@ namespace ddl::topology {
 /// memory, one of the two writing. Only the last of a chain is listed: a step depends on what its
 /// predecessors depend on. The order of a stream (see `Program`) is not in here.
 ///
+/// Any program is taken; ranges that are empty or wrap around touch nothing.
 /// O(S log S) for S steps whose ranges nest or tile, as those of lowerings do. Immutable; any thread.
 class Dependencies {
  public:
