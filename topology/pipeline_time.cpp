@@ -92,7 +92,7 @@ void PipelineTime::choose_resources() {
 }
 
 void PipelineTime::add_resource(std::size_t of_class) {
-  Busy busy{total_[of_class], rounds_.size(), 0};
+  Busy busy{total_[of_class], rounds_.size(), 0, of_class};
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     if (classes_->column(rounds_[i].round->column)[of_class] == 0) continue;
     busy.first = std::min(busy.first, i);
@@ -131,18 +131,32 @@ double PipelineTime::of(double bytes, int chunks) {
     const ProfileRound& round = *rounds_[i].round;
     const int steps = (round.repeat + together - 1) / together;
     const double held = stream_time(round, chunk * rounds_[i].share, step_overhead_);
-    timed_.push_back({durations_[i] / steps, held * round.repeat / steps, rounds_[i].stream, steps});
+    timed_.push_back({durations_[i] / steps, held * round.repeat / steps, rounds_[i].stream, steps, {}});
+    for (std::size_t k = 0; k < busy_.size(); ++k) {
+      const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
+      timed_.back().busy[k] = load * chunk * rounds_[i].share * round.repeat / steps;
+    }
     for (int step = 0; step < steps; ++step) sequence_.push_back(i);
   }
   ready_.assign(static_cast<std::size_t>(chunks), 0);
   stream_free_.assign(streams_, 0);
+  // Others have room to spare: their order is not the schedule's.
+  std::size_t tight = 0;
+  while (tight < busy_.size() && busy_[tight].us_per_byte >= 0.8 * busy_[0].us_per_byte) ++tight;
+  double busy_until[most_resources] = {};
   const int steps = static_cast<int>(sequence_.size());
   for (int slot = 0; slot < steps + chunks - 1; ++slot) {
     for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
       const Timed& now = timed_[sequence_[static_cast<std::size_t>(slot - c)]];
       double& ready = ready_[static_cast<std::size_t>(c)];
       double& free = stream_free_[now.stream];
-      const double start = std::max(ready, free);
+      double start = std::max(ready, free);
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) start = std::max(start, busy_until[k]);
+      }
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
+      }
       free = start + now.held;
       ready = start + now.duration;
     }

@@ -54,12 +54,14 @@ class PipelineTime {
     double held;  // its stream
     std::size_t stream;
     int steps;
+    double busy[most_resources];  // of busy_
   };
   /// Where a class of resources is busy, as indices into rounds_.
   struct Busy {
     double us_per_byte = 0;
     std::size_t first = 0;
     std::size_t last = 0;
+    std::size_t of_class = 0;
   };
 
   void choose_resources();
@@ -82,6 +84,7 @@ class PipelineTime {
   std::vector<std::size_t> sequence_;
   std::vector<double> ready_;
   std::vector<double> stream_free_;
+
 };
 
 }  // namespace ddl::topology
