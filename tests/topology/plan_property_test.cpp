@@ -188,7 +188,7 @@ std::size_t random_count(const Plan& plan, Random& random) {
 // Any plan that `require_valid` lets through may be executed: from a file, or asked for by its decomposition.
 TEST(PlanProperty, AnyValidPlanVerifiesAndSendsWhatItsFormulasSay) {
   Random random(1);
-  for (int trial = 0; trial < 1500; ++trial) {
+  for (int trial = 0; trial < 3000; ++trial) {
     const int ranks = 1 + below(random, trial % 5 == 0 ? 64 : 18);
     const Plan plan = random_plan(ranks, random);
     SCOPED_TRACE(trial);
@@ -268,7 +268,7 @@ class Verified {
 TEST(PlanProperty, EveryCandidateOfUpTo16RanksVerifies) {
   Machines machines(2);
   Verified verified(machines.random());
-  for (int trial = 0; trial < 40; ++trial) {
+  for (int trial = 0; trial < 64; ++trial) {
     SCOPED_TRACE(trial);
     machines.next(1 + trial % 16);
     for (const Plan& plan : machines.planner().candidates(machines.request())) {
@@ -328,7 +328,7 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsTheFirstCandidate)
 TEST(PlanProperty, NoSimulationBeatsThePhysicalBound) {
   Machines machines(5);
   int simulated = 0;
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 150; ++trial) {
     SCOPED_TRACE(trial);
     machines.next(2 + below(machines.random(), 11));
     if (machines.ranks() < 2) continue;
@@ -347,7 +347,7 @@ TEST(PlanProperty, NoSimulationBeatsThePhysicalBound) {
       ++simulated;
     }
   }
-  EXPECT_GT(simulated, 200);
+  EXPECT_GT(simulated, 400);
 }
 
 }  // namespace
