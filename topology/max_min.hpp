@@ -31,12 +31,16 @@ class MaxMin {
 
   /// Of a flow that is not active.
   void start(std::uint32_t flow);
-  /// Of one that is.
+  /// Of one that is, since the last `settle` at least.
   void stop(std::uint32_t flow);
   /// The active flows whose rate is another than when it was last called. Valid until the next call.
   std::span<const std::uint32_t> settle();
 
   [[nodiscard]] double rate(std::uint32_t flow) const { return flows_[flow].rate; }
+  /// What an active flow gets at least, whatever the others take.
+  [[nodiscard]] double least_rate(std::uint32_t flow) const;
+  /// The work of all calls of `settle` so far: how many flows' rates were looked at.
+  [[nodiscard]] std::uint64_t work() const noexcept { return work_; }
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
@@ -91,6 +95,7 @@ class MaxMin {
   std::vector<std::uint32_t> touched_;   // their resources
   std::vector<std::uint32_t> changed_;
   std::vector<Share> heap_;
+  std::uint64_t work_ = 0;
   std::uint32_t round_ = 0;
   std::uint32_t fill_ = 0;
 };

@@ -567,7 +567,7 @@ TEST(Lowering, ChunksFollowEachOtherByOneRound) {
 // A job would need more scratch memory the more chunks or ranks it has.
 TEST(Lowering, ScratchIsThatOfFourChunks) {
   for (const int chunks : {1, 3, 4, 64}) {
-    const std::size_t count = 64 * 60;
+    const std::size_t count = 64 * 180;
     const std::size_t chunk = count / static_cast<std::size_t>(chunks);
     const std::size_t share = chunk * static_cast<std::size_t>(std::min(chunks, 4));
     const auto scratch = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
