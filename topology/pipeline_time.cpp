@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "topology/lower_steps.hpp"
+
 namespace ddl::topology {
 namespace {
 
@@ -18,8 +20,8 @@ double rounds_time(const ProfileRound& round, double bytes, double step_overhead
   const double moving = round.repeat * (sending + round.latency + round.local * bytes);
   if (round.slowest_edge == 0) return moving;
   // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
-  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) +
-                         round.slowest_latency + round.local * bytes;
+  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) + round.slowest_latency +
+                         round.local * bytes;
   return std::max(moving, staying);
 }
 
@@ -131,7 +133,12 @@ double PipelineTime::of(double bytes, int chunks) {
     const ProfileRound& round = *rounds_[i].round;
     const int steps = (round.repeat + together - 1) / together;
     const double held = stream_time(round, chunk * rounds_[i].share, step_overhead_);
-    timed_.push_back({durations_[i] / steps, held * round.repeat / steps, rounds_[i].stream, steps, {}});
+    timed_.push_back({durations_[i] / steps,
+                      held * round.repeat / steps,
+                      rounds_[i].stream,
+                      steps,
+                      round.uses_scratch,
+                      {}});
     for (std::size_t k = 0; k < busy_.size(); ++k) {
       const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
       timed_.back().busy[k] = load * chunk * rounds_[i].share * round.repeat / steps;
@@ -144,6 +151,7 @@ double PipelineTime::of(double bytes, int chunks) {
   std::size_t tight = 0;
   while (tight < busy_.size() && busy_[tight].us_per_byte >= 0.8 * busy_[0].us_per_byte) ++tight;
   double busy_until[most_resources] = {};
+  double scratch_free_at[chunks_in_scratch] = {};
   const int steps = static_cast<int>(sequence_.size());
   for (int slot = 0; slot < steps + chunks - 1; ++slot) {
     for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
@@ -157,8 +165,11 @@ double PipelineTime::of(double bytes, int chunks) {
       for (std::size_t k = 0; k < tight; ++k) {
         if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
       }
+      double& scratch_free = scratch_free_at[static_cast<std::size_t>(c) % chunks_in_scratch];
+      if (now.uses_scratch) start = std::max(start, scratch_free);
       free = start + now.held;
       ready = start + now.duration;
+      if (now.uses_scratch) scratch_free = ready;
     }
   }
   return std::max(lower, *std::ranges::max_element(ready_));
