@@ -15,6 +15,7 @@
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topology_source.hpp"
 #include "ddl/topology/lowering.hpp"
+#include "topology/units.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -148,7 +149,8 @@ std::string too_large(const Plan& plan, double most_transfers) {
       "found a schedule of about {:.2g} transfers ({} of memory), expected at most {:.2g}; give fewer chunks "
       "(--chunks 1; now {}), fewer ranks, a decomposition into more and smaller dimensions (--mode), or a "
       "higher limit (--limit {:.2g})",
-      transfers, bytes_text(transfers * bytes_per_transfer), most_transfers, plan.chunks, 1.1 * transfers);
+      transfers, topology::format_bytes(transfers * bytes_per_transfer), most_transfers, plan.chunks,
+      1.1 * transfers);
 }
 
 /// Verifies and simulates as far as that is asked for, or free.

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "topology/phase_figures.hpp"
+
 namespace ddl::tools {
 namespace {
 
@@ -94,21 +96,6 @@ std::set<std::vector<int>> owners_of_segments(const Plan& plan, int root_positio
   return result;
 }
 
-int messages_of_exchanges(int members) {
-  int messages = 0;
-  for (int factor = 2; members > 1; ++factor) {
-    for (; members % factor == 0; members /= factor) messages += factor - 1;
-    if (factor * factor > members && members > 1) return messages + members - 1;
-  }
-  return messages;
-}
-
-int rounds_of_tree(int members) {
-  int rounds = 0;
-  while ((std::int64_t{1} << rounds) < members) ++rounds;
-  return rounds;
-}
-
 }  // namespace
 
 std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
@@ -137,80 +124,51 @@ std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int roo
   return groups;
 }
 
-std::vector<PhaseWork> work_of(const Plan& plan) {
+double transfers_of(const Plan& plan) {
   const Decomposition& grid = plan.decomposition;
   const int dimensions = grid.dimensions();
-  const auto ranks = static_cast<double>(grid.ranks());
-  // Of each dimension: ranks that take part, and bytes that each of them holds there.
-  std::vector<double> active(as_index(dimensions), ranks);
-  std::vector<double> held(as_index(dimensions), static_cast<double>(plan.bytes));
-  if (plan.collective == Collective::all_reduce) {
-    for (int d = 0; d + 1 < dimensions; ++d) {
-      const auto size = static_cast<double>(grid.size(d));
-      const Algorithm algorithm = plan.dimensions[as_index(d)].algorithm;
-      active[as_index(d + 1)] =
-          algorithm == Algorithm::tree ? active[as_index(d)] / size : active[as_index(d)];
-      const bool splits = algorithm != Algorithm::tree && algorithm != Algorithm::one_shot;
-      held[as_index(d + 1)] = splits ? held[as_index(d)] / size : held[as_index(d)];
-    }
-  } else {
-    for (int d = dimensions - 1; d > 0; --d) {
-      active[as_index(d)] = 1;
-      for (int e = d; e < dimensions; ++e) active[as_index(d)] *= grid.size(e);
-    }
+  const bool is_all_reduce = plan.collective == Collective::all_reduce;
+  // Ranks that take part in each dimension.
+  std::vector<double> active(as_index(dimensions), static_cast<double>(grid.ranks()));
+  for (int d = 1; d < dimensions && is_all_reduce; ++d) {
+    active[as_index(d)] = active[as_index(d - 1)] / (has_tree(plan, d - 1) ? grid.size(d - 1) : 1);
   }
+  double outer = 1;
+  for (int d = dimensions - 1; d > 0 && !is_all_reduce; --d) active[as_index(d)] = outer *= grid.size(d);
   // A ragged first dimension cuts each shard into segments, whose messages are separate.
   double pieces = 1;
-  if (grid.ragged()) pieces = static_cast<double>(owners_of_segments(plan, 0).size()) / grid.size(0);
+  if (grid.ragged()) {
+    pieces = std::max(1.0, static_cast<double>(owners_of_segments(plan, 0).size()) / grid.size(0));
+  }
 
-  std::vector<PhaseWork> result;
+  double transfers = 0;
   for (const Phase& phase : phases_of(plan)) {
     const int p = grid.size(phase.dimension);
-    const double n = active[as_index(phase.dimension)];
-    const double bytes = held[as_index(phase.dimension)];
-    const double all_but_one = p - 1;
-    PhaseWork work;
-    double messages_of_all = n * all_but_one;  // in one chunk
+    const double groups = active[as_index(phase.dimension)] / p;
+    double messages = 0;  // of a group
     switch (plan.dimensions[as_index(phase.dimension)].algorithm) {
       case Algorithm::ring:
-        work = {all_but_one, bytes * all_but_one / p};
-        if (plan.collective == Collective::broadcast) work = {1, bytes};
-        if (plan.collective == Collective::broadcast) messages_of_all = n * all_but_one / p;
+        messages = is_all_reduce ? 1.0 * p * (p - 1) : p - 1;
         break;
       case Algorithm::halving_doubling:
-        work = {static_cast<double>(messages_of_exchanges(p)), bytes * all_but_one / p};
-        messages_of_all = n * work.messages;
+        for (const int factor : topology::prime_factors(p)) messages += 1.0 * p * (factor - 1);
         break;
       case Algorithm::two_shot:
-        work = {all_but_one, bytes * all_but_one / p};
-        if (phase.kind == PhaseKind::scatter) messages_of_all /= p;
+        messages = phase.kind == PhaseKind::scatter ? p - 1 : 1.0 * p * (p - 1);
         break;
       case Algorithm::one_shot:
-        work = {all_but_one, bytes * all_but_one};
-        if (plan.collective == Collective::broadcast) messages_of_all /= p;
+        messages = is_all_reduce ? 1.0 * p * (p - 1) : p - 1;
         break;
       case Algorithm::tree:
-        work = {static_cast<double>(rounds_of_tree(p)), bytes * rounds_of_tree(p)};
-        if (phase.kind == PhaseKind::reduce) work = {1, bytes};
-        messages_of_all /= p;
+        messages = p - 1;
         break;
       case Algorithm::double_tree:
-        work = {4, bytes * 2};
-        messages_of_all *= 2.0 / p;
+        messages = 2.0 * (p - 1);
         break;
     }
-    const double cut = phase.dimension > 0 ? std::max(1.0, pieces) : 1;
-    work.messages *= cut;
-    work.transfers = messages_of_all * cut * plan.chunks;
-    result.push_back(work);
+    transfers += groups * messages * (phase.dimension > 0 ? pieces : 1);
   }
-  return result;
-}
-
-double transfers_of(const Plan& plan) {
-  double transfers = 0;
-  for (const PhaseWork& work : work_of(plan)) transfers += work.transfers;
-  return transfers;
+  return transfers * plan.chunks;
 }
 
 std::string wires_of(const topology::Topology& topology, const topology::Placement& placement,

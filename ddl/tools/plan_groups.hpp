@@ -18,16 +18,8 @@ namespace ddl::tools {
 std::vector<std::vector<int>> groups_of(const topology::Plan& plan, int dimension, int root,
                                         std::size_t most);
 
-/// What one phase asks of each rank that takes part, and of all ranks together, in all chunks.
-struct PhaseWork {
-  double messages = 0;   ///< The most that a rank sends in one chunk.
-  double bytes = 0;      ///< The most that a rank sends in all chunks.
-  double transfers = 0;  ///< By all ranks in all chunks.
-};
-
-/// One for each of `phases_of(plan)`; of a ragged decomposition an upper bound. No schedule is built.
-std::vector<PhaseWork> work_of(const topology::Plan& plan);
-/// Of all phases together: what verifying and simulating cost.
+/// Messages of all ranks in all chunks, which is what verifying and simulating cost; of a ragged
+/// decomposition an upper bound. No schedule is built.
 double transfers_of(const topology::Plan& plan);
 
 /// What the bytes of a dimension cross at worst, e.g. "socket 32 GB/s": the farthest kind of link, and the

@@ -70,7 +70,8 @@ std::vector<RatedPlan> alternatives_to(const Plan& chosen, topology::Planner& pl
   std::set<std::string> orders;
   for (Plan& plan : planner.candidates(flat)) {
     if (!is_flat_ring(plan) || !orders.insert(plan.order_name).second) continue;
-    add("flat ring, ranks " + plan.order_name, std::move(plan));
+    const std::string name = "flat ring, ranks " + plan.order_name;
+    add(name, std::move(plan));
   }
 
   request.decomposition.reset();

@@ -5,6 +5,7 @@
 
 #include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_text.hpp"
+#include "topology/phase_figures.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -38,14 +39,15 @@ Json dimensions_json(const Planner& planner, const PlanReport& report) {
 Json phases_json(const PlanReport& report) {
   const Plan& plan = report.plan;
   const auto phases = phases_of(plan);
-  const auto work = work_of(plan);
   Json list = Json::array();
   for (std::size_t i = 0; i < phases.size(); ++i) {
+    const topology::PhaseFigures figures = figures_of(plan, phases[i]);
     Json phase = {{"phase", to_string(phases[i].kind)},
                   {"dimension", phases[i].dimension},
                   {"algorithm", to_string(plan.dimensions[as_index(phases[i].dimension)].algorithm)},
-                  {"messages", work[i].messages * plan.chunks},
-                  {"bytes", work[i].bytes},
+                  {"members", figures.members},
+                  {"rounds", figures.rounds},
+                  {"bytes", figures.bytes_per_rank},
                   {"chunk_us", i < plan.phase_us.size() ? Json(plan.phase_us[i]) : Json(nullptr)},
                   {"simulated_start_us", nullptr},
                   {"simulated_end_us", nullptr},
@@ -115,7 +117,7 @@ std::string report_json(const Planner& planner, const PlanReport& report, bool e
                {"dimensions", dimensions_json(planner, report)},
                {"phases", phases_json(report)},
                {"chunks", plan.chunks},
-               {"transfers", transfers_of(plan)},
+               {"transfers", static_cast<std::uint64_t>(transfers_of(plan))},
                {"predicted_us", plan.predicted_us},
                {"simulated_us", number_or_null(simulated)},
                {"bound_us", plan.bound_us},

@@ -12,6 +12,7 @@
 #include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_host_layout.hpp"
 #include "ddl/tools/plan_units.hpp"
+#include "topology/units.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -29,7 +30,7 @@ constexpr std::size_t most_lanes = 12;
 constexpr std::size_t most_groups = 4096;
 constexpr double margin = 24;
 constexpr double gutter = 168;  // for the dimensions' names
-constexpr double widest_row = 1500;
+constexpr double widest_row = 1560;
 constexpr double host_gap = 20;
 constexpr double bar_height = 26;
 constexpr double uplink_height = 46;
@@ -299,7 +300,7 @@ class Picture {
         const double begin = lane.goes_on ? 0 : lane.stops.front().first;
         const double end = lane.goes_on ? 1e9 : lane.stops.back().first;
         lane.line = 0;
-        while (lane.line < ends.size() && ends[lane.line] + 2.5 * stop_radius > begin) ++lane.line;
+        while (lane.line < ends.size() && ends[lane.line] + 5 * stop_radius > begin) ++lane.line;
         if (lane.line >= most_lanes) {
           ++lanes.left_out;
           continue;
@@ -334,15 +335,16 @@ class Picture {
 
   [[nodiscard]] std::string title() const {
     return fmt::format("{} of {} {} among {} on {}", to_string(plan_.collective),
-                       bytes_text(static_cast<double>(plan_.bytes)), to_string(plan_.type),
+                       topology::format_bytes(static_cast<double>(plan_.bytes)), to_string(plan_.type),
                        count_text(as_index(plan_.decomposition.ranks()), "rank"), report_.topology_name);
   }
 
   [[nodiscard]] std::string subtitle() const {
     std::string text = cut(short_name(plan_), 700, subtitle_style_);
-    text += fmt::format("; predicted {}", time_text(plan_.predicted_us));
-    if (report_.simulation) text += fmt::format(", simulated {}", time_text(report_.simulation->total_us));
-    text += fmt::format(", bound {}", time_text(plan_.bound_us));
+    text += fmt::format("; predicted {}", topology::format_us(plan_.predicted_us));
+    if (report_.simulation)
+      text += fmt::format(", simulated {}", topology::format_us(report_.simulation->total_us));
+    text += fmt::format(", bound {}", topology::format_us(plan_.bound_us));
     return text;
   }
 
@@ -420,8 +422,9 @@ class Picture {
   void draw_link(int index) {
     const Link& link = topology_.links()[as_index(index)];
     const double share = utilisation(index);
-    const Stroke stroke = {color_of_utilisation(share), 2 + std::log2(std::max(link.bandwidth, 1.0)) / 1.7,
-                           share > 0 ? "" : "4 3"};
+    const double width = 2 + std::log2(std::max(link.bandwidth, 1.0)) / 1.7;
+    const Stroke stroke = share > 0 ? Stroke{color_of_utilisation(share), width, ""}
+                                    : Stroke{color_of_utilisation(0), std::min(width, 2.0), "4 3"};
     const std::string tooltip = link_tooltip(index);
     Box upper = box_of(link.from, link.to);
     Box lower = box_of(link.to, link.from);
@@ -448,17 +451,23 @@ class Picture {
         return;
       }
     } else {
-      // Each end on its box, as near to the other box's middle as a third of the width allows.
+      // Each end on its box, towards the other; straight down on a box that is much wider.
       const auto reach = [](const Box& box, double x) {
-        return std::clamp(x, box.middle() - box.width / 3, box.middle() + box.width / 3);
+        const double half = std::max(box.width / 3, box.width / 2 - 12);
+        return std::clamp(x, box.middle() - half, box.middle() + half);
       };
-      const Point from = {reach(upper, lower.middle()), upper.bottom()};
+      const bool onto_wide = lower.width > 3 * upper.width && upper.width > 0;
+      const Point from = {onto_wide ? upper.middle() : reach(upper, lower.middle()), upper.bottom()};
       const Point to = {reach(lower, from.x), lower.y};
       canvas_.line(from, to, stroke, tooltip);
-      label = {from.x + 0.55 * (to.x - from.x), from.y + 0.55 * (to.y - from.y)};
+      const double at = link.kind == LinkKind::network ? 0.3 : 0.55;
+      label = {from.x + at * (to.x - from.x), from.y + at * (to.y - from.y)};
     }
-    const bool is_crowded = lower.width > 0 && topology_.nodes()[as_index(link.to)].host >= 0 &&
-                            hosts_[0].layout.boxes.size() > 14 && link.kind != LinkKind::network;
+    const auto is_device = [&](int node) {
+      return topology::is_device(topology_.nodes()[as_index(node)].kind);
+    };
+    const bool is_crowded =
+        (is_device(link.from) || is_device(link.to)) && hosts_[0].layout.boxes.size() > 14;
     if (share >= 0.005 && !is_crowded) {
       TextStyle style = small_;
       style.size = 10;
@@ -474,18 +483,18 @@ class Picture {
   }
 
   void draw_nodes() {
+    if (bars_.size() > 1) {
+      const Box& first = bars_.front();
+      canvas_.rectangle({first.right() - 14, first.y, 14, bars_.back().bottom() - first.y}, "#e4ebf5",
+                        {"#7f8fa9", 1, ""}, 4);
+    }
     for (const Box& bar : bars_) {
       canvas_.rectangle(bar, "#e4ebf5", {"#7f8fa9", 1, ""}, 4,
                         topology_.nodes()[as_index(networks_[0])].name);
     }
-    if (bars_.size() > 1) {
-      const Box& first = bars_.front();
-      canvas_.rectangle({first.right() - 14, first.y + 1, 13.5, bars_.back().bottom() - first.y - 2},
-                        "#e4ebf5", {}, 0);
-      canvas_.line({first.right(), first.y + 4}, {first.right(), bars_.back().bottom() - 4},
-                   {"#7f8fa9", 1, ""});
-    }
     for (const Box& bar : bars_) {
+      if (bars_.size() > 1)
+        canvas_.rectangle({bar.right() - 18, bar.y + 1.5, 16, bar.height - 3}, "#e4ebf5", {});
       canvas_.text({bar.x + 12, bar.y + 17}, topology_.nodes()[as_index(networks_[0])].name, host_title_);
     }
     for (const auto& [node, box] : boxes_) draw_node(node, box);
@@ -560,13 +569,12 @@ class Picture {
                          plan_.collective == topology::Collective::all_reduce;
     const Stroke stroke = {color, 1.8, ""};
     if (is_ring) {
-      constexpr double half = 4;
+      constexpr double half = 4.5;
       if (lane.goes_on) {
         canvas_.line({from, y - half}, {to, y - half}, stroke);
         canvas_.line({from, y + half}, {to, y + half}, stroke);
       } else {
-        canvas_.rectangle({from - half - 6, y - half, to - from + 2 * half + 12, 2 * half}, "#ffffff", stroke,
-                          half);
+        canvas_.rectangle({from - 16, y - half, to - from + 32, 2 * half}, "#ffffff", stroke, half);
       }
     } else {
       canvas_.line({from, y}, {to, y}, {color, 3, ""});
@@ -590,7 +598,7 @@ class Picture {
   }
 
   void draw_legend() {
-    constexpr double bar_width = 220;
+    constexpr double bar_width = 240;
     constexpr std::size_t steps = 44;
     const double y = legend_y_;
     canvas_.line({margin, y}, {width_ - margin, y}, {"#d3d9e2", 1, ""});

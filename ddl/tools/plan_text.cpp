@@ -9,6 +9,8 @@
 #include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_table.hpp"
 #include "ddl/tools/plan_units.hpp"
+#include "topology/phase_figures.hpp"
+#include "topology/units.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -47,13 +49,6 @@ std::string phase_name(const Plan& plan, std::size_t phase) {
   const std::vector<Phase> phases = phases_of(plan);
   if (phase >= phases.size()) return "local";
   return fmt::format("{} {}", to_string(phases[phase].kind), phases[phase].dimension);
-}
-
-std::string dimension_text(const Plan& plan, int dimension) {
-  const topology::Decomposition& grid = plan.decomposition;
-  const bool ragged = dimension == 0 && grid.ragged();
-  return fmt::format("{}: {}{} rank{}", dimension, ragged ? "up to " : "", grid.size(dimension),
-                     grid.size(dimension) == 1 ? "" : "s");
 }
 
 /// A stretch of the critical path within one phase.
@@ -114,14 +109,14 @@ std::string critical_path_text(const PlanReport& report) {
       i += left_out;
     }
     const Run& run = runs[i];
-    table.add({time_text(run.start_us), time_text(run.end_us), phase_name(report.plan, run.phase),
-               digits_text(run.steps), ranks_text(run.ranks)});
+    table.add({topology::format_us(run.start_us), topology::format_us(run.end_us),
+               phase_name(report.plan, run.phase), digits_text(run.steps), ranks_text(run.ranks)});
   }
   text += table.text();
   std::string sums;
   for (const auto& [phase, sum] : phases) {
     sums += fmt::format("{}{} {} in {}", sums.empty() ? "" : "; ", phase_name(report.plan, phase),
-                        time_text(sum.first), count_text(sum.second, "step"));
+                        topology::format_us(sum.first), count_text(sum.second, "step"));
   }
   return text + "  by phase: " + sums + "\n";
 }
@@ -132,7 +127,7 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
   for (std::size_t i = 0; i < std::min(uses.size(), most); ++i) {
     const LinkUse& use = uses[i];
     table.add({use.name, std::string(to_string(use.link.kind)), fmt::format("{:.4g}", use.link.bandwidth),
-               bytes_text(static_cast<double>(use.bytes)), percent_text(use.utilisation)});
+               topology::format_bytes(static_cast<double>(use.bytes)), percent_text(use.utilisation)});
   }
   std::string text = table.text();
   if (uses.size() > most) {
@@ -146,17 +141,17 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
 std::string kinds_text(const Planner& planner, const Simulation& simulation) {
   PlanTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
   for (const KindUse& use : kind_uses(planner.topology(), simulation)) {
-    table.add({std::string(to_string(use.kind)), bytes_text(static_cast<double>(use.bytes)),
+    table.add({std::string(to_string(use.kind)), topology::format_bytes(static_cast<double>(use.bytes)),
                digits_text(use.channels), percent_text(use.highest)});
   }
   return table.text();
 }
 
-/// One rank's messages of all phases, one after the other.
-double serial_messages(const Plan& plan) {
-  double messages = 0;
-  for (const PhaseWork& work : work_of(plan)) messages += work.messages;
-  return messages;
+/// Rounds of one chunk through all phases, one after the other.
+int rounds_of(const Plan& plan) {
+  int rounds = 0;
+  for (const Phase& phase : phases_of(plan)) rounds += figures_of(plan, phase).rounds;
+  return rounds;
 }
 
 const RatedPlan* alternative(const PlanReport& report, std::string_view name) {
@@ -180,18 +175,18 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
         "The wires set the pace: {} of a bound of {}. Another plan gains at most {}. What helps is "
         "sending less (16-bit gradients, fewer reductions a sample), wider links, or hiding the time "
         "behind backward (build/bin/scaling shows how much that gives).",
-        ratio_text(time, plan.bound_us), time_text(plan.bound_us),
+        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us),
         percent_text(std::max(0.0, 1 - plan.bound_us / time))));
   } else if (highest < 0.4 && plan.bytes < (std::uint64_t{8} << 20)) {
     advice.push_back(fmt::format(
-        "Latency sets the pace: a rank sends {} one after the other, and no link is busy more than {} "
+        "Latency sets the pace: there are {} one after the other, and no link is busy more than {} "
         "of the time. What helps is reducing more at once (larger buckets).",
-        count_text(static_cast<std::uint64_t>(serial_messages(plan)), "message"), percent_text(highest)));
+        count_text(as_index(rounds_of(plan)), "round"), percent_text(highest)));
   } else {
     advice.push_back(fmt::format(
         "Neither one link nor latency alone sets the pace: {} of the bound of {}. See --simulate for the "
         "critical path, and --candidates for plans that come close.",
-        ratio_text(time, plan.bound_us), time_text(plan.bound_us)));
+        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us)));
   }
   const RatedPlan* placed = alternative(report, "flat ring, ranks as placed");
   const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
@@ -232,56 +227,31 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
 
 std::string plan_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
-  const std::size_t hosts = hosts_of(planner);
   std::string text =
-      fmt::format("{} of {} bytes ({}) {} on {}: {} {} on {}\n\n", to_string(plan.collective),
-                  digits_text(plan.bytes), bytes_text(static_cast<double>(plan.bytes)), to_string(plan.type),
-                  report.topology_name, count_text(as_index(plan.decomposition.ranks()), "rank"),
-                  report.placement_name == "by host" ? "placed by host" : "placed round-robin",
-                  count_text(hosts, "host"));
-  text += fmt::format("plan       {}\n", short_name(plan));
-  text += fmt::format("           mode {} ({}), hash {:016x}\n", letter_of(plan.mode), to_string(plan.mode),
-                      hash(plan));
-  text += fmt::format("predicted  {}\n", time_text(plan.predicted_us));
-  text += fmt::format("bound      {}, which no plan can beat", time_text(plan.bound_us));
-  if (plan.bound_us > 0)
-    text += fmt::format("; predicted is {}", ratio_text(plan.predicted_us, plan.bound_us));
-  text += '\n';
-  for (const std::string& note : plan.notes) text += "note       " + note + '\n';
-
-  const std::vector<Phase> phases = phases_of(plan);
-  if (phases.empty()) return text + "\nNo phases: nothing has to move.\n";
-  const std::vector<PhaseWork> work = work_of(plan);
-  PlanTable table({"PHASE", "WHAT", "DIMENSION", "ALGORITHM", "CARRIER", "FARTHEST, NARROWEST LINK",
-                   ">MESSAGES", ">SENT BY A RANK", ">ONE CHUNK, ALONE"});
-  for (std::size_t i = 0; i < phases.size(); ++i) {
-    const topology::PlanDimension& dimension = plan.dimensions[as_index(phases[i].dimension)];
-    table.add({std::to_string(i + 1), std::string(to_string(phases[i].kind)),
-               dimension_text(plan, phases[i].dimension), std::string(to_string(dimension.algorithm)),
-               std::string(to_string(dimension.carrier)),
-               wires_of(planner.topology(), planner.placement(), plan, phases[i].dimension, report.root),
-               fmt::format("{} x {:.0f}", plan.chunks, work[i].messages), bytes_text(work[i].bytes),
-               i < plan.phase_us.size() ? time_text(plan.phase_us[i]) : "-"});
+      fmt::format("{}: {} placed {} on {}; {} bytes\n\n", report.topology_name,
+                  count_text(as_index(plan.decomposition.ranks()), "rank"), report.placement_name,
+                  count_text(hosts_of(planner), "host"), digits_text(plan.bytes));
+  text += to_text(plan);
+  std::string wires;
+  for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
+    if (plan.decomposition.size(d) == 1) continue;
+    wires += fmt::format("{} {}, {}", wires.empty() ? "  wires: dimension" : "; dimension", d,
+                         wires_of(planner.topology(), planner.placement(), plan, d, report.root));
   }
-  text += '\n' + table.text();
-  if (plan.chunks > 1) {
-    text += fmt::format(
-        "  {} chunks of {} follow one another through the phases, so that all are busy at once.\n",
-        plan.chunks, bytes_text(static_cast<double>(plan.bytes) / static_cast<double>(plan.chunks)));
-  }
-  return text;
+  return wires.empty() ? text : text + wires + '\n';
 }
 
 std::string explanation_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   std::string text = "\nwhy this plan\n";
   PlanTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
-  const auto simulated = [](const std::optional<double>& us) { return us ? time_text(*us) : "-"; };
+  const auto simulated = [](const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; };
   std::optional<double> total;
   if (report.simulation) total = report.simulation->total_us;
-  table.add({"this plan", short_name(plan), time_text(plan.predicted_us), "1.00 x", simulated(total)});
+  table.add(
+      {"this plan", short_name(plan), topology::format_us(plan.predicted_us), "1.00 x", simulated(total)});
   for (const RatedPlan& other : report.alternatives) {
-    table.add({other.name, short_name(other.plan), time_text(other.plan.predicted_us),
+    table.add({other.name, short_name(other.plan), topology::format_us(other.plan.predicted_us),
                ratio_text(other.plan.predicted_us, plan.predicted_us), simulated(other.simulated_us)});
   }
   text += table.text();
@@ -316,7 +286,7 @@ std::string verdict_text(const topology::Verdict& verdict) {
 std::string simulation_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   const Simulation& simulation = *report.simulation;
-  std::string text = fmt::format("\nsimulated  {}, {} of predicted", time_text(simulation.total_us),
+  std::string text = fmt::format("\nsimulated  {}, {} of predicted", topology::format_us(simulation.total_us),
                                  ratio_text(simulation.total_us, plan.predicted_us));
   if (plan.bound_us > 0)
     text += fmt::format(", {} of the bound", ratio_text(simulation.total_us, plan.bound_us));
@@ -327,8 +297,8 @@ std::string simulation_text(const Planner& planner, const PlanReport& report) {
   PlanTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});
   for (const topology::SimulatedPhase& phase : simulation.phases) {
     table.add({std::to_string(phase.phase + 1), phase_name(plan, as_index(phase.phase)),
-               time_text(phase.start_us), time_text(phase.end_us),
-               bytes_text(static_cast<double>(phase.bytes))});
+               topology::format_us(phase.start_us), topology::format_us(phase.end_us),
+               topology::format_bytes(static_cast<double>(phase.bytes))});
   }
   text += '\n' + table.text();
   if (simulation.channels.empty()) return text;
@@ -348,7 +318,8 @@ std::string candidates_text(const PlanReport& report) {
     const RatedPlan& rated = report.candidates[i];
     left_out = left_out || !rated.simulated_us;
     table.add({std::to_string(i + 1), short_name(rated.plan), std::string(1, letter_of(rated.plan.mode)),
-               time_text(rated.plan.predicted_us), rated.simulated_us ? time_text(*rated.simulated_us) : "-",
+               topology::format_us(rated.plan.predicted_us),
+               rated.simulated_us ? topology::format_us(*rated.simulated_us) : "-",
                fmt::format("{:016x}", hash(rated.plan))});
   }
   text += table.text();

@@ -39,22 +39,6 @@ double parse_number(std::string_view flag, std::string_view text, double least, 
   return number;
 }
 
-std::string bytes_text(double bytes) {
-  if (bytes < 999.5) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 999.95e3) return fmt::format("{:.1f} KB", bytes / 1e3);
-  if (bytes < 999.95e6) return fmt::format("{:.1f} MB", bytes / 1e6);
-  if (bytes < 999.95e9) return fmt::format("{:.1f} GB", bytes / 1e9);
-  return fmt::format("{:.1f} TB", bytes / 1e12);
-}
-
-std::string time_text(double us) {
-  if (us < 99.95) return fmt::format("{:.1f} us", us);
-  if (us < 999.5) return fmt::format("{:.0f} us", us);
-  if (us < 99.95e3) return fmt::format("{:.2f} ms", us / 1e3);
-  if (us < 999.95e3) return fmt::format("{:.1f} ms", us / 1e3);
-  return fmt::format("{:.2f} s", us / 1e6);
-}
-
 std::string digits_text(std::uint64_t number) {
   std::string text = std::to_string(number);
   for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");

@@ -14,10 +14,6 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 /// A number from `least` to `most`. Throws UsageError that begins with `flag`.
 double parse_number(std::string_view flag, std::string_view text, double least, double most);
 
-/// "512 B", "28.3 KB", "717.7 MB": powers of 1000, as bandwidths are.
-std::string bytes_text(double bytes);
-/// "12.3 us", "88.2 ms", "1.25 s".
-std::string time_text(double us);
 /// "717,668,352".
 std::string digits_text(std::uint64_t number);
 /// "1 host", "2 hosts".
