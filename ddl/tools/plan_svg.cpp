@@ -26,7 +26,7 @@ using topology::Planner;
 using topology::Topology;
 
 constexpr std::size_t most_hosts = 16;
-constexpr std::size_t most_lanes = 12;
+constexpr std::size_t most_lanes = 16;
 constexpr std::size_t most_groups = 4096;
 constexpr double margin = 24;
 constexpr double gutter = 168;  // for the dimensions' names
@@ -238,7 +238,8 @@ class Picture {
     width_ = std::max({left + row_width_ + (rows_ > 1 && one_bar ? 30 : 0) + margin,
                        text_width(title(), title_style_) + 2 * margin,
                        text_width(subtitle(), subtitle_style_) + 2 * margin, 860.0});
-    height_ = legend_y_ + 92;
+    for (const std::string& text : legend()) width_ = std::max(width_, text_width(text, small_) + 316);
+    height_ = legend_y_ + 88;
   }
 
   void place_network_boxes() {
@@ -373,7 +374,7 @@ class Picture {
     TextStyle style = host_title_;
     style.anchor = "middle";
     canvas_.text({box.middle(), box.y + box.height / 2},
-                 fmt::format("... {} more", count_text(hosts_left_out_, "host")), style);
+                 fmt::format("... {}", count_text(hosts_left_out_, "more host")), style);
   }
 
   [[nodiscard]] double utilisation(int link) const {
@@ -549,12 +550,15 @@ class Picture {
                                          plan_.decomposition.size(d));
     std::string algorithm(to_string(dimension.algorithm));
     std::ranges::replace(algorithm, '_', '-');
+    const bool is_chain =
+        dimension.algorithm == Algorithm::ring && plan_.collective == topology::Collective::broadcast;
+    if (is_chain) algorithm = "chain";
     canvas_.text({margin, y += 14}, cut(fmt::format("{} of {}", algorithm, size), gutter - 10, small_),
                  small_);
     const std::string wires = wires_of(topology_, planner_.placement(), plan_, d, report_.root);
     canvas_.text({margin, y += 14}, cut("over " + wires, gutter - 10, small_), small_);
     if (lanes.left_out > 0) {
-      canvas_.text({margin, y += 14}, fmt::format("... {} more", count_text(lanes.left_out, "group")),
+      canvas_.text({margin, y += 14}, fmt::format("... {}", count_text(lanes.left_out, "more group")),
                    small_);
     }
   }
@@ -614,18 +618,26 @@ class Picture {
       canvas_.text({margin + bar_width * percent / 100, y + 40}, fmt::format("{}%", percent), style);
     }
     const double x = margin + bar_width + 28;
-    const char* const links =
-        report_.simulation ? "links: how busy their busier direction is in the simulation; the wider, the "
-                             "more GB/s; dashed: not used"
-                           : "links: the wider, the more GB/s; not simulated, so none is coloured";
-    canvas_.text({x, y + 24}, links, small_);
-    canvas_.text(
-        {x, y + 40},
-        "below the hosts: a line is a group of ranks that work together, a stop one of them, numbered "
-        "in the group's order;",
-        small_);
-    canvas_.text({x, y + 56}, "double line: ring; single line: other algorithms; columns lead to the devices",
-                 small_);
+    double line = y + 8;
+    for (const std::string& text : legend()) canvas_.text({x, line += 16}, text, small_);
+  }
+
+  [[nodiscard]] std::vector<std::string> legend() const {
+    std::map<LinkKind, std::set<double>> kinds;
+    for (const Link& link : topology_.links()) {
+      if (is_drawn(link.from) && is_drawn(link.to)) kinds[link.kind].insert(link.bandwidth);
+    }
+    std::string wires;
+    for (const auto& [kind, bandwidths] : kinds) {
+      wires += fmt::format("{}{} {:.4g}", wires.empty() ? "" : ", ", to_string(kind), *bandwidths.begin());
+      if (bandwidths.size() > 1) wires += fmt::format(" to {:.4g}", *bandwidths.rbegin());
+    }
+    return {report_.simulation
+                ? "Links: share of the time that their busier direction is busy, simulated; dashed: not used."
+                : "Links: not simulated, so none is coloured.",
+            "Wider links have more GB/s: " + wires + ".",
+            "Below the hosts: a line is a group of ranks that work together, a stop is a rank,",
+            "numbered in the group's order. Double line: a ring; single line: another algorithm."};
   }
 
   const Topology& topology_;
