@@ -282,11 +282,10 @@ void run(std::span<const std::string> arguments) {
       rows.push_back(row_of(settings, reductions, workers, overlapped));
   }
   std::ranges::stable_sort(rows, {}, &Row::overlapped);
-  if (settings.json != "-") ddl::tools::write_text("-", text_of(settings, rows));
-  if (settings.json.empty()) return;
   std::string lines;
   for (const Row& row : rows) lines += json_of(settings, row);
-  ddl::tools::write_text(settings.json, lines);
+  if (!settings.json.empty()) ddl::tools::write_text(settings.json, lines);
+  if (settings.json != "-") ddl::tools::write_text("-", text_of(settings, rows));
 }
 
 }  // namespace
