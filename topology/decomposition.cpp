@@ -17,10 +17,14 @@ constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
-/// What was found, short enough for a message.
+/// What was found, short and plain enough for a message.
 std::string shown(std::string_view text) {
   constexpr std::size_t most = 80;
-  return text.size() <= most ? std::string(text) : fmt::format("{}...", text.substr(0, most));
+  std::string result(text.substr(0, most));
+  for (char& c : result) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text.size() <= most ? result : result + "...";
 }
 
 int parse_size(std::string_view digits, std::string_view text) {

@@ -8,7 +8,6 @@
 namespace ddl::topology {
 namespace {
 
-bool leaves_pieces(PhaseKind kind) { return kind == PhaseKind::reduce_scatter; }
 bool is_up(PhaseKind kind) {
   return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
 }
@@ -24,8 +23,9 @@ void up(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
     case Algorithm::one_shot:
       return one_shot_all_reduce(steps, group, range);
     case Algorithm::tree:
-    case Algorithm::double_tree:
       return tree_reduce(steps, group, range);
+    case Algorithm::double_tree:
+      return;  // refused by require_valid
   }
 }
 
@@ -37,11 +37,11 @@ void down(StepList& steps, Algorithm algorithm, const Group& group, Range range)
       return halving_doubling_all_gather(steps, group, range);
     case Algorithm::two_shot:
       return two_shot_all_gather(steps, group, range);
-    case Algorithm::one_shot:
-      return;
     case Algorithm::tree:
-    case Algorithm::double_tree:
       return tree_broadcast(steps, group, range);
+    case Algorithm::one_shot:
+    case Algorithm::double_tree:
+      return;  // has no way down; refused by require_valid
   }
 }
 
@@ -95,7 +95,7 @@ class ChunkReduction {
     const int size = dimension == 0 ? plan_.grid.group_size(place_.group) : plan_.grid.sizes(dimension)[0];
     const int mine = dimension == 0 ? place_.member : place_.outer[static_cast<std::size_t>(dimension - 1)];
     if (timed.phase.kind == PhaseKind::reduce) active_ = mine == 0;
-    if (!leaves_pieces(timed.phase.kind)) return;
+    if (timed.phase.kind != PhaseKind::reduce_scatter) return;
     const int piece = piece_of_member(timed.algorithm, size, mine);
     for (Part& part : parts_) part.range = Partition(part.range, size).piece(piece);
     if (dimension == 0 && plan_.grid.ragged()) cut_into_segments();
@@ -121,7 +121,7 @@ class ChunkReduction {
   /// Which member of a group of the first dimension a segment is left with.
   int owner_in(int group, std::size_t segment) const {
     if (!plan_.grid.ragged()) return place_.member;
-    if (!first_ || !leaves_pieces(first_->phase.kind)) return 0;
+    if (!first_ || first_->phase.kind != PhaseKind::reduce_scatter) return 0;
     const int size = plan_.grid.group_size(group);
     return member_of_piece(first_->algorithm, size, Partition(chunk_, size).piece_of(segment));
   }

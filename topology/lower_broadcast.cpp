@@ -6,29 +6,21 @@
 namespace ddl::topology {
 namespace {
 
-void broadcast(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
-  switch (algorithm) {
+void run_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+  switch (timed.algorithm) {
     case Algorithm::ring:
       return chain_broadcast(steps, group, range);
+    case Algorithm::two_shot:
+      return timed.phase.kind == PhaseKind::scatter ? scatter(steps, group, range)
+                                                    : all_gather_scattered(steps, group, range);
     case Algorithm::one_shot:
       return one_shot_broadcast(steps, group, range);
+    case Algorithm::tree:
+      return tree_broadcast(steps, group, range);
     case Algorithm::double_tree:
       return double_tree_broadcast(steps, group, range);
-    case Algorithm::tree:
-    case Algorithm::two_shot:
     case Algorithm::halving_doubling:
-      return tree_broadcast(steps, group, range);
-  }
-}
-
-void run_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
-  switch (timed.phase.kind) {
-    case PhaseKind::scatter:
-      return scatter(steps, group, range);
-    case PhaseKind::all_gather:
-      return all_gather_scattered(steps, group, range);
-    default:
-      return broadcast(steps, timed.algorithm, group, range);
+      return;  // refused by require_valid
   }
 }
 

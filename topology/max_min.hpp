@@ -31,7 +31,7 @@ class MaxMin {
 
   /// Of a flow that is not active.
   void start(std::uint32_t flow);
-  /// Of one that is.
+  /// Of one that is, since the last `settle` at least.
   void stop(std::uint32_t flow);
   /// The active flows whose rate is another than when it was last called. Valid until the next call.
   std::span<const std::uint32_t> settle();

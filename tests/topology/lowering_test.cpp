@@ -8,15 +8,19 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"
 #include "ddl/topology/dependencies.hpp"
+#include "ddl/topology/verifier.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -61,10 +65,9 @@ class Expressions {
 
 /// Runs a schedule over transports without any buffer: one step after the other, each time a random one of
 /// those that may start; a send together with its receive.
-class Run {
+class SymbolicRun {
  public:
-  Run(const Schedule& schedule, bool barrier, unsigned seed)
-      : schedule_(schedule), random_(seed), barrier_(barrier) {
+  SymbolicRun(const Schedule& schedule, unsigned seed) : schedule_(schedule), random_(seed) {
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       const Program& program = schedule.ranks[rank];
       memory_.emplace_back(schedule.count + program.scratch);
@@ -185,8 +188,7 @@ class Run {
   void put(Cell& target, const Cell& source, bool reduce) {
     if (!reduce) {
       target = source;
-    } else if (barrier_) {
-      heard_[&target] |= expressions_.ranks(target.expression);
+    } else if (schedule_.collective == Collective::barrier) {
       target.expression = heard(target, source);
     } else if (target.element == source.element) {
       target.expression = expressions_.combine(target.expression, source.expression);
@@ -215,7 +217,6 @@ class Run {
 
   const Schedule& schedule_;
   std::minstd_rand random_;
-  bool barrier_;
   Expressions expressions_;
   std::vector<std::vector<Cell>> memory_;
   std::vector<Dependencies> dependencies_;
@@ -223,7 +224,6 @@ class Run {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> sends_;     // from, to: steps
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> receives_;  // from, to: steps
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> messages_;               // that are through
-  std::map<const Cell*, std::bitset<most_ranks>> heard_;
   std::vector<Id> ready_;
   std::size_t steps_left_ = 0;
 };
@@ -276,8 +276,10 @@ std::string name_of(const Plan& plan, std::size_t count) {
 void expect_all_reduced(const Plan& plan, std::size_t count, unsigned seed) {
   SCOPED_TRACE(name_of(plan, count));
   const Schedule schedule = lower_all(plan, count);
-  Run run(schedule, false, seed);
+  SymbolicRun run(schedule, seed);
   ASSERT_NO_FATAL_FAILURE(run.finish());
+  const Verdict verdict = verify(schedule);
+  ASSERT_TRUE(verdict.ok) << verdict.problem;
   const std::size_t ranks = schedule.ranks.size();
   for (std::size_t element = 0; element < count; ++element) {
     const Cell& first = run.cell(0, element);
@@ -294,8 +296,10 @@ void expect_all_reduced(const Plan& plan, std::size_t count, unsigned seed) {
 void expect_broadcast(const Plan& plan, std::size_t count, int root, unsigned seed) {
   SCOPED_TRACE(fmt::format("{}, root {}", name_of(plan, count), root));
   const Schedule schedule = lower_all(plan, count, root);
-  Run run(schedule, false, seed);
+  SymbolicRun run(schedule, seed);
   ASSERT_NO_FATAL_FAILURE(run.finish());
+  const Verdict verdict = verify(schedule);
+  ASSERT_TRUE(verdict.ok) << verdict.problem;
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     for (std::size_t element = 0; element < count; ++element) {
       ASSERT_EQ(run.cell(rank, element), (Cell{run.own(root), element}))
@@ -304,43 +308,59 @@ void expect_broadcast(const Plan& plan, std::size_t count, int root, unsigned se
   }
 }
 
-struct Grid {
+struct Shape {
   std::string text;
   int ranks;
   int dimensions;
   bool ragged;
 };
 
-const std::vector<Grid> grids = {
-    {"1", 1, 1, false},          {"2", 2, 1, false},          {"3", 3, 1, false},
-    {"4", 4, 1, false},          {"5", 5, 1, false},          {"6", 6, 1, false},
-    {"7", 7, 1, false},          {"8", 8, 1, false},          {"9", 9, 1, false},
-    {"12", 12, 1, false},        {"16", 16, 1, false},        {"30", 30, 1, false},
-    {"2x2", 4, 2, false},        {"4x3", 12, 2, false},       {"3x5", 15, 2, false},
-    {"6x4", 24, 2, false},       {"2x2x2", 8, 3, false},      {"4x2x3", 24, 3, false},
-    {"3x3x2", 18, 3, false},     {"1x3x1", 3, 3, false},      {"4,3,2,1x4", 10, 2, true},
-    {"3,1,2x3", 6, 2, true},     {"1,6x2", 7, 2, true},       {"2,3,2,4x2x2", 11, 3, true},
+const std::vector<Shape> shapes = {
+    {"1", 1, 1, false},
+    {"2", 2, 1, false},
+    {"3", 3, 1, false},
+    {"4", 4, 1, false},
+    {"5", 5, 1, false},
+    {"6", 6, 1, false},
+    {"7", 7, 1, false},
+    {"8", 8, 1, false},
+    {"9", 9, 1, false},
+    {"12", 12, 1, false},
+    {"16", 16, 1, false},
+    {"30", 30, 1, false},
+    {"2x2", 4, 2, false},
+    {"4x3", 12, 2, false},
+    {"3x5", 15, 2, false},
+    {"6x4", 24, 2, false},
+    {"2x2x2", 8, 3, false},
+    {"4x2x3", 24, 3, false},
+    {"3x3x2", 18, 3, false},
+    {"1x3x1", 3, 3, false},
+    {"4,3,2,1x4", 10, 2, true},
+    {"3,1,2x3", 6, 2, true},
+    {"1,6x2", 7, 2, true},
+    {"2,3,2,4x2x2", 11, 3, true},
     {"8,5,6,1,1,4x6", 25, 2, true},
 };
 
-bool lowerable(const Grid& grid, const std::vector<Algorithm>& choice) {
-  return !grid.ragged || choice[0] != Algorithm::one_shot;
+bool lowerable(const Shape& shape, const std::vector<Algorithm>& choice) {
+  return !shape.ragged || choice[0] != Algorithm::one_shot;
 }
 
 // Gradients would be wrong on some rank, ranks would drift apart, or the job would hang.
 TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
   unsigned seed = 1;
-  for (const Grid& grid : grids) {
-    for (const auto& choice : choices(for_all_reduce, grid.dimensions)) {
-      if (!lowerable(grid, choice)) continue;
-      const auto n = static_cast<std::size_t>(grid.ranks);
+  for (const Shape& shape : shapes) {
+    for (const auto& choice : choices(for_all_reduce, shape.dimensions)) {
+      if (!lowerable(shape, choice)) continue;
+      const auto n = static_cast<std::size_t>(shape.ranks);
       // The long counts take most of the time.
       const std::vector<std::size_t> counts =
-          grid.dimensions < 3 ? std::vector<std::size_t>{0, 1, 2, 5, n - 1, n, n + 1, 3 * n + 2, 6 * n}
-                              : std::vector<std::size_t>{1, n - 1, 2 * n + 5};
+          shape.dimensions < 3 ? std::vector<std::size_t>{0, 1, 2, 5, n - 1, n, n + 1, 3 * n + 2, 6 * n}
+                               : std::vector<std::size_t>{1, n - 1, 2 * n + 5};
       for (const std::size_t count : counts) {
         const int chunks = static_cast<int>(seed % 7) + 1;
-        const Plan plan = plan_for(Collective::all_reduce, grid.text, grid.ranks, choice, chunks);
+        const Plan plan = plan_for(Collective::all_reduce, shape.text, shape.ranks, choice, chunks);
         ASSERT_NO_FATAL_FAILURE(expect_all_reduced(plan, count, seed++));
       }
     }
@@ -350,16 +370,319 @@ TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
 // Ranks would start from different models.
 TEST(Lowering, BroadcastReachesEveryRankFromEveryRoot) {
   unsigned seed = 1;
-  for (const Grid& grid : grids) {
-    for (const auto& choice : choices(for_broadcast, grid.dimensions)) {
-      for (int root = 0; root < grid.ranks; root += grid.dimensions < 3 ? 1 : 5) {
+  for (const Shape& shape : shapes) {
+    for (const auto& choice : choices(for_broadcast, shape.dimensions)) {
+      for (int root = 0; root < shape.ranks; root += shape.dimensions < 3 ? 1 : 5) {
         const int chunks = static_cast<int>(seed % 7) + 1;
-        const Plan plan = plan_for(Collective::broadcast, grid.text, grid.ranks, choice, chunks);
+        const Plan plan = plan_for(Collective::broadcast, shape.text, shape.ranks, choice, chunks);
         ASSERT_NO_FATAL_FAILURE(expect_broadcast(plan, seed % 41, root, seed));
         ++seed;
       }
     }
   }
+}
+
+// A rank could leave the barrier before another has come.
+TEST(Lowering, BarrierHearsFromEveryRank) {
+  for (int ranks = 1; ranks <= 20; ++ranks) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    Schedule schedule{Collective::barrier, 0, 1, {}};
+    for (int rank = 0; rank < ranks; ++rank) schedule.ranks.push_back(lower_barrier(ranks, rank));
+    SymbolicRun run(schedule, 1);
+    ASSERT_NO_FATAL_FAILURE(run.finish());
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      EXPECT_EQ(run.expressions().ranks(run.cell(rank, 0).expression).count(), schedule.ranks.size());
+    }
+    const Verdict verdict = verify(schedule);
+    EXPECT_TRUE(verdict.ok) << verdict.problem;
+  }
+  EXPECT_EQ(lower_barrier(1000, 5).steps.size(), 3U * 10);
+}
+
+std::size_t sent_by(const Program& program) {
+  std::size_t sent = 0;
+  for (const Step& step : program.steps) {
+    if (step.kind == StepKind::send) sent += step.size();
+  }
+  return sent;
+}
+
+/// Elements that leave or enter each group of the first dimension.
+std::vector<std::size_t> crossing(const Plan& plan, const Schedule& schedule, StepKind kind) {
+  std::vector<int> group_of(plan.order.size());
+  for (std::size_t position = 0; position < plan.order.size(); ++position) {
+    group_of[static_cast<std::size_t>(plan.order[position])] =
+        plan.decomposition.group_of(static_cast<int>(position));
+  }
+  std::vector<std::size_t> elements(static_cast<std::size_t>(plan.decomposition.groups()), 0);
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Step& step : schedule.ranks[rank].steps) {
+      if (is_local(step.kind) || group_of[rank] == group_of[static_cast<std::size_t>(step.peer)]) continue;
+      if ((step.kind == StepKind::send) == (kind == StepKind::send)) {
+        elements[static_cast<std::size_t>(group_of[rank])] += step.size();
+      }
+    }
+  }
+  return elements;
+}
+
+// A decomposition would cost bandwidth: the bytes a rank sends must not depend on it, only where they go.
+TEST(Lowering, ScatteringPlansSendTheSameBytesInEveryDecomposition) {
+  const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
+                                             Algorithm::two_shot};
+  for (const Shape& shape : shapes) {
+    if (shape.ragged) continue;
+    for (const auto& choice : choices(scattering, shape.dimensions)) {
+      const auto n = static_cast<std::size_t>(shape.ranks);
+      const std::size_t count = n * 3 * 10;
+      const Plan plan = plan_for(Collective::all_reduce, shape.text, shape.ranks, choice, 3);
+      SCOPED_TRACE(name_of(plan, count));
+      for (const Program& program : lower_all(plan, count).ranks) {
+        ASSERT_EQ(sent_by(program), 2 * count * (n - 1) / n);
+      }
+    }
+  }
+}
+
+// Predictions and tables would be wrong about what a plan sends.
+TEST(Lowering, OtherAlgorithmsSendWhatTheirFormulasSay) {
+  const std::size_t count = 840;
+  const auto lowered = [&](Collective collective, const std::string& decomposition, int ranks,
+                           const std::vector<Algorithm>& algorithms) {
+    Plan plan = plan_for(collective, decomposition, ranks, algorithms, 4);
+    std::iota(plan.order.begin(), plan.order.end(), 0);
+    return lower_all(plan, count);
+  };
+  for (const Program& program : lowered(Collective::all_reduce, "5", 5, {Algorithm::one_shot}).ranks) {
+    EXPECT_EQ(sent_by(program), 4 * count);
+  }
+  // Recursive doubling.
+  for (const Program& program :
+       lowered(Collective::all_reduce, "2x2x2", 8, std::vector(3, Algorithm::one_shot)).ranks) {
+    EXPECT_EQ(sent_by(program), 3 * count);
+  }
+  std::size_t sum = 0;
+  const Schedule tree = lowered(Collective::all_reduce, "11", 11, {Algorithm::tree});
+  for (const Program& program : tree.ranks) sum += sent_by(program);
+  EXPECT_EQ(sum, 2 * 10 * count);
+  EXPECT_EQ(sent_by(tree.ranks[0]), 4 * count);
+
+  const Schedule chain = lowered(Collective::broadcast, "6", 6, {Algorithm::ring});
+  for (std::size_t rank = 0; rank < 6; ++rank) EXPECT_EQ(sent_by(chain.ranks[rank]), rank == 5 ? 0 : count);
+  EXPECT_EQ(sent_by(lowered(Collective::broadcast, "6", 6, {Algorithm::one_shot}).ranks[0]), 5 * count);
+  EXPECT_EQ(sent_by(lowered(Collective::broadcast, "6", 6, {Algorithm::tree}).ranks[0]), 3 * count);
+  const Schedule two_shot = lowered(Collective::broadcast, "6", 6, {Algorithm::two_shot});
+  for (std::size_t rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(sent_by(two_shot.ranks[rank]), rank == 0 ? 2 * count * 5 / 6 : count * 4 / 6);
+  }
+}
+
+// One member of a double tree would send two buffers, and the tree be no faster than a single one.
+TEST(Lowering, NoMemberOfADoubleTreeSendsMoreThanTheBuffer) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    const Plan plan =
+        plan_for(Collective::broadcast, std::to_string(ranks), ranks, {Algorithm::double_tree}, 2);
+    const std::size_t count = 4096;
+    std::size_t sum = 0;
+    for (const Program& program : lower_all(plan, count, ranks / 2).ranks) {
+      EXPECT_LE(sent_by(program), count);
+      sum += sent_by(program);
+    }
+    EXPECT_EQ(sum, count * static_cast<std::size_t>(ranks - 1));
+    ASSERT_NO_FATAL_FAILURE(expect_broadcast(plan, 9, ranks / 2, static_cast<unsigned>(ranks)));
+  }
+}
+
+// Hosts with unequal numbers of ranks would send more than the least, 2N(H-1)/H.
+TEST(Lowering, RaggedHostsSendTheLeastOverTheirBoundaries) {
+  const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
+                                             Algorithm::two_shot};
+  for (const auto& [text, ranks] : {std::pair{"4,3,2,1x4", 10}, {"3,1,2x3", 6}, {"6,6,5,6x4", 23}}) {
+    for (const Algorithm inside :
+         {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot, Algorithm::tree}) {
+      for (const Algorithm between : scattering) {
+        const Plan plan = plan_for(Collective::all_reduce, text, ranks, {inside, between}, 2);
+        const auto hosts = static_cast<std::size_t>(plan.decomposition.groups());
+        const std::size_t count = 2 * hosts * 60;  // 60: every group's pieces are whole, and their cuts' too
+        SCOPED_TRACE(name_of(plan, count));
+        const Schedule schedule = lower_all(plan, count);
+        for (const StepKind kind : {StepKind::send, StepKind::receive}) {
+          for (const std::size_t elements : crossing(plan, schedule, kind)) {
+            ASSERT_EQ(elements, 2 * count * (hosts - 1) / hosts);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A host's link would carry the model several times at the start of each job.
+TEST(Lowering, BroadcastEntersEachHostOnce) {
+  for (const auto& [text, ranks] : {std::pair{"4,3,2,1x4", 10}, {"3x5", 15}, {"2,3,2,4x2x2", 11}}) {
+    for (const Algorithm inside : for_broadcast) {
+      for (const Algorithm between :
+           {Algorithm::ring, Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
+        for (int root = 0; root < ranks; ++root) {
+          std::vector<Algorithm> algorithms(std::string_view(text).ends_with("2x2") ? 3 : 2, between);
+          algorithms[0] = inside;
+          const Plan plan = plan_for(Collective::broadcast, text, ranks, algorithms, 3);
+          SCOPED_TRACE(fmt::format("{}, root {}", name_of(plan, 50), root));
+          std::vector<std::size_t> entering = crossing(plan, lower_all(plan, 50, root), StepKind::receive);
+          std::sort(entering.begin(), entering.end());
+          ASSERT_EQ(entering.front(), 0U);
+          ASSERT_EQ(entering[1], 50U);
+          ASSERT_EQ(entering.back(), 50U);
+        }
+      }
+    }
+  }
+}
+
+// Halving and doubling over all ranks would send the most over the slowest links: its large exchanges are
+// between neighbours.
+TEST(Lowering, FlatHalvingDoublingCrossesHostsAsLittleAsAHierarchy) {
+  Plan flat = plan_for(Collective::all_reduce, "16", 16, {Algorithm::halving_doubling}, 1);
+  const Schedule schedule = lower_all(flat, 1600);
+  flat.decomposition = Decomposition::parse("4x4", 16);
+  for (const std::size_t elements : crossing(flat, schedule, StepKind::send)) {
+    EXPECT_EQ(elements, 2U * 1600 * 3 / 4);
+  }
+}
+
+// Chunks would go through the dimensions one after the other, and most links be idle at any time.
+TEST(Lowering, ChunksFollowEachOtherByOneRound) {
+  const Plan plan = plan_for(Collective::all_reduce, "4x4", 16, {Algorithm::ring, Algorithm::ring}, 8);
+  std::vector<int> round_of_chunk(8, 0);
+  int time = -1;
+  for (const Step& step : lower(plan, 3, 16 * 8).steps) {
+    if (step.kind != StepKind::send) continue;
+    const int now = step.chunk + round_of_chunk[step.chunk]++;
+    EXPECT_GE(now, time);
+    time = now;
+  }
+  EXPECT_EQ(time, 12 - 1 + 8 - 1);
+  for (const int rounds : round_of_chunk) EXPECT_EQ(rounds, 12);
+}
+
+// A job would need more scratch memory the more chunks or ranks it has.
+TEST(Lowering, ScratchIsThatOfFourChunks) {
+  for (const int chunks : {1, 3, 4, 64}) {
+    const std::size_t count = 64 * 180;
+    const std::size_t chunk = count / static_cast<std::size_t>(chunks);
+    const std::size_t share = chunk * static_cast<std::size_t>(std::min(chunks, 4));
+    const auto scratch = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
+      std::size_t most = 0;
+      for (const Program& program :
+           lower_all(plan_for(Collective::all_reduce, text, 12, algorithms, chunks), count).ranks) {
+        most = std::max(most, program.scratch);
+      }
+      return most;
+    };
+    EXPECT_EQ(scratch("12", {Algorithm::ring}), 0U);
+    EXPECT_EQ(scratch("12", {Algorithm::tree}), 0U);
+    EXPECT_EQ(scratch("2x2x3", {Algorithm::halving_doubling, Algorithm::two_shot, Algorithm::ring}), 0U);
+    EXPECT_EQ(scratch("12", {Algorithm::two_shot}), share * 11 / 12);
+    EXPECT_EQ(scratch("12", {Algorithm::halving_doubling}), share * 2 / 12);
+    EXPECT_EQ(scratch("12", {Algorithm::one_shot}), share * 11);
+    EXPECT_EQ(scratch("4x3", {Algorithm::two_shot, Algorithm::two_shot}), share * 3 / 4);
+  }
+}
+
+// A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.
+TEST(Lowering, OneRankAloneGetsWhatItGetsAmongAll) {
+  for (const auto& [text, ranks, dimensions] :
+       {std::tuple{"4,3,2,1x4", 10, 2}, {"4x2x3", 24, 3}, {"7", 7, 1}}) {
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::two_shot, Algorithm::tree}) {
+      for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+        const auto algorithms = std::vector(static_cast<std::size_t>(dimensions), algorithm);
+        const Plan plan = plan_for(collective, text, ranks, algorithms, 3);
+        const Schedule schedule = lower_all(plan, 100, ranks - 1);
+        EXPECT_EQ(schedule.collective, collective);
+        EXPECT_EQ(schedule.root, ranks - 1);
+        EXPECT_EQ(schedule.count, 100U);
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(lower(plan, rank, 100, ranks - 1), schedule.ranks[static_cast<std::size_t>(rank)]);
+        }
+      }
+    }
+  }
+}
+
+// A job on thousands of ranks would spend its time and memory on schedules.
+TEST(Lowering, ARanksStepsAreItsOwnAlone) {
+  const int ranks = 1 << 16;
+  const auto steps = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
+    return lower(plan_for(Collective::all_reduce, text, ranks, algorithms, 1), 5, std::size_t{1} << 30)
+        .steps.size();
+  };
+  EXPECT_EQ(steps("65536", {Algorithm::ring}), 4U * (ranks - 1) + 1);
+  EXPECT_EQ(steps("65536", {Algorithm::halving_doubling}), 4U * 16 + 1);
+  EXPECT_LE(steps("65536", {Algorithm::tree}), 4U * 16 + 1);
+  EXPECT_EQ(steps("16x4096", {Algorithm::two_shot, Algorithm::halving_doubling}),
+            2U * 15 + 2 * 15 + 15 + 4 * 12 + 1);
+}
+
+// Reports would name the wrong dimension.
+TEST(Lowering, StepsBelongToThePhasesOfThePlan) {
+  const auto phases = [](Collective collective, const std::vector<Algorithm>& algorithms) {
+    return phases_of(plan_for(collective, "2x1x3x2", 12, algorithms, 1));
+  };
+  using enum PhaseKind;
+  EXPECT_EQ(phases(Collective::all_reduce,
+                   {Algorithm::ring, Algorithm::ring, Algorithm::tree, Algorithm::one_shot}),
+            (std::vector<Phase>{
+                {reduce_scatter, 0}, {reduce, 2}, {all_reduce, 3}, {broadcast, 2}, {all_gather, 0}}));
+  EXPECT_EQ(phases(Collective::broadcast,
+                   {Algorithm::two_shot, Algorithm::ring, Algorithm::double_tree, Algorithm::one_shot}),
+            (std::vector<Phase>{{broadcast, 3}, {broadcast, 2}, {scatter, 0}, {all_gather, 0}}));
+  EXPECT_TRUE(phases_of(plan_for(Collective::all_reduce, "1", 1, {Algorithm::tree}, 1)).empty());
+
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+    const Plan plan =
+        plan_for(collective, "2x1x3x2", 12,
+                 {Algorithm::two_shot, Algorithm::ring, Algorithm::tree, Algorithm::one_shot}, 2);
+    const std::vector<Phase> all = phases_of(plan);
+    for (int position = 0; position < 12; ++position) {
+      const int rank = plan.order[static_cast<std::size_t>(position)];
+      for (const Step& step : lower(plan, rank, 100).steps) {
+        ASSERT_LT(step.phase, all.size());
+        if (is_local(step.kind)) continue;
+        const auto peer = std::find(plan.order.begin(), plan.order.end(), step.peer) - plan.order.begin();
+        const int distance = std::abs(static_cast<int>(peer) - position);
+        EXPECT_EQ(all[step.phase].dimension, distance == 1 ? 0 : distance == 6 ? 3 : 2) << to_string(step);
+      }
+    }
+  }
+}
+
+// A plan that another tool wrote would be executed although it cannot be.
+TEST(Lowering, RefusesWhatDoesNotExist) {
+  const Plan plan = plan_for(Collective::all_reduce, "2x2", 4, {Algorithm::ring, Algorithm::ring}, 1);
+  const auto message_of = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(message_of([&] { lower(plan, 4, 1); }).find("found rank 4, expected 0 to 3"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower(plan, -1, 1); }).find("found rank -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower(plan, 0, 1, 7); }).find("found root 7"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_all(plan, 1, -1); }).find("found root -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_barrier(3, 3); }).find("found rank 3 of 3"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_barrier(0, 0); }).find("rank"), std::string::npos);
+  Plan repeated = plan;
+  repeated.order[0] = repeated.order[1];
+  EXPECT_THROW(lower(repeated, 0, 1), Error);
+  EXPECT_THROW(lower_all(repeated, 1), Error);
+  EXPECT_THROW(
+      lower(plan_for(Collective::all_reduce, "3,1x2", 4, {Algorithm::one_shot, Algorithm::ring}, 1), 0, 1),
+      Error);
+  EXPECT_THROW(lower(plan_for(Collective::all_reduce, "4", 4, {Algorithm::double_tree}, 1), 0, 1), Error);
+  EXPECT_THROW(lower(plan_for(Collective::broadcast, "4", 4, {Algorithm::halving_doubling}, 1), 0, 1), Error);
+  EXPECT_THROW(lower(plan_for(Collective::all_reduce, "4", 4, {Algorithm::ring}, 65), 0, 1), Error);
 }
 
 }  // namespace
