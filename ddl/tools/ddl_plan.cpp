@@ -76,7 +76,7 @@ What is told
   --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
   --straggler RANK:FACTOR[,...]
                           ranks whose steps take FACTOR times as long
-  --limit N               the most transfers that are verified or simulated (default 8e6)
+  --limit N               the most transfers that are verified or simulated (default 2e7)
   -h, --help
 
 Times are predictions from the topology's bandwidths and latencies; nothing is measured. How to read a plan is in
@@ -86,7 +86,7 @@ Ends with 0, with 2 if the command line is wrong, and with 1 if the plan does no
 
 /// JSON is complete without being asked where that takes no time.
 constexpr double most_transfers_unasked = 200'000;
-constexpr double bytes_per_transfer = 500;  // of memory, when verified or simulated
+constexpr double bytes_per_transfer = 150;  // of memory, when verified or simulated
 
 Topology topology_of(const PlanArguments& arguments, std::vector<std::string>& notes) {
   if (arguments.topology_source) return named_topology(*arguments.topology_source, Placement{});

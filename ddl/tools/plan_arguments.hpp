@@ -32,7 +32,7 @@ struct PlanArguments {
   bool json = false;
   bool lists_candidates = false;
   std::size_t candidates = 20;
-  double most_transfers = 8e6;
+  double most_transfers = 2e7;
   topology::SimulationOptions simulation;
   std::string simulation_conditions;
   std::optional<std::string> trace_file;

@@ -75,8 +75,11 @@ std::set<std::vector<int>> owners_of_segments(const Plan& plan, int root_positio
   std::vector<int> first(as_index(grid.groups()), 0);
   if (plan.collective == Collective::broadcast || has_tree(plan, 0)) {
     if (plan.collective == Collective::broadcast) {
-      const int group = grid.group_of(root_position);
-      first[as_index(group)] = root_position - grid.group_begin(group);
+      // The member with the root's index, where there is one.
+      const int index = root_position - grid.group_begin(grid.group_of(root_position));
+      for (int group = 0; group < grid.groups(); ++group) {
+        first[as_index(group)] = index < grid.group_size(group) ? index : 0;
+      }
     }
     return {first};
   }
