@@ -122,7 +122,7 @@ Rounds double_tree(int size) {
 
 }  // namespace
 
-std::vector<PatternRound> pattern_of(Algorithm algorithm, PhaseKind kind, int size) {
+std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size) {
   if (size < 2) return {};
   const bool reduces = kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce;
   const double own = 1.0 / size;
@@ -134,8 +134,10 @@ std::vector<PatternRound> pattern_of(Algorithm algorithm, PhaseKind kind, int si
       return from_root(size, own);
     case PhaseKind::reduce:
       return binomial(size, true);
-    case PhaseKind::reduce_scatter:
     case PhaseKind::all_gather:
+      if (collective == Collective::broadcast) return gather_scattered(size);
+      break;
+    case PhaseKind::reduce_scatter:
     case PhaseKind::broadcast:
       break;
   }
@@ -155,17 +157,6 @@ std::vector<PatternRound> pattern_of(Algorithm algorithm, PhaseKind kind, int si
       return double_tree(size);
   }
   throw Error(ErrorCode::internal, "pattern_of: unknown algorithm");
-}
-
-std::size_t edges_of(Algorithm algorithm, PhaseKind kind, int size) {
-  const auto p = static_cast<std::size_t>(size);
-  if (kind == PhaseKind::all_reduce) return p * (p - 1);
-  if (kind == PhaseKind::broadcast || kind == PhaseKind::reduce || kind == PhaseKind::scatter) return 2 * p;
-  if (algorithm == Algorithm::ring) return p;
-  if (algorithm == Algorithm::two_shot) return p * (p - 1);
-  std::size_t messages = 0;
-  for (const int factor : prime_factors(size)) messages += static_cast<std::size_t>(factor) - 1;
-  return p * messages;
 }
 
 }  // namespace ddl::topology
