@@ -61,7 +61,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  profile.one_stream = algorithm == Algorithm::ring;
+  profile.returns = collective == Collective::all_reduce && algorithm != Algorithm::tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];

@@ -31,7 +31,7 @@ struct PhaseProfile {
   std::vector<ProfileRound> rounds;
   std::size_t total_column = 0;  ///< Of all rounds together.
   int round_count = 0;
-  bool one_stream = false;  ///< Each rank sends to one other only: its messages take turns.
+  bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
 };
 
 /// A set of groups that run a phase at once: the positions of each, member 0 first, and the part of the

@@ -1,13 +1,15 @@
 #include "topology/pipeline_time.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
 
 namespace ddl::topology {
 namespace {
 
 /// Longer sequences of rounds are taken several at a time.
 constexpr int most_rounds = 600;
-constexpr std::size_t most_dimensions = 4096;  // of a plan; most have one member
 
 /// Of all of a round's repetitions.
 double rounds_time(const ProfileRound& round, double bytes, double step_overhead) {
@@ -16,9 +18,15 @@ double rounds_time(const ProfileRound& round, double bytes, double step_overhead
   const double moving = round.repeat * (sending + round.latency + round.local * bytes);
   if (round.slowest_edge == 0) return moving;
   // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
-  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) + round.slowest_latency +
-                         round.local * bytes;
+  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) +
+                         round.slowest_latency + round.local * bytes;
   return std::max(moving, staying);
+}
+
+/// How long a round's streams are not free for the same of another chunk.
+double stream_time(const ProfileRound& round, double bytes, double step_overhead) {
+  const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes;
+  return round.sends == 1 ? step_overhead + edge : std::max(round.sends * step_overhead, edge);
 }
 
 }  // namespace
@@ -33,116 +41,127 @@ double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead
 
 void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
   phases_.assign(phases.begin(), phases.end());
-  choose_resources();
-  kinds_.clear();
-  runs_.clear();
+  rounds_.clear();
+  issue_ = 0;
+  // Stages of a dimension on the way down use the streams of the way up, from the last to the first.
+  std::map<std::pair<int, std::size_t>, std::size_t> streams;
+  std::size_t others = 0;
   for (const ProfiledPhase& phase : phases_) {
-    // Up and down a ring goes over the same streams.
-    const int stream = phase.profile->one_stream ? phase.dimension : -1;
-    for (const ProfileRound& round : phase.profile->rounds) {
-      Kind kind{&round, phase.share, stream, {}};
-      const auto column = classes_->column(round.column);
-      for (std::size_t i = 0; i < resources_; ++i) kind.load[i] = column[chosen_[i]];
-      runs_.push_back({static_cast<int>(kinds_.size()), round.repeat});
-      kinds_.push_back(kind);
+    const auto& rounds = phase.profile->rounds;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      std::size_t stage = phase.is_down ? rounds.size() - 1 - i : i;
+      if (!phase.profile->returns) stage = most_rounds + others++;
+      const auto entry = streams.try_emplace({phase.dimension, stage}, streams.size()).first;
+      rounds_.push_back({&rounds[i], phase.share, entry->second});
+      issue_ += rounds[i].repeat * rounds[i].sends;
     }
   }
+  streams_ = streams.size();
+  choose_resources();
 }
 
-/// The busiest classes, without those that another one is busy with wherever they are.
+/// The busiest classes, without those that another one is at least as busy as in each phase.
 void PipelineTime::choose_resources() {
   const std::size_t classes = classes_->classes();
-  std::vector<double> total(classes, 0);
+  total_.assign(classes, 0);
   for (const ProfiledPhase& phase : phases_) {
     const auto column = classes_->column(phase.profile->total_column);
-    for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
+    for (std::size_t i = 0; i < classes; ++i) total_[i] += phase.share * static_cast<double>(column[i]);
   }
-  resources_ = 0;
-  busiest_ = 0;
-  std::vector<bool> is_out(classes, false);
-  while (resources_ < most_resources) {
+  is_out_.assign(classes, false);
+  busy_.clear();
+  chosen_.clear();
+  while (chosen_.size() < most_resources) {
     std::size_t best = classes;
     for (std::size_t i = 0; i < classes; ++i) {
-      if (!is_out[i] && total[i] > 0 && (best == classes || total[i] > total[best])) best = i;
+      if (!is_out_[i] && total_[i] > 0 && (best == classes || total_[i] > total_[best])) best = i;
     }
     if (best == classes) break;
-    is_out[best] = true;
-    bool is_covered = false;
-    for (std::size_t j = 0; j < resources_ && !is_covered; ++j) {
-      is_covered = std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
+    is_out_[best] = true;
+    const bool is_covered = std::ranges::any_of(chosen_, [&](std::size_t other) {
+      return std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
         const auto column = classes_->column(phase.profile->total_column);
-        return column[best] <= column[chosen_[j]];
+        return column[best] <= column[other];
       });
-    }
+    });
     if (is_covered) continue;
-    if (resources_ == 0) {
-      busiest_ = total[best];
-      busiest_class_ = best;
-    }
-    chosen_[resources_++] = best;
+    chosen_.push_back(best);
+    add_resource(best);
   }
+  busiest_class_ = chosen_.empty() ? 0 : chosen_.front();
 }
 
-double PipelineTime::least(double bytes, int chunks) const {
-  double alone = 0;
-  for (const ProfiledPhase& phase : phases_) alone += phase_time(phase, bytes / chunks, step_overhead_);
-  return std::max(alone, busiest_ * bytes);
+void PipelineTime::add_resource(std::size_t of_class) {
+  Busy busy{total_[of_class], rounds_.size(), 0, of_class};
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    if (classes_->column(rounds_[i].round->column)[of_class] == 0) continue;
+    busy.first = std::min(busy.first, i);
+    busy.last = i;
+  }
+  if (busy.first < rounds_.size()) busy_.push_back(busy);
+}
+
+double PipelineTime::least(double bytes, int chunks) {
+  const double chunk = bytes / chunks;
+  durations_.clear();
+  for (const Rounds& rounds : rounds_) {
+    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, step_overhead_));
+  }
+  double time = std::accumulate(durations_.begin(), durations_.end(), 0.0);
+  for (const Busy& busy : busy_) {
+    double around = 0;
+    for (std::size_t i = 0; i < busy.first; ++i) around += durations_[i];
+    for (std::size_t i = busy.last + 1; i < durations_.size(); ++i) around += durations_[i];
+    time = std::max(time, around + busy.us_per_byte * bytes);
+  }
+  return std::max(time, chunks * issue_ * step_overhead_);
 }
 
 double PipelineTime::of(double bytes, int chunks) {
+  const double lower = least(bytes, chunks);
+  if (chunks == 1) return lower;
   const double chunk = bytes / chunks;
-  int rounds = 0;
-  for (const Run& run : runs_) rounds += run.rounds;
-  const int together = (rounds + most_rounds - 1) / most_rounds;
+  int count = 0;
+  for (const Rounds& rounds : rounds_) count += rounds.round->repeat;
+  const int together = (count + most_rounds - 1) / most_rounds;
 
   timed_.clear();
   sequence_.clear();
-  for (const Run& run : runs_) {
-    const Kind& kind = kinds_[static_cast<std::size_t>(run.kind)];
-    const double b = chunk * kind.share;
-    const double each = rounds_time(*kind.round, b, step_overhead_) / kind.round->repeat;
-    const int steps = (run.rounds + together - 1) / together;
-    const double scale = static_cast<double>(run.rounds) / steps;
-    Timed timed{};
-    timed.duration = scale * each;
-    timed.stream_index = static_cast<std::size_t>(std::max(kind.stream, 0));
-    timed.issue = scale * kind.round->sends * step_overhead_;
-    const double edge = std::max(kind.round->us_per_byte, kind.round->slowest_edge);
-    timed.stream = kind.stream < 0 ? 0 : scale * (step_overhead_ + edge * b);
-    for (std::size_t i = 0; i < resources_; ++i)
-      timed.busy[i] = scale * static_cast<double>(kind.load[i]) * b;
-    for (int i = 0; i < steps; ++i) sequence_.push_back(static_cast<int>(timed_.size()));
-    timed_.push_back(timed);
-  }
-  if (chunks == 1) {
-    double time = 0;
-    for (const int at : sequence_) time += timed_[static_cast<std::size_t>(at)].duration;
-    return time;
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    const ProfileRound& round = *rounds_[i].round;
+    const int steps = (round.repeat + together - 1) / together;
+    const double held = stream_time(round, chunk * rounds_[i].share, step_overhead_);
+    timed_.push_back({durations_[i] / steps, held * round.repeat / steps, rounds_[i].stream, steps, {}});
+    for (std::size_t k = 0; k < busy_.size(); ++k) {
+      const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
+      timed_.back().busy[k] = load * chunk * rounds_[i].share * round.repeat / steps;
+    }
+    for (int step = 0; step < steps; ++step) sequence_.push_back(i);
   }
   ready_.assign(static_cast<std::size_t>(chunks), 0);
-  stream_free_.assign(most_dimensions, 0);
-  double issue_free = 0;
+  stream_free_.assign(streams_, 0);
+  // Others have room to spare: their order is not the schedule's.
+  std::size_t tight = 0;
+  while (tight < busy_.size() && busy_[tight].us_per_byte >= 0.8 * busy_[0].us_per_byte) ++tight;
   double busy_until[most_resources] = {};
   const int steps = static_cast<int>(sequence_.size());
   for (int slot = 0; slot < steps + chunks - 1; ++slot) {
     for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
-      const auto at = static_cast<std::size_t>(sequence_[static_cast<std::size_t>(slot - c)]);
-      const Timed& now = timed_[at];
+      const Timed& now = timed_[sequence_[static_cast<std::size_t>(slot - c)]];
       double& ready = ready_[static_cast<std::size_t>(c)];
-      double start = std::max(ready, issue_free);
-      if (now.stream > 0) start = std::max(start, stream_free_[now.stream_index]);
-      for (std::size_t i = 0; i < resources_; ++i) {
-        if (now.busy[i] > 0) start = std::max(start, busy_until[i]);
+      double& free = stream_free_[now.stream];
+      double start = std::max(ready, free);
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) start = std::max(start, busy_until[k]);
       }
-      issue_free = start + now.issue;
-      if (now.stream > 0) stream_free_[now.stream_index] = start + now.stream;
-      for (std::size_t i = 0; i < resources_; ++i) {
-        if (now.busy[i] > 0) busy_until[i] = start + now.busy[i];
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
       }
+      free = start + now.held;
       ready = start + now.duration;
     }
   }
-  return *std::ranges::max_element(ready_);
+  return std::max(lower, *std::ranges::max_element(ready_));
 }
 
 }  // namespace ddl::topology

@@ -12,6 +12,7 @@ struct ProfiledPhase {
   const PhaseProfile* profile;
   double share;
   int dimension;
+  bool is_down;  ///< Of an all-reduce: goes back over the streams of the way up.
 };
 
 /// Time of a chunk of `bytes` alone in one phase.
@@ -19,9 +20,11 @@ double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead
 
 /// How long chunks take that follow one another through the phases.
 ///
-/// A chunk's rounds come one after the other. A round takes as long as its messages take side by side, and
-/// keeps what it uses (links, the ranks' issue, streams) busy for its part of that; what is busy makes
-/// other chunks wait. That is the schedule's own order, with rounds in place of messages.
+/// A chunk's rounds come one after the other; each takes as long as its messages take side by side. Chunks are
+/// held up in two ways. Messages of a round go over the same streams as those of other chunks in that round
+/// (in a ring: in all its rounds), which keep the schedule's order. And what a link or a rank's issue is busy
+/// with in all chunks cannot take less than that, after the first chunk's way to it and before the last
+/// one's way from it.
 class PipelineTime {
  public:
   PipelineTime(const ResourceClasses& classes, double step_overhead)
@@ -29,8 +32,8 @@ class PipelineTime {
 
   void set_phases(std::span<const ProfiledPhase> phases);
 
-  /// At most what `of` returns, and quick: one chunk's way, and what the busiest link carries.
-  [[nodiscard]] double least(double bytes, int chunks) const;
+  /// At most what `of` returns, and quick: the second way of being held up alone.
+  double least(double bytes, int chunks);
   double of(double bytes, int chunks);
 
   /// The class of resources that is busy the longest.
@@ -39,39 +42,49 @@ class PipelineTime {
  private:
   static constexpr std::size_t most_resources = 6;
 
-  struct Kind {
+  /// A round that is repeated.
+  struct Rounds {
     const ProfileRound* round;
     double share;
-    int stream;  // -1: none
-    float load[most_resources];
+    std::size_t stream;
   };
-  struct Run {
-    int kind;
-    int rounds;
-  };
+  /// Several rounds, if there are many, as one.
   struct Timed {
     double duration;
-    double issue;
-    double stream;
-    std::size_t stream_index;
-    double busy[most_resources];
+    double held;  // its stream
+    std::size_t stream;
+    int steps;
+    double busy[most_resources];  // of busy_
+  };
+  /// Where a class of resources is busy, as indices into rounds_.
+  struct Busy {
+    double us_per_byte = 0;
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::size_t of_class = 0;
   };
 
   void choose_resources();
+  void add_resource(std::size_t of_class);
 
   const ResourceClasses* classes_;
   double step_overhead_;
   std::vector<ProfiledPhase> phases_;
-  std::vector<Kind> kinds_;
-  std::vector<Run> runs_;
-  std::size_t resources_ = 0;
-  std::size_t chosen_[most_resources] = {};
-  double busiest_ = 0;  // us a byte
+  std::vector<Rounds> rounds_;
+  std::size_t streams_ = 0;
+  std::vector<Busy> busy_;
+  double issue_ = 0;  // messages of a chunk that a rank sends
   std::size_t busiest_class_ = 0;
+
+  std::vector<double> total_;
+  std::vector<bool> is_out_;
+  std::vector<std::size_t> chosen_;
+  std::vector<double> durations_;
   std::vector<Timed> timed_;
-  std::vector<int> sequence_;
+  std::vector<std::size_t> sequence_;
   std::vector<double> ready_;
   std::vector<double> stream_free_;
+
 };
 
 }  // namespace ddl::topology

@@ -66,7 +66,7 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
       continue;
     }
     ranks.assign(members.begin(), members.end());
-    std::ranges::rotate(ranks, ranks.begin() + entry);
+    std::rotate(ranks.begin(), ranks.begin() + entry, ranks.end());
     visit({ranks, 1});
   }
 }

@@ -110,8 +110,9 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   std::vector<ProfiledPhase> result;
   for (const Phase& phase : phases_of(plan)) {
     if (static_cast<std::size_t>(phase.dimension) >= dimensions) continue;
+    const bool is_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
     result.push_back({&profile(collective, shape, phase), share[static_cast<std::size_t>(phase.dimension)],
-                      phase.dimension});
+                      phase.dimension, is_down});
   }
   return result;
 }

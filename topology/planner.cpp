@@ -175,7 +175,7 @@ Plan Planner::choose(const PlanRequest& request) {
   // Only what may be better than the best so far is timed.
   std::vector<Timed> least;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const PipelineTime& pipeline = state.timing.pipeline(phases[i]);
+    PipelineTime& pipeline = state.timing.pipeline(phases[i]);
     for (const int count : chunks) {
       least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
     }

@@ -51,22 +51,38 @@ std::string phase_name(const Plan& plan, std::size_t phase) {
   return fmt::format("{} {}", to_string(phases[phase].kind), phases[phase].dimension);
 }
 
-/// A stretch of the critical path within one phase.
+/// A stretch of the critical path: within one phase, or one rank's turns between several.
 struct Run {
-  std::size_t phase = 0;
+  std::set<std::size_t> phases;
   double start_us = 0;
   double end_us = 0;
   std::size_t steps = 0;
   std::vector<int> ranks;  // each once in a row
 };
 
+/// Runs that are one rank's alone become one.
+std::vector<Run> joined(const std::vector<Run>& runs) {
+  std::vector<Run> result;
+  for (const Run& run : runs) {
+    const bool goes_on = !result.empty() && run.ranks.size() == 1 && result.back().ranks == run.ranks;
+    if (!goes_on) {
+      result.push_back(run);
+      continue;
+    }
+    result.back().phases.insert(run.phases.begin(), run.phases.end());
+    result.back().end_us = run.end_us;
+    result.back().steps += run.steps;
+  }
+  return result;
+}
+
 std::vector<Run> runs_of(const PlanReport& report) {
   std::vector<Run> runs;
   for (const topology::SimulatedEvent& event : report.simulation->critical) {
     const topology::Step& step = report.schedule->ranks[as_index(event.rank)].steps[event.step];
     if (step.kind == topology::StepKind::finish) continue;
-    if (runs.empty() || runs.back().phase != step.phase) {
-      runs.push_back({step.phase, event.start_us, event.end_us, 0, {}});
+    if (runs.empty() || !runs.back().phases.contains(step.phase)) {
+      runs.push_back({{step.phase}, event.start_us, event.end_us, 0, {}});
     }
     Run& run = runs.back();
     run.end_us = std::max(run.end_us, event.end_us);
@@ -89,18 +105,25 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string phases_text(const Plan& plan, const std::set<std::size_t>& phases) {
+  std::string text;
+  for (const std::size_t phase : phases) text += (text.empty() ? "" : ", ") + phase_name(plan, phase);
+  return text;
+}
+
 std::string critical_path_text(const PlanReport& report) {
-  const std::vector<Run> runs = runs_of(report);
+  std::vector<Run> runs = runs_of(report);
   std::map<std::size_t, std::pair<double, std::size_t>> phases;  // time and steps
   std::size_t steps = 0;
   for (const Run& run : runs) {
-    phases[run.phase].first += run.end_us - run.start_us;
-    phases[run.phase].second += run.steps;
+    phases[*run.phases.begin()].first += run.end_us - run.start_us;
+    phases[*run.phases.begin()].second += run.steps;
     steps += run.steps;
   }
   std::string text =
       fmt::format("\ncritical path: {}, the chain that ends last\n", count_text(steps, "step"));
   if (runs.empty()) return text;
+  runs = joined(runs);
   PlanTable table({">FROM", ">TO", "PHASE", ">STEPS", "RANKS"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs.size() > most_runs && i == most_runs / 2) {
@@ -110,7 +133,7 @@ std::string critical_path_text(const PlanReport& report) {
     }
     const Run& run = runs[i];
     table.add({topology::format_us(run.start_us), topology::format_us(run.end_us),
-               phase_name(report.plan, run.phase), digits_text(run.steps), ranks_text(run.ranks)});
+               phases_text(report.plan, run.phases), digits_text(run.steps), ranks_text(run.ranks)});
   }
   text += table.text();
   std::string sums;
