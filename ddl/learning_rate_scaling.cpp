@@ -46,7 +46,7 @@ LearningRateScaling::LearningRateScaling(Context& context, std::function<double(
     throw Error(ErrorCode::invalid_argument,
                 "LearningRateScaling: the schedule is empty; expected a function of the step");
   }
-  context.log().info(explanation(options_.rule, context.size(), factor_, options_.ramp_steps));
+  context.log().notice(explanation(options_.rule, context.size(), factor_, options_.ramp_steps));
 }
 
 double LearningRateScaling::learning_rate(std::uint64_t step) const {

@@ -17,11 +17,10 @@
 namespace ddl {
 namespace {
 
-InProcessOptions options_for(std::vector<std::string> hosts, const char* plan = "auto") {
+InProcessOptions options_for(std::vector<std::string> hosts, topology::Mode mode = topology::Mode::explore) {
   InProcessOptions options;
-  options.context.debug_level = 0;
   options.context.deadline = std::chrono::seconds(100);
-  options.context.plan = plan;
+  options.context.mode = mode;
   options.hosts = std::move(hosts);
   return options;
 }
@@ -124,7 +123,7 @@ TEST(AllReduce, EveryTypeAndOperation) {
   }
 }
 
-TEST(AllReduce, EveryHostMapAndPlan) {
+TEST(AllReduce, EveryHostMapAndMode) {
   const std::vector<std::vector<std::string>> maps{
       {"a", "a", "b", "b"},
       {"a", "b", "a", "b"},
@@ -136,9 +135,10 @@ TEST(AllReduce, EveryHostMapAndPlan) {
   for (const auto& hosts : maps) {
     const int ranks = static_cast<int>(hosts.size());
     const auto n = hosts.size();
-    for (const char* plan : {"auto", "ring", "hierarchical"}) {
-      SCOPED_TRACE(fmt::format("{} ranks, last host {}, plan {}", ranks, hosts.back(), plan));
-      const InProcessOptions options = options_for(hosts, plan);
+    for (const topology::Mode mode :
+         {topology::Mode::explore, topology::Mode::rings, topology::Mode::scatter_gather}) {
+      SCOPED_TRACE(fmt::format("{} ranks, last host {}, mode {}", ranks, hosts.back(), to_string(mode)));
+      const InProcessOptions options = options_for(hosts, mode);
       for (const std::size_t count :
            {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, std::size_t{4999}, std::size_t{250'007}}) {
         ASSERT_NO_FATAL_FAILURE(expect_right<float>(ranks, count, ReduceOp::sum, options));
