@@ -40,8 +40,12 @@ double parse_number(std::string_view flag, std::string_view text, double least, 
 }
 
 std::string digits_text(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  std::string text;
+  const std::string digits = std::to_string(number);
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 
