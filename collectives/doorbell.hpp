@@ -14,8 +14,11 @@ class Doorbell {
   /// The owner is about to sleep. Everything published before the next `ring` but after this call's
   /// return is either seen by the owner's last look, or ends its sleep.
   std::uint32_t prepare() noexcept {
+    // In this order: a ring after the store and before the load would take the flag back without the ticket
+    // being old, and the next ring would wake nobody.
+    const std::uint32_t ticket = value_.load(std::memory_order_seq_cst);
     sleeping_.store(1, std::memory_order_seq_cst);
-    return value_.load(std::memory_order_seq_cst);
+    return ticket;
   }
   void cancel() noexcept { sleeping_.store(0, std::memory_order_relaxed); }
   void sleep(std::uint32_t ticket, Clock::time_point until) noexcept;
