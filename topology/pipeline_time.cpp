@@ -71,16 +71,17 @@ void PipelineTime::choose_resources() {
     const auto column = classes_->column(phase.profile->total_column);
     for (std::size_t i = 0; i < classes; ++i) total_[i] += phase.share * static_cast<double>(column[i]);
   }
-  is_out_.assign(classes, false);
+  // What is busy less than half as long as the busiest holds nothing up.
+  const double busiest = *std::ranges::max_element(total_);
+  order_.clear();
+  for (std::size_t i = 0; i < classes; ++i) {
+    if (total_[i] > 0 && total_[i] >= busiest / 2) order_.push_back(i);
+  }
+  std::ranges::sort(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
   busy_.clear();
   chosen_.clear();
-  while (chosen_.size() < most_resources) {
-    std::size_t best = classes;
-    for (std::size_t i = 0; i < classes; ++i) {
-      if (!is_out_[i] && total_[i] > 0 && (best == classes || total_[i] > total_[best])) best = i;
-    }
-    if (best == classes) break;
-    is_out_[best] = true;
+  for (const std::size_t best : order_) {
+    if (chosen_.size() == most_resources) break;
     const bool is_covered = std::ranges::any_of(chosen_, [&](std::size_t other) {
       return std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
         const auto column = classes_->column(phase.profile->total_column);

@@ -80,7 +80,7 @@ class PipelineTime {
   int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<double> total_;
-  std::vector<bool> is_out_;
+  std::vector<std::size_t> order_;
   std::vector<std::size_t> chosen_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;
