@@ -95,7 +95,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
         for (const Resource resource : route.resources) add_load(resource, share);
-        round.latency = std::max(round.latency, route.latency);
+        round.latency = std::max(round.latency, now.latency * route.latency);
         round.alone = std::max(round.alone, share * route.us_per_byte);
         int& sends = sends_[static_cast<std::size_t>(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));

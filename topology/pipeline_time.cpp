@@ -101,7 +101,6 @@ void PipelineTime::choose_resources() {
       crossing_ += rounds.round->sends > 1 ? 2 : 1;
     }
   }
-  busiest_class_ = chosen_.empty() ? 0 : chosen_.front();
 }
 
 void PipelineTime::add_resource(std::size_t of_class) {

@@ -36,9 +36,6 @@ class PipelineTime {
   double least(double bytes, int chunks);
   double of(double bytes, int chunks);
 
-  /// The class of resources that is busy the longest.
-  [[nodiscard]] std::size_t busiest_class() const noexcept { return busiest_class_; }
-
  private:
   static constexpr std::size_t most_resources = 6;
 
@@ -76,7 +73,6 @@ class PipelineTime {
   std::size_t streams_ = 0;
   std::vector<Busy> busy_;
   double issue_ = 0;  // messages of a chunk that a rank sends
-  std::size_t busiest_class_ = 0;
   int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<double> total_;

@@ -230,7 +230,7 @@ class Search {
       result.latency += alone;
       result.bandwidth += phase_time(phase, bytes, timing_->step_overhead()) - alone;
     }
-    result.busiest = timing_->busiest(result.phases) * bytes;
+    result.busiest = timing_->busiest_resource(result.phases).us_per_byte * bytes;
     return result;
   }
 

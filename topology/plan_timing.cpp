@@ -131,14 +131,25 @@ std::vector<ProfiledPhase> PlanTiming::phases_so_far(Collective collective, cons
   return phases(collective, whole, shape.algorithms.size());
 }
 
-double PlanTiming::busiest(std::span<const ProfiledPhase> phases) const {
+PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {
   const std::size_t classes = profiler_.classes().classes();
   std::vector<double> total(classes, 0);
   for (const ProfiledPhase& phase : phases) {
     const auto column = profiler_.classes().column(phase.profile->total_column);
     for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
   }
-  return *std::ranges::max_element(total);
+  const auto busiest = std::ranges::max_element(total);
+  return {profiler_.classes().member_of(static_cast<std::size_t>(busiest - total.begin())), *busiest};
+}
+
+bool PlanTiming::along_hosts(const PlanShape& shape) const {
+  if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
+  if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
+  int inside = 1;
+  for (int d = 0; d < shape.decomposition.dimensions() && inside < hosts_.sizes[0]; ++d) {
+    inside *= shape.decomposition.size(d);
+  }
+  return inside == hosts_.sizes[0];
 }
 
 PipelineTime& PlanTiming::pipeline(std::span<const ProfiledPhase> phases) {

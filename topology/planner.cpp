@@ -86,8 +86,9 @@ struct Planner::State {
 
   [[nodiscard]] bool before(const Timed& a, const Timed& b, const std::vector<PlanShape>& shapes) const {
     const auto key = [&](const Timed& timed) {
-      return std::tuple(comparable(timed.us), shapes[timed.shape].algorithms.size(), timed.chunks,
-                        timed.shape);
+      const PlanShape& shape = shapes[timed.shape];
+      return std::tuple(comparable(timed.us), !timing.along_hosts(shape), shape.algorithms.size(),
+                        timed.chunks, timed.shape);
     };
     return key(a) < key(b);
   }
@@ -156,6 +157,12 @@ struct Planner::State {
     return plan;
   }
 
+  PlanShape shape_of(const Plan& plan) {
+    PlanShape shape{timing.order_index(plan.order_name, plan.order), plan.decomposition, {}};
+    for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
+    return shape;
+  }
+
   void fill_in_times(Plan& plan, const PlanShape& shape) {
     const auto phases = timing.phases(plan.collective, shape);
     const auto bytes = static_cast<double>(plan.bytes);
@@ -195,6 +202,25 @@ Planner::Planner(const Topology& topology, Placement placement, CostModel cost) 
 Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
 Planner& Planner::operator=(Planner&&) noexcept = default;
+
+std::string Planner::explain(const Plan& plan) {
+  State& state = *state_;
+  Plan timed = plan;
+  predict(timed);
+  std::string text = to_text(timed);
+  const auto phases = state.timing.phases(plan.collective, state.shape_of(plan));
+  if (phases.empty() || plan.bytes == 0) return text;
+  const auto [resource, us_per_byte] = state.timing.busiest_resource(phases);
+  const Link& link = state.topology->links()[static_cast<std::size_t>(link_of(resource))];
+  const auto name = [&](int node) { return state.topology->nodes()[static_cast<std::size_t>(node)].name; };
+  const bool is_back = resource % 2 != 0;
+  const double busy = us_per_byte * static_cast<double>(plan.bytes);
+  text += fmt::format("  busiest link: {} {} {} ({}, {} GB/s), {:.0f}% of the time\n",
+                      name(is_back ? link.to : link.from), link.duplex == Duplex::half ? "--" : "->",
+                      name(is_back ? link.from : link.to), to_string(link.kind), link.bandwidth,
+                      100 * busy / timed.predicted_us);
+  return text;
+}
 
 const Topology& Planner::topology() const noexcept { return *state_->topology; }
 const Placement& Planner::placement() const noexcept { return state_->placement; }
@@ -262,9 +288,7 @@ void Planner::predict(Plan& plan) {
     refuse(fmt::format("plan: found {} ranks, expected {}, as the planner's placement has",
                        plan.decomposition.ranks(), state.ranks()));
   }
-  PlanShape shape{state.timing.order_index(plan.order_name, plan.order), plan.decomposition, {}};
-  for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
-  state.fill_in_times(plan, shape);
+  state.fill_in_times(plan, state.shape_of(plan));
 }
 
 }  // namespace ddl::topology
