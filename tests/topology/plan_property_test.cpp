@@ -304,7 +304,7 @@ TEST(PlanProperty, CandidatesOfManyRanksVerify) {
   EXPECT_GT(verified.forms(), 20U);
 }
 
-TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsTheFirstCandidate) {
+TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsNearTheFirstCandidate) {
   Machines machines(4);
   for (int trial = 0; trial < 60; ++trial) {
     SCOPED_TRACE(trial);
@@ -325,7 +325,10 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsTheFirstCandidate)
                       below(machines.random(), machines.ranks()));
       if (HasFatalFailure()) return;
       if (machines.ranks() <= 16 && mode == Mode::explore) {
-        ASSERT_EQ(hash(machines.planner().candidates(request, 1).at(0)), hash(plan));
+        // Simulation may prefer another one of those that are predicted alike.
+        const auto candidates = machines.planner().candidates(request);
+        ASSERT_LE(plan.predicted_us, 1.13 * candidates.at(0).predicted_us);
+        ASSERT_NE(std::ranges::find(candidates, plan), candidates.end());
       }
     }
   }
