@@ -1,6 +1,7 @@
 #include "topology/pattern.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "ddl/error.hpp"
@@ -13,14 +14,14 @@ namespace {
 using Rounds = std::vector<PatternRound>;
 
 Rounds ring(int size, bool reduces) {
-  PatternRound round{size - 1, 1.0 / size, reduces ? 1.0 / size : 0, {}, false};
+  PatternRound round{size - 1, 1.0 / size, reduces ? 1.0 / size : 0, {}, 1, false};
   for (int i = 0; i < size; ++i) round.edges.push_back({i, (i + 1) % size});
   return {round};
 }
 
 Rounds chain(int size) {
   Rounds rounds;
-  for (int i = 0; i + 1 < size; ++i) rounds.push_back({1, 1, 0, {{i, i + 1}}, false});
+  for (int i = 0; i + 1 < size; ++i) rounds.push_back({1, 1, 0, {{i, i + 1}}, 1, false});
   return rounds;
 }
 
@@ -40,7 +41,7 @@ Rounds halving_doubling(int size, bool reduces) {
   double share = 1;
   for (const int factor : prime_factors(size)) {
     share /= factor;
-    PatternRound round{1, share, reduces ? (factor - 1) * share : 0, {}, false};
+    PatternRound round{1, share, reduces ? (factor - 1) * share : 0, {}, 1, false};
     add_exchange(round.edges, size, factor, stride);
     round.uses_scratch = reduces && factor > 2;
     rounds.push_back(std::move(round));
@@ -51,20 +52,20 @@ Rounds halving_doubling(int size, bool reduces) {
 }
 
 Rounds direct(int size, double share, double reduced, bool uses_scratch) {
-  PatternRound round{1, share, reduced, {}, uses_scratch};
+  PatternRound round{1, share, reduced, {}, 1, uses_scratch};
   add_exchange(round.edges, size, size, 1);
   return {round};
 }
 
 Rounds from_root(int size, double share) {
-  PatternRound round{1, share, 0, {}, false};
+  PatternRound round{1, share, 0, {}, 1, false};
   for (int i = 1; i < size; ++i) round.edges.push_back({0, i});
   return {round};
 }
 
 /// The root has everything.
 Rounds gather_scattered(int size) {
-  PatternRound round{1, 1.0 / size, 0, {}, false};
+  PatternRound round{1, 1.0 / size, 0, {}, 1, false};
   for (int distance = 1; distance < size; ++distance) {
     for (int i = 0; i < size; ++i) {
       const int to = (i + distance) % size;
@@ -77,7 +78,7 @@ Rounds gather_scattered(int size) {
 Rounds binomial(int size, bool reduces) {
   Rounds rounds;
   for (int bit = 1; bit < size; bit *= 2) {
-    PatternRound round{1, 1, reduces ? 1.0 : 0, {}, false};
+    PatternRound round{1, 1, reduces ? 1.0 : 0, {}, 1, false};
     for (int i = 0; i + bit < size; i += 2 * bit) {
       if (reduces) {
         round.edges.push_back({i + bit, i});
@@ -87,7 +88,13 @@ Rounds binomial(int size, bool reduces) {
     }
     rounds.push_back(std::move(round));
   }
-  if (!reduces) std::ranges::reverse(rounds);
+  if (reduces) return rounds;
+  std::ranges::reverse(rounds);
+  // Who has the data sends it on at once: latency counts for each edge on the way to a member.
+  int most_edges = 0;
+  for (int i = 0; i < size; ++i) most_edges = std::max(most_edges, std::popcount(static_cast<unsigned>(i)));
+  for (PatternRound& round : rounds)
+    round.latency = static_cast<double>(most_edges) / static_cast<double>(rounds.size());
   return rounds;
 }
 

@@ -19,6 +19,8 @@ struct PatternRound {
   double share = 0;    ///< Of the group's range, in each message.
   double reduced = 0;  ///< Of the range: what a receiver adds or copies after the last byte came.
   std::vector<PatternEdge> edges;
+  /// Of a message's latency, what keeps the next round waiting on the slowest way through the group.
+  double latency = 1;
   bool uses_scratch = false;  ///< Receivers put it beside what they have before they add it.
 };
 

@@ -13,6 +13,16 @@ constexpr std::size_t most_rounds = 24;
 
 }  // namespace
 
+PhaseProfile PhaseProfile::reversed() const {
+  PhaseProfile result = *this;
+  std::ranges::reverse(result.rounds);
+  for (ProfileRound& round : result.rounds) {
+    round.local = 0;
+    round.uses_scratch = false;
+  }
+  return result;
+}
+
 Profiler::Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
                    PlannerRoutes& routes)
     : routes_(&routes),
@@ -80,11 +90,12 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
       const double share = now.share * group.weight * part;
+      profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
         for (const Resource resource : route.resources) add_load(resource, share);
-        round.latency = std::max(round.latency, route.latency);
+        round.latency = std::max(round.latency, now.latency * route.latency);
         round.alone = std::max(round.alone, share * route.us_per_byte);
         int& sends = sends_[static_cast<std::size_t>(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));

@@ -36,9 +36,6 @@ class PipelineTime {
   double least(double bytes, int chunks);
   double of(double bytes, int chunks);
 
-  /// The class of resources that is busy the longest.
-  [[nodiscard]] std::size_t busiest_class() const noexcept { return busiest_class_; }
-
  private:
   static constexpr std::size_t most_resources = 6;
 
@@ -65,6 +62,7 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
+  double in_order(int chunks, std::size_t resources);
   void choose_resources();
   void add_resource(std::size_t of_class);
 
@@ -75,10 +73,10 @@ class PipelineTime {
   std::size_t streams_ = 0;
   std::vector<Busy> busy_;
   double issue_ = 0;  // messages of a chunk that a rank sends
-  std::size_t busiest_class_ = 0;
+  int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<double> total_;
-  std::vector<bool> is_out_;
+  std::vector<std::size_t> order_;
   std::vector<std::size_t> chosen_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;

@@ -28,6 +28,18 @@ std::string short_order(const std::vector<int>& order) {
   return fmt::format("{}{}", fmt::join(shown, " "), order.size() > most ? " ..." : "");
 }
 
+/// "4x4", "4,4,4,4,4,...x16384".
+std::string short_text(const Decomposition& decomposition) {
+  constexpr int most_groups = 8;
+  if (!decomposition.ragged() || decomposition.groups() <= most_groups) return to_string(decomposition);
+  std::string text;
+  for (int group = 0; group < most_groups; ++group)
+    text += fmt::format("{},", decomposition.group_size(group));
+  text += "...";
+  for (const int size : decomposition.outer()) text += fmt::format("x{}", size);
+  return text;
+}
+
 using Row = std::vector<std::string>;
 
 /// Columns as wide as they need to be; numbers to the right.
@@ -62,7 +74,7 @@ std::string summary(const Plan& plan) {
   if (ways.empty()) ways = "nothing to move";
   return fmt::format("{} {} {}: {} {}, {}, {}, predicted {}", to_string(plan.collective),
                      format_bytes(static_cast<double>(plan.bytes)), to_string(plan.type),
-                     to_string(plan.decomposition), plan.order_name, ways, count_of(plan.chunks, "chunk"),
+                     short_text(plan.decomposition), plan.order_name, ways, count_of(plan.chunks, "chunk"),
                      format_us(plan.predicted_us));
 }
 

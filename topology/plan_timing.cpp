@@ -81,14 +81,20 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
       }
     }
   }
-  auto& made = profiles_[key];
-  if (!made) {
+  // The way back of a scatter carries the same over the same links.
+  const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
+  if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
+  std::unique_ptr<PhaseProfile> made;
+  if (is_back) {
+    const PhaseProfile& there = profile(collective, shape, {PhaseKind::reduce_scatter, phase.dimension});
+    made = std::make_unique<PhaseProfile>(there.reversed());
+  } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
     made = std::make_unique<PhaseProfile>(
         profiler_.make(collective, algorithm, phase.kind,
                        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
-  return *made;
+  return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }
 
 std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape) {
@@ -125,14 +131,25 @@ std::vector<ProfiledPhase> PlanTiming::phases_so_far(Collective collective, cons
   return phases(collective, whole, shape.algorithms.size());
 }
 
-double PlanTiming::busiest(std::span<const ProfiledPhase> phases) const {
+PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {
   const std::size_t classes = profiler_.classes().classes();
   std::vector<double> total(classes, 0);
   for (const ProfiledPhase& phase : phases) {
     const auto column = profiler_.classes().column(phase.profile->total_column);
     for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
   }
-  return *std::ranges::max_element(total);
+  const auto busiest = std::ranges::max_element(total);
+  return {profiler_.classes().member_of(static_cast<std::size_t>(busiest - total.begin())), *busiest};
+}
+
+bool PlanTiming::along_hosts(const PlanShape& shape) const {
+  if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
+  if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
+  int inside = 1;
+  for (int d = 0; d < shape.decomposition.dimensions() && inside < hosts_.sizes[0]; ++d) {
+    inside *= shape.decomposition.size(d);
+  }
+  return inside == hosts_.sizes[0];
 }
 
 PipelineTime& PlanTiming::pipeline(std::span<const ProfiledPhase> phases) {

@@ -29,8 +29,14 @@ class PlanTiming {
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
   /// The same of the dimensions of a shape that have an algorithm: those after them take no part.
   std::vector<ProfiledPhase> phases_so_far(Collective collective, const PlanShape& shape);
-  /// us a byte on the resource that the phases keep busy the longest.
-  double busiest(std::span<const ProfiledPhase> phases) const;
+  /// What the phases keep busy the longest, and us a byte there.
+  struct Busiest {
+    Resource resource;
+    double us_per_byte;
+  };
+  [[nodiscard]] Busiest busiest_resource(std::span<const ProfiledPhase> phases) const;
+  /// Whether a shape's dimensions are inside hosts up to one of them, and between hosts from there on.
+  [[nodiscard]] bool along_hosts(const PlanShape& shape) const;
   [[nodiscard]] double step_overhead() const noexcept { return step_overhead_; }
   /// Set for `phases`; valid until the next call of anything.
   PipelineTime& pipeline(std::span<const ProfiledPhase> phases);

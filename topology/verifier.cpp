@@ -14,6 +14,10 @@
 namespace ddl::topology {
 namespace {
 
+using verification::no_step;
+using verification::StepId;
+using verification::StepNumbers;
+
 std::string check_shape(const Schedule& schedule) {
   switch (schedule.collective) {
     case Collective::all_reduce:
@@ -120,11 +124,11 @@ std::string find_problem(const Schedule& schedule, Verdict& verdict) {
       if (step.kind == StepKind::send) verdict.elements_sent += step.size();
     }
   }
-  const Streams streams = match_streams(steps);
+  const verification::Streams streams = verification::match_streams(steps);
   if (!streams.problem.empty()) return streams.problem;
-  const Order order = order_steps(steps, streams);
+  const verification::Order order = verification::order_steps(steps, streams);
   if (!order.problem.empty()) return order.problem;
-  return check_content(steps, streams, order.steps);
+  return verification::check_content(steps, streams, order.steps);
 }
 
 }  // namespace

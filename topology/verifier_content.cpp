@@ -7,7 +7,7 @@
 #include "topology/verifier_expressions.hpp"
 #include "topology/verifier_memory.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 namespace {
 
 class SymbolicRun {
@@ -221,4 +221,4 @@ std::string check_content(const StepNumbers& steps, const Streams& streams,
   return SymbolicRun(steps, streams).run(order);
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

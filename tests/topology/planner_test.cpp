@@ -1,0 +1,416 @@
+#include "ddl/topology/planner.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/simulator.hpp"
+#include "topology/graph_builder.hpp"
+#include "topology/pattern.hpp"
+#include "topology/phase_figures.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr std::uint64_t reference_model = 717'668'352;  // bytes
+
+double simulated(const Planner& planner, const Plan& plan) {
+  return simulate(planner.topology(), planner.placement(), lower_all(plan, plan.bytes / 4)).total_us;
+}
+
+PlanRequest all_reduce(std::uint64_t bytes) { return {Collective::all_reduce, bytes}; }
+
+template <typename Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+Plan flat(int ranks, Algorithm algorithm, std::uint64_t bytes) {
+  Plan plan;
+  plan.bytes = bytes;
+  plan.decomposition = Decomposition({ranks}, {});
+  plan.dimensions[0].algorithm = algorithm;
+  plan.order.resize(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) plan.order[static_cast<std::size_t>(rank)] = rank;
+  return plan;
+}
+
+/// What a phase's messages carry: bytes by (phase, from, to).
+using Traffic = std::map<std::tuple<int, int, int>, double>;
+
+Traffic traffic_of_lowering(const Plan& plan, std::size_t count) {
+  Traffic traffic;
+  const Schedule schedule = lower_all(plan, count);
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Step& step : schedule.ranks[rank].steps) {
+      if (step.kind != StepKind::send) continue;
+      traffic[{step.phase, static_cast<int>(rank), step.peer}] += static_cast<double>(step.size());
+    }
+  }
+  return traffic;
+}
+
+// Predictions are made from patterns; if they are not what runs, the planner chooses for another machine.
+TEST(Pattern, IsWhatTheLoweringSends) {
+  constexpr std::size_t each = 5040;
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+    for (int size = 2; size <= 13; ++size) {
+      for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
+                                        Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
+        Plan plan = flat(size, algorithm, 0);
+        plan.collective = collective;
+        try {
+          require_valid(plan);
+        } catch (const Error&) {
+          continue;
+        }
+        const std::size_t count = each * static_cast<std::size_t>(size);
+        Traffic expected;
+        const auto phases = phases_of(plan);
+        for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+          int rounds = 0;
+          for (const PatternRound& round : pattern_of(collective, algorithm, phases[phase].kind, size)) {
+            rounds += round.repeat;
+            for (const PatternEdge& edge : round.edges) {
+              expected[{static_cast<int>(phase), edge.from, edge.to}] +=
+                  round.repeat * round.share * static_cast<double>(count);
+            }
+          }
+          EXPECT_EQ(figures_of(plan, phases[phase]).rounds, rounds) << to_string(algorithm) << ' ' << size;
+        }
+        const Traffic found = traffic_of_lowering(plan, count);
+        ASSERT_EQ(found.size(), expected.size()) << to_string(algorithm) << ' ' << size;
+        for (const auto& [edge, elements] : expected) {
+          ASSERT_TRUE(found.contains(edge)) << to_string(algorithm) << ' ' << size;
+          EXPECT_NEAR(found.at(edge), elements, 1e-6 * elements) << to_string(algorithm) << ' ' << size;
+        }
+      }
+    }
+  }
+}
+
+// Where nothing is shared and nothing overlaps, the prediction is the closed form, and so is the simulation.
+TEST(Prediction, OfOneChunkIsTheSimulatedTime) {
+  const Topology topology = make_preset("dgx_a100");
+  Planner planner(topology, place_by_host(topology, 8));
+  constexpr std::uint64_t bytes = 8 * 2520 * 4;
+  for (const auto& [sizes, algorithms] : std::vector<std::pair<std::vector<int>, std::vector<Algorithm>>>{
+           {{8}, {Algorithm::ring}},
+           {{8}, {Algorithm::halving_doubling}},
+           {{8}, {Algorithm::tree}},
+           {{2, 2, 2}, {Algorithm::one_shot, Algorithm::one_shot, Algorithm::one_shot}},
+           {{4, 2}, {Algorithm::ring, Algorithm::ring}},
+           {{4, 2}, {Algorithm::tree, Algorithm::ring}}}) {
+    Plan plan = flat(8, Algorithm::ring, bytes);
+    plan.decomposition = Decomposition({sizes[0]}, {sizes.begin() + 1, sizes.end()});
+    plan.dimensions.clear();
+    for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({algorithm, Carrier::cuda_ipc});
+    planner.predict(plan);
+    const double time = simulated(planner, plan);
+    EXPECT_NEAR(plan.predicted_us, time, 0.01 * time) << to_text(plan);
+    double sum = 0;
+    for (const double us : plan.phase_us) sum += us;
+    EXPECT_NEAR(sum, plan.predicted_us, 1e-6 * sum) << "phases of one chunk follow one another";
+    EXPECT_EQ(plan.topology_hash, topology.hash());
+    EXPECT_GT(plan.bound_us, 0);
+  }
+}
+
+TEST(Prediction, WithManyChunksIsNearTheSimulatedTime) {
+  const Topology topology = make_preset("ac922:4");
+  Planner planner(topology, place_by_host(topology, 16));
+  for (const int chunks : {2, 8, 64}) {
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 22, std::uint64_t{1} << 28}) {
+      Plan plan = flat(16, Algorithm::ring, bytes);
+      plan.decomposition = Decomposition({4}, {4});
+      plan.dimensions = {{Algorithm::ring, Carrier::cuda_ipc}, {Algorithm::ring, Carrier::network}};
+      plan.chunks = chunks;
+      planner.predict(plan);
+      const double time = simulated(planner, plan);
+      EXPECT_NEAR(plan.predicted_us, time, 0.15 * time) << to_text(plan);
+    }
+  }
+}
+
+TEST(Choice, ReferenceModelIsNearTheBound) {
+  const Topology topology = make_preset("ac922:4");
+  Planner by_host(topology, place_by_host(topology, 16));
+  Planner dealt_out(topology, place_round_robin(topology, 16));
+  const Plan plan = by_host.choose(all_reduce(reference_model));
+  const Plan other = dealt_out.choose(all_reduce(reference_model));
+  const double time = simulated(by_host, plan);
+  EXPECT_LE(time, 1.10 * plan.bound_us) << to_text(plan);
+  EXPECT_NEAR(simulated(dealt_out, other), time, 0.01 * time) << to_text(other);
+  EXPECT_NEAR(plan.predicted_us, time, 0.05 * time);
+}
+
+TEST(Choice, IsTheSameOnEveryRank) {
+  const Topology topology = make_preset("dgx1v:2");
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 10, std::uint64_t{1} << 18, std::uint64_t{1} << 26}) {
+    Planner one(topology, place_by_host(topology, 12));
+    Planner other(topology, place_by_host(topology, 12));
+    // What was asked before must not matter.
+    (void)other.choose(all_reduce(12345));
+    (void)other.candidates({Collective::broadcast, 77}, 3);
+    EXPECT_EQ(one.choose(all_reduce(bytes)), other.choose(all_reduce(bytes)));
+  }
+}
+
+TEST(Choice, BeatsOrEqualsAFlatRing) {
+  for (const auto& [name, ranks] : std::vector<std::pair<const char*, int>>{
+           {"ac922:4", 16}, {"dgx1v:2", 12}, {"ethernet:3x4", 12}, {"host:7", 7}, {"dgx_h100:2", 16}}) {
+    const Topology topology = make_preset(name);
+    Planner planner(topology, place_by_host(topology, ranks));
+    for (const std::uint64_t bytes :
+         {std::uint64_t{1} << 10, std::uint64_t{1} << 17, std::uint64_t{1} << 24}) {
+      const Plan plan = planner.choose(all_reduce(bytes));
+      EXPECT_LE(simulated(planner, plan), 1.01 * simulated(planner, flat(ranks, Algorithm::ring, bytes)))
+          << name << '\n'
+          << to_text(plan);
+    }
+  }
+}
+
+TEST(Choice, OneRankAndNoBytes) {
+  const Topology topology = make_preset("host:3");
+  Planner alone(topology, {1});
+  const Plan nothing = alone.choose(all_reduce(1 << 20));
+  EXPECT_EQ(to_string(nothing.decomposition), "1");
+  EXPECT_EQ(nothing.predicted_us, 0);
+  EXPECT_NO_THROW(require_valid(nothing));
+  Planner planner(topology, place_by_host(topology, 3));
+  const Plan empty = planner.choose(all_reduce(0));
+  EXPECT_EQ(empty.predicted_us, 0);
+  EXPECT_EQ(empty.chunks, 1);
+  EXPECT_EQ(empty.decomposition.dimensions(), 1);
+}
+
+// Plans of these kinds are what the issue promises to have looked at.
+TEST(Candidates, AreAllThereAre) {
+  const Topology topology = make_preset("ac922:3");
+  Planner planner(topology, place_round_robin(topology, 12));
+  const auto plans = planner.candidates(all_reduce(1 << 20));
+  std::set<std::string> flat_rings;
+  std::set<std::string> decompositions;
+  std::set<std::pair<int, Algorithm>> algorithms;
+  std::set<int> chunks;
+  std::set<std::uint64_t> hashes;
+  for (const Plan& plan : plans) {
+    require_valid(plan);
+    decompositions.insert(to_string(plan.decomposition));
+    chunks.insert(plan.chunks);
+    EXPECT_TRUE(hashes.insert(hash(plan)).second) << "twice: " << summary(plan);
+    if (plan.dimensions.size() == 1 && plan.dimensions[0].algorithm == Algorithm::ring) {
+      flat_rings.insert(plan.order_name);
+    }
+    for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
+      algorithms.insert({plan.decomposition.size(d), plan.dimensions[static_cast<std::size_t>(d)].algorithm});
+    }
+  }
+  EXPECT_EQ(flat_rings, (std::set<std::string>{"as placed", "by host"}));
+  EXPECT_EQ(decompositions,
+            (std::set<std::string>{"12", "2x6", "6x2", "3x4", "4x3", "2x2x3", "2x3x2", "3x2x2"}));
+  EXPECT_EQ(chunks, (std::set<int>{1, 2, 4, 8, 16, 32, 64}));
+  for (const int size : {4, 6, 12}) {
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
+                                      Algorithm::one_shot, Algorithm::tree}) {
+      EXPECT_TRUE(algorithms.contains({size, algorithm})) << size << ' ' << to_string(algorithm);
+    }
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(plans, {},
+                                     [](const Plan& plan) { return static_cast<float>(plan.predicted_us); }));
+  EXPECT_EQ(planner.candidates(all_reduce(1 << 20), 5).size(), 5U);
+  Plan again = plans[17];
+  planner.predict(again);
+  EXPECT_EQ(again, plans[17]);
+}
+
+TEST(Candidates, KeepTheHierarchyOfUnequalHosts) {
+  const Topology topology = make_preset("ac922:3");
+  Planner planner(topology, {0, 1, 2, 3, 4, 5, 8});
+  bool has_ragged = false;
+  for (const Plan& plan : planner.candidates(all_reduce(1 << 26))) {
+    has_ragged |= to_string(plan.decomposition) == "4,2,1x3";
+  }
+  EXPECT_TRUE(has_ragged);
+  const Plan plan = planner.choose(all_reduce(1 << 28));
+  EXPECT_TRUE(plan.decomposition.ragged()) << to_text(plan);
+  EXPECT_LT(simulated(planner, plan), simulated(planner, flat(7, Algorithm::ring, 1 << 28)));
+}
+
+TEST(Modes, TakeTheirFamilies) {
+  const Topology topology = make_preset("ac922:2");
+  Planner planner(topology, place_by_host(topology, 8));
+  const auto each = [&](Mode mode, auto check) {
+    PlanRequest request = all_reduce(1 << 22);
+    request.mode = mode;
+    const auto plans = planner.candidates(request);
+    EXPECT_FALSE(plans.empty());
+    for (const Plan& plan : plans) {
+      EXPECT_EQ(plan.mode, mode);
+      EXPECT_TRUE(plan.notes.empty());
+      for (const PlanDimension& dimension : plan.dimensions) check(plan, dimension);
+    }
+  };
+  each(Mode::rings, [](const Plan&, const PlanDimension& d) { EXPECT_EQ(d.algorithm, Algorithm::ring); });
+  each(Mode::nccl, [](const Plan& plan, const PlanDimension& d) {
+    EXPECT_EQ(d, (PlanDimension{Algorithm::ring, Carrier::nccl}));
+    EXPECT_EQ(plan.dimensions.size(), 1U);
+  });
+  each(Mode::nccl_per_dimension, [](const Plan& plan, const PlanDimension& d) {
+    EXPECT_EQ(d, (PlanDimension{Algorithm::ring, Carrier::nccl}));
+    EXPECT_NE(to_string(plan.decomposition), "8");
+    EXPECT_NE(to_string(plan.decomposition), "2x4");
+  });
+  each(Mode::scatter_gather,
+       [](const Plan&, const PlanDimension& d) { EXPECT_LE(d.algorithm, Algorithm::two_shot); });
+  each(Mode::mpi, [](const Plan& plan, const PlanDimension& d) {
+    EXPECT_EQ(d.carrier, Carrier::mpi);
+    EXPECT_EQ(plan.order_name, "as placed");
+  });
+  each(Mode::explore, [](const Plan& plan, const PlanDimension& d) {
+    if (to_string(plan.decomposition) != "4x2") return;
+    EXPECT_EQ(d.carrier, &d == plan.dimensions.data() ? Carrier::cuda_ipc : Carrier::network);
+  });
+}
+
+// A fallback that nobody is told about is a fallback that nobody finds.
+TEST(Modes, SayWhyNcclIsNotUsed) {
+  const Topology cpus = make_preset("ethernet:2x2");
+  Planner on_cpus(cpus, place_by_host(cpus, 4));
+  const Topology gpus = make_preset("ac922");
+  Planner on_gpus(gpus, place_by_host(gpus, 4));
+  for (const Mode mode : {Mode::nccl, Mode::nccl_per_dimension}) {
+    PlanRequest request = all_reduce(1 << 20);
+    request.mode = mode;
+    Plan plan = on_cpus.choose(request);
+    ASSERT_EQ(plan.notes.size(), 1U);
+    EXPECT_NE(plan.notes[0].find("rank 0 is not on a GPU"), std::string::npos) << plan.notes[0];
+    for (const PlanDimension& dimension : plan.dimensions) {
+      EXPECT_EQ(dimension.algorithm, Algorithm::ring);
+      EXPECT_NE(dimension.carrier, Carrier::nccl);
+    }
+    request.nccl = false;
+    plan = on_gpus.choose(request);
+    ASSERT_EQ(plan.notes.size(), 1U);
+    EXPECT_NE(plan.notes[0].find("not available"), std::string::npos) << plan.notes[0];
+    request.nccl = true;
+    EXPECT_TRUE(on_gpus.choose(request).notes.empty());
+  }
+}
+
+TEST(Requests, ADecompositionIsTaken) {
+  const Topology topology = make_preset("ac922:2");
+  Planner planner(topology, place_by_host(topology, 8));
+  PlanRequest request = all_reduce(1 << 20);
+  request.decomposition = Decomposition::parse("2x1x4", 8);
+  request.chunks = 5;
+  const Plan plan = planner.choose(request);
+  EXPECT_EQ(plan.decomposition, *request.decomposition);
+  EXPECT_EQ(plan.chunks, 5);
+  request.mode = Mode::rings;
+  for (const PlanDimension& dimension : planner.choose(request).dimensions) {
+    EXPECT_EQ(dimension.algorithm, Algorithm::ring);
+  }
+}
+
+TEST(Requests, WhatCannotBeIsRefused) {
+  const Topology topology = make_preset("ac922:2");
+  Planner planner(topology, place_by_host(topology, 6));
+  PlanRequest request = all_reduce(1 << 20);
+  request.decomposition = Decomposition({4}, {2});
+  const std::string message = message_of([&] { (void)planner.choose(request); });
+  EXPECT_NE(message.find("4x2 has 8 positions, but there are 6 ranks"), std::string::npos) << message;
+  EXPECT_EQ(message_of([&] { (void)planner.candidates(request); }), message);
+  request = all_reduce(1 << 20);
+  for (const int chunks : {0, -1, 65}) {
+    request.chunks = chunks;
+    EXPECT_NE(message_of([&] { (void)planner.choose(request); }).find("expected 1 to 64"), std::string::npos);
+  }
+  EXPECT_NE(message_of([&] {
+              (void)planner.choose({Collective::barrier, 0});
+            }).find("barrier"),
+            std::string::npos);
+  Plan wrong = flat(5, Algorithm::ring, 4);
+  EXPECT_NE(message_of([&] { planner.predict(wrong); }).find("expected 6"), std::string::npos);
+  EXPECT_NE(message_of([&] { Planner twice(topology, {0, 0}); }).find("device 0"), std::string::npos);
+}
+
+// A ring over GPUs that no NVLink joins is several times slower.
+TEST(Orders, ByHostFollowsTheLinks) {
+  const Topology topology = make_preset("dgx1v");
+  Planner planner(topology, place_by_host(topology, 8));
+  PlanRequest request = all_reduce(1 << 28);
+  request.mode = Mode::rings;
+  request.decomposition = Decomposition({8}, {});
+  const Plan plan = planner.choose(request);
+  EXPECT_EQ(plan.order_name, "by host");
+  for (std::size_t i = 0; i < 8; ++i) {
+    const int from = topology.devices()[static_cast<std::size_t>(plan.order[i])];
+    const int to = topology.devices()[static_cast<std::size_t>(plan.order[(i + 1) % 8])];
+    EXPECT_EQ(topology.route(from, to).size(), 1U) << plan.order[i] << " to " << plan.order[(i + 1) % 8];
+  }
+}
+
+/// Two racks of two hosts of two CPU ranks; the link between racks is a quarter of a host's.
+Topology oversubscribed() {
+  GraphBuilder graph;
+  const std::vector<int> leaves = {graph.add_network("leaf0"), graph.add_network("leaf1")};
+  const int spine = graph.add_network("spine");
+  for (const int leaf : leaves) graph.link(leaf, spine, LinkKind::network, 0.25, 1);
+  for (int host = 0; host < 4; ++host) {
+    const int at = graph.add_host(fmt::format("h{}", host));
+    const int package = graph.add_node(at, "package", NodeKind::package);
+    for (const char* name : {"cpu0", "cpu1"}) {
+      graph.link(graph.add_node(at, name, NodeKind::cpu), package, LinkKind::memory, 10, 0.1);
+    }
+    const int nic = graph.add_node(at, "nic", NodeKind::nic);
+    graph.link(package, nic, LinkKind::pcie, 10, 0.5);
+    graph.link(nic, leaves[static_cast<std::size_t>(host / 2)], LinkKind::network, 1, 1);
+  }
+  return graph.finish();
+}
+
+TEST(Choice, CrossesANarrowSpineNoMoreThanItMust) {
+  const Topology topology = oversubscribed();
+  Planner planner(topology, place_by_host(topology, 8));
+  const Plan plan = planner.choose(all_reduce(1 << 26));
+  EXPECT_LE(simulated(planner, plan), 1.1 * plan.bound_us) << to_text(plan);
+}
+
+TEST(Choice, ThousandsOfRanks) {
+  const Topology topology = make_preset("dgx_a100:128");
+  Planner planner(topology, place_by_host(topology, 1024));
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 12, reference_model}) {
+      const Plan plan = planner.choose({collective, bytes});
+      require_valid(plan);
+      EXPECT_GE(plan.predicted_us, plan.bound_us * 0.99);
+      EXPECT_LE(plan.predicted_us, 20 * plan.bound_us) << to_text(plan);
+      EXPECT_GT(plan.decomposition.dimensions(), 1) << to_text(plan);
+    }
+  }
+}
+
+TEST(Explanation, NamesTheLinkThatLimits) {
+  const Topology topology = make_preset("ac922:4");
+  Planner planner(topology, place_by_host(topology, 16));
+  const std::string text = planner.explain(planner.choose(all_reduce(reference_model)));
+  EXPECT_NE(text.find("busiest link: "), std::string::npos) << text;
+  EXPECT_NE(text.find("network, 12.5 GB/s), 99% of the time"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace ddl::topology
