@@ -19,6 +19,7 @@ struct PatternRound {
   double share = 0;    ///< Of the group's range, in each message.
   double reduced = 0;  ///< Of the range: what a receiver adds or copies after the last byte came.
   std::vector<PatternEdge> edges;
+  bool uses_scratch = false;  ///< Receivers put it beside what they have before they add it.
 };
 
 /// What the members of a group of `size` send one another in a phase, without the data: the same as the

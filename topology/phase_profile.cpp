@@ -47,7 +47,8 @@ std::size_t Profiler::take_column(double scale) {
   return classes_.add(loads);
 }
 
-PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, const GroupSource& for_each_group) {
+PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind,
+                            const GroupSource& for_each_group) {
   PhaseProfile profile;
   // Patterns of each group size that occurs.
   std::map<int, std::vector<PatternRound>> patterns;
@@ -75,9 +76,11 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
       if (i >= pattern.size()) return;
       const PatternRound& now = pattern[i];
+      round.uses_scratch |= now.uses_scratch;
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
       const double share = now.share * group.weight * part;
+      profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));

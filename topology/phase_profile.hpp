@@ -23,6 +23,7 @@ struct ProfileRound {
   double local = 0;         ///< us a byte of what receivers reduce and copy.
   double slowest_edge = 0;  ///< Of a ring: us a byte of its slowest edge.
   double slowest_latency = 0;
+  bool uses_scratch = false;
   std::size_t column = 0;  ///< Of the resource classes.
 };
 
@@ -30,6 +31,7 @@ struct ProfileRound {
 struct PhaseProfile {
   std::vector<ProfileRound> rounds;
   std::size_t total_column = 0;  ///< Of all rounds together.
+  double messages = 0;           ///< Of all ranks, for one chunk.
   int round_count = 0;
   bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
 };
@@ -50,7 +52,8 @@ class Profiler {
            PlannerRoutes& routes);
 
   /// `for_each_group` calls its argument with every group; it is called several times.
-  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, const GroupSource& for_each_group);
+  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind,
+                    const GroupSource& for_each_group);
 
   [[nodiscard]] const ResourceClasses& classes() const noexcept { return classes_; }
 

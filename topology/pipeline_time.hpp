@@ -20,11 +20,11 @@ double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead
 
 /// How long chunks take that follow one another through the phases.
 ///
-/// A chunk's rounds come one after the other; each takes as long as its messages take side by side. Chunks are
-/// held up in two ways. Messages of a round go over the same streams as those of other chunks in that round
-/// (in a ring: in all its rounds), which keep the schedule's order. And what a link or a rank's issue is busy
-/// with in all chunks cannot take less than that, after the first chunk's way to it and before the last
-/// one's way from it.
+/// A chunk's rounds come one after the other; each takes as long as its messages take side by side. Chunks
+/// are held up in two ways. Messages of a round go over the same streams as those of other chunks in that
+/// round (in a ring: in all its rounds), which keep the schedule's order. And what a link or a rank's issue
+/// is busy with in all chunks cannot take less than that, after the first chunk's way to it and before the
+/// last one's way from it.
 class PipelineTime {
  public:
   PipelineTime(const ResourceClasses& classes, double step_overhead)
@@ -54,6 +54,7 @@ class PipelineTime {
     double held;  // its stream
     std::size_t stream;
     int steps;
+    bool uses_scratch;
     double busy[most_resources];  // of busy_
   };
   /// Where a class of resources is busy, as indices into rounds_.
@@ -64,6 +65,7 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
+  double in_order(int chunks, std::size_t resources);
   void choose_resources();
   void add_resource(std::size_t of_class);
 
@@ -75,16 +77,16 @@ class PipelineTime {
   std::vector<Busy> busy_;
   double issue_ = 0;  // messages of a chunk that a rank sends
   std::size_t busiest_class_ = 0;
+  int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<double> total_;
-  std::vector<bool> is_out_;
+  std::vector<std::size_t> order_;
   std::vector<std::size_t> chosen_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;
   std::vector<std::size_t> sequence_;
   std::vector<double> ready_;
   std::vector<double> stream_free_;
-
 };
 
 }  // namespace ddl::topology

@@ -84,7 +84,9 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   auto& made = profiles_[key];
   if (!made) {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
-    made = std::make_unique<PhaseProfile>(profiler_.make(collective, algorithm, phase.kind, [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
+    made = std::make_unique<PhaseProfile>(
+        profiler_.make(collective, algorithm, phase.kind,
+                       [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
   return *made;
 }
