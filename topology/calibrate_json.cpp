@@ -8,6 +8,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/calibrate.hpp"
+#include "topology/json_text.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -31,10 +32,10 @@ class Reader {
     const json root = parse(text);
     expect_keys(root, "", {"ddl_measurements", "topology_hash", "ways"});
     if (const json& version = root["ddl_measurements"]; version != format_version) {
-      fail("ddl_measurements", version.dump(), std::to_string(format_version));
+      fail("ddl_measurements", shown(version), std::to_string(format_version));
     }
     if (const json& hash = root["topology_hash"]; hash != hexadecimal(topology.hash())) {
-      fail("topology_hash", hash.dump(), fmt::format("\"{}\", this job's", hexadecimal(topology.hash())));
+      fail("topology_hash", shown(hash), fmt::format("\"{}\", this job's", hexadecimal(topology.hash())));
     }
     const json& ways = root["ways"];
     if (!ways.is_array() || ways.size() > kinds.size()) {
@@ -52,6 +53,11 @@ class Reader {
   }
 
  private:
+  /// A value as it may be shown on a terminal.
+  static std::string shown(const json& value) {
+    return printable(value.dump(-1, ' ', true, json::error_handler_t::replace));
+  }
+
   [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) const {
     throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}{}found {}, expected {}", source_, path,
                                                      path.empty() ? "" : ": ", found, expected));
@@ -70,10 +76,10 @@ class Reader {
         }
         return true;
       });
-      if (!repeated.empty()) fail("", fmt::format("a key twice: \"{}\"", repeated), "each key once");
+      if (!repeated.empty()) fail("", fmt::format("a key twice: {}", in_quotes(repeated)), "each key once");
       return root;
     } catch (const json::exception& error) {
-      fail("", fmt::format("no JSON ({})", error.what()), "measurements");
+      fail("", fmt::format("no JSON ({})", printable(error.what())), "measurements");
     }
   }
 
@@ -82,7 +88,7 @@ class Reader {
     if (!object.is_object()) fail(path, object.type_name(), "an object");
     for (const auto& [key, value] : object.items()) {
       if (std::ranges::find(keys, std::string_view(key)) == keys.end()) {
-        fail(path, fmt::format("an unknown key: \"{}\"", key.substr(0, 60)), "no other keys");
+        fail(path, fmt::format("an unknown key: {}", in_quotes(key)), "no other keys");
       }
     }
     for (const std::string_view key : keys) {
@@ -93,7 +99,7 @@ class Reader {
   [[nodiscard]] int device(const json& value, const std::string& path) const {
     constexpr std::uint64_t most = Topology::most_nodes;
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
-      fail(path, value.dump(), "a device's index");
+      fail(path, shown(value), "a device's index");
     }
     return value.get<int>();
   }
@@ -110,7 +116,7 @@ class Reader {
     const auto* const found =
         std::ranges::find_if(kinds, [&](WayKind kind) { return name == to_string(kind); });
     if (found == kinds.end()) {
-      fail(path + ".way", name.dump(), "inside_package, between_packages or between_hosts");
+      fail(path + ".way", shown(name), "inside_package, between_packages or between_hosts");
     }
     result.way = *found;
     result.from = device(entry["from"], path + ".from");

@@ -77,6 +77,10 @@ TEST(Context, AloneIsOneRank) {
   context.on_all_ranks("work", [&] { ++runs; });
   EXPECT_EQ(runs, 2);
   EXPECT_EQ(context.broadcast_string("text"), "text");
+  EXPECT_EQ(context.communicator().plan(topology::Collective::all_reduce, 8, DataType::f32).order,
+            (std::vector<int>{0}));
+  EXPECT_EQ(context.topology()->devices().size(), 1U);
+  EXPECT_TRUE(context.measure_ways().empty());
 }
 
 // Every rank would write the checkpoint.

@@ -337,6 +337,22 @@ TEST(Verifier, RefusesStepsThatAreNone) {
   expect(step, {"kind number 200"});
 }
 
+// The buffer is the caller's, scratch memory the executor's: one range over both would run out of the first.
+TEST(Verifier, RefusesRangesOverTheEndOfTheBuffer) {
+  const auto expect = [](const Step& step) {
+    Schedule schedule = to_and_fro();
+    schedule.ranks[1].scratch = 4;
+    schedule.ranks[1].steps.push_back(copy(4, 8, 0));
+    schedule.ranks[1].steps.push_back(step);
+    expect_problem(schedule, {"rank 1, step 3", "[3, 5) across the end of the buffer at 4"});
+  };
+  expect(copy(0, 2, 3));
+  expect(copy(3, 5, 6));
+  expect(send(0, 3, 5));
+  expect(receive(0, 3, 5));
+  expect(finish(3, 5));
+}
+
 // Phases, chunks and what a kind does not use are for reports alone.
 TEST(Verifier, LooksAtNothingThatDecidesNothing) {
   Schedule schedule = ring_all_reduce(3, 9);

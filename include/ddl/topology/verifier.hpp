@@ -24,7 +24,8 @@ struct Verdict {
 ///   once and was finished exactly once, after the last one came in (all_reduce); holds the root's
 ///   (broadcast); every rank has heard of every other (barrier);
 /// - matching: each send has its receive, of the same length, and no receive waits for nothing;
-/// - no step reads memory that nothing has been written to, or touches an address outside buffer and scratch;
+/// - no step reads memory that nothing has been written to, touches an address outside buffer and scratch, or
+///   both of them with one range (they need not lie side by side);
 /// - freedom from deadlock: with transports that buffer nothing, in whatever order the steps progress. A send
 ///   and its receive start together once each one's conflicts are over and its stream has come to it; that
 ///   relation must be without cycles. Buffers of any size then only help (see `Program`);
