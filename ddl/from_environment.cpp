@@ -123,28 +123,35 @@ std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
 
 Context Context::from_environment() {
   int rank = 0;
-  return connect(&ContextOptions::from_environment, rank);
+  return connect(&ContextOptions::from_environment, rank, {});
 }
 
 Context Context::from_environment(const ContextOptions& options) {
   int rank = 0;
-  return connect([&] { return options; }, rank);
+  return connect([&] { return options; }, rank, {});
 }
 
 int Context::run_from_environment(const std::function<int(Context&)>& body) {
   int rank = 0;
+  bool is_reported = false;
+  // Once MPI_Finalize has let the ranks go, mpirun ends all as soon as one exits with an error.
+  const Report report = [&](const Error& error) {
+    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
+    is_reported = true;
+  };
   std::optional<Context> context;
   try {
-    context = connect(&ContextOptions::from_environment, rank);
+    context = connect(&ContextOptions::from_environment, rank, report);
   } catch (const Error& error) {
-    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
+    if (!is_reported) report(error);
     return error.code() == ErrorCode::invalid_argument ? 2 : 1;
   }
   return context->run([&] { return body(*context); });
 }
 
 #ifdef DDL_HAVE_MPI
-Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank) {
+Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank,
+                                const Report& report) {
   auto bootstrap = std::make_unique<MpiBootstrap>();
   rank = bootstrap->rank();
   try {
@@ -168,6 +175,7 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     return context;
   } catch (const Error& error) {
+    if (report) report(error);
     // MPI_Finalize would wait for ranks that do not know of this.
     if (!error.agreed() && bootstrap) bootstrap->abandon();
     throw;
@@ -175,11 +183,11 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
 }
 #endif
 
-Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank) {
+Context Context::connect(const std::function<ContextOptions()>& read_options, [[maybe_unused]] int& rank,
+                         [[maybe_unused]] const Report& report) {
 #ifdef DDL_HAVE_MPI
-  if (MpiBootstrap::is_present()) return connect_by_mpi(read_options, rank);
+  if (MpiBootstrap::is_present()) return connect_by_mpi(read_options, rank, report);
 #else
-  rank = 0;
   if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
       size != nullptr && std::string_view(size) != "1") {
     throw Error(ErrorCode::unsupported,

@@ -123,9 +123,12 @@ class Context {
  private:
   struct State;
   explicit Context(std::unique_ptr<State> state);
-  // `rank` is set as soon as it is known, for messages about what fails later.
-  static Context connect(const std::function<ContextOptions()>& read_options, int& rank);
-  static Context connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank);
+  // `rank` is set as soon as it is known; `report` gets what fails while the other ranks are still there.
+  using Report = std::function<void(const Error&)>;
+  static Context connect(const std::function<ContextOptions()>& read_options, int& rank,
+                         const Report& report);
+  static Context connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank,
+                                const Report& report);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
 };

@@ -170,7 +170,7 @@ cmp -s "$work/out" "$work/c.svg" || fail "--svg - prints something else than --s
 grep -q "h3" "$work/c.svg" && grep -q "rank 15" "$work/c.svg" || fail "hosts and ranks are missing"
 
 # 65,536 ranks: planned without a schedule; what would be too large says so.
-status 0 --topology ethernet:4096x16@100gbit --bytes 64M --json
+status 0 --topology ethernet:4096x16@100gbit --bytes 64M --mode p:16x64x64 --json
 is 65536 /ranks
 is null /simulated_us
 is null /verified
