@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <utility>
 
 #include "ddl/error.hpp"
 
@@ -16,6 +17,16 @@ constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
+/// What was found, short and plain enough for a message.
+std::string shown(std::string_view text) {
+  constexpr std::size_t most = 80;
+  std::string result(text.substr(0, most));
+  for (char& c : result) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text.size() <= most ? result : result + "...";
+}
+
 int parse_size(std::string_view digits, std::string_view text) {
   int size = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
@@ -23,7 +34,7 @@ int parse_size(std::string_view digits, std::string_view text) {
     refuse(
         fmt::format("decomposition '{}': found '{}', expected sizes from 1 to {} joined by x, as in 4x8x2, "
                     "or the sizes of unequal hosts first, as in 4,3,2x3",
-                    text, digits, most_ranks));
+                    shown(text), shown(digits), most_ranks));
   }
   return size;
 }
@@ -47,7 +58,10 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
     if (size < 1)
       refuse(fmt::format("decomposition: found a dimension of size {}, expected at least 1", size));
     groups *= size;
-    if (groups > most_ranks) refuse(fmt::format("decomposition: more than {} positions", most_ranks));
+    if (groups > most_ranks) {
+      refuse(fmt::format("decomposition: found {} groups or more, expected at most {} positions", groups,
+                         most_ranks));
+    }
   }
   if (group_sizes_.empty() ||
       (group_sizes_.size() != 1 && static_cast<std::int64_t>(group_sizes_.size()) != groups)) {
@@ -64,9 +78,11 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
   if (std::all_of(group_sizes_.begin(), group_sizes_.end(),
                   [&](int size) { return size == group_sizes_[0]; })) {
     ranks = groups * group_sizes_[0];
-    group_sizes_.resize(1);
+    group_sizes_.erase(group_sizes_.begin() + 1, group_sizes_.end());
   }
-  if (ranks > most_ranks) refuse(fmt::format("decomposition: more than {} positions", most_ranks));
+  if (ranks > most_ranks) {
+    refuse(fmt::format("decomposition: found {} positions, expected at most {}", ranks, most_ranks));
+  }
   groups_ = static_cast<int>(groups);
   ranks_ = static_cast<int>(ranks);
   if (ragged()) {
@@ -79,12 +95,20 @@ Decomposition Decomposition::parse(std::string_view text, int ranks) {
   const std::size_t first_end = std::min(text.find('x'), text.size());
   std::vector<int> outer;
   if (first_end != text.size()) outer = parse_sizes(text.substr(first_end + 1), 'x', text);
-  Decomposition result(parse_sizes(text.substr(0, first_end), ',', text), std::move(outer));
+  const auto parsed = [&] {
+    std::vector<int> group_sizes = parse_sizes(text.substr(0, first_end), ',', text);
+    try {
+      return Decomposition(std::move(group_sizes), std::move(outer));
+    } catch (const Error& error) {
+      refuse(fmt::format("'{}': {}", shown(text), error.what()));
+    }
+  };
+  Decomposition result = parsed();
   if (result.ranks() != ranks) {
-    refuse(
-        fmt::format("decomposition {} has {} positions, but there {} {} rank{}: the product of its sizes "
-                    "must be the number of ranks",
-                    text, result.ranks(), ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s"));
+    refuse(fmt::format(
+        "decomposition {} has {} positions, but there {} {} rank{}: {} must be the number of ranks",
+        shown(text), result.ranks(), ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
+        result.ragged() ? "the sum of its groups' sizes" : "the product of its sizes"));
   }
   return result;
 }

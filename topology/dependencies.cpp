@@ -21,6 +21,7 @@ class Memory {
   explicit Memory(std::size_t size) : size_(size) { uses_.emplace(0, LastUse{}); }
 
   void read(std::uint32_t step, std::size_t begin, std::size_t end, std::vector<std::uint32_t>& before) {
+    if (begin >= end) return;
     const auto last = split(end);
     for (auto use = split(begin); use != last; ++use) {
       if (use->second.writer != nobody) before.push_back(use->second.writer);
@@ -29,6 +30,7 @@ class Memory {
   }
 
   void write(std::uint32_t step, std::size_t begin, std::size_t end, std::vector<std::uint32_t>& before) {
+    if (begin >= end) return;
     const auto first = split(begin);
     const auto last = split(end);
     for (auto use = first; use != last; ++use) {

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "ddl/error.hpp"
-#include "ddl/topology/rank_map.hpp"
-
 namespace ddl::topology {
 
 struct Range {
   std::size_t begin;
   std::size_t end;
+
+  [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
+  [[nodiscard]] bool empty() const noexcept { return begin == end; }
 };
 
 /// Cuts `whole` into `parts` pieces whose sizes differ by at most one, the longer ones first.
@@ -19,8 +19,8 @@ class Partition {
   Partition(Range whole, int parts)
       : origin_(whole.begin),
         parts_(static_cast<std::size_t>(parts)),
-        base_((whole.end - whole.begin) / parts_),
-        longer_((whole.end - whole.begin) % parts_) {}
+        base_(whole.size() / parts_),
+        longer_(whole.size() % parts_) {}
 
   /// Where piece `index` starts; `index` may be the number of parts.
   [[nodiscard]] std::size_t boundary(int index) const {
@@ -28,6 +28,8 @@ class Partition {
     return origin_ + base_ * i + std::min(i, longer_);
   }
   [[nodiscard]] Range piece(int index) const { return {boundary(index), boundary(index + 1)}; }
+  /// Pieces `first` to `last`, without the last one.
+  [[nodiscard]] Range pieces(int first, int last) const { return {boundary(first), boundary(last)}; }
   /// The piece that holds `element`, which must be inside the whole.
   [[nodiscard]] int piece_of(std::size_t element) const {
     const std::size_t offset = element - origin_;
@@ -43,8 +45,5 @@ class Partition {
   std::size_t base_;
   std::size_t longer_;
 };
-
-/// Throws `invalid_argument` unless `rank` is one of the map's; `what` names it in the message.
-void require_rank(const RankMap& map, int rank, const char* what);
 
 }  // namespace ddl::topology

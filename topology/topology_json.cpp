@@ -12,6 +12,8 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/topology.hpp"
+#include "topology/fnv.hpp"
+#include "topology/json_text.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -27,29 +29,6 @@ constexpr std::array node_kinds = {NodeKind::package, NodeKind::cpu, NodeKind::g
 constexpr std::array link_kinds = {LinkKind::memory, LinkKind::socket, LinkKind::pcie, LinkKind::nvlink,
                                    LinkKind::network};
 constexpr std::array duplexes = {Duplex::full, Duplex::half};
-
-/// What is quoted from a file, shortened and with odd bytes replaced.
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string result = "'";
-  for (const char c : text.substr(0, longest)) result += c >= ' ' && c <= '~' ? c : '?';
-  result += text.size() > longest ? "...'" : "'";
-  return result;
-}
-
-/// The value of one of a set of enumerators, as `to_string` spells them.
-template <typename Enum, std::size_t n>
-std::optional<Enum> named(const std::array<Enum, n>& all, std::string_view name) {
-  const auto* const found = std::ranges::find(all, name, [](Enum value) { return to_string(value); });
-  return found == all.end() ? std::nullopt : std::optional(*found);
-}
-
-template <typename Enum, std::size_t n>
-std::string names(const std::array<Enum, n>& all) {
-  std::vector<std::string_view> result;
-  for (const Enum value : all) result.push_back(to_string(value));
-  return fmt::format("one of {}", fmt::join(result, ", "));
-}
 
 /// A node or link as it stands in the file: names are resolved at the end, for keys may come in any order.
 struct NodeRecord {
@@ -207,12 +186,6 @@ class Reader : public json::json_sax_t {
     return section == "nodes" ? std::span<const std::string_view>(node_keys) : link_keys;
   }
 
-  static std::string printable(std::string_view text) {
-    std::string result;
-    for (const char c : text.substr(0, 200)) result += c >= ' ' && c <= '~' ? c : '?';
-    return result;
-  }
-
   [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) const {
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("{}: {}: found {}, expected {}", source_, path, found, expected));
@@ -356,11 +329,9 @@ Topology topology_from_json(std::string_view text, std::string_view source) {
 }
 
 std::uint64_t Topology::hash() const {
-  constexpr std::uint64_t offset = 0xcbf29ce484222325;
-  constexpr std::uint64_t prime = 0x100000001b3;
-  std::uint64_t result = offset;
-  for (const char c : to_json(*this)) result = (result ^ static_cast<unsigned char>(c)) * prime;
-  return result;
+  Fnv fnv;
+  for (const char c : to_json(*this)) fnv.add(static_cast<std::uint8_t>(c));
+  return fnv.value();
 }
 
 }  // namespace ddl::topology

@@ -1,5 +1,5 @@
-// A symbolic run of every lowering: elements are sets of contributions instead of numbers, so a
-// contribution that is lost or counted twice shows, whatever the numbers would have been.
+// Runs every lowering on symbols instead of numbers, so that a contribution that is lost, counted twice or
+// in the wrong place shows, whatever the numbers would have been.
 
 #include "ddl/topology/lowering.hpp"
 
@@ -7,312 +7,682 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
-#include <functional>
+#include <bitset>
+#include <cstdlib>
 #include <map>
-#include <set>
+#include <numeric>
+#include <random>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "ddl/topology/dependencies.hpp"
+#include "ddl/topology/verifier.hpp"
 
 namespace ddl::topology {
 namespace {
 
-/// How often each rank's contribution is in an element, and whether `finish` was applied.
-struct Symbol {
-  std::vector<int> contributions;
-  int finished = 0;
-  friend bool operator==(const Symbol&, const Symbol&) = default;
+constexpr int most_ranks = 64;
+
+/// What a cell holds: how it came about (an index into Expressions) from which element of the buffers.
+struct Cell {
+  int expression = -1;  // -1: nothing
+  std::size_t element = 0;
+  friend bool operator==(const Cell&, const Cell&) = default;
 };
 
-using Buffers = std::vector<std::vector<Symbol>>;  // [rank][element]
+/// Equal expressions have equal indices: operands and their order count.
+class Expressions {
+ public:
+  int own(int rank) {
+    return index({-1, rank}, std::bitset<most_ranks>().set(static_cast<std::size_t>(rank)), false);
+  }
+  /// -1 if a contribution would be in it twice, or one operand is nothing or finished.
+  int combine(int a, int b) {
+    if (a < 0 || b < 0 || finished(a) || finished(b) || (ranks(a) & ranks(b)).any()) return -1;
+    return index({a, b}, ranks(a) | ranks(b), false);
+  }
+  int finish(int a) {
+    if (a < 0 || finished(a)) return -1;
+    return index({-2, a}, ranks(a), true);
+  }
+  [[nodiscard]] bool finished(int expression) const { return all_[at(expression)].second; }
+  [[nodiscard]] std::bitset<most_ranks> ranks(int expression) const { return all_[at(expression)].first; }
 
-struct Case {
-  std::string name;
-  std::vector<std::string> hosts;
+ private:
+  static std::size_t at(int expression) { return static_cast<std::size_t>(expression); }
+  int index(std::pair<int, int> key, const std::bitset<most_ranks>& of_ranks, bool is_finished) {
+    const auto [entry, is_new] = index_of_.try_emplace(key, static_cast<int>(all_.size()));
+    if (is_new) all_.emplace_back(of_ranks, is_finished);
+    return entry->second;
+  }
+  std::map<std::pair<int, int>, int> index_of_;
+  std::vector<std::pair<std::bitset<most_ranks>, bool>> all_;
 };
 
-std::vector<Case> host_maps() {
-  std::vector<Case> cases;
-  for (const int n : {1, 2, 3, 4, 5, 7, 8, 16}) {
-    cases.push_back(
-        {fmt::format("{} on one host", n), std::vector<std::string>(static_cast<std::size_t>(n), "a")});
+/// Runs a schedule over transports without any buffer: one step after the other, each time a random one of
+/// those that may start; a send together with its receive.
+class SymbolicRun {
+ public:
+  SymbolicRun(const Schedule& schedule, unsigned seed) : schedule_(schedule), random_(seed) {
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      const Program& program = schedule.ranks[rank];
+      memory_.emplace_back(schedule.count + program.scratch);
+      for (std::size_t e = 0; e < schedule.count; ++e) {
+        memory_[rank][e] = {expressions_.own(static_cast<int>(rank)), e};
+      }
+      dependencies_.emplace_back(program);
+      waits_for_.emplace_back();
+      for (std::size_t i = 0; i < program.steps.size(); ++i) {
+        waits_for_[rank].push_back(dependencies_[rank].number_before(i));
+      }
+    }
   }
-  cases.push_back({"2x2", {"a", "a", "b", "b"}});
-  cases.push_back({"2x2 round robin", {"a", "b", "a", "b"}});
-  cases.push_back({"one rank per host", {"a", "b", "c", "d", "e"}});
-  cases.push_back({"3+1", {"a", "a", "a", "b"}});
-  cases.push_back({"1+3", {"a", "b", "b", "b"}});
-  cases.push_back({"5+2+1", {"a", "a", "a", "a", "a", "b", "b", "c"}});
-  cases.push_back({"2+3+4 mixed", {"a", "b", "c", "c", "b", "a", "c", "b", "c"}});
-  cases.push_back({"3x4 round robin", {"a", "b", "c", "a", "b", "c", "a", "b", "c", "a", "b", "c"}});
-  return cases;
-}
 
-std::vector<std::size_t> counts_for(int ranks) {
-  const auto n = static_cast<std::size_t>(ranks);
-  std::set<std::size_t> counts{0, 1, 2, 3, 5, 13, 31, 97, n - 1, n, n + 1, 2 * n, 10 * n + 3};
-  return {counts.begin(), counts.end()};
-}
-
-Schedule lower_all(const RankMap& map, const std::function<Steps(int)>& lower) {
-  Schedule schedule;
-  for (int rank = 0; rank < map.ranks(); ++rank) schedule.ranks.push_back(lower(rank));
-  return schedule;
-}
-
-bool overlap(const Step& a, const Step& b) { return a.begin < b.end && b.begin < a.end; }
-bool writes(const Step& step) { return step.kind != StepKind::send; }
-
-/// What the executor relies on: ascending rounds, ranges inside the buffer, and no two steps of a
-/// round of which one writes what the other touches.
-void expect_well_formed(const Schedule& schedule, std::size_t count) {
-  const int ranks = static_cast<int>(schedule.ranks.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Steps& steps = schedule.ranks[static_cast<std::size_t>(rank)];
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      const Step& step = steps[i];
-      ASSERT_LT(step.begin, step.end) << "rank " << rank << ", " << to_string(step);
-      ASSERT_LE(step.end, count) << "rank " << rank << ", " << to_string(step);
-      ASSERT_TRUE(step.peer >= 0 && step.peer < ranks);
-      ASSERT_EQ(step.peer == rank, step.kind == StepKind::finish);
-      if (i > 0) {
-        ASSERT_LE(steps[i - 1].round, step.round);
+  /// Runs to the end and fails if that is not reached.
+  void finish() {
+    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      const auto& steps = schedule_.ranks[rank].steps;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        ASSERT_NO_FATAL_FAILURE(check(rank, steps[i]));
+        if (!is_local(steps[i].kind)) stream(rank, steps[i]).push_back(i);
       }
-      for (std::size_t j = 0; j < i; ++j) {
-        const Step& other = steps[j];
-        if (other.round != step.round || step.kind == StepKind::finish || other.kind == StepKind::finish)
-          continue;
-        ASSERT_FALSE(overlap(step, other) && (writes(step) || writes(other)))
-            << "rank " << rank << ": " << to_string(other) << " and " << to_string(step);
+      steps_left_ += steps.size();
+    }
+    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      for (std::size_t i = 0; i < schedule_.ranks[rank].steps.size(); ++i) offer(rank, i);
+    }
+    while (!ready_.empty()) {
+      std::swap(ready_[random_() % ready_.size()], ready_.back());
+      const auto [rank, i] = ready_.back();
+      ready_.pop_back();
+      ASSERT_NO_FATAL_FAILURE(run(rank, i));
+    }
+    ASSERT_EQ(steps_left_, 0U) << "deadlock, or a send or receive without its other end";
+  }
+
+  [[nodiscard]] const Cell& cell(std::size_t rank, std::size_t element) const {
+    return memory_[rank][element];
+  }
+  [[nodiscard]] const Expressions& expressions() const { return expressions_; }
+  int own(int rank) { return expressions_.own(rank); }
+
+ private:
+  using Id = std::pair<std::size_t, std::size_t>;  // rank and step
+
+  [[nodiscard]] const Step& step(const Id& id) const { return schedule_.ranks[id.first].steps[id.second]; }
+
+  void check(std::size_t rank, const Step& step) const {
+    ASSERT_LT(step.begin, step.end) << "rank " << rank << ", " << to_string(step);
+    ASSERT_LE(step.end, memory_[rank].size()) << "rank " << rank << ", " << to_string(step);
+    if (is_local(step.kind)) {
+      ASSERT_EQ(step.peer, -1);
+      ASSERT_LE(step.source + step.size(), memory_[rank].size());
+    } else {
+      ASSERT_GE(step.peer, 0);
+      ASSERT_LT(static_cast<std::size_t>(step.peer), memory_.size());
+      ASSERT_NE(static_cast<std::size_t>(step.peer), rank);
+    }
+  }
+
+  std::vector<std::size_t>& stream(std::size_t rank, const Step& step) {
+    const auto peer = static_cast<std::size_t>(step.peer);
+    return step.kind == StepKind::send ? sends_[{rank, peer}] : receives_[{peer, rank}];
+  }
+
+  /// Puts a step that may start with the ready ones: a local one, or the send of a message of which both
+  /// ends may start and are the first of their streams.
+  void offer(std::size_t rank, std::size_t i) {
+    const Step& step = schedule_.ranks[rank].steps[i];
+    if (waits_for_[rank][i] != 0) return;
+    if (is_local(step.kind)) {
+      ready_.push_back({rank, i});
+      return;
+    }
+    const auto peer = static_cast<std::size_t>(step.peer);
+    offer_message(step.kind == StepKind::send ? std::pair{rank, peer} : std::pair{peer, rank});
+  }
+
+  void offer_message(const std::pair<std::size_t, std::size_t>& from_to) {
+    const auto& sends = sends_[from_to];
+    const auto& receives = receives_[from_to];
+    const std::size_t k = messages_[from_to];
+    if (k >= sends.size() || k >= receives.size()) return;
+    if (waits_for_[from_to.first][sends[k]] != 0 || waits_for_[from_to.second][receives[k]] != 0) return;
+    const Id send{from_to.first, sends[k]};
+    if (std::find(ready_.begin(), ready_.end(), send) == ready_.end()) ready_.push_back(send);
+  }
+
+  void run(std::size_t rank, std::size_t i) {
+    const Step& mine = step({rank, i});
+    auto& memory = memory_[rank];
+    if (mine.kind == StepKind::send) {
+      const std::pair from_to{rank, static_cast<std::size_t>(mine.peer)};
+      const std::size_t received = receives_[from_to][messages_[from_to]];
+      const Step& theirs = step({from_to.second, received});
+      ASSERT_EQ(mine.size(), theirs.size()) << to_string(mine) << " and " << to_string(theirs);
+      for (std::size_t e = 0; e < mine.size(); ++e) {
+        put(memory_[from_to.second][theirs.begin + e], memory[mine.begin + e],
+            theirs.kind == StepKind::receive_reduce);
       }
+      ++messages_[from_to];
+      complete(rank, i);
+      complete(from_to.second, received);
+      offer_message(from_to);
+      return;
+    }
+    for (std::size_t e = 0; e < mine.size(); ++e) {
+      Cell& cell = memory[mine.begin + e];
+      if (mine.kind == StepKind::finish) {
+        cell.expression = expressions_.finish(cell.expression);
+      } else {
+        put(cell, memory[mine.source + e], mine.kind == StepKind::reduce);
+      }
+    }
+    complete(rank, i);
+  }
+
+  void put(Cell& target, const Cell& source, bool reduce) {
+    if (!reduce) {
+      target = source;
+    } else if (schedule_.collective == Collective::barrier) {
+      target.expression = heard(target, source);
+    } else if (target.element == source.element) {
+      target.expression = expressions_.combine(target.expression, source.expression);
+    } else {
+      target.expression = -1;
+    }
+  }
+
+  /// In a barrier a rank may be heard of twice.
+  int heard(const Cell& target, const Cell& source) {
+    int sum = target.expression;
+    const auto ranks = expressions_.ranks(source.expression) & ~expressions_.ranks(target.expression);
+    for (std::size_t rank = 0; rank < most_ranks; ++rank) {
+      if (ranks[rank]) sum = expressions_.combine(sum, expressions_.own(static_cast<int>(rank)));
+    }
+    return sum;
+  }
+
+  void complete(std::size_t rank, std::size_t i) {
+    --steps_left_;
+    for (const std::uint32_t later : dependencies_[rank].after(i)) {
+      --waits_for_[rank][later];
+      offer(rank, later);
+    }
+  }
+
+  const Schedule& schedule_;
+  std::minstd_rand random_;
+  Expressions expressions_;
+  std::vector<std::vector<Cell>> memory_;
+  std::vector<Dependencies> dependencies_;
+  std::vector<std::vector<std::uint32_t>> waits_for_;
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> sends_;     // from, to: steps
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> receives_;  // from, to: steps
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> messages_;               // that are through
+  std::vector<Id> ready_;
+  std::size_t steps_left_ = 0;
+};
+
+const std::vector<Algorithm> for_all_reduce = {Algorithm::ring, Algorithm::halving_doubling,
+                                               Algorithm::two_shot, Algorithm::one_shot, Algorithm::tree};
+const std::vector<Algorithm> for_broadcast = {Algorithm::ring, Algorithm::two_shot, Algorithm::one_shot,
+                                              Algorithm::tree, Algorithm::double_tree};
+
+/// Every choice of one of `algorithms` for each of `dimensions`.
+std::vector<std::vector<Algorithm>> choices(const std::vector<Algorithm>& algorithms, int dimensions) {
+  std::vector<std::vector<Algorithm>> result{{}};
+  for (int i = 0; i < dimensions; ++i) {
+    std::vector<std::vector<Algorithm>> longer;
+    for (const auto& choice : result) {
+      for (const Algorithm algorithm : algorithms) {
+        longer.push_back(choice);
+        longer.back().push_back(algorithm);
+      }
+    }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+/// Ranks are dealt out in an order that is no rotation of 0, 1, ...
+Plan plan_for(Collective collective, const std::string& decomposition, int ranks,
+              const std::vector<Algorithm>& algorithms, int chunks) {
+  Plan plan;
+  plan.collective = collective;
+  plan.decomposition = Decomposition::parse(decomposition, ranks);
+  plan.dimensions.clear();
+  for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({.algorithm = algorithm});
+  plan.order.resize(static_cast<std::size_t>(ranks));
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  std::shuffle(plan.order.begin(), plan.order.end(), std::minstd_rand(static_cast<unsigned>(ranks)));
+  plan.order_name = "shuffled";
+  plan.chunks = chunks;
+  return plan;
+}
+
+std::string name_of(const Plan& plan, std::size_t count) {
+  std::string name = fmt::format("{} {}", to_string(plan.collective), to_string(plan.decomposition));
+  for (const PlanDimension& dimension : plan.dimensions) {
+    name += fmt::format(" {}", static_cast<int>(dimension.algorithm));
+  }
+  return fmt::format("{}, {} chunks, count {}", name, plan.chunks, count);
+}
+
+void expect_all_reduced(const Plan& plan, std::size_t count, unsigned seed) {
+  SCOPED_TRACE(name_of(plan, count));
+  const Schedule schedule = lower_all(plan, count);
+  SymbolicRun run(schedule, seed);
+  ASSERT_NO_FATAL_FAILURE(run.finish());
+  const Verdict verdict = verify(schedule);
+  ASSERT_TRUE(verdict.ok) << verdict.problem;
+  const std::size_t ranks = schedule.ranks.size();
+  for (std::size_t element = 0; element < count; ++element) {
+    const Cell& first = run.cell(0, element);
+    ASSERT_GE(first.expression, 0) << "element " << element;
+    ASSERT_EQ(first.element, element);
+    ASSERT_TRUE(run.expressions().finished(first.expression)) << "element " << element;
+    ASSERT_EQ(run.expressions().ranks(first.expression).count(), ranks) << "element " << element;
+    for (std::size_t rank = 1; rank < ranks; ++rank) {
+      ASSERT_EQ(run.cell(rank, element), first) << "rank " << rank << ", element " << element;
     }
   }
 }
 
-/// Runs the schedule round by round. Sends of a round see the buffer as it is after the round's
-/// `finish` steps. Fails unless every receive finds its send in its own round, with the same length,
-/// and nothing is left over: with that, no order of progress can deadlock.
-void execute(const Schedule& schedule, Buffers& buffers) {
-  using Message = std::vector<Symbol>;
-  std::uint32_t last = 0;
-  for (const Steps& steps : schedule.ranks) {
-    if (!steps.empty()) last = std::max(last, steps.back().round);
-  }
-  for (std::uint32_t round = 0; round <= last; ++round) {
-    std::map<std::pair<int, int>, std::deque<Message>> streams;
-    const auto for_each = [&](auto&& visit) {
-      for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-        for (const Step& step : schedule.ranks[rank]) {
-          if (step.round == round) visit(static_cast<int>(rank), buffers[rank], step);
-        }
-      }
-    };
-    for_each([&](int, std::vector<Symbol>& buffer, const Step& step) {
-      if (step.kind != StepKind::finish) return;
-      for (std::size_t e = step.begin; e < step.end; ++e) ++buffer[e].finished;
-    });
-    for_each([&](int rank, std::vector<Symbol>& buffer, const Step& step) {
-      if (step.kind != StepKind::send) return;
-      streams[{rank, step.peer}].emplace_back(buffer.begin() + static_cast<std::ptrdiff_t>(step.begin),
-                                              buffer.begin() + static_cast<std::ptrdiff_t>(step.end));
-    });
-    for_each([&](int rank, std::vector<Symbol>& buffer, const Step& step) {
-      if (step.kind != StepKind::receive && step.kind != StepKind::receive_reduce) return;
-      auto& stream = streams[{step.peer, rank}];
-      ASSERT_FALSE(stream.empty()) << "rank " << rank << ": nobody sends for " << to_string(step);
-      const Message message = stream.front();
-      stream.pop_front();
-      ASSERT_EQ(message.size(), step.end - step.begin) << "rank " << rank << ", " << to_string(step);
-      for (std::size_t i = 0; i < message.size(); ++i) {
-        Symbol& element = buffer[step.begin + i];
-        if (step.kind == StepKind::receive) {
-          element = message[i];
-        } else {
-          ASSERT_EQ(element.finished + message[i].finished, 0) << "reduced after it was finished";
-          for (std::size_t r = 0; r < element.contributions.size(); ++r) {
-            element.contributions[r] += message[i].contributions[r];
-          }
-        }
-      }
-    });
-    for (const auto& [pair, stream] : streams) {
-      ASSERT_TRUE(stream.empty()) << "round " << round << ": rank " << pair.second
-                                  << " does not take what rank " << pair.first << " sends";
+void expect_broadcast(const Plan& plan, std::size_t count, int root, unsigned seed) {
+  SCOPED_TRACE(fmt::format("{}, root {}", name_of(plan, count), root));
+  const Schedule schedule = lower_all(plan, count, root);
+  SymbolicRun run(schedule, seed);
+  ASSERT_NO_FATAL_FAILURE(run.finish());
+  const Verdict verdict = verify(schedule);
+  ASSERT_TRUE(verdict.ok) << verdict.problem;
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (std::size_t element = 0; element < count; ++element) {
+      ASSERT_EQ(run.cell(rank, element), (Cell{run.own(root), element}))
+          << "rank " << rank << ", element " << element;
     }
   }
 }
 
-Buffers own_contributions(int ranks, std::size_t count) {
-  Buffers buffers;
-  for (int rank = 0; rank < ranks; ++rank) {
-    Symbol symbol{std::vector<int>(static_cast<std::size_t>(ranks), 0), 0};
-    symbol.contributions[static_cast<std::size_t>(rank)] = 1;
-    buffers.emplace_back(count, symbol);
-  }
-  return buffers;
+struct Shape {
+  std::string text;
+  int ranks;
+  int dimensions;
+  bool ragged;
+};
+
+const std::vector<Shape> shapes = {
+    {"1", 1, 1, false},
+    {"2", 2, 1, false},
+    {"3", 3, 1, false},
+    {"4", 4, 1, false},
+    {"5", 5, 1, false},
+    {"6", 6, 1, false},
+    {"7", 7, 1, false},
+    {"8", 8, 1, false},
+    {"9", 9, 1, false},
+    {"12", 12, 1, false},
+    {"16", 16, 1, false},
+    {"30", 30, 1, false},
+    {"2x2", 4, 2, false},
+    {"4x3", 12, 2, false},
+    {"3x5", 15, 2, false},
+    {"6x4", 24, 2, false},
+    {"2x2x2", 8, 3, false},
+    {"4x2x3", 24, 3, false},
+    {"3x3x2", 18, 3, false},
+    {"1x3x1", 3, 3, false},
+    {"4,3,2,1x4", 10, 2, true},
+    {"3,1,2x3", 6, 2, true},
+    {"1,6x2", 7, 2, true},
+    {"2,3,2,4x2x2", 11, 3, true},
+    {"8,5,6,1,1,4x6", 25, 2, true},
+};
+
+bool lowerable(const Shape& shape, const std::vector<Algorithm>& choice) {
+  return !shape.ragged || choice[0] != Algorithm::one_shot;
 }
 
-void expect_all_reduced(const Case& test_case, Steps (*lower)(const RankMap&, int, std::size_t)) {
-  const RankMap map(test_case.hosts);
-  for (const std::size_t count : counts_for(map.ranks())) {
-    SCOPED_TRACE(fmt::format("{}, count {}", test_case.name, count));
-    const Schedule schedule = lower_all(map, [&](int rank) { return lower(map, rank, count); });
-    ASSERT_NO_FATAL_FAILURE(expect_well_formed(schedule, count));
-    Buffers buffers = own_contributions(map.ranks(), count);
-    ASSERT_NO_FATAL_FAILURE(execute(schedule, buffers));
-    const Symbol expected{std::vector<int>(static_cast<std::size_t>(map.ranks()), 1), 1};
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      for (std::size_t e = 0; e < count; ++e) {
-        ASSERT_EQ(buffers[static_cast<std::size_t>(rank)][e], expected)
-            << "rank " << rank << ", element " << e;
+// Gradients would be wrong on some rank, ranks would drift apart, or the job would hang.
+TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
+  unsigned seed = 1;
+  for (const Shape& shape : shapes) {
+    for (const auto& choice : choices(for_all_reduce, shape.dimensions)) {
+      if (!lowerable(shape, choice)) continue;
+      const auto n = static_cast<std::size_t>(shape.ranks);
+      // The long counts take most of the time.
+      const std::vector<std::size_t> counts =
+          shape.dimensions < 3 ? std::vector<std::size_t>{0, 1, 2, 5, n - 1, n, n + 1, 3 * n + 2, 6 * n}
+                               : std::vector<std::size_t>{1, n - 1, 2 * n + 5};
+      for (const std::size_t count : counts) {
+        const int chunks = static_cast<int>(seed % 7) + 1;
+        const Plan plan = plan_for(Collective::all_reduce, shape.text, shape.ranks, choice, chunks);
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduced(plan, count, seed++));
       }
     }
-  }
-}
-
-/// Elements sent over each host's link, outwards.
-std::vector<std::size_t> sent_by_host(const RankMap& map, const Schedule& schedule) {
-  std::vector<std::size_t> sent(static_cast<std::size_t>(map.hosts()), 0);
-  for (int rank = 0; rank < map.ranks(); ++rank) {
-    for (const Step& step : schedule.ranks[static_cast<std::size_t>(rank)]) {
-      if (step.kind == StepKind::send && map.host_of(rank) != map.host_of(step.peer)) {
-        sent[static_cast<std::size_t>(map.host_of(rank))] += step.end - step.begin;
-      }
-    }
-  }
-  return sent;
-}
-
-// Gradients would be wrong on some rank, or the job would hang.
-TEST(Lowering, RingAllReduceHoldsEveryContributionOnce) {
-  for (const Case& test_case : host_maps()) {
-    ASSERT_NO_FATAL_FAILURE(expect_all_reduced(test_case, lower_ring_all_reduce));
-  }
-}
-
-TEST(Lowering, HierarchicalAllReduceHoldsEveryContributionOnce) {
-  for (const Case& test_case : host_maps()) {
-    ASSERT_NO_FATAL_FAILURE(expect_all_reduced(test_case, lower_hierarchical_all_reduce));
   }
 }
 
 // Ranks would start from different models.
 TEST(Lowering, BroadcastReachesEveryRankFromEveryRoot) {
-  for (const Case& test_case : host_maps()) {
-    const RankMap map(test_case.hosts);
-    for (const TreeShape shape : {TreeShape::chain, TreeShape::binomial}) {
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{20}}) {
-        for (const std::size_t chunk : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
-          for (int root = 0; root < map.ranks(); ++root) {
-            SCOPED_TRACE(fmt::format("{}, shape {}, count {}, chunk {}, root {}", test_case.name,
-                                     static_cast<int>(shape), count, chunk, root));
-            const Schedule schedule =
-                lower_all(map, [&](int r) { return lower_broadcast(map, r, count, root, chunk, shape); });
-            ASSERT_NO_FATAL_FAILURE(expect_well_formed(schedule, count));
-            Buffers buffers = own_contributions(map.ranks(), count);
-            const std::vector<Symbol> expected = buffers[static_cast<std::size_t>(root)];
-            ASSERT_NO_FATAL_FAILURE(execute(schedule, buffers));
-            for (const auto& buffer : buffers) ASSERT_EQ(buffer, expected);
-          }
-        }
+  unsigned seed = 1;
+  for (const Shape& shape : shapes) {
+    for (const auto& choice : choices(for_broadcast, shape.dimensions)) {
+      for (int root = 0; root < shape.ranks; root += shape.dimensions < 3 ? 1 : 5) {
+        const int chunks = static_cast<int>(seed % 7) + 1;
+        const Plan plan = plan_for(Collective::broadcast, shape.text, shape.ranks, choice, chunks);
+        ASSERT_NO_FATAL_FAILURE(expect_broadcast(plan, seed % 41, root, seed));
+        ++seed;
       }
-    }
-  }
-}
-
-// A host's link would carry the same bytes several times.
-TEST(Lowering, BroadcastEntersEachHostOnce) {
-  const RankMap map({"a", "b", "a", "c", "b", "c", "a"});
-  for (int root = 0; root < map.ranks(); ++root) {
-    const Schedule schedule =
-        lower_all(map, [&](int r) { return lower_broadcast(map, r, 60, root, 7, TreeShape::chain); });
-    std::vector<std::size_t> received(3, 0);
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      for (const Step& step : schedule.ranks[static_cast<std::size_t>(rank)]) {
-        if (step.kind == StepKind::receive && map.host_of(rank) != map.host_of(step.peer)) {
-          received[static_cast<std::size_t>(map.host_of(rank))] += step.end - step.begin;
-        }
-      }
-    }
-    for (int host = 0; host < 3; ++host) {
-      EXPECT_EQ(received[static_cast<std::size_t>(host)], host == map.host_of(root) ? 0U : 60U);
     }
   }
 }
 
 // A rank could leave the barrier before another has come.
 TEST(Lowering, BarrierHearsFromEveryRank) {
-  for (const Case& test_case : host_maps()) {
-    SCOPED_TRACE(test_case.name);
-    const RankMap map(test_case.hosts);
-    Schedule schedule = lower_all(map, [&](int rank) { return lower_barrier(map, rank); });
-    // What a rank knows adds up; the barrier itself moves an empty byte.
-    for (Steps& steps : schedule.ranks) {
-      for (Step& step : steps) {
-        if (step.kind == StepKind::receive) step.kind = StepKind::receive_reduce;
+  for (int ranks = 1; ranks <= 20; ++ranks) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    Schedule schedule{Collective::barrier, 0, 1, {}};
+    for (int rank = 0; rank < ranks; ++rank) schedule.ranks.push_back(lower_barrier(ranks, rank));
+    SymbolicRun run(schedule, 1);
+    ASSERT_NO_FATAL_FAILURE(run.finish());
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      EXPECT_EQ(run.expressions().ranks(run.cell(rank, 0).expression).count(), schedule.ranks.size());
+    }
+    const Verdict verdict = verify(schedule);
+    EXPECT_TRUE(verdict.ok) << verdict.problem;
+  }
+  EXPECT_EQ(lower_barrier(1000, 5).steps.size(), 3U * 10);
+}
+
+std::size_t sent_by(const Program& program) {
+  std::size_t sent = 0;
+  for (const Step& step : program.steps) {
+    if (step.kind == StepKind::send) sent += step.size();
+  }
+  return sent;
+}
+
+/// Elements that leave or enter each group of the first dimension.
+std::vector<std::size_t> crossing(const Plan& plan, const Schedule& schedule, StepKind kind) {
+  std::vector<int> group_of(plan.order.size());
+  for (std::size_t position = 0; position < plan.order.size(); ++position) {
+    group_of[static_cast<std::size_t>(plan.order[position])] =
+        plan.decomposition.group_of(static_cast<int>(position));
+  }
+  std::vector<std::size_t> elements(static_cast<std::size_t>(plan.decomposition.groups()), 0);
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Step& step : schedule.ranks[rank].steps) {
+      if (is_local(step.kind) || group_of[rank] == group_of[static_cast<std::size_t>(step.peer)]) continue;
+      if ((step.kind == StepKind::send) == (kind == StepKind::send)) {
+        elements[static_cast<std::size_t>(group_of[rank])] += step.size();
       }
     }
-    Buffers buffers = own_contributions(map.ranks(), 1);
-    ASSERT_NO_FATAL_FAILURE(execute(schedule, buffers));
-    for (const auto& buffer : buffers) {
-      for (const int heard : buffer[0].contributions) EXPECT_GE(heard, 1);
+  }
+  return elements;
+}
+
+// A decomposition would cost bandwidth: the bytes a rank sends must not depend on it, only where they go.
+TEST(Lowering, ScatteringPlansSendTheSameBytesInEveryDecomposition) {
+  const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
+                                             Algorithm::two_shot};
+  for (const Shape& shape : shapes) {
+    if (shape.ragged) continue;
+    for (const auto& choice : choices(scattering, shape.dimensions)) {
+      const auto n = static_cast<std::size_t>(shape.ranks);
+      const std::size_t count = n * 3 * 10;
+      const Plan plan = plan_for(Collective::all_reduce, shape.text, shape.ranks, choice, 3);
+      SCOPED_TRACE(name_of(plan, count));
+      for (const Program& program : lower_all(plan, count).ranks) {
+        ASSERT_EQ(sent_by(program), 2 * count * (n - 1) / n);
+      }
     }
   }
 }
 
-// The two-level plan would lose what it exists for: 2N(H-1)/H over each host's link, even where
-// ranks are placed round-robin or hosts are unequal.
-TEST(Lowering, HierarchicalAllReduceSendsTheLeastOverAHostsLink) {
-  const std::size_t count = 12 * 7 * 5;
-  for (const Case& test_case : host_maps()) {
-    SCOPED_TRACE(test_case.name);
-    const RankMap map(test_case.hosts);
-    const Schedule schedule =
-        lower_all(map, [&](int rank) { return lower_hierarchical_all_reduce(map, rank, count); });
-    const auto hosts = static_cast<std::size_t>(map.hosts());
-    const std::size_t rounding = 2 * hosts * static_cast<std::size_t>(map.ranks());
-    for (const std::size_t sent : sent_by_host(map, schedule)) {
-      // Each segment rounds to whole elements.
-      EXPECT_LE(sent, 2 * count * (hosts - 1) / hosts + rounding);
-      if (hosts == 1) {
-        EXPECT_EQ(sent, 0U);
+// Predictions and tables would be wrong about what a plan sends.
+TEST(Lowering, OtherAlgorithmsSendWhatTheirFormulasSay) {
+  const std::size_t count = 840;
+  const auto lowered = [&](Collective collective, const std::string& decomposition, int ranks,
+                           const std::vector<Algorithm>& algorithms) {
+    Plan plan = plan_for(collective, decomposition, ranks, algorithms, 4);
+    std::iota(plan.order.begin(), plan.order.end(), 0);
+    return lower_all(plan, count);
+  };
+  for (const Program& program : lowered(Collective::all_reduce, "5", 5, {Algorithm::one_shot}).ranks) {
+    EXPECT_EQ(sent_by(program), 4 * count);
+  }
+  // Recursive doubling.
+  for (const Program& program :
+       lowered(Collective::all_reduce, "2x2x2", 8, std::vector(3, Algorithm::one_shot)).ranks) {
+    EXPECT_EQ(sent_by(program), 3 * count);
+  }
+  std::size_t sum = 0;
+  const Schedule tree = lowered(Collective::all_reduce, "11", 11, {Algorithm::tree});
+  for (const Program& program : tree.ranks) sum += sent_by(program);
+  EXPECT_EQ(sum, 2 * 10 * count);
+  EXPECT_EQ(sent_by(tree.ranks[0]), 4 * count);
+
+  const Schedule chain = lowered(Collective::broadcast, "6", 6, {Algorithm::ring});
+  for (std::size_t rank = 0; rank < 6; ++rank) EXPECT_EQ(sent_by(chain.ranks[rank]), rank == 5 ? 0 : count);
+  EXPECT_EQ(sent_by(lowered(Collective::broadcast, "6", 6, {Algorithm::one_shot}).ranks[0]), 5 * count);
+  EXPECT_EQ(sent_by(lowered(Collective::broadcast, "6", 6, {Algorithm::tree}).ranks[0]), 3 * count);
+  const Schedule two_shot = lowered(Collective::broadcast, "6", 6, {Algorithm::two_shot});
+  for (std::size_t rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(sent_by(two_shot.ranks[rank]), rank == 0 ? 2 * count * 5 / 6 : count * 4 / 6);
+  }
+}
+
+// One member of a double tree would send two buffers, and the tree be no faster than a single one.
+TEST(Lowering, NoMemberOfADoubleTreeSendsMoreThanTheBuffer) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    const Plan plan =
+        plan_for(Collective::broadcast, std::to_string(ranks), ranks, {Algorithm::double_tree}, 2);
+    const std::size_t count = 4096;
+    std::size_t sum = 0;
+    for (const Program& program : lower_all(plan, count, ranks / 2).ranks) {
+      EXPECT_LE(sent_by(program), count);
+      sum += sent_by(program);
+    }
+    EXPECT_EQ(sum, count * static_cast<std::size_t>(ranks - 1));
+    ASSERT_NO_FATAL_FAILURE(expect_broadcast(plan, 9, ranks / 2, static_cast<unsigned>(ranks)));
+  }
+}
+
+// Hosts with unequal numbers of ranks would send more than the least, 2N(H-1)/H.
+TEST(Lowering, RaggedHostsSendTheLeastOverTheirBoundaries) {
+  const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
+                                             Algorithm::two_shot};
+  for (const auto& [text, ranks] : {std::pair{"4,3,2,1x4", 10}, {"3,1,2x3", 6}, {"6,6,5,6x4", 23}}) {
+    for (const Algorithm inside :
+         {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot, Algorithm::tree}) {
+      for (const Algorithm between : scattering) {
+        const Plan plan = plan_for(Collective::all_reduce, text, ranks, {inside, between}, 2);
+        const auto hosts = static_cast<std::size_t>(plan.decomposition.groups());
+        const std::size_t count = 2 * hosts * 60;  // 60: every group's pieces are whole, and their cuts' too
+        SCOPED_TRACE(name_of(plan, count));
+        const Schedule schedule = lower_all(plan, count);
+        for (const StepKind kind : {StepKind::send, StepKind::receive}) {
+          for (const std::size_t elements : crossing(plan, schedule, kind)) {
+            ASSERT_EQ(elements, 2 * count * (hosts - 1) / hosts);
+          }
+        }
       }
     }
   }
 }
 
-// The bytes a rank sends must not depend on the decomposition (only where they go).
-TEST(Lowering, EveryRankSendsTheSameBytesWhateverThePlan) {
-  const RankMap map({"a", "b", "a", "b", "a", "b", "a", "b"});
-  const std::size_t count = 8 * 1000;
-  for (const auto lower : {lower_ring_all_reduce, lower_hierarchical_all_reduce}) {
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      std::size_t sent = 0;
-      for (const Step& step : lower(map, rank, count)) {
-        if (step.kind == StepKind::send) sent += step.end - step.begin;
+// A host's link would carry the model several times at the start of each job.
+TEST(Lowering, BroadcastEntersEachHostOnce) {
+  for (const auto& [text, ranks] : {std::pair{"4,3,2,1x4", 10}, {"3x5", 15}, {"2,3,2,4x2x2", 11}}) {
+    for (const Algorithm inside : for_broadcast) {
+      for (const Algorithm between :
+           {Algorithm::ring, Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
+        for (int root = 0; root < ranks; ++root) {
+          std::vector<Algorithm> algorithms(std::string_view(text).ends_with("2x2") ? 3 : 2, between);
+          algorithms[0] = inside;
+          const Plan plan = plan_for(Collective::broadcast, text, ranks, algorithms, 3);
+          SCOPED_TRACE(fmt::format("{}, root {}", name_of(plan, 50), root));
+          std::vector<std::size_t> entering = crossing(plan, lower_all(plan, 50, root), StepKind::receive);
+          std::sort(entering.begin(), entering.end());
+          ASSERT_EQ(entering.front(), 0U);
+          ASSERT_EQ(entering[1], 50U);
+          ASSERT_EQ(entering.back(), 50U);
+        }
       }
-      EXPECT_EQ(sent, 2 * count * 7 / 8);
     }
   }
 }
 
-// A job on a thousand ranks would spend its memory on schedules.
-TEST(Lowering, ARanksStepsAreLinearInTheRanks) {
-  const RankMap map(std::vector<std::string>(1000, "a"));
-  EXPECT_EQ(lower_ring_all_reduce(map, 5, 1'000'003).size(), 4U * 999 + 1);
-  EXPECT_LE(lower_barrier(map, 5).size(), 20U);
-  EXPECT_LE(lower_broadcast(map, 0, 100, 0, 100, TreeShape::binomial).size(), 10U);
+// Halving and doubling over all ranks would send the most over the slowest links: its large exchanges are
+// between neighbours.
+TEST(Lowering, FlatHalvingDoublingCrossesHostsAsLittleAsAHierarchy) {
+  Plan flat = plan_for(Collective::all_reduce, "16", 16, {Algorithm::halving_doubling}, 1);
+  const Schedule schedule = lower_all(flat, 1600);
+  flat.decomposition = Decomposition::parse("4x4", 16);
+  for (const std::size_t elements : crossing(flat, schedule, StepKind::send)) {
+    EXPECT_EQ(elements, 2U * 1600 * 3 / 4);
+  }
 }
 
-TEST(Lowering, RefusesUnknownRanks) {
-  const RankMap map({"a", "a"});
-  EXPECT_THROW(lower_ring_all_reduce(map, 2, 1), Error);
-  EXPECT_THROW(lower_hierarchical_all_reduce(map, -1, 1), Error);
-  EXPECT_THROW(lower_broadcast(map, 0, 1, 2, 1, TreeShape::chain), Error);
-  EXPECT_THROW(lower_broadcast(map, 0, 1, 0, 0, TreeShape::chain), Error);
-  EXPECT_THROW(lower_barrier(map, 2), Error);
+// Chunks would go through the dimensions one after the other, and most links be idle at any time.
+TEST(Lowering, ChunksFollowEachOtherByOneRound) {
+  const Plan plan = plan_for(Collective::all_reduce, "4x4", 16, {Algorithm::ring, Algorithm::ring}, 8);
+  std::vector<int> round_of_chunk(8, 0);
+  int time = -1;
+  for (const Step& step : lower(plan, 3, 16 * 8).steps) {
+    if (step.kind != StepKind::send) continue;
+    const int now = step.chunk + round_of_chunk[step.chunk]++;
+    EXPECT_GE(now, time);
+    time = now;
+  }
+  EXPECT_EQ(time, 12 - 1 + 8 - 1);
+  for (const int rounds : round_of_chunk) EXPECT_EQ(rounds, 12);
+}
+
+// A job would need more scratch memory the more chunks or ranks it has.
+TEST(Lowering, ScratchIsThatOfFourChunks) {
+  for (const int chunks : {1, 3, 4, 64}) {
+    const std::size_t count = 64 * 180;
+    const std::size_t chunk = count / static_cast<std::size_t>(chunks);
+    const std::size_t share = chunk * static_cast<std::size_t>(std::min(chunks, 4));
+    const auto scratch = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
+      std::size_t most = 0;
+      for (const Program& program :
+           lower_all(plan_for(Collective::all_reduce, text, 12, algorithms, chunks), count).ranks) {
+        most = std::max(most, program.scratch);
+      }
+      return most;
+    };
+    EXPECT_EQ(scratch("12", {Algorithm::ring}), 0U);
+    EXPECT_EQ(scratch("12", {Algorithm::tree}), 0U);
+    EXPECT_EQ(scratch("2x2x3", {Algorithm::halving_doubling, Algorithm::two_shot, Algorithm::ring}), 0U);
+    EXPECT_EQ(scratch("12", {Algorithm::two_shot}), share * 11 / 12);
+    EXPECT_EQ(scratch("12", {Algorithm::halving_doubling}), share * 2 / 12);
+    EXPECT_EQ(scratch("12", {Algorithm::one_shot}), share * 11);
+    EXPECT_EQ(scratch("4x3", {Algorithm::two_shot, Algorithm::two_shot}), share * 3 / 4);
+  }
+}
+
+// A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.
+TEST(Lowering, OneRankAloneGetsWhatItGetsAmongAll) {
+  for (const auto& [text, ranks, dimensions] :
+       {std::tuple{"4,3,2,1x4", 10, 2}, {"4x2x3", 24, 3}, {"7", 7, 1}}) {
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::two_shot, Algorithm::tree}) {
+      for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+        const auto algorithms = std::vector(static_cast<std::size_t>(dimensions), algorithm);
+        const Plan plan = plan_for(collective, text, ranks, algorithms, 3);
+        const Schedule schedule = lower_all(plan, 100, ranks - 1);
+        EXPECT_EQ(schedule.collective, collective);
+        EXPECT_EQ(schedule.root, ranks - 1);
+        EXPECT_EQ(schedule.count, 100U);
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(lower(plan, rank, 100, ranks - 1), schedule.ranks[static_cast<std::size_t>(rank)]);
+        }
+      }
+    }
+  }
+}
+
+// A job on thousands of ranks would spend its time and memory on schedules.
+TEST(Lowering, ARanksStepsAreItsOwnAlone) {
+  const int ranks = 1 << 16;
+  const auto steps = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
+    return lower(plan_for(Collective::all_reduce, text, ranks, algorithms, 1), 5, std::size_t{1} << 30)
+        .steps.size();
+  };
+  EXPECT_EQ(steps("65536", {Algorithm::ring}), 4U * (ranks - 1) + 1);
+  EXPECT_EQ(steps("65536", {Algorithm::halving_doubling}), 4U * 16 + 1);
+  EXPECT_LE(steps("65536", {Algorithm::tree}), 4U * 16 + 1);
+  EXPECT_EQ(steps("16x4096", {Algorithm::two_shot, Algorithm::halving_doubling}),
+            2U * 15 + 2 * 15 + 15 + 4 * 12 + 1);
+}
+
+// Reports would name the wrong dimension.
+TEST(Lowering, StepsBelongToThePhasesOfThePlan) {
+  const auto phases = [](Collective collective, const std::vector<Algorithm>& algorithms) {
+    return phases_of(plan_for(collective, "2x1x3x2", 12, algorithms, 1));
+  };
+  using enum PhaseKind;
+  EXPECT_EQ(phases(Collective::all_reduce,
+                   {Algorithm::ring, Algorithm::ring, Algorithm::tree, Algorithm::one_shot}),
+            (std::vector<Phase>{
+                {reduce_scatter, 0}, {reduce, 2}, {all_reduce, 3}, {broadcast, 2}, {all_gather, 0}}));
+  EXPECT_EQ(phases(Collective::broadcast,
+                   {Algorithm::two_shot, Algorithm::ring, Algorithm::double_tree, Algorithm::one_shot}),
+            (std::vector<Phase>{{broadcast, 3}, {broadcast, 2}, {scatter, 0}, {all_gather, 0}}));
+  EXPECT_TRUE(phases_of(plan_for(Collective::all_reduce, "1", 1, {Algorithm::tree}, 1)).empty());
+
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+    const Plan plan =
+        plan_for(collective, "2x1x3x2", 12,
+                 {Algorithm::two_shot, Algorithm::ring, Algorithm::tree, Algorithm::one_shot}, 2);
+    const std::vector<Phase> all = phases_of(plan);
+    for (int position = 0; position < 12; ++position) {
+      const int rank = plan.order[static_cast<std::size_t>(position)];
+      for (const Step& step : lower(plan, rank, 100).steps) {
+        ASSERT_LT(step.phase, all.size());
+        if (is_local(step.kind)) continue;
+        const auto peer = std::find(plan.order.begin(), plan.order.end(), step.peer) - plan.order.begin();
+        const int distance = std::abs(static_cast<int>(peer) - position);
+        EXPECT_EQ(all[step.phase].dimension, distance == 1 ? 0 : distance == 6 ? 3 : 2) << to_string(step);
+      }
+    }
+  }
+}
+
+// A plan that another tool wrote would be executed although it cannot be.
+TEST(Lowering, RefusesWhatDoesNotExist) {
+  const Plan plan = plan_for(Collective::all_reduce, "2x2", 4, {Algorithm::ring, Algorithm::ring}, 1);
+  const auto message_of = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(message_of([&] { lower(plan, 4, 1); }).find("found rank 4, expected 0 to 3"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower(plan, -1, 1); }).find("found rank -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower(plan, 0, 1, 7); }).find("found root 7"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_all(plan, 1, -1); }).find("found root -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_barrier(3, 3); }).find("found rank 3 of 3"), std::string::npos);
+  EXPECT_NE(message_of([&] { lower_barrier(0, 0); }).find("rank"), std::string::npos);
+  Plan repeated = plan;
+  repeated.order[0] = repeated.order[1];
+  EXPECT_THROW(lower(repeated, 0, 1), Error);
+  EXPECT_THROW(lower_all(repeated, 1), Error);
+  EXPECT_THROW(
+      lower(plan_for(Collective::all_reduce, "3,1x2", 4, {Algorithm::one_shot, Algorithm::ring}, 1), 0, 1),
+      Error);
+  EXPECT_THROW(lower(plan_for(Collective::all_reduce, "4", 4, {Algorithm::double_tree}, 1), 0, 1), Error);
+  EXPECT_THROW(lower(plan_for(Collective::broadcast, "4", 4, {Algorithm::halving_doubling}, 1), 0, 1), Error);
+  EXPECT_THROW(lower(plan_for(Collective::all_reduce, "4", 4, {Algorithm::ring}, 65), 0, 1), Error);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace ddl::topology {
 /// memory, one of the two writing. Only the last of a chain is listed: a step depends on what its
 /// predecessors depend on. The order of a stream (see `Program`) is not in here.
 ///
+/// Any program is taken; ranges that are empty or wrap around touch nothing.
 /// O(S log S) for S steps whose ranges nest or tile, as those of lowerings do. Immutable; any thread.
 class Dependencies {
  public:
@@ -24,6 +25,7 @@ class Dependencies {
   [[nodiscard]] std::span<const std::uint32_t> after(std::size_t step) const {
     return std::span(after_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
   }
+  friend bool operator==(const Dependencies&, const Dependencies&) = default;
 
  private:
   std::vector<std::uint32_t> before_;

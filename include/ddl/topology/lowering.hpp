@@ -7,25 +7,37 @@
 
 namespace ddl::topology {
 
-/// One rank's program for `count` elements. O(its steps) time and memory.
+/// One rank's program for `count` elements. O(its steps + dimensions) time and memory, and a look at each
+/// rank of the order.
 ///
 /// The buffer is cut into the plan's chunks. Each chunk goes through the phases; a phase is a number of
 /// rounds, the same for all groups. Chunk c starts c rounds after chunk 0, and steps are listed by time in
-/// that picture, alike on all ranks: so streams carry chunks of different phases in turn, nothing deadlocks,
-/// and the slowest dimension is kept busy while the others work ahead.
+/// that picture (round + c, then c, then as the algorithm has them), alike on all ranks: so streams carry
+/// chunks of different phases in turn, nothing deadlocks, and the slowest dimension is kept busy while the
+/// others work ahead. Both ends of a message have it in the same round of the same chunk, and no message
+/// waits for another one of its round.
 ///
 /// In a ragged first dimension the buffer is cut at the union of all groups' shard boundaries: each segment
 /// has one owner in every group, and the dimensions after it run over its owners.
+///
+/// An all-reduce is finished where its sums are first complete, before they go down. In a broadcast, a group
+/// of the first dimension gets the data by the member with the root's index in its own group, or by its
+/// first one if it has fewer. Empty pieces have no steps; a count of 0 has none at all.
+///
+/// Scratch: none with ring and tree, and with halving_doubling if all factors are 2. In a group of p that
+/// exchanges N elements of a chunk: two_shot of p > 2 and halving_doubling less than N, one_shot N(p-1). The
+/// phases of a chunk share it, at most 4 chunks have their own, and the others take turns.
 ///
 /// Errors: `invalid_argument` for a plan that `require_valid` refuses, and a rank or root that does not
 /// exist.
 Program lower(const Plan& plan, int rank, std::size_t count, int root = 0);
 
-/// All ranks' programs.
+/// All ranks' programs. 5 million steps take 0.1 s and 32 bytes each.
 Schedule lower_all(const Plan& plan, std::size_t count, int root = 0);
 
 /// Dissemination barrier over a buffer of one element: ceil(log2 n) rounds (Hensgen, Finkel and Manber, 1988,
-/// "Two algorithms for barrier synchronization"). After it, each rank has heard of each.
+/// "Two algorithms for barrier synchronization"). After it, each rank has heard of each. Throws
+/// `invalid_argument` for a rank that does not exist.
 Program lower_barrier(int ranks, int rank);
 
 }  // namespace ddl::topology

@@ -21,10 +21,12 @@ enum class Algorithm : std::uint8_t {
   /// Broadcast: a chain, pipelined in chunks.
   ring,
   /// As ring, but in exchanges of groups of f for each prime factor f of p: recursive halving and doubling if
-  /// p is a power of two (Rabenseifner, 2004). log2 p steps; the same bytes. Not for broadcast.
+  /// p is a power of two (Rabenseifner, 2004). log2 p steps; the same bytes, the most of them between near
+  /// members. Not for broadcast.
   halving_doubling,
   /// As ring, but each member sends each other one its piece at once: p-1 messages in one step.
-  /// Broadcast: the root scatters, then all gather (van de Geijn, 1994).
+  /// Broadcast: the root scatters, then all gather (van de Geijn, 1994): 2N(p-1)/p by the root, N(p-2)/p by
+  /// each other one.
   two_shot,
   /// Up: each member sends all it has to each other one and reduces what it gets: (p-1)N bytes, one step;
   /// down: nothing. The dimensions after it work on the same data p times, side by side. A decomposition
@@ -34,7 +36,7 @@ enum class Algorithm : std::uint8_t {
   /// binomial tree back. ceil(log2 p) steps of N each way. Broadcast: a binomial tree.
   tree,
   /// Broadcast alone: two binary trees, each for half of the data, in which each member is a leaf at least
-  /// once (Sanders, Speck and Traeff, 2009).
+  /// once and so sends at most N (Sanders, Speck and Traeff, 2009).
   double_tree,
 };
 

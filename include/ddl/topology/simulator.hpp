@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "ddl/topology/schedule.hpp"
 
 namespace ddl::topology {
+
+class RouteTable;
 
 /// A rank that is slower: its sends' overhead, reductions and start are stretched.
 struct Straggler {
@@ -78,6 +81,23 @@ struct Simulation {
 /// schedule that deadlocks or does not match (naming the ranks that wait; `verify` says more).
 Simulation simulate(const Topology& topology, const Placement& placement, const Schedule& schedule,
                     const SimulationOptions& options = {});
+
+/// Simulates many schedules of the same ranks: keeps their routes, which a small schedule spends most of its
+/// time on, from one to the next. One thread at a time.
+class Simulator {
+ public:
+  /// Throws `invalid_argument` as `require_valid` does. The topology must outlive the simulator.
+  Simulator(const Topology& topology, const Placement& placement);
+  ~Simulator();
+  Simulator(Simulator&&) noexcept;
+  Simulator& operator=(Simulator&&) noexcept;
+
+  /// As `simulate`.
+  Simulation run(const Schedule& schedule, const SimulationOptions& options = {});
+
+ private:
+  std::unique_ptr<RouteTable> routes_;
+};
 
 /// In the Trace Event Format that Perfetto and chrome://tracing read: one track a rank and direction, colours
 /// by phase, times in us. `simulation` needs its events.

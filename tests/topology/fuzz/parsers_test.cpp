@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "topology/fuzz/parser_checks.hpp"
+#include "topology/fuzz/plan_checks.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -35,9 +36,9 @@ std::vector<Seed> corpus(const std::string& folder) {
 std::string mutant(const Seed& seed, const std::string& other, std::mt19937& random) {
   std::string text = seed.text;
   const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
-  const std::vector<std::string> words = {"-1",   "0",  "1e308", "1e999", "null", "\"\"",
-                                          "{",    "]",  "<",     "/>",    "&",    "99999999999999999999",
-                                          "\xff", "nan"};
+  const std::vector<std::string> words = {"-1",   "0",   "1e308", "1e999", "null", "\"\"",
+                                          "{",    "]",   "<",     "/>",    "&",    "99999999999999999999",
+                                          "\xff", "nan", "2x",    "4,",    "p"};
   for (std::size_t i = 1 + below(4); i > 0; --i) {
     const std::size_t at = below(text.size());
     const std::size_t length = std::min(below(40), text.size() - at);
@@ -88,6 +89,9 @@ void run(const std::string& folder, bool (*check)(std::string_view)) {
 // A damaged file would crash the program that reads it, or be taken for what it is not.
 TEST(TopologyParsers, JsonTakesAnyBytes) { run("json", check_topology_from_json); }
 TEST(TopologyParsers, NcclXmlTakesAnyBytes) { run("nccl_xml", check_topology_from_nccl_xml); }
+TEST(TopologyParsers, PlanTakesAnyBytes) { run("plan_json", check_plan_from_json); }
+TEST(TopologyParsers, DecompositionTakesAnyBytes) { run("decomposition", check_decomposition); }
+TEST(TopologyParsers, ModeTakesAnyBytes) { run("mode", check_mode); }
 
 }  // namespace
 }  // namespace ddl::topology

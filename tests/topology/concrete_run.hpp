@@ -1,0 +1,254 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddl/topology/schedule.hpp"
+
+namespace ddl::topology {
+
+/// Runs a schedule on numbers, without anything of the library but the meaning of steps that `Program`
+/// documents: an oracle for the verifier.
+///
+/// Each element is a random number of 64 bits. Two operations run side by side: a sum modulo 2^64, which
+/// shows what is lost, doubled or in the wrong place, and one that neither commutes nor associates, which
+/// shows whether all ranks combine in one order. `finish` maps x to 3x + 1, so that it must be there once and
+/// last. For barriers a step knows of the ranks whose steps it waited for.
+class ConcreteRun {
+ public:
+  /// `seed` draws the data and the order of progress. The schedule must outlive the run.
+  ConcreteRun(const Schedule& schedule, std::uint64_t seed) : schedule_(schedule), random_(seed) {}
+
+  /// What went wrong; nothing if the result is right.
+  std::string run() {
+    if (!addresses_are_valid()) return "touches memory that is not there";
+    prepare();
+    if (!progress()) return problem_.empty() ? "deadlock" : problem_;
+    switch (schedule_.collective) {
+      case Collective::all_reduce:
+        return check_all_reduce();
+      case Collective::broadcast:
+        return check_broadcast();
+      default:
+        return check_barrier();
+    }
+  }
+
+ private:
+  struct Element {
+    std::uint64_t sum = 0;
+    std::uint64_t mixed = 0;
+    friend bool operator==(const Element&, const Element&) = default;
+  };
+  struct State {
+    std::vector<Element> memory;
+    std::vector<std::vector<std::size_t>> before;  // of each step
+    std::vector<bool> done;
+    std::vector<std::vector<bool>> knows;  // of each step
+  };
+
+  static bool overlap(std::size_t a, std::size_t a_end, std::size_t b, std::size_t b_end) {
+    return a < b_end && b < a_end;
+  }
+  static bool reads_source(const Step& step) {
+    return step.kind == StepKind::reduce || step.kind == StepKind::copy;
+  }
+  static bool conflict(const Step& a, const Step& b) {
+    const bool a_writes = a.kind != StepKind::send;
+    const bool b_writes = b.kind != StepKind::send;
+    if ((a_writes || b_writes) && overlap(a.begin, a.end, b.begin, b.end)) return true;
+    if (reads_source(a) && b_writes && overlap(a.source, a.source + a.size(), b.begin, b.end)) return true;
+    return reads_source(b) && a_writes && overlap(b.source, b.source + b.size(), a.begin, a.end);
+  }
+
+  [[nodiscard]] bool addresses_are_valid() const {
+    const int ranks = static_cast<int>(schedule_.ranks.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Program& program = schedule_.ranks[static_cast<std::size_t>(rank)];
+      const std::size_t size = schedule_.count + program.scratch;
+      for (const Step& step : program.steps) {
+        if (step.begin >= step.end || step.end > size) return false;
+        if (reads_source(step) && (step.source > size || step.size() > size - step.source)) return false;
+        if (!is_local(step.kind) && (step.peer < 0 || step.peer >= ranks || step.peer == rank)) return false;
+      }
+    }
+    return true;
+  }
+
+  static std::uint64_t mix(std::uint64_t x) {
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9;
+    return x ^ x >> 32;
+  }
+  static Element combine(const Element& a, const Element& b) {
+    return {a.sum + b.sum, mix(a.mixed * 5 + mix(b.mixed) * 3)};
+  }
+  static Element finished(const Element& a) { return {a.sum * 3 + 1, mix(a.mixed + 7)}; }
+
+  void prepare() {
+    for (const Program& program : schedule_.ranks) {
+      State& state = states_.emplace_back();
+      state.memory.resize(schedule_.count + program.scratch);
+      for (Element& element : state.memory) element = {random_(), random_()};
+      initial_.emplace_back(state.memory.begin(),
+                            state.memory.begin() + static_cast<std::ptrdiff_t>(schedule_.count));
+      const auto& steps = program.steps;
+      state.before.resize(steps.size());
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          const bool one_stream = steps[i].peer == steps[j].peer &&
+                                  ((steps[i].kind == StepKind::send && steps[j].kind == StepKind::send) ||
+                                   (is_receive(steps[i].kind) && is_receive(steps[j].kind)));
+          if (one_stream || conflict(steps[i], steps[j])) state.before[i].push_back(j);
+        }
+      }
+      state.done.assign(steps.size(), false);
+      state.knows.assign(steps.size(), std::vector<bool>(schedule_.ranks.size(), false));
+    }
+  }
+
+  [[nodiscard]] bool may_start(std::size_t rank, std::size_t step) const {
+    const State& state = states_[rank];
+    return !state.done[step] &&
+           std::ranges::all_of(state.before[step], [&](std::size_t earlier) { return state.done[earlier]; });
+  }
+
+  void learn(std::size_t rank, std::size_t step) {
+    State& state = states_[rank];
+    state.knows[step][rank] = true;
+    for (const std::size_t earlier : state.before[step]) add(state.knows[step], state.knows[earlier]);
+  }
+  static void add(std::vector<bool>& to, const std::vector<bool>& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = to[i] || from[i];
+  }
+
+  /// Takes one of the transfers and local steps that may start, at random, until there is none.
+  bool progress() {
+    std::size_t left = 0;
+    for (const Program& program : schedule_.ranks) left += program.steps.size();
+    while (left > 0) {
+      std::vector<std::array<std::size_t, 4>> choices;  // rank, step, peer, its step
+      std::map<std::pair<std::size_t, std::size_t>, std::size_t> receives;
+      for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+        const auto& steps = schedule_.ranks[rank].steps;
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          if (!may_start(rank, i)) continue;
+          if (is_local(steps[i].kind)) choices.push_back({rank, i, rank, i});
+          if (is_receive(steps[i].kind)) receives[{static_cast<std::size_t>(steps[i].peer), rank}] = i;
+        }
+      }
+      for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+        const auto& steps = schedule_.ranks[rank].steps;
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          if (steps[i].kind != StepKind::send || !may_start(rank, i)) continue;
+          const auto peer = static_cast<std::size_t>(steps[i].peer);
+          if (const auto met = receives.find({rank, peer}); met != receives.end()) {
+            choices.push_back({rank, i, peer, met->second});
+          }
+        }
+      }
+      if (choices.empty()) return false;
+      // Several at a time, to be quick: they don't conflict, as all may start.
+      std::shuffle(choices.begin(), choices.end(), random_);
+      choices.resize(1 + random_() % choices.size());
+      for (const auto& [rank, step, peer, other] : choices) {
+        if (!execute(rank, step, peer, other)) return false;
+        left -= rank == peer ? 1 : 2;
+      }
+    }
+    return true;
+  }
+
+  bool execute(std::size_t rank, std::size_t at, std::size_t peer, std::size_t other) {
+    const Step& step = schedule_.ranks[rank].steps[at];
+    State& state = states_[rank];
+    learn(rank, at);
+    state.done[at] = true;
+    if (rank != peer) {
+      const Step& target = schedule_.ranks[peer].steps[other];
+      if (target.size() != step.size()) {
+        problem_ = "a transfer of two lengths";
+        return false;
+      }
+      State& receiver = states_[peer];
+      learn(peer, other);
+      add(receiver.knows[other], state.knows[at]);
+      receiver.done[other] = true;
+      for (std::size_t i = 0; i < step.size(); ++i) {
+        put(receiver.memory[target.begin + i], state.memory[step.begin + i],
+            target.kind == StepKind::receive_reduce);
+      }
+      return true;
+    }
+    if (step.kind == StepKind::finish) {
+      for (std::size_t i = step.begin; i < step.end; ++i) state.memory[i] = finished(state.memory[i]);
+      return true;
+    }
+    const std::vector<Element> source(
+        state.memory.begin() + static_cast<std::ptrdiff_t>(step.source),
+        state.memory.begin() + static_cast<std::ptrdiff_t>(step.source + step.size()));
+    for (std::size_t i = 0; i < source.size(); ++i) {
+      put(state.memory[step.begin + i], source[i], step.kind == StepKind::reduce);
+    }
+    return true;
+  }
+
+  static void put(Element& target, const Element& source, bool reduces) {
+    target = reduces ? combine(target, source) : source;
+  }
+
+  std::string check_all_reduce() const {
+    for (std::size_t i = 0; i < schedule_.count; ++i) {
+      Element sum;
+      for (const auto& memory : initial_) sum.sum += memory[i].sum;
+      for (const State& state : states_) {
+        if (state.memory[i].sum != finished(sum).sum) return "another sum";
+        if (state.memory[i] != states_[0].memory[i]) return "ranks disagree";
+      }
+    }
+    return {};
+  }
+  std::string check_broadcast() const {
+    for (const State& state : states_) {
+      for (std::size_t i = 0; i < schedule_.count; ++i) {
+        if (state.memory[i] != initial_[static_cast<std::size_t>(schedule_.root)][i]) return "other data";
+      }
+    }
+    return {};
+  }
+  std::string check_barrier() const {
+    for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+      std::vector<bool> heard(states_.size(), false);
+      heard[rank] = true;
+      for (const auto& knows : states_[rank].knows) add(heard, knows);
+      if (std::ranges::find(heard, false) != heard.end()) return "a rank that was not heard of";
+    }
+    return {};
+  }
+
+  const Schedule& schedule_;
+  std::mt19937_64 random_;
+  std::vector<State> states_;
+  std::vector<std::vector<Element>> initial_;
+  std::string problem_;
+};
+
+/// Runs it a few times; what went wrong first.
+inline std::string run_concretely(const Schedule& schedule, std::uint64_t seed, int times = 2) {
+  for (int i = 0; i < times; ++i) {
+    if (std::string problem = ConcreteRun(schedule, seed + static_cast<std::uint64_t>(i)).run();
+        !problem.empty()) {
+      return problem;
+    }
+  }
+  return {};
+}
+
+}  // namespace ddl::topology

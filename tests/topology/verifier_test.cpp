@@ -1,0 +1,385 @@
+#include "ddl/topology/verifier.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "topology/concrete_run.hpp"
+#include "topology/program_support.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
+
+Schedule all_reduce(std::size_t count, std::vector<Program> ranks) {
+  return schedule_of(Collective::all_reduce, count, std::move(ranks));
+}
+
+void expect_right(const Schedule& schedule) {
+  const Verdict verdict = verify(schedule);
+  EXPECT_TRUE(verdict.ok) << verdict.problem;
+  EXPECT_EQ(verdict.problem, "");
+  EXPECT_EQ(run_concretely(schedule, 1), "") << "the oracle sees it otherwise";
+}
+
+/// All of `words` must be in the report, so that it can be acted upon.
+void expect_problem(const Schedule& schedule, const std::vector<std::string>& words) {
+  const Verdict verdict = verify(schedule);
+  EXPECT_FALSE(verdict.ok);
+  for (const std::string& word : words) {
+    EXPECT_NE(verdict.problem.find(word), std::string::npos) << word << " is not in: " << verdict.problem;
+  }
+}
+
+/// Two ranks: rank 0 reduces, finishes and gives back.
+Schedule to_and_fro() {
+  return all_reduce(
+      4, {{{receive_reduce(1, 0, 4), finish(0, 4), send(1, 0, 4)}}, {{send(0, 0, 4), receive(0, 0, 4)}}});
+}
+
+// A right schedule that is refused would take every plan of its kind from the users.
+TEST(Verifier, TakesSchedulesThatAreRight) {
+  expect_right(to_and_fro());
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    SCOPED_TRACE(ranks);
+    const auto n = static_cast<std::size_t>(ranks);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n, 3 * n + 1}) {
+      expect_right(ring_all_reduce(ranks, count));
+    }
+    expect_right(one_shot_all_reduce(ranks, 3));
+    expect_right(chain_broadcast(ranks, 7, ranks / 2, 3));
+  }
+}
+
+TEST(Verifier, CountsStepsAndElements) {
+  const Verdict verdict = verify(ring_all_reduce(4, 40));
+  EXPECT_EQ(verdict.steps, 4U * (6 * 2 + 1));
+  EXPECT_EQ(verdict.elements_sent, 2U * 3 * 40);
+}
+
+// Data in ranges that differ between sender and receiver, cut otherwise at each hop.
+TEST(Verifier, FollowsDataThroughRangesThatAreCutAnew) {
+  expect_right(all_reduce(6, {{{send(1, 0, 4), send(1, 4, 6), receive(1, 0, 1), receive(1, 1, 6)}},
+                              {{receive(0, 6, 10), receive(0, 10, 12), reduce(6, 9, 0), reduce(9, 12, 3),
+                                copy(0, 6, 6), finish(0, 2), finish(2, 6), send(0, 0, 1), send(0, 1, 6)},
+                               6}}));
+}
+
+TEST(Verifier, TakesABarrierInWhichRanksHearTwice) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(ranks);
+    Schedule barrier =
+        schedule_of(Collective::barrier, 1, std::vector<Program>(static_cast<std::size_t>(ranks)));
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& program = barrier.ranks[static_cast<std::size_t>(rank)];
+      program.scratch = 1;
+      for (int distance = 1; distance < ranks; distance *= 2) {
+        program.steps.push_back(send((rank + distance) % ranks, 0, 1));
+        program.steps.push_back(receive((rank + ranks - distance) % ranks, 1, 2));
+        program.steps.push_back(reduce(0, 1, 1));
+      }
+    }
+    expect_right(barrier);
+    if (ranks > 1) {
+      // Without the last round somebody leaves before all have come.
+      for (Program& program : barrier.ranks) program.steps.resize(program.steps.size() - 3);
+      expect_problem(barrier, {"rank 0, at the end", "none of rank", "hear of each rank"});
+      EXPECT_NE(run_concretely(barrier, 1), "");
+    }
+  }
+}
+
+// Hangs.
+
+TEST(Verifier, FindsReceivesBeforeSendsAllAround) {
+  expect_problem(
+      all_reduce(4, {{{receive_reduce(2, 0, 4), send(1, 0, 4)}},
+                     {{receive_reduce(0, 0, 4), send(2, 0, 4)}},
+                     {{receive_reduce(1, 0, 4), send(0, 0, 4)}}}),
+      {"deadlock", "6 of 6 steps", "waits for step 0", "which uses the same memory", "expected none"});
+}
+
+// Works wherever the transport buffers a message, and hangs where it does not.
+TEST(Verifier, FindsADeadlockThatBuffersWouldHide) {
+  const Program program_of_0{{send(1, 0, 4), receive(1, 0, 4)}};
+  const Program program_of_1{{send(0, 0, 4), receive(0, 0, 4)}};
+  expect_problem(all_reduce(4, {program_of_0, program_of_1}),
+                 {"deadlock", "rank 0, step 1 (receive [0, 4) from 1) waits for step 0 (send [0, 4) to 1)",
+                  "needs rank 1, step 1"});
+}
+
+// Two phases of a pipeline between the same two ranks: rank 0 runs the later one's send first, so that its
+// stream waits for what the earlier one's must bring first.
+TEST(Verifier, FindsPhasesThatShareAStreamInOppositeOrders) {
+  Schedule schedule = all_reduce(
+      8, {{{send(1, 4, 8), receive(1, 0, 4), send(1, 0, 4)}},  // earlier phase [4, 8), later [0, 4)
+          {{receive(0, 8, 12), copy(4, 8, 8), send(0, 4, 8), receive(0, 8, 12)}, 4}});
+  EXPECT_EQ(verify(schedule).problem.find("deadlock"), std::string::npos) << verify(schedule).problem;
+  std::swap(schedule.ranks[0].steps[0], schedule.ranks[0].steps[2]);
+  std::swap(schedule.ranks[0].steps[0], schedule.ranks[0].steps[1]);
+  expect_problem(schedule, {"deadlock", "rank 0, step 1 (send [0, 4) to 1) waits for step 0"});
+  EXPECT_EQ(run_concretely(schedule, 1), "deadlock");
+}
+
+TEST(Verifier, FindsStreamsThatCross) {
+  // 0 -> 1 -> 2 -> 0, each stream's first message waiting for the second of the one before it.
+  const auto program = [](int next, int previous) {
+    return Program{{receive(previous, 4, 8), receive(previous, 0, 4), send(next, 0, 4), send(next, 4, 8)}, 4};
+  };
+  expect_problem(all_reduce(4, {program(1, 2), program(2, 0), program(0, 1)}), {"deadlock"});
+}
+
+TEST(Verifier, ShortensTheReportOfALongCycle) {
+  std::vector<Program> ranks;
+  constexpr int n = 200;
+  for (int r = 0; r < n; ++r) {
+    ranks.push_back({{receive_reduce((r + n - 1) % n, 0, 4), send((r + 1) % n, 0, 4)}});
+  }
+  const Verdict verdict = verify(all_reduce(4, ranks));
+  EXPECT_NE(verdict.problem.find("and so on over 200 waits"), std::string::npos) << verdict.problem;
+  EXPECT_LT(verdict.problem.size(), 1500U);
+}
+
+// Matching.
+
+TEST(Verifier, FindsSendsAndReceivesWithoutEachOther) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks[1].steps.push_back(send(0, 2, 3));
+  expect_problem(schedule, {"rank 1, step 2 (send [2, 3) to 0)", "never received", "sends 2 times to rank 0",
+                            "receives 1 times"});
+  schedule = to_and_fro();
+  schedule.ranks[1].steps.push_back(receive(0, 0, 4));
+  expect_problem(schedule, {"rank 1, step 2 (receive [0, 4) from 0)", "waits for nothing",
+                            "receives 2 times from rank 0", "sends 1 times"});
+  schedule = to_and_fro();
+  schedule.ranks[1].steps[1].end = 3;
+  expect_problem(schedule, {"rank 0, step 2 (send [0, 4) to 1)", "found 4 elements sent, expected 3",
+                            "rank 1, step 1 (receive [0, 3) from 0)"});
+  schedule = to_and_fro();
+  schedule.ranks[0].steps.clear();
+  expect_problem(schedule, {"rank 1, step 0", "never received", "receives 0 times"});
+  schedule.ranks[1].steps.erase(schedule.ranks[1].steps.begin());
+  expect_problem(schedule, {"rank 1, step 0", "waits for nothing", "sends 0 times"});
+}
+
+// Results.
+
+TEST(Verifier, FindsMemoryThatNothingWasWrittenTo) {
+  const auto with = [](Program program_of_0) {
+    return all_reduce(4, {std::move(program_of_0), {{receive_reduce(0, 0, 4), finish(0, 4)}}});
+  };
+  const std::vector<std::string> words = {"reads address 6, which nothing was written to"};
+  const auto expect = [&](const Schedule& schedule, const char* step) {
+    expect_problem(schedule, {step, words[0]});
+  };
+  expect(with({{copy(4, 6, 0), send(1, 4, 8)}, 4}), "rank 0, step 1");
+  expect(with({{copy(4, 6, 0), copy(0, 4, 4), send(1, 0, 4)}, 4}), "rank 0, step 1");
+  expect(with({{copy(4, 6, 0), reduce(0, 4, 4), send(1, 0, 4)}, 4}), "rank 0, step 1");
+  expect(with({{copy(4, 6, 0), reduce(4, 8, 0), send(1, 4, 8)}, 4}), "rank 0, step 1");
+  expect_problem(all_reduce(1, {{{finish(1, 2)}, 1}}),
+                 {"rank 0, step 0", "element 0", "nothing that was ever written"});
+}
+
+TEST(Verifier, FindsAContributionThatCountsTwice) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks[0].steps.insert(schedule.ranks[0].steps.begin(), receive_reduce(1, 2, 4));
+  schedule.ranks[1].steps.insert(schedule.ranks[1].steps.begin(), send(0, 2, 4));
+  expect_problem(schedule, {"rank 0, step 2 (finish [0, 4))", "element 2", "rank 1's contribution 2 times",
+                            "comes in again at rank 0, step 1 (receive_reduce [0, 4) from 1)"});
+  EXPECT_EQ(run_concretely(schedule, 1), "another sum");
+}
+
+TEST(Verifier, FindsAContributionThatIsMissing) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks.push_back({{receive(1, 0, 4)}});
+  schedule.ranks[1].steps.push_back(send(2, 0, 4));
+  expect_problem(schedule, {"rank 0, step 1", "element 0", "none of rank 2"});
+  for (int i = 0; i < 9; ++i) schedule.ranks.push_back({});
+  expect_problem(schedule, {"none of ranks 2, 3, 4, 5, 6 and 5 more"});
+}
+
+// A doubled and a missing one: as many contributions as there should be.
+TEST(Verifier, FindsOneContributionInPlaceOfAnother) {
+  expect_problem(all_reduce(2, {{{receive_reduce(1, 0, 2), receive_reduce(1, 0, 2), finish(0, 2),
+                                  send(1, 0, 2), send(2, 0, 2)}},
+                                {{send(0, 0, 2), send(0, 0, 2), receive(0, 0, 2)}},
+                                {{receive(0, 0, 2)}}}),
+                 {"rank 1's contribution 2 times", "none of rank 2"});
+}
+
+TEST(Verifier, FindsFinishesThatAreMissingDoubledOrEarly) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks[0].steps[1] = finish(0, 3);
+  expect_problem(schedule, {"rank 0, at the end, element 3", "not finished"});
+  schedule = to_and_fro();
+  schedule.ranks[0].steps.insert(schedule.ranks[0].steps.begin() + 1, finish(3, 4));
+  expect_problem(schedule, {"rank 0, step 2 (finish [0, 4))", "element 3 is finished already"});
+  schedule = to_and_fro();
+  std::swap(schedule.ranks[0].steps[0], schedule.ranks[0].steps[1]);
+  expect_problem(schedule, {"rank 0, step 0 (finish [0, 4))", "none of rank 1"});
+  schedule = to_and_fro();
+  schedule.ranks[1].steps.push_back(finish(1, 2));
+  expect_problem(schedule, {"rank 1, step 2 (finish [1, 2))", "element 1 is finished already"});
+  // Each operand finished, then reduced.
+  schedule = to_and_fro();
+  schedule.ranks[1].steps = {send(0, 0, 4), receive(0, 0, 4), send(0, 0, 4)};
+  schedule.ranks[0].steps.push_back(receive_reduce(1, 0, 4));
+  expect_problem(schedule, {"rank 0, step 3", "element 0 of the range is finished already"});
+}
+
+// a + b and b + a differ in their bits for some operations and NaNs.
+TEST(Verifier, FindsRanksThatCombineInAnotherOrder) {
+  expect_problem(all_reduce(4, {{{send(1, 0, 4), receive(1, 4, 8), reduce(0, 4, 4), finish(0, 4)}, 4},
+                                {{send(0, 0, 4), receive(0, 4, 8), reduce(0, 4, 4), finish(0, 4)}, 4}}),
+                 {"ranks 0 and 1", "element 0", "another order"});
+  // One rank's second half alone.
+  const auto halves = [](int peer) {
+    return Program{{send(peer, 0, 2), receive(peer, 4, 6), peer == 1 ? reduce(0, 2, 4) : reduce(4, 6, 0),
+                    peer == 1 ? copy(4, 6, 0) : copy(0, 2, 4), finish(0, 2), send(peer, 2, 4),
+                    receive(peer, 6, 8), reduce(2, 4, 6), finish(2, 4)},
+                   4};
+  };
+  expect_problem(all_reduce(4, {halves(1), halves(0)}), {"ranks 0 and 1", "element 2", "another order"});
+}
+
+TEST(Verifier, FindsDataInTheWrongPlace) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks[0].steps[2] = send(1, 0, 2);
+  schedule.ranks[0].steps.push_back(send(1, 2, 4));
+  schedule.ranks[1].steps[1] = receive(0, 2, 4);
+  schedule.ranks[1].steps.push_back(receive(0, 0, 2));
+  expect_problem(schedule, {"rank 1, at the end, element 0", "found element 2, expected element 0"});
+  schedule = to_and_fro();
+  schedule.ranks[0].steps[0] = receive_reduce(1, 0, 3);
+  schedule.ranks[1].steps[0] = send(0, 1, 4);
+  expect_problem(schedule, {"rank 0, step 0", "combines element 0 at address 0 with element 1"});
+}
+
+TEST(Verifier, FindsABroadcastOfTheWrongData) {
+  Schedule schedule = chain_broadcast(3, 6, 1, 2);
+  schedule.root = 2;
+  expect_problem(schedule, {"rank 0, at the end, element 0", "found rank 1's data, expected rank 2's"});
+  schedule = chain_broadcast(3, 6, 1, 2);
+  schedule.ranks[2].steps[0].kind = StepKind::receive_reduce;
+  expect_problem(schedule, {"rank 2, step 0", "found a reduction, expected none in a broadcast"});
+  schedule = chain_broadcast(3, 6, 1, 2);
+  schedule.ranks[2].steps.push_back(finish(0, 6));
+  expect_problem(schedule, {"rank 2, step 4", "found a finish, expected none in a broadcast"});
+  schedule = chain_broadcast(3, 6, 1, 2);
+  schedule.ranks[0].steps.resize(1);
+  schedule.ranks[2].steps.resize(3);
+  expect_problem(schedule, {"rank 0, at the end, element 3", "found rank 0's data, expected rank 1's"});
+}
+
+// Bad input: what any program may hand in.
+
+TEST(Verifier, RefusesSchedulesThatAreNone) {
+  expect_problem(all_reduce(4, {}), {"found no ranks"});
+  Schedule schedule = to_and_fro();
+  schedule.collective = static_cast<Collective>(17);
+  expect_problem(schedule, {"collective number 17"});
+  for (const int root : {-1, 3, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+    schedule = chain_broadcast(3, 6, 1, 2);
+    schedule.root = root;
+    expect_problem(schedule, {fmt::format("found root {}", root), "expected 0 to 2"});
+  }
+  schedule = schedule_of(Collective::barrier, 0, std::vector<Program>(2));
+  expect_problem(schedule, {"barrier over 0 elements"});
+  schedule = to_and_fro();
+  schedule.ranks[1].scratch = huge;
+  expect_problem(schedule, {"rank 1", "of scratch", "at most"});
+}
+
+TEST(Verifier, RefusesStepsThatAreNone) {
+  const auto expect = [](const Step& step, const std::vector<std::string>& words) {
+    Schedule schedule = to_and_fro();
+    schedule.ranks[1].steps.insert(schedule.ranks[1].steps.begin() + 1, step);
+    SCOPED_TRACE(to_string(step));
+    expect_problem(schedule, {"rank 1, step 1"});
+    expect_problem(schedule, words);
+  };
+  for (const int peer : {-1, -2147483647 - 1, 1, 2, 2147483647}) {
+    expect(send(peer, 0, 4), {fmt::format("found peer {}", peer), "expected another rank of 0 to 1"});
+    expect(receive(peer, 0, 4), {fmt::format("found peer {}", peer)});
+  }
+  expect(send(0, 2, 2), {"found begin 2 and end 2"});
+  expect(send(0, 4, 0), {"found begin 4 and end 0"});
+  expect(finish(huge, 3), {"expected begin below end"});
+  expect(finish(3, huge), {"addresses up to 18446744073709551615, expected at most 4"});
+  expect(receive(0, 4, 5), {"addresses up to 5, expected at most 4 (4 of the buffer, 0 of scratch)"});
+  expect(copy(0, 2, 3), {"source of 2 addresses from 3 on"});
+  expect(copy(0, 2, huge), {"source of 2 addresses from 18446744073709551615 on"});
+  expect(reduce(0, 2, huge - 1), {"source of 2 addresses"});
+  expect(reduce(0, 2, 1), {"overlaps"});
+  expect(copy(1, 3, 1), {"overlaps"});
+  Step step = finish(0, 4);
+  step.kind = static_cast<StepKind>(200);
+  expect(step, {"kind number 200"});
+}
+
+// Phases, chunks and what a kind does not use are for reports alone.
+TEST(Verifier, LooksAtNothingThatDecidesNothing) {
+  Schedule schedule = ring_all_reduce(3, 9);
+  for (Program& program : schedule.ranks) {
+    for (Step& step : program.steps) {
+      step.phase = 255;
+      step.chunk = 65535;
+      if (step.kind == StepKind::finish) step.peer = -77;
+      step.source = huge;
+    }
+  }
+  EXPECT_TRUE(verify(schedule)) << verify(schedule).problem;
+}
+
+// Buffers of any size cost nothing: a schedule is verified for the count it is used with.
+TEST(Verifier, TakesHugeBuffers) {
+  const std::size_t count = huge / 4;
+  EXPECT_TRUE(verify(ring_all_reduce(3, count / 3))) << verify(ring_all_reduce(3, count / 3)).problem;
+  EXPECT_TRUE(verify(one_shot_all_reduce(2, count / 2)));
+}
+
+TEST(Verifier, NeverThrowsAndNeverPassesNonsense) {
+  std::mt19937_64 random(1);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const std::vector<std::size_t> nasty = {0, 1, 2, 3, 4, 5, 8, huge, huge - 1, huge / 2, huge / 2 + 1};
+  int passed = 0;
+  constexpr int trials = 20000;
+  for (int trial = 0; trial < trials; ++trial) {
+    const bool mild = trial % 2 == 0;
+    const auto address = [&] { return mild ? below(5) : nasty[below(nasty.size())]; };
+    Schedule schedule = schedule_of(static_cast<Collective>(below(mild ? 3 : 4)), mild ? 2 : address(), {},
+                                    static_cast<int>(below(3)) - (mild ? 0 : 1));
+    for (std::size_t ranks = below(4) + (mild ? 1 : 0); ranks > 0; --ranks) {
+      Program& program = schedule.ranks.emplace_back();
+      program.scratch = mild ? 2 : address();
+      for (std::size_t steps = below(4); steps > 0; --steps) {
+        Step& step = program.steps.emplace_back();
+        step.kind = static_cast<StepKind>(below(mild ? 6 : 7));
+        step.peer = static_cast<int>(below(3)) - (mild ? 0 : 1);
+        step.begin = address();
+        step.end = mild ? step.begin + 1 + below(2) : address();
+        step.source = address();
+      }
+    }
+    Verdict verdict;
+    ASSERT_NO_THROW(verdict = verify(schedule));
+    ASSERT_EQ(verdict.ok, verdict.problem.empty());
+    const bool small = std::ranges::all_of(
+        schedule.ranks, [&](const Program& program) { return program.scratch < 100 - schedule.count; });
+    if (!verdict.ok || schedule.count > 100 || !small) continue;
+    ++passed;
+    ASSERT_EQ(run_concretely(schedule, random()), "") << "trial " << trial;
+  }
+  EXPECT_GT(passed, 0);
+  EXPECT_LT(passed, trials / 4);
+}
+
+}  // namespace
+}  // namespace ddl::topology

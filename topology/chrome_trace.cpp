@@ -1,0 +1,160 @@
+// A simulation in the Trace Event Format:
+// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/simulator.hpp"
+
+namespace ddl::topology {
+namespace {
+
+enum class Direction : std::uint8_t { send, receive, local };
+constexpr std::array<std::string_view, 3> direction_names = {"send", "receive", "local"};
+constexpr int most_lanes = 1'000'000;  // thread ids of a direction
+
+// Colours that the viewers know by name.
+constexpr std::array<std::string_view, 8> colours = {
+    "thread_state_running", "rail_response", "thread_state_iowait",   "rail_animation",
+    "thread_state_unknown", "rail_load",     "thread_state_runnable", "startup"};
+
+Direction direction_of(StepKind kind) {
+  if (kind == StepKind::send) return Direction::send;
+  return is_receive(kind) ? Direction::receive : Direction::local;
+}
+
+std::string phase_name(std::span<const Phase> phases, int phase) {
+  if (static_cast<std::size_t>(phase) >= phases.size()) return fmt::format("phase {}", phase);
+  const Phase& known = phases[static_cast<std::size_t>(phase)];
+  std::string kind(to_string(known.kind));
+  std::ranges::replace(kind, '_', '-');
+  return fmt::format("{} {}", kind, known.dimension);
+}
+
+std::string event_name(const std::string& phase, const Step& step) {
+  const std::string what = fmt::format("{} chunk {}", phase, step.chunk);
+  switch (direction_of(step.kind)) {
+    case Direction::send:
+      return fmt::format("{} -> {}", what, step.peer);
+    case Direction::receive:
+      return fmt::format("{} <- {}", what, step.peer);
+    case Direction::local:
+      break;
+  }
+  return fmt::format("{} {}", what, to_string(step.kind));
+}
+
+const Step& step_of(const Schedule& schedule, const SimulatedEvent& event) {
+  const auto rank = static_cast<std::size_t>(event.rank);
+  if (event.rank < 0 || rank >= schedule.ranks.size() || event.step >= schedule.ranks[rank].steps.size()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("chrome_trace: found step {} of rank {}, expected the schedule that was simulated",
+                    event.step, event.rank));
+  }
+  return schedule.ranks[rank].steps[event.step];
+}
+
+/// A viewer shows slices of a track right only where they follow one another or nest. A rank's events that
+/// overlap are spread over several lanes: to each the first that is free.
+class Lanes {
+ public:
+  int lane_for(double start, double end) {
+    const auto lane = std::ranges::find_if(free_from_, [&](double time) { return time <= start; });
+    const auto index = static_cast<int>(lane - free_from_.begin());
+    if (lane == free_from_.end()) {
+      free_from_.push_back(end);
+    } else {
+      *lane = end;
+    }
+    return index;
+  }
+  [[nodiscard]] int size() const { return static_cast<int>(free_from_.size()); }
+
+ private:
+  std::vector<double> free_from_;
+};
+
+class Trace {
+ public:
+  Trace(const Schedule& schedule, std::span<const Phase> phases) : schedule_(schedule) {
+    for (int phase = 0; phase < 256; ++phase) phase_names_.push_back(phase_name(phases, phase));
+  }
+
+  /// Events of one rank.
+  void add_rank(std::span<const SimulatedEvent> events) {
+    const int rank = events.front().rank;
+    std::vector<const SimulatedEvent*> by_time;
+    for (const SimulatedEvent& event : events) by_time.push_back(&event);
+    std::ranges::stable_sort(by_time, {}, [](const SimulatedEvent* event) { return event->start_us; });
+    std::array<Lanes, 3> lanes;
+    for (const SimulatedEvent* event : by_time) {
+      const Step& step = step_of(schedule_, *event);
+      const auto direction = static_cast<std::size_t>(direction_of(step.kind));
+      const int lane = lanes[direction].lane_for(event->start_us, event->end_us);
+      add("{{\"name\":\"{}\",\"cat\":\"{}\",\"cname\":\"{}\",\"ph\":\"X\",\"ts\":{:.6f},\"dur\":{:.6f},"
+          "\"pid\":{},\"tid\":{},\"args\":{{\"step\":{},\"elements\":{}}}}}",
+          event_name(phase_names_[step.phase], step), phase_names_[step.phase],
+          colours[step.phase % colours.size()], event->start_us, event->end_us - event->start_us, rank,
+          thread(direction, lane), event->step, step.size());
+    }
+    add("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":\"rank {}\"}}}}", rank,
+        rank);
+    add("{{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}}", rank,
+        rank);
+    for (std::size_t direction = 0; direction < lanes.size(); ++direction) {
+      for (int lane = 0; lane < lanes[direction].size(); ++lane) {
+        add("{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":\"{}\"}}}}",
+            rank, thread(direction, lane), direction_names[direction]);
+        add("{{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
+            "\"args\":{{\"sort_index\":{}}}}}",
+            rank, thread(direction, lane), thread(direction, lane));
+      }
+    }
+  }
+
+  std::string finish() {
+    return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + fmt::to_string(text_) + "\n]}\n";
+  }
+
+ private:
+  static int thread(std::size_t direction, int lane) {
+    return static_cast<int>(direction) * most_lanes + lane;
+  }
+
+  template <typename... Arguments>
+  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    if (text_.size() > 0) text_.append(std::string_view(",\n"));
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::string> phase_names_;
+  fmt::memory_buffer text_;
+};
+
+}  // namespace
+
+std::string chrome_trace(const Schedule& schedule, const Simulation& simulation,
+                         std::span<const Phase> phases) {
+  const auto& events = simulation.events;
+  if (events.empty() && simulation.total_us > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "chrome_trace: found a simulation without events, expected one with "
+                "SimulationOptions::keep_events");
+  }
+  Trace trace(schedule, phases);
+  for (auto first = events.begin(); first != events.end();) {
+    const auto last = std::find_if(first, events.end(),
+                                   [&](const SimulatedEvent& event) { return event.rank != first->rank; });
+    trace.add_rank({first, last});
+    first = last;
+  }
+  return trace.finish();
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddl::topology {
+
+/// What is quoted from a file, shortened and with odd bytes replaced.
+inline std::string in_quotes(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  std::string result = "'";
+  for (const char c : text.substr(0, longest)) result += c >= ' ' && c <= '~' ? c : '?';
+  result += text.size() > longest ? "...'" : "'";
+  return result;
+}
+
+/// The same without quotes and with more room: a JSON library's message.
+inline std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text.substr(0, 200)) result += c >= ' ' && c <= '~' ? c : '?';
+  return result;
+}
+
+/// The value of one of a set of enumerators, as `to_string` spells them.
+template <typename Enum, std::size_t n>
+std::optional<Enum> named(const std::array<Enum, n>& all, std::string_view name) {
+  const auto* const found = std::ranges::find(all, name, [](Enum value) { return to_string(value); });
+  return found == all.end() ? std::nullopt : std::optional(*found);
+}
+
+template <typename Enum, std::size_t n>
+std::string names(const std::array<Enum, n>& all) {
+  std::vector<std::string_view> result;
+  for (const Enum value : all) result.push_back(to_string(value));
+  return fmt::format("one of {}", fmt::join(result, ", "));
+}
+
+}  // namespace ddl::topology

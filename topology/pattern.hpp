@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "ddl/topology/plan.hpp"
+
+namespace ddl::topology {
+
+struct PatternEdge {
+  int from;  ///< Index in the group.
+  int to;
+
+  friend bool operator==(const PatternEdge&, const PatternEdge&) = default;
+};
+
+/// Messages that have no need to wait for one another, all of the same length.
+struct PatternRound {
+  int repeat = 1;     ///< So many such rounds, each after the one before.
+  double share = 0;   ///< Of the group's range, in each message.
+  double reduced = 0;  ///< Of the range: what a receiver adds or copies after the last byte came.
+  std::vector<PatternEdge> edges;
+};
+
+/// What the members of a group of `size` send one another in a phase, without the data: the same as the
+/// lowering's steps. Member 0 is the root of a broadcast. Edges of a ring are in its order.
+std::vector<PatternRound> pattern_of(Algorithm algorithm, PhaseKind kind, int size);
+
+/// How many edges that has in all, without making it.
+std::size_t edges_of(Algorithm algorithm, PhaseKind kind, int size);
+
+}  // namespace ddl::topology

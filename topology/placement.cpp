@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/cost_model.hpp"
+
+namespace ddl::topology {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+void require_count(const Topology& topology, int ranks) {
+  const std::size_t devices = topology.devices().size();
+  if (ranks < 1) refuse(fmt::format("placement: found {} ranks, expected at least 1", ranks));
+  if (static_cast<std::size_t>(ranks) > devices) {
+    refuse(
+        fmt::format("placement: found {} ranks, expected at most {}, the devices of the topology: one rank "
+                    "a device",
+                    ranks, devices));
+  }
+}
+
+}  // namespace
+
+Placement place_by_host(const Topology& topology, int ranks) {
+  require_count(topology, ranks);
+  // Devices of a host need not be next to one another in a file.
+  std::vector<std::pair<int, int>> by_host;
+  for (std::size_t i = 0; i < topology.devices().size(); ++i) {
+    const auto node = static_cast<std::size_t>(topology.devices()[i]);
+    by_host.emplace_back(topology.nodes()[node].host, static_cast<int>(i));
+  }
+  std::ranges::sort(by_host);
+  Placement placement;
+  for (int rank = 0; rank < ranks; ++rank)
+    placement.push_back(by_host[static_cast<std::size_t>(rank)].second);
+  return placement;
+}
+
+Placement place_round_robin(const Topology& topology, int ranks) {
+  require_count(topology, ranks);
+  std::vector<std::vector<int>> devices(topology.hosts().size());
+  for (std::size_t i = 0; i < topology.devices().size(); ++i) {
+    const auto node = static_cast<std::size_t>(topology.devices()[i]);
+    devices[static_cast<std::size_t>(topology.nodes()[node].host)].push_back(static_cast<int>(i));
+  }
+  std::size_t hosts = 0;
+  for (std::size_t held = 0; held < static_cast<std::size_t>(ranks); ++hosts) held += devices[hosts].size();
+
+  Placement placement;
+  for (std::size_t turn = 0; placement.size() < static_cast<std::size_t>(ranks); ++turn) {
+    for (std::size_t host = 0; host < hosts && placement.size() < static_cast<std::size_t>(ranks); ++host) {
+      if (turn < devices[host].size()) placement.push_back(devices[host][turn]);
+    }
+  }
+  return placement;
+}
+
+void require_valid(const Topology& topology, const Placement& placement) {
+  const std::size_t devices = topology.devices().size();
+  if (placement.empty()) refuse("placement: found no rank, expected at least one");
+  std::vector<int> rank_on(devices, -1);
+  for (std::size_t rank = 0; rank < placement.size(); ++rank) {
+    const int device = placement[rank];
+    if (device < 0 || static_cast<std::size_t>(device) >= devices) {
+      refuse(fmt::format("placement: rank {}: found device {}, expected 0 to {}", rank, device, devices - 1));
+    }
+    int& holder = rank_on[static_cast<std::size_t>(device)];
+    if (holder >= 0) {
+      refuse(fmt::format("placement: rank {}: found device {}, which rank {} has, expected one rank a device",
+                         rank, device, holder));
+    }
+    holder = static_cast<int>(rank);
+  }
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,208 @@
+#include "ddl/topology/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ddl/error.hpp"
+#include "topology/fnv.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr int most_chunks = 64;
+
+constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
+                              Mode::scatter_gather, Mode::mpi};
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+void require_algorithm(const Plan& plan, int index) {
+  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
+  if (dimension.algorithm > Algorithm::double_tree || dimension.carrier > Carrier::nccl) {
+    refuse(fmt::format("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist",
+                       index, static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier)));
+  }
+  const bool is_all_reduce = plan.collective == Collective::all_reduce;
+  if (is_all_reduce && dimension.algorithm == Algorithm::double_tree) {
+    refuse(
+        fmt::format("plan: dimensions[{}]: found double_tree in an all_reduce, expected ring, "
+                    "halving_doubling, two_shot, one_shot or tree: double_tree is for broadcasts",
+                    index));
+  }
+  if (!is_all_reduce && dimension.algorithm == Algorithm::halving_doubling) {
+    refuse(
+        fmt::format("plan: dimensions[{}]: found halving_doubling in a broadcast, expected ring, two_shot, "
+                    "one_shot, tree or double_tree",
+                    index));
+  }
+  if (is_all_reduce && index == 0 && plan.decomposition.ragged() &&
+      dimension.algorithm == Algorithm::one_shot) {
+    refuse(fmt::format(
+        "plan: dimensions[0]: found one_shot in the ragged first dimension of {}, expected ring, "
+        "halving_doubling, two_shot or tree: with groups of different sizes, not every member has "
+        "one to go on with in each other group",
+        to_string(plan.decomposition)));
+  }
+}
+
+void require_order(const Plan& plan) {
+  const auto ranks = static_cast<std::size_t>(plan.decomposition.ranks());
+  if (plan.order.size() != ranks) {
+    refuse(fmt::format("plan: order: found {} ranks, expected {}, as many as {} has positions",
+                       plan.order.size(), ranks, to_string(plan.decomposition)));
+  }
+  std::vector<bool> seen(ranks);
+  for (std::size_t position = 0; position < ranks; ++position) {
+    const int rank = plan.order[position];
+    if (rank < 0 || static_cast<std::size_t>(rank) >= ranks) {
+      refuse(fmt::format("plan: order[{}]: found rank {}, expected 0 to {}", position, rank, ranks - 1));
+    }
+    if (seen[static_cast<std::size_t>(rank)]) {
+      refuse(fmt::format("plan: order[{}]: found rank {} a second time, expected each once", position, rank));
+    }
+    seen[static_cast<std::size_t>(rank)] = true;
+  }
+}
+
+}  // namespace
+
+std::uint64_t hash(const Plan& plan) {
+  Fnv fnv;
+  fnv.add(static_cast<std::uint8_t>(plan.collective));
+  const Decomposition& decomposition = plan.decomposition;
+  fnv.add_number(static_cast<std::uint64_t>(decomposition.ragged() ? decomposition.groups() : 1));
+  for (int group = 0; group < (decomposition.ragged() ? decomposition.groups() : 1); ++group) {
+    fnv.add_number(static_cast<std::uint64_t>(decomposition.group_size(group)));
+  }
+  fnv.add_number(decomposition.outer().size());
+  for (const int size : decomposition.outer()) fnv.add_number(static_cast<std::uint64_t>(size));
+  fnv.add_number(plan.dimensions.size());
+  for (const PlanDimension& dimension : plan.dimensions) {
+    fnv.add(static_cast<std::uint8_t>(dimension.algorithm));
+    fnv.add(static_cast<std::uint8_t>(dimension.carrier));
+  }
+  fnv.add_number(plan.order.size());
+  for (const int rank : plan.order) fnv.add_number(static_cast<std::uint64_t>(rank));
+  fnv.add_number(static_cast<std::uint64_t>(plan.chunks));
+  return fnv.value();
+}
+
+std::string_view to_string(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return "ring";
+    case Algorithm::halving_doubling:
+      return "halving_doubling";
+    case Algorithm::two_shot:
+      return "two_shot";
+    case Algorithm::one_shot:
+      return "one_shot";
+    case Algorithm::tree:
+      return "tree";
+    case Algorithm::double_tree:
+      return "double_tree";
+  }
+  return "?";
+}
+
+std::string_view to_string(Mode mode) noexcept {
+  switch (mode) {
+    case Mode::explore:
+      return "explore";
+    case Mode::rings:
+      return "rings";
+    case Mode::nccl:
+      return "nccl";
+    case Mode::nccl_per_dimension:
+      return "nccl_per_dimension";
+    case Mode::scatter_gather:
+      return "scatter_gather";
+    case Mode::mpi:
+      return "mpi";
+  }
+  return "?";
+}
+
+char letter_of(Mode mode) noexcept {
+  switch (mode) {
+    case Mode::explore:
+      return 'p';
+    case Mode::rings:
+      return 'r';
+    case Mode::nccl:
+      return 'n';
+    case Mode::nccl_per_dimension:
+      return 'b';
+    case Mode::scatter_gather:
+      return 'c';
+    case Mode::mpi:
+      return 'm';
+  }
+  return '?';
+}
+
+Mode mode_from_letter(std::string_view letter) {
+  for (const Mode mode : modes) {
+    if (letter.size() == 1 && letter.front() == letter_of(mode)) return mode;
+  }
+  std::string known;
+  for (const Mode mode : modes) {
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", letter_of(mode), to_string(mode));
+  }
+  std::string found;
+  for (const char c : letter.substr(0, 20)) found += c >= ' ' && c <= '~' ? c : '?';
+  refuse(fmt::format("mode '{}': expected one of {}", found, known));
+}
+
+std::string_view to_string(Carrier carrier) noexcept {
+  switch (carrier) {
+    case Carrier::shared_memory:
+      return "shared_memory";
+    case Carrier::cuda_ipc:
+      return "cuda_ipc";
+    case Carrier::network:
+      return "network";
+    case Carrier::mpi:
+      return "mpi";
+    case Carrier::nccl:
+      return "nccl";
+  }
+  return "?";
+}
+
+std::string_view to_string(PhaseKind kind) noexcept {
+  switch (kind) {
+    case PhaseKind::reduce_scatter:
+      return "reduce_scatter";
+    case PhaseKind::all_gather:
+      return "all_gather";
+    case PhaseKind::reduce:
+      return "reduce";
+    case PhaseKind::broadcast:
+      return "broadcast";
+    case PhaseKind::all_reduce:
+      return "all_reduce";
+    case PhaseKind::scatter:
+      return "scatter";
+  }
+  return "?";
+}
+
+void require_valid(const Plan& plan) {
+  if (plan.collective != Collective::all_reduce && plan.collective != Collective::broadcast) {
+    refuse(fmt::format("plan: found collective {}, expected all_reduce or broadcast: a barrier needs no plan",
+                       to_string(plan.collective)));
+  }
+  if (plan.dimensions.size() != static_cast<std::size_t>(plan.decomposition.dimensions())) {
+    refuse(fmt::format("plan: found {} dimensions, expected {}, as many as {} has", plan.dimensions.size(),
+                       plan.decomposition.dimensions(), to_string(plan.decomposition)));
+  }
+  for (int i = 0; i < plan.decomposition.dimensions(); ++i) require_algorithm(plan, i);
+  if (plan.chunks < 1 || plan.chunks > most_chunks) {
+    refuse(fmt::format("plan: found {} chunks, expected 1 to {}", plan.chunks, most_chunks));
+  }
+  require_order(plan);
+}
+
+}  // namespace ddl::topology

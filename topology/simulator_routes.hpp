@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "ddl/topology/cost_model.hpp"
+#include "ddl/topology/topology.hpp"
+
+namespace ddl::topology {
+
+/// The routes between placed ranks, each looked up in the topology once.
+class RouteTable {
+ public:
+  /// Throws `invalid_argument` as `require_valid` does.
+  RouteTable(const Topology& topology, Placement placement);
+
+  struct Route {
+    std::uint32_t begin = 0;
+    std::uint32_t size = 0;
+    double latency = 0;  // us
+  };
+  Route between(int from_rank, int to_rank);
+  /// Valid until the next call of `between`.
+  [[nodiscard]] std::span<const Channel> channels(const Route& route) const {
+    return std::span(channels_).subspan(route.begin, route.size);
+  }
+
+  [[nodiscard]] const Topology& topology() const noexcept { return *topology_; }
+  [[nodiscard]] int ranks() const noexcept { return static_cast<int>(placement_.size()); }
+  [[nodiscard]] NodeKind device_kind(int rank) const;
+
+ private:
+  [[nodiscard]] int node_of(int rank) const;
+
+  const Topology* topology_;
+  Placement placement_;
+  std::unordered_map<std::uint64_t, Route> routes_;
+  std::vector<Channel> channels_;
+};
+
+}  // namespace ddl::topology
