@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace ddl::topology {
-namespace {
-
-// Chunks take turns in so much scratch. More would only let more chunks be in the same phase at once.
-constexpr std::size_t chunks_in_scratch = 4;
-
-}  // namespace
 
 void StepList::start_chunk(int chunk) { chunk_ = static_cast<std::uint16_t>(chunk); }
 

@@ -9,6 +9,9 @@
 
 namespace ddl::topology {
 
+/// Chunks take turns in so much scratch. More would only let more chunks be in the same phase at once.
+constexpr std::size_t chunks_in_scratch = 4;
+
 /// Collects one rank's steps, chunk by chunk and phase by phase, and brings them into the order of their
 /// rounds. Empty ranges are passed over.
 class StepList {

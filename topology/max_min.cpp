@@ -87,14 +87,19 @@ void MaxMin::affect(std::uint32_t index) {
   }
 }
 
+double MaxMin::least_rate(std::uint32_t flow) const {
+  double rate = no_level;
+  for (const std::uint32_t index : paths_.of(flow)) {
+    const Resource& resource = resources_[index];
+    rate = std::min(rate, resource.capacity / static_cast<double>(resource.uses.size()));
+  }
+  return rate;
+}
+
 /// A guess at who has to give way to a new flow: nobody who has less than it will get.
 void MaxMin::affect_around(std::uint32_t started) {
   affect(started);
-  double share = no_level;
-  for (const std::uint32_t index : paths_.of(started)) {
-    const Resource& resource = resources_[index];
-    share = std::min(share, resource.capacity / static_cast<double>(resource.uses.size()));
-  }
+  const double share = least_rate(started);
   for (const std::uint32_t index : paths_.of(started)) {
     if (resources_[index].residual >= share * resources_[index].affected_flows) continue;
     for (const Use use : resources_[index].uses) {
@@ -112,6 +117,7 @@ void MaxMin::affect_component() {
 /// Progressive filling of the affected flows.
 void MaxMin::fill() {
   ++fill_;
+  work_ += affected_.size();
   heap_.clear();
   for (const std::uint32_t index : touched_) {
     Resource& resource = resources_[index];

@@ -37,6 +37,10 @@ class MaxMin {
   std::span<const std::uint32_t> settle();
 
   [[nodiscard]] double rate(std::uint32_t flow) const { return flows_[flow].rate; }
+  /// What an active flow gets at least, whatever the others take.
+  [[nodiscard]] double least_rate(std::uint32_t flow) const;
+  /// The work of all calls of `settle` so far: how many flows' rates were looked at.
+  [[nodiscard]] std::uint64_t work() const noexcept { return work_; }
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
@@ -91,6 +95,7 @@ class MaxMin {
   std::vector<std::uint32_t> touched_;   // their resources
   std::vector<std::uint32_t> changed_;
   std::vector<Share> heap_;
+  std::uint64_t work_ = 0;
   std::uint32_t round_ = 0;
   std::uint32_t fill_ = 0;
 };

@@ -15,17 +15,15 @@ struct PatternEdge {
 
 /// Messages that have no need to wait for one another, all of the same length.
 struct PatternRound {
-  int repeat = 1;     ///< So many such rounds, each after the one before.
-  double share = 0;   ///< Of the group's range, in each message.
+  int repeat = 1;      ///< So many such rounds, each after the one before.
+  double share = 0;    ///< Of the group's range, in each message.
   double reduced = 0;  ///< Of the range: what a receiver adds or copies after the last byte came.
   std::vector<PatternEdge> edges;
+  bool uses_scratch = false;  ///< Receivers put it beside what they have before they add it.
 };
 
 /// What the members of a group of `size` send one another in a phase, without the data: the same as the
 /// lowering's steps. Member 0 is the root of a broadcast. Edges of a ring are in its order.
-std::vector<PatternRound> pattern_of(Algorithm algorithm, PhaseKind kind, int size);
-
-/// How many edges that has in all, without making it.
-std::size_t edges_of(Algorithm algorithm, PhaseKind kind, int size);
+std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size);
 
 }  // namespace ddl::topology

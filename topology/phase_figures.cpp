@@ -36,7 +36,7 @@ double share_before(const Plan& plan, int dimension) {
   return share;
 }
 
-int rounds_of(Algorithm algorithm, PhaseKind kind, int members) {
+int rounds_of(Algorithm algorithm, int members) {
   switch (algorithm) {
     case Algorithm::ring:
       return members - 1;
@@ -46,9 +46,8 @@ int rounds_of(Algorithm algorithm, PhaseKind kind, int members) {
     case Algorithm::one_shot:
       return 1;
     case Algorithm::tree:
-      return tree_rounds(members);
     case Algorithm::double_tree:
-      return kind == PhaseKind::broadcast ? tree_rounds(members) + 1 : 0;
+      return tree_rounds(members);
   }
   return 0;
 }
@@ -95,7 +94,7 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
   PhaseFigures figures;
   figures.members =
       smallest == largest ? fmt::format("{}", largest) : fmt::format("{}-{}", smallest, largest);
-  figures.rounds = rounds_of(algorithm, phase.kind, largest);
+  figures.rounds = rounds_of(algorithm, largest);
   figures.bytes_per_rank = static_cast<double>(plan.bytes) * share_before(plan, phase.dimension) *
                            share_sent(algorithm, phase.kind, largest);
   return figures;

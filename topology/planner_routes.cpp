@@ -8,8 +8,8 @@
 namespace ddl::topology {
 namespace {
 
-constexpr double bytes_per_us = 1e3;          // in a GB/s
-constexpr std::size_t few_ranks = 256;        // for a table of all pairs
+constexpr double bytes_per_us = 1e3;    // in a GB/s
+constexpr std::size_t few_ranks = 256;  // for a table of all pairs
 
 }  // namespace
 
@@ -90,9 +90,8 @@ double PlannerRoutes::us_per_byte(Resource resource) const {
 const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_rank) {
   const Place& from = place_of_[static_cast<std::size_t>(from_rank)];
   const Place& to = place_of_[static_cast<std::size_t>(to_rank)];
-  const auto [entry, is_new] =
-      templates_.try_emplace({kind_of_host(from.host), from.index, kind_of_host(to.host), to.index,
-                              from.host == to.host});
+  const auto [entry, is_new] = templates_.try_emplace(
+      {kind_of_host(from.host), from.index, kind_of_host(to.host), to.index, from.host == to.host});
   if (!is_new) return entry->second;
   Template& made = entry->second;
   for (const Channel channel : topology_->route(from.node, to.node)) {
@@ -132,8 +131,8 @@ PlannedRoute PlannerRoutes::resolve(int from_rank, int to_rank) {
 
 PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
   if (known_.empty()) return resolve(from_rank, to_rank);
-  Known& known = known_[static_cast<std::size_t>(from_rank) * place_of_.size() +
-                        static_cast<std::size_t>(to_rank)];
+  Known& known =
+      known_[static_cast<std::size_t>(from_rank) * place_of_.size() + static_cast<std::size_t>(to_rank)];
   if (known.latency < 0) {
     const PlannedRoute route = resolve(from_rank, to_rank);
     known.begin = static_cast<std::uint32_t>(known_resources_.size());

@@ -26,6 +26,11 @@ namespace {
 
 // Events this close, relative to the time, are one instant: sums of the same durations in different orders.
 constexpr double one_instant = 1e-9;
+// Where hundreds of flows change each other's rates with every start and end, those are taken together that
+// are no further apart than this part of a transfer's duration. All of them late, so nothing gets faster.
+constexpr double lateness = 5e-4;
+constexpr std::uint64_t work_for_a_transfer = 64;  // rates looked at, on average, above which that is done
+constexpr double never = std::numeric_limits<double>::infinity();
 
 void require(bool condition, std::string_view name, double found, std::string_view expected) {
   if (condition) return;
@@ -88,8 +93,8 @@ class Run {
                    {EventKind::join, static_cast<std::uint32_t>(rank), 0});
     }
     for (;;) {
-      const double first = std::min(events_.next(), flow_ends_.next());
-      if (first == std::numeric_limits<double>::infinity()) break;
+      const double first = std::min({events_.next(), flow_ends_.next(), settle_at_, end_late_at_});
+      if (first == never) break;
       handle_instant(first * (1 + one_instant));
     }
     if (completed_ != streams_.steps()) report_deadlock();
@@ -121,10 +126,12 @@ class Run {
   struct StreamState {
     std::uint32_t next = 0;  // its first transfer that has not left
     bool is_offered = false;
+    bool is_through = false;  // all bytes have left, but the flow ends late
     double latency = 0;
     double left = 0;  // bytes of the flow at `since`
     double rate = 0;
     double since = 0;
+    double began = 0;         // the flow
     std::uint64_t bytes = 0;  // of all that have left
     RouteTable::Route route;
   };
@@ -157,6 +164,31 @@ class Run {
   }
 
   void handle_instant(double latest) {
+    collect_due(latest);
+    for (const std::uint32_t stream : due_flows_) {
+      if (is_late_) {
+        end_late(stream);
+      } else {
+        end_flow(stream);
+      }
+    }
+    if (std::min(settle_at_, end_late_at_) <= latest) {
+      for (const std::uint32_t stream : late_flows_) end_flow(stream);
+      late_flows_.clear();
+      settle_at_ = now_;
+      end_late_at_ = never;
+    }
+    make_progress();
+    for (const Event& event : due_events_) {
+      handle(event);
+      make_progress();
+    }
+    for (const int rank : issuers_) issue(rank);
+    issuers_.clear();
+    if (settle_at_ <= now_) settle();
+  }
+
+  void collect_due(double latest) {
     due_flows_.clear();
     due_events_.clear();
     while (flow_ends_.next() <= latest) {
@@ -167,29 +199,27 @@ class Run {
       now_ = std::max(now_, events_.next());
       due_events_.push_back(events_.pop().payload);
     }
-    for (const std::uint32_t stream : due_flows_) end_flow(stream);
-    for (const Event& event : due_events_) {
-      switch (event.kind) {
-        case EventKind::join:
-          join(static_cast<int>(event.subject));
-          break;
-        case EventKind::issued: {
-          Rank& rank = rank_at(streams_.all()[event.subject].from);
-          rank.is_issuing = false;
-          note_issuer(streams_.all()[event.subject].from);
-          start_flow(event.subject);
-          break;
-        }
-        case EventKind::complete:
-          complete(static_cast<int>(event.subject), event.step);
-          break;
-      }
-      make_progress();
+    for (const double due : {settle_at_, end_late_at_}) {
+      if (due <= latest) now_ = std::max(now_, due);
     }
-    make_progress();
-    for (std::size_t i = 0; i < issuers_.size(); ++i) issue(issuers_[i]);
-    issuers_.clear();
-    settle();
+  }
+
+  void handle(const Event& event) {
+    switch (event.kind) {
+      case EventKind::join:
+        join(static_cast<int>(event.subject));
+        break;
+      case EventKind::issued: {
+        const int from = streams_.all()[event.subject].from;
+        rank_at(from).is_issuing = false;
+        note_issuer(from);
+        start_flow(event.subject);
+        break;
+      }
+      case EventKind::complete:
+        complete(static_cast<int>(event.subject), event.step);
+        break;
+    }
   }
 
   void join(int rank) {
@@ -293,15 +323,27 @@ class Run {
     state.left = static_cast<double>(bytes);
     state.rate = 0;
     state.since = now_;
+    state.began = now_;
     max_min_.start(index);
+    ++started_;
+    const double wait = is_late_ ? lateness * state.left / max_min_.least_rate(index) : 0;
+    settle_at_ = std::min(settle_at_, now_ + wait);
+  }
+
+  void end_late(std::uint32_t index) {
+    late_flows_.push_back(index);
+    states_[index].is_through = true;
+    end_late_at_ = std::min(end_late_at_, now_ + lateness * (now_ - states_[index].began));
   }
 
   void end_flow(std::uint32_t index) {
     const Stream& stream = streams_.all()[index];
     StreamState& state = states_[index];
     max_min_.stop(index);
+    settle_at_ = now_;
     const std::uint32_t transfer = state.next++;
     state.is_offered = false;
+    state.is_through = false;
     complete(stream.from, streams_.send(transfer));
     const std::uint32_t step = streams_.receive(transfer);
     const Step& receive = step_of(stream.to, step);
@@ -323,12 +365,14 @@ class Run {
 
   void settle() {
     const auto changed = max_min_.settle();
+    settle_at_ = never;
+    is_late_ = max_min_.work() > work_for_a_transfer * (started_ + work_for_a_transfer);
     flow_ends_.set_all(changed, [&](std::uint32_t index) {
       StreamState& state = states_[index];
       state.left = std::max(state.left - state.rate * (now_ - state.since), 0.0);
       state.since = now_;
       state.rate = max_min_.rate(index);
-      return now_ + state.left / state.rate;
+      return state.is_through ? never : now_ + state.left / state.rate;
     });
   }
 
@@ -432,6 +476,11 @@ class Run {
   EventQueue<Event> events_;
   TimedSet flow_ends_;
   double now_ = 0;
+  bool is_late_ = false;
+  double settle_at_ = never;               // when rates have to be right again
+  double end_late_at_ = never;             // when the late flows have to end
+  std::vector<std::uint32_t> late_flows_;  // that are through, but have not ended yet
+  std::uint64_t started_ = 0;
   std::uint64_t completed_ = 0;
   std::vector<std::pair<int, std::uint32_t>> completions_;  // of this instant, not yet followed up
   std::vector<std::pair<int, std::uint32_t>> ready_;

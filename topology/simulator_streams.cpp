@@ -10,6 +10,8 @@
 namespace ddl::topology {
 namespace {
 
+constexpr std::size_t most_elements = std::size_t{1} << 50U;
+
 [[noreturn]] void fail(const std::string& found, const std::string& expected) {
   throw Error(ErrorCode::invalid_argument, fmt::format("schedule: found {}, expected {}", found, expected));
 }
@@ -39,6 +41,10 @@ void Streams::number_steps(const Schedule& schedule) {
       }
       if (step.begin >= step.end) {
         fail(fmt::format("step {} of rank {} to be {}", i, rank, to_string(step)), "at least one element");
+      }
+      if (std::max(step.end, step.source) > most_elements) {
+        fail(fmt::format("step {} of rank {} to be {}", i, rank, to_string(step)),
+             fmt::format("at most {} elements", most_elements));
       }
     }
   }

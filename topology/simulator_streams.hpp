@@ -23,7 +23,8 @@ class Streams {
  public:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// Throws `invalid_argument` for a peer that is no other rank, an empty step, and a stream whose two ends
+  /// Throws `invalid_argument` for a peer that is no other rank, an empty step, more than 2^50
+  /// elements, and a stream whose two ends
   /// differ in the number of transfers or the length of one.
   explicit Streams(const Schedule& schedule);
 

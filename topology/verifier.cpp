@@ -14,6 +14,10 @@
 namespace ddl::topology {
 namespace {
 
+using verification::no_step;
+using verification::StepId;
+using verification::StepNumbers;
+
 std::string check_shape(const Schedule& schedule) {
   switch (schedule.collective) {
     case Collective::all_reduce:
@@ -73,6 +77,12 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
     return fmt::format("found addresses up to {}, expected at most {} ({} of the buffer, {} of scratch)",
                        step.end, size, count, scratch);
   }
+  const auto crosses = [count](std::size_t begin, std::size_t end) { return begin < count && end > count; };
+  constexpr const char* across =
+      "found [{}, {}) across the end of the buffer at {}, expected it in the buffer or in the scratch "
+      "memory: "
+      "they need not lie side by side";
+  if (crosses(step.begin, step.end)) return fmt::format(across, step.begin, step.end, count);
   if (!is_local(step.kind)) {
     if (step.peer >= 0 && step.peer < ranks && step.peer != rank) return {};
     return fmt::format("found peer {}, expected another rank of 0 to {}", step.peer, ranks - 1);
@@ -84,6 +94,8 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
         "{} of scratch)",
         step.size(), step.source, size, count, scratch);
   }
+  const std::size_t source_end = step.source + step.size();
+  if (crosses(step.source, source_end)) return fmt::format(across, step.source, source_end, count);
   if (step.source < step.end && step.begin < step.source + step.size()) {
     return "found a source that overlaps the range, expected two that are apart";
   }
@@ -112,11 +124,11 @@ std::string find_problem(const Schedule& schedule, Verdict& verdict) {
       if (step.kind == StepKind::send) verdict.elements_sent += step.size();
     }
   }
-  const Streams streams = match_streams(steps);
+  const verification::Streams streams = verification::match_streams(steps);
   if (!streams.problem.empty()) return streams.problem;
-  const Order order = order_steps(steps, streams);
+  const verification::Order order = verification::order_steps(steps, streams);
   if (!order.problem.empty()) return order.problem;
-  return check_content(steps, streams, order.steps);
+  return verification::check_content(steps, streams, order.steps);
 }
 
 }  // namespace

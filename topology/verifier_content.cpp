@@ -7,7 +7,7 @@
 #include "topology/verifier_expressions.hpp"
 #include "topology/verifier_memory.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 namespace {
 
 class SymbolicRun {
@@ -66,11 +66,11 @@ class SymbolicRun {
   std::string check_written(StepId id, std::size_t begin, const Pieces& pieces) const {
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::nothing) {
-        return fmt::format("{}: found that it reads address {}, which nothing was written to; expected {}",
-                           steps_.name(id), begin,
-                           "data of the buffer, [0, " + std::to_string(schedule_.count) +
-                               "), or of an "
-                               "earlier step");
+        return fmt::format(
+            "{}: found that it reads address {}, which nothing was written to; expected the buffer, [0, {}), "
+            "or "
+            "what an earlier step wrote",
+            steps_.name(id), begin, schedule_.count);
       }
       begin += piece.length;
     }
@@ -221,4 +221,4 @@ std::string check_content(const StepNumbers& steps, const Streams& streams,
   return SymbolicRun(steps, streams).run(order);
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

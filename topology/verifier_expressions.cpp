@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)), all_(ranks_) {
   slots_.assign(1024, nothing);
@@ -159,4 +159,4 @@ std::string Expressions::describe(Id id, const StepNumbers& steps) const {
   return text.empty() ? "every rank's contribution once" : text;
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -7,7 +7,7 @@
 
 #include "topology/verifier_steps.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 /// What is known of the content of memory: a rank's own data, or two expressions combined in this order.
 /// Equal ones have one number. A few ten bytes for each that differs.
@@ -49,4 +49,4 @@ class Expressions {
   std::vector<Id> slots_;  // a hash table with open addresses, a power of two long
 };
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 void append(Pieces& pieces, const Piece& piece) {
   if (!pieces.empty()) {
@@ -66,4 +66,4 @@ void SymbolicMemory::write(std::size_t begin, const Pieces& pieces) {
   cells_.erase(cell, last);
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

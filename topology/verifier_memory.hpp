@@ -6,7 +6,7 @@
 
 #include "topology/verifier_expressions.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 /// What a stretch of elements holds: elements [origin, origin + length) of the collective's buffer, all with
 /// the same expression.
@@ -48,4 +48,4 @@ class SymbolicMemory {
   std::size_t size_;
 };
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -6,7 +6,7 @@
 
 #include "ddl/topology/dependencies.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 namespace {
 
 class Progress {
@@ -129,4 +129,4 @@ class Progress {
 
 Order order_steps(const StepNumbers& steps, const Streams& streams) { return Progress(steps, streams).run(); }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

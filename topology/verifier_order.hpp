@@ -5,7 +5,7 @@
 
 #include "topology/verifier_streams.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 /// An order in which the steps can happen: local steps and sends, a receive together with its send. Where
 /// there is none, `problem` describes a cycle of steps that wait for each other.
@@ -25,4 +25,4 @@ struct Order {
 /// has k before k + B), so buffers remove cycles and never add one.
 Order order_steps(const StepNumbers& steps, const Streams& streams);
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 StepNumbers::StepNumbers(const Schedule& schedule) : schedule_(schedule) {
   begin_.reserve(schedule.ranks.size() + 1);
@@ -20,4 +20,4 @@ std::string StepNumbers::name(StepId id) const {
   return fmt::format("rank {}, step {} ({})", rank(id), index(id), to_string((*this)[id]));
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -6,7 +6,7 @@
 
 #include "ddl/topology/schedule.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 /// A step of any rank: ranks one after the other, each one's steps in list order.
 using StepId = std::uint32_t;
@@ -39,4 +39,4 @@ class StepNumbers {
   std::vector<std::int32_t> rank_;
 };
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 namespace {
 
 /// The steps of one direction of every rank, by rank, peer and list order.
@@ -113,4 +113,4 @@ Streams match_streams(const StepNumbers& steps) {
   return streams;
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

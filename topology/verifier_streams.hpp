@@ -5,7 +5,7 @@
 
 #include "topology/verifier_steps.hpp"
 
-namespace ddl::topology {
+namespace ddl::topology::verification {
 
 /// Which receive each send meets, and the order of the streams.
 struct Streams {
@@ -18,4 +18,4 @@ struct Streams {
 /// Peers must be in range. O(S log S).
 Streams match_streams(const StepNumbers& steps);
 
-}  // namespace ddl::topology
+}  // namespace ddl::topology::verification

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -77,6 +78,38 @@ TEST(MaxMin, IsFairWhateverComesAndGoes) {
       if (HasFailure()) return;
     }
   }
+}
+
+TEST(MaxMin, FollowsAChangeAlongAChain) {
+  // Flow i crosses resources i and i + 1, as in a ring over hosts: what one loses the next one wins.
+  constexpr std::uint32_t length = 200;
+  std::vector<double> capacities;
+  FlowPaths paths;
+  std::set<std::uint32_t> active;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    capacities.push_back(10 + i * 0.01);
+    paths.resources.insert(paths.resources.end(), {i, i + 1});
+    paths.begin.push_back(static_cast<std::uint32_t>(paths.resources.size()));
+    active.insert(i);
+  }
+  capacities.push_back(20);
+  paths.resources.push_back(0);
+  paths.begin.push_back(static_cast<std::uint32_t>(paths.resources.size()));
+  MaxMin shares(capacities, paths);
+  for (const std::uint32_t flow : active) shares.start(flow);
+  shares.settle();
+  expect_fair(shares, paths, capacities, active);
+  const double last = shares.rate(length - 1);
+  shares.start(length);
+  active.insert(length);
+  shares.settle();
+  expect_fair(shares, paths, capacities, active);
+  EXPECT_GT(std::abs(shares.rate(length - 1) - last), 1e-3);
+  shares.stop(length);
+  active.erase(length);
+  shares.settle();
+  expect_fair(shares, paths, capacities, active);
+  EXPECT_NEAR(shares.rate(length - 1), last, 1e-9);
 }
 
 TEST(MaxMin, LeavesFlowsAloneThatAChangeDoesNotReach) {

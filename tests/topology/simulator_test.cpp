@@ -233,6 +233,27 @@ TEST(Simulator, LongestFlowGetsTheWholeLinkOnceOthersHaveLeft) {
   }
 }
 
+TEST(Simulator, ThousandsOfFlowsThatShareEverythingStillTakeTheRightTime) {
+  // Each rank sends to all others at once; its link is what limits. Rates are brought up to date a bit late.
+  const int ranks = 64;
+  const Topology topology = make_preset("host:64");
+  for (const std::size_t count : {std::size_t{64}, std::size_t{6400}, std::size_t{64} << 18U}) {
+    for (const double jitter : {0.0, 3.0}) {
+      SCOPED_TRACE(fmt::format("{} elements, jitter {}", count, jitter));
+      SimulationOptions options;
+      options.jitter = jitter;
+      options.cost.cpu_reduction = std::numeric_limits<double>::infinity();
+      const auto simulation =
+          run(topology, lower_all(plan_for(ranks, "64", {Algorithm::two_shot}), count), options);
+      const double bandwidth_time = 2 * 4.0 * count * (ranks - 1) / ranks / 10e3;
+      const double issue_time = 2 * 0.5 * (ranks - 1);
+      EXPECT_GE(simulation.total_us, std::max(bandwidth_time, issue_time));
+      EXPECT_LE(simulation.total_us, 1.002 * (bandwidth_time + issue_time + 2 * (1 + jitter)));
+      expect_contiguous(simulation);
+    }
+  }
+}
+
 // --- What a step costs ---
 
 TEST(Simulator, ARankIssuesOneSendAtATimeInListOrder) {
@@ -472,6 +493,8 @@ TEST(Simulator, RefusesSchedulesThatAreNone) {
   expect_contains(refusal(by_hand({{send(0, 0, 10)}, {}})), "another of the 2 ranks");
   expect_contains(refusal(by_hand({{send(-1, 0, 10)}, {}})), "peer -1");
   expect_contains(refusal(by_hand({{send(1, 10, 10)}, {receive(0, 10, 10)}})), "at least one element");
+  const std::size_t huge = std::size_t{1} << 60U;
+  expect_contains(refusal(by_hand({{send(1, 0, huge)}, {receive(0, 0, huge)}})), "at most 1125899906842624");
   expect_contains(refusal(by_hand({{}, {}, {}})), "a placement of 2 ranks");
   const Topology topology = make_preset("host:2");
   expect_contains(error_of([&] { simulate(topology, {0, 0}, by_hand({{}, {}})); }), "placement");

@@ -128,12 +128,19 @@ TEST(Verifier, FindsPhasesThatShareAStreamInOppositeOrders) {
   EXPECT_EQ(run_concretely(schedule, 1), "deadlock");
 }
 
-TEST(Verifier, FindsStreamsThatCross) {
-  // 0 -> 1 -> 2 -> 0, each stream's first message waiting for the second of the one before it.
-  const auto program = [](int next, int previous) {
-    return Program{{receive(previous, 4, 8), receive(previous, 0, 4), send(next, 0, 4), send(next, 4, 8)}, 4};
-  };
-  expect_problem(all_reduce(4, {program(1, 2), program(2, 0), program(0, 1)}), {"deadlock"});
+// The second message of a stream would have to overtake the first, which waits for what the second sets off.
+TEST(Verifier, FindsAMessageThatWouldHaveToOvertake) {
+  const Program sends_twice{{receive(2, 4, 8), send(1, 4, 8), send(1, 0, 4)}, 4};
+  const Program answers_the_second{{receive(0, 4, 8), receive(0, 8, 12), send(2, 8, 12)}, 8};
+  const Program passes_on{{receive(1, 4, 8), send(0, 4, 8)}, 4};
+  const Schedule schedule = all_reduce(4, {sends_twice, answers_the_second, passes_on});
+  expect_problem(schedule, {"deadlock", "before it in the stream"});
+  EXPECT_EQ(run_concretely(schedule, 1), "deadlock");
+  // The other way around it is no deadlock.
+  Schedule other = schedule;
+  std::swap(other.ranks[0].steps[1], other.ranks[0].steps[2]);
+  std::swap(other.ranks[1].steps[0], other.ranks[1].steps[1]);
+  EXPECT_EQ(verify(other).problem.find("deadlock"), std::string::npos) << verify(other).problem;
 }
 
 TEST(Verifier, ShortensTheReportOfALongCycle) {
@@ -234,6 +241,12 @@ TEST(Verifier, FindsFinishesThatAreMissingDoubledOrEarly) {
   expect_problem(schedule, {"rank 0, step 3", "element 0 of the range is finished already"});
 }
 
+TEST(Verifier, FindsReductionsOfWhatIsFinished) {
+  Schedule schedule = to_and_fro();
+  schedule.ranks[1].steps[1] = receive_reduce(0, 0, 4);
+  expect_problem(schedule, {"rank 1, step 1", "element 0 that comes in is finished already"});
+}
+
 // a + b and b + a differ in their bits for some operations and NaNs.
 TEST(Verifier, FindsRanksThatCombineInAnotherOrder) {
   expect_problem(all_reduce(4, {{{send(1, 0, 4), receive(1, 4, 8), reduce(0, 4, 4), finish(0, 4)}, 4},
@@ -322,6 +335,22 @@ TEST(Verifier, RefusesStepsThatAreNone) {
   Step step = finish(0, 4);
   step.kind = static_cast<StepKind>(200);
   expect(step, {"kind number 200"});
+}
+
+// The buffer is the caller's, scratch memory the executor's: one range over both would run out of the first.
+TEST(Verifier, RefusesRangesOverTheEndOfTheBuffer) {
+  const auto expect = [](const Step& step) {
+    Schedule schedule = to_and_fro();
+    schedule.ranks[1].scratch = 4;
+    schedule.ranks[1].steps.push_back(copy(4, 8, 0));
+    schedule.ranks[1].steps.push_back(step);
+    expect_problem(schedule, {"rank 1, step 3", "[3, 5) across the end of the buffer at 4"});
+  };
+  expect(copy(0, 2, 3));
+  expect(copy(3, 5, 6));
+  expect(send(0, 3, 5));
+  expect(receive(0, 3, 5));
+  expect(finish(3, 5));
 }
 
 // Phases, chunks and what a kind does not use are for reports alone.

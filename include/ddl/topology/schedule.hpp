@@ -11,7 +11,7 @@ namespace ddl::topology {
 enum class Collective : std::uint8_t { all_reduce, broadcast, barrier };
 
 /// What a step does. A rank's addresses are elements: [0, count) is its buffer, [count, count + scratch)
-/// is scratch memory.
+/// is scratch memory; a range lies in one of the two.
 enum class StepKind : std::uint8_t {
   send,            ///< The range goes to `peer`.
   receive,         ///< The range is overwritten by what `peer` sends.

@@ -24,16 +24,20 @@ struct Verdict {
 ///   once and was finished exactly once, after the last one came in (all_reduce); holds the root's
 ///   (broadcast); every rank has heard of every other (barrier);
 /// - matching: each send has its receive, of the same length, and no receive waits for nothing;
-/// - no step reads memory that nothing has been written to, or touches an address outside buffer and scratch;
+/// - no step reads memory that nothing has been written to, touches an address outside buffer and scratch, or
+///   both of them with one range (they need not lie side by side);
 /// - freedom from deadlock: with transports that buffer nothing, in whatever order the steps progress. A send
-/// and its
-///   receive start together once each one's conflicts are over and its stream has come to it; that
+///   and its receive start together once each one's conflicts are over and its stream has come to it; that
 ///   relation must be without cycles. Buffers of any size then only help (see `Program`);
 /// - agreement: the order of operands in which each element is combined is the same on all ranks, so that
 ///   all end with the same bits.
 ///
-/// n ranks, S steps of all ranks, s segments that ranges cut the buffer into: O(S log S) and sets of
-/// contributions of n/8 bytes, shared where they are equal. 1,024 ranks take seconds.
+/// Takes any value and never throws for what it holds: negative peers, ranges that wrap around, kinds that
+/// are none. `phase`, `chunk` and what a kind does not use are not looked at.
+///
+/// n ranks, S steps of all ranks that move P pieces (a range holds one piece for each way in which its
+/// elements came about): O((S + P) log S) time, some 40 bytes a step besides the schedule, and 24 for each
+/// distinct sum of contributions. 1,024 ranks in a ring, 4 million steps: a second and 150 MB. Any thread.
 Verdict verify(const Schedule& schedule);
 
 }  // namespace ddl::topology

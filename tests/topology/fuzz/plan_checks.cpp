@@ -30,8 +30,11 @@ void require_message(const Error& error, ErrorCode code) {
 
 /// How many positions a refusal of the right form and the wrong product says there are.
 std::optional<int> positions_in(std::string_view message) {
+  constexpr std::string_view start = "decomposition ";
   const auto has = message.find(" has ");
-  if (has == message.npos) return {};
+  if (!message.starts_with(start) || message.substr(start.size()).starts_with('\'') || has == message.npos) {
+    return {};  // what it quotes may hold anything
+  }
   const std::string_view number = message.substr(has + 5);
   int positions = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), positions);

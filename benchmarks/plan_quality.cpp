@@ -1,0 +1,308 @@
+// How good the planner's choices are, judged by simulation.
+//
+//   plan_quality [--collective all_reduce|broadcast] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max
+//   BYTES]
+//                [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
+//
+// For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
+// over that of the best candidate, over the physical bound, and over a flat ring by host. The best candidate
+// is looked for among all whose prediction is within a factor of the best prediction (`--within`,
+// default 1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 a case), and always
+// among the flat rings and the best-predicted plan of each decomposition. Ends with how many choices are
+// within 5% and 25% of the best, and the worst.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/planner.hpp"
+#include "ddl/topology/simulator.hpp"
+
+namespace {
+
+using namespace ddl::topology;
+
+struct Options {
+  Collective collective = Collective::all_reduce;
+  std::vector<std::string> presets = {"ac922", "dgx1v", "dgx2", "dgx_a100", "dgx_h100", "ethernet", "host"};
+  std::vector<int> ranks = {2, 3, 4, 8, 12, 16, 64};
+  std::uint64_t least = 1024;
+  std::uint64_t most = std::uint64_t{1} << 30;
+  std::uint64_t step = 4;
+  double within = 1.5;
+  std::uint64_t work = 300'000;
+  bool round_robin = false;
+  std::string json;
+};
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument, message + "; see the head of plan_quality.cpp");
+}
+
+double number(std::string_view flag, std::string_view text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_fine =
+      error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most;
+  if (!is_fine) refuse(fmt::format("{} '{}': expected a number from {} to {}", flag, text, least, most));
+  return value;
+}
+
+Options parse(const std::vector<std::string_view>& arguments) {
+  constexpr double most_bytes = 1e15;
+  Options options;
+  bool has_presets = false;
+  bool has_ranks = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view flag = arguments[i];
+    const auto value = [&]() {
+      if (++i == arguments.size()) refuse(fmt::format("{}: expected a value", flag));
+      return arguments[i];
+    };
+    if (flag == "--collective") {
+      const std::string_view name = value();
+      if (name != "all_reduce" && name != "broadcast") {
+        refuse(fmt::format("--collective '{}': expected all_reduce or broadcast", name));
+      }
+      options.collective = name == "broadcast" ? Collective::broadcast : Collective::all_reduce;
+    } else if (flag == "--preset") {
+      if (!std::exchange(has_presets, true)) options.presets.clear();
+      options.presets.emplace_back(value());
+    } else if (flag == "--ranks") {
+      if (!std::exchange(has_ranks, true)) options.ranks.clear();
+      options.ranks.push_back(static_cast<int>(number(flag, value(), 1, 4096)));
+    } else if (flag == "--min") {
+      options.least = static_cast<std::uint64_t>(number(flag, value(), 1, most_bytes));
+    } else if (flag == "--max") {
+      options.most = static_cast<std::uint64_t>(number(flag, value(), 1, most_bytes));
+    } else if (flag == "--step") {
+      options.step = static_cast<std::uint64_t>(number(flag, value(), 2, 1e6));
+    } else if (flag == "--within") {
+      options.within = number(flag, value(), 1, 1e6);
+    } else if (flag == "--work") {
+      options.work = static_cast<std::uint64_t>(number(flag, value(), 0, 1e12));
+    } else if (flag == "--round-robin") {
+      options.round_robin = true;
+    } else if (flag == "--json") {
+      options.json = value();
+    } else {
+      refuse(fmt::format("unknown flag '{}'", flag));
+    }
+  }
+  return options;
+}
+
+/// As many hosts as hold the ranks.
+std::string preset_for(const std::string& name, int ranks) {
+  constexpr int ranks_of_ethernet_host = 4;
+  if (name == "host") return fmt::format("host:{}", ranks);
+  int each = ranks_of_ethernet_host;
+  for (const Preset& preset : presets()) {
+    if (preset.name == name && preset.devices_per_host > 0) each = preset.devices_per_host;
+  }
+  const int hosts = (ranks + each - 1) / each;
+  return name == "ethernet" ? fmt::format("ethernet:{}x{}", hosts, each) : fmt::format("{}:{}", name, hosts);
+}
+
+struct Row {
+  std::string topology;
+  int ranks = 0;
+  std::uint64_t bytes = 0;
+  Plan chosen;
+  Plan best;
+  double chosen_us = 0;
+  double best_us = 0;
+  double ring_us = 0;
+  double choose_us = 0;
+  std::size_t candidates = 0;
+  std::size_t simulated = 0;
+
+  [[nodiscard]] double over_best() const { return chosen_us / best_us; }
+};
+
+std::string describe(const Plan& plan) {
+  std::string ways;
+  for (const PlanDimension& dimension : plan.dimensions) {
+    ways += fmt::format("{}{}", ways.empty() ? "" : " + ", to_string(dimension.algorithm));
+  }
+  return fmt::format("{} {}, {}, C={}", to_string(plan.decomposition), plan.order_name, ways, plan.chunks);
+}
+
+/// What decides the steps, with halving and doubling written as the dimensions that do the same.
+std::string steps_of(const Plan& plan) {
+  std::string key = plan.order_name + (plan.decomposition.ragged() ? to_string(plan.decomposition) : "");
+  for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
+    const Algorithm algorithm = plan.dimensions[static_cast<std::size_t>(d)].algorithm;
+    int size = plan.decomposition.size(d);
+    const bool is_ragged = d == 0 && plan.decomposition.ragged();
+    if (algorithm == Algorithm::halving_doubling && !is_ragged) {
+      for (int factor = 2; size > 1; ++factor) {
+        for (; size % factor == 0; size /= factor) {
+          const auto same = factor == 2 ? Algorithm::ring : Algorithm::two_shot;
+          key += fmt::format("x{}{}", factor, to_string(same));
+        }
+      }
+    } else {
+      key += fmt::format("x{}{}", size, to_string(algorithm));
+    }
+  }
+  return fmt::format("{} {}", key, plan.chunks);
+}
+
+class Judge {
+ public:
+  Judge(const Topology& topology, const Placement& placement) : simulator_(topology, placement) {}
+
+  double time(const Plan& plan) {
+    const auto [entry, is_new] = known_.try_emplace(steps_of(plan), 0);
+    if (is_new) {
+      const std::size_t count = (plan.bytes + 3) / 4;
+      const Simulation simulation = simulator_.run(lower_all(plan, count));
+      entry->second = simulation.total_us;
+      transfers_ += simulation.transfers;
+    }
+    return entry->second;
+  }
+  [[nodiscard]] bool knows(const Plan& plan) const { return known_.contains(steps_of(plan)); }
+  [[nodiscard]] std::uint64_t transfers() const { return transfers_; }
+  [[nodiscard]] std::size_t simulated() const { return known_.size(); }
+  void forget() {
+    known_.clear();
+    transfers_ = 0;
+  }
+
+ private:
+  Simulator simulator_;
+  std::map<std::string, double> known_;
+  std::uint64_t transfers_ = 0;
+};
+
+Row judge(const Options& options, Planner& planner, Judge& judge, std::uint64_t bytes) {
+  Row row;
+  row.ranks = static_cast<int>(planner.placement().size());
+  row.bytes = bytes;
+  const PlanRequest request{options.collective, bytes};
+  const auto start = std::chrono::steady_clock::now();
+  row.chosen = planner.choose(request);
+  row.choose_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  judge.forget();
+  row.chosen_us = judge.time(row.chosen);
+  row.best = row.chosen;
+  row.best_us = row.chosen_us;
+  row.ring_us = 1e300;
+
+  const auto candidates = planner.candidates(request);
+  row.candidates = candidates.size();
+  const auto consider = [&](const Plan& plan) {
+    const double time = judge.time(plan);
+    if (time < row.best_us) {
+      row.best_us = time;
+      row.best = plan;
+    }
+    return time;
+  };
+  std::set<std::string> decompositions;
+  for (const Plan& plan : candidates) {
+    const bool is_flat_ring =
+        plan.dimensions.size() == 1 && plan.dimensions[0].algorithm == Algorithm::ring && row.ranks > 1;
+    const bool is_first = decompositions.insert(plan.order_name + to_string(plan.decomposition)).second;
+    const bool is_near = plan.predicted_us <= options.within * row.chosen.predicted_us;
+    const bool is_wanted =
+        (is_flat_ring && plan.chunks == 1) || ((is_first || is_near) && judge.transfers() < options.work);
+    if (!is_wanted) continue;
+    const double time = consider(plan);
+    if (is_flat_ring) row.ring_us = std::min(row.ring_us, time);
+  }
+  if (row.ranks == 1) row.ring_us = row.chosen_us;
+  row.simulated = judge.simulated();
+  return row;
+}
+
+double ratio(double a, double b) { return b > 0 ? a / b : 1; }
+
+void print(const Row& row) {
+  fmt::print("{:<14} {:>4} {:>11}  {:>10.2f} {:>6.3f} {:>7.2f} {:>6.3f} {:>6.2f} {:>7.2f} {:>5}/{:<6} {}\n",
+             row.topology, row.ranks, row.bytes, row.chosen_us, ratio(row.chosen_us, row.best_us),
+             ratio(row.chosen_us, row.chosen.bound_us), ratio(row.chosen_us, row.ring_us),
+             ratio(row.chosen.predicted_us, row.chosen_us), row.choose_us / 1e3, row.simulated,
+             row.candidates, describe(row.chosen));
+  std::fflush(stdout);
+}
+
+std::string json_line(const Row& row) {
+  return fmt::format(
+      R"({{"topology": "{}", "ranks": {}, "bytes": {}, "plan": "{}", "chosen_us": {}, "best_us": {}, "bound_us": {}, )"
+      R"("flat_ring_us": {}, "predicted_us": {}, "choose_us": {:.0f}, "best_plan": "{}", "simulated": {}, "candidates": {}}})",
+      row.topology, row.ranks, row.bytes, describe(row.chosen), row.chosen_us, row.best_us,
+      row.chosen.bound_us, row.ring_us, row.chosen.predicted_us, row.choose_us, describe(row.best),
+      row.simulated, row.candidates);
+}
+
+void summarise(std::vector<Row> rows) {
+  const auto share = [&](double limit) {
+    const auto within = std::ranges::count_if(rows, [&](const Row& row) { return row.over_best() <= limit; });
+    return fmt::format("{} of {} ({:.1f}%)", within, rows.size(),
+                       100.0 * static_cast<double>(within) / static_cast<double>(rows.size()));
+  };
+  fmt::print("\nchosen / best: within 1.05 {}, within 1.25 {}\n", share(1.05), share(1.25));
+  std::ranges::stable_sort(rows, std::ranges::greater{}, &Row::over_best);
+  constexpr std::size_t most = 20;
+  for (std::size_t i = 0; i < std::min(most, rows.size()) && rows[i].over_best() > 1.05; ++i) {
+    fmt::print(
+        "  {:.3f} {} {} ranks, {} bytes: {} ({:.1f} us, predicted {:.1f})\n        best {} ({:.1f} us, "
+        "predicted {:.1f})\n",
+        rows[i].over_best(), rows[i].topology, rows[i].ranks, rows[i].bytes, describe(rows[i].chosen),
+        rows[i].chosen_us, rows[i].chosen.predicted_us, describe(rows[i].best), rows[i].best_us,
+        rows[i].best.predicted_us);
+  }
+}
+
+void run(const Options& options) {
+  fmt::print("{:<14} {:>4} {:>11}  {:>10} {:>6} {:>7} {:>6} {:>6} {:>7} {:>12} {}\n", "topology", "rank",
+             "bytes", "chosen us", "/best", "/bound", "/ring", "pred.", "ms", "simulated", "plan");
+  std::vector<Row> rows;
+  for (const std::string& preset : options.presets) {
+    for (const int ranks : options.ranks) {
+      const std::string name = preset_for(preset, ranks);
+      const Topology topology = make_preset(name);
+      const Placement placement =
+          options.round_robin ? place_round_robin(topology, ranks) : place_by_host(topology, ranks);
+      Planner planner(topology, placement);
+      Judge simulated(topology, placement);
+      for (std::uint64_t bytes = options.least; bytes <= options.most; bytes *= options.step) {
+        rows.push_back(judge(options, planner, simulated, bytes));
+        rows.back().topology = name;
+        print(rows.back());
+      }
+    }
+  }
+  summarise(rows);
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
+  for (const Row& row : rows) file << json_line(row) << '\n';
+  file.flush();
+  if (!file) throw ddl::Error(ddl::ErrorCode::io, fmt::format("{}: cannot write", options.json));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(parse({argv + 1, argv + argc}));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "plan_quality: {}\n", error.what());
+    return 1;
+  }
+}

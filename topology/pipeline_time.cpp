@@ -1,0 +1,178 @@
+#include "topology/pipeline_time.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "topology/lower_steps.hpp"
+
+namespace ddl::topology {
+namespace {
+
+/// Longer sequences of rounds are taken several at a time.
+constexpr int most_rounds = 600;
+
+/// Of all of a round's repetitions.
+double rounds_time(const ProfileRound& round, double bytes, double step_overhead) {
+  const double sending =
+      std::max(step_overhead + round.us_per_byte * bytes, round.sends * step_overhead + round.alone * bytes);
+  const double moving = round.repeat * (sending + round.latency + round.local * bytes);
+  if (round.slowest_edge == 0) return moving;
+  // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
+  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) + round.slowest_latency +
+                         round.local * bytes;
+  return std::max(moving, staying);
+}
+
+/// How long a round's streams are not free for the same of another chunk.
+double stream_time(const ProfileRound& round, double bytes, double step_overhead) {
+  const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes;
+  return round.sends == 1 ? step_overhead + edge : std::max(round.sends * step_overhead, edge);
+}
+
+}  // namespace
+
+double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead) {
+  double time = 0;
+  for (const ProfileRound& round : phase.profile->rounds) {
+    time += rounds_time(round, bytes * phase.share, step_overhead);
+  }
+  return time;
+}
+
+void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
+  phases_.assign(phases.begin(), phases.end());
+  rounds_.clear();
+  issue_ = 0;
+  // Stages of a dimension on the way down use the streams of the way up, from the last to the first.
+  std::map<std::pair<int, std::size_t>, std::size_t> streams;
+  std::size_t others = 0;
+  for (const ProfiledPhase& phase : phases_) {
+    const auto& rounds = phase.profile->rounds;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      std::size_t stage = phase.is_down ? rounds.size() - 1 - i : i;
+      if (!phase.profile->returns) stage = most_rounds + others++;
+      const auto entry = streams.try_emplace({phase.dimension, stage}, streams.size()).first;
+      rounds_.push_back({&rounds[i], phase.share, entry->second});
+      issue_ += rounds[i].repeat * rounds[i].sends;
+    }
+  }
+  streams_ = streams.size();
+  choose_resources();
+}
+
+/// The busiest classes, without those that another one is at least as busy as in each phase.
+void PipelineTime::choose_resources() {
+  const std::size_t classes = classes_->classes();
+  total_.assign(classes, 0);
+  for (const ProfiledPhase& phase : phases_) {
+    const auto column = classes_->column(phase.profile->total_column);
+    for (std::size_t i = 0; i < classes; ++i) total_[i] += phase.share * static_cast<double>(column[i]);
+  }
+  is_out_.assign(classes, false);
+  busy_.clear();
+  chosen_.clear();
+  while (chosen_.size() < most_resources) {
+    std::size_t best = classes;
+    for (std::size_t i = 0; i < classes; ++i) {
+      if (!is_out_[i] && total_[i] > 0 && (best == classes || total_[i] > total_[best])) best = i;
+    }
+    if (best == classes) break;
+    is_out_[best] = true;
+    const bool is_covered = std::ranges::any_of(chosen_, [&](std::size_t other) {
+      return std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
+        const auto column = classes_->column(phase.profile->total_column);
+        return column[best] <= column[other];
+      });
+    });
+    if (is_covered) continue;
+    chosen_.push_back(best);
+    add_resource(best);
+  }
+  busiest_class_ = chosen_.empty() ? 0 : chosen_.front();
+}
+
+void PipelineTime::add_resource(std::size_t of_class) {
+  Busy busy{total_[of_class], rounds_.size(), 0, of_class};
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    if (classes_->column(rounds_[i].round->column)[of_class] == 0) continue;
+    busy.first = std::min(busy.first, i);
+    busy.last = i;
+  }
+  if (busy.first < rounds_.size()) busy_.push_back(busy);
+}
+
+double PipelineTime::least(double bytes, int chunks) {
+  const double chunk = bytes / chunks;
+  durations_.clear();
+  for (const Rounds& rounds : rounds_) {
+    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, step_overhead_));
+  }
+  double time = std::accumulate(durations_.begin(), durations_.end(), 0.0);
+  for (const Busy& busy : busy_) {
+    double around = 0;
+    for (std::size_t i = 0; i < busy.first; ++i) around += durations_[i];
+    for (std::size_t i = busy.last + 1; i < durations_.size(); ++i) around += durations_[i];
+    time = std::max(time, around + busy.us_per_byte * bytes);
+  }
+  return std::max(time, chunks * issue_ * step_overhead_);
+}
+
+double PipelineTime::of(double bytes, int chunks) {
+  const double lower = least(bytes, chunks);
+  if (chunks == 1) return lower;
+  const double chunk = bytes / chunks;
+  int count = 0;
+  for (const Rounds& rounds : rounds_) count += rounds.round->repeat;
+  const int together = (count + most_rounds - 1) / most_rounds;
+
+  timed_.clear();
+  sequence_.clear();
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    const ProfileRound& round = *rounds_[i].round;
+    const int steps = (round.repeat + together - 1) / together;
+    const double held = stream_time(round, chunk * rounds_[i].share, step_overhead_);
+    timed_.push_back({durations_[i] / steps,
+                      held * round.repeat / steps,
+                      rounds_[i].stream,
+                      steps,
+                      round.uses_scratch,
+                      {}});
+    for (std::size_t k = 0; k < busy_.size(); ++k) {
+      const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
+      timed_.back().busy[k] = load * chunk * rounds_[i].share * round.repeat / steps;
+    }
+    for (int step = 0; step < steps; ++step) sequence_.push_back(i);
+  }
+  ready_.assign(static_cast<std::size_t>(chunks), 0);
+  stream_free_.assign(streams_, 0);
+  // Others have room to spare: their order is not the schedule's.
+  std::size_t tight = 0;
+  while (tight < busy_.size() && busy_[tight].us_per_byte >= 0.8 * busy_[0].us_per_byte) ++tight;
+  double busy_until[most_resources] = {};
+  double scratch_free_at[chunks_in_scratch] = {};
+  const int steps = static_cast<int>(sequence_.size());
+  for (int slot = 0; slot < steps + chunks - 1; ++slot) {
+    for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
+      const Timed& now = timed_[sequence_[static_cast<std::size_t>(slot - c)]];
+      double& ready = ready_[static_cast<std::size_t>(c)];
+      double& free = stream_free_[now.stream];
+      double start = std::max(ready, free);
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) start = std::max(start, busy_until[k]);
+      }
+      for (std::size_t k = 0; k < tight; ++k) {
+        if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
+      }
+      double& scratch_free = scratch_free_at[static_cast<std::size_t>(c) % chunks_in_scratch];
+      if (now.uses_scratch) start = std::max(start, scratch_free);
+      free = start + now.held;
+      ready = start + now.duration;
+      if (now.uses_scratch) scratch_free = ready;
+    }
+  }
+  return std::max(lower, *std::ranges::max_element(ready_));
+}
+
+}  // namespace ddl::topology

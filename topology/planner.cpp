@@ -1,0 +1,230 @@
+#include "ddl/topology/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/physical_bound.hpp"
+#include "topology/plan_search.hpp"
+#include "topology/plan_shape.hpp"
+#include "topology/plan_timing.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr int most_chunks = 64;
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+std::vector<int> chunk_counts(const PlanRequest& request) {
+  if (request.chunks) return {*request.chunks};
+  std::vector<int> result;
+  for (int chunks = 1; chunks <= most_chunks; chunks *= 2) result.push_back(chunks);
+  return result;
+}
+
+void require_valid(const PlanRequest& request, int ranks) {
+  if (request.collective != Collective::all_reduce && request.collective != Collective::broadcast) {
+    refuse(fmt::format("plan request: found {}, expected all_reduce or broadcast: a barrier needs no plan",
+                       to_string(request.collective)));
+  }
+  if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
+    refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
+  }
+  if (request.decomposition && request.decomposition->ranks() != ranks) {
+    refuse(
+        fmt::format("plan request: decomposition {} has {} positions, but there {} {} rank{}: the product "
+                    "of its sizes must be the number of ranks",
+                    to_string(*request.decomposition), request.decomposition->ranks(),
+                    ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s"));
+  }
+}
+
+/// Times that differ by less are equal: sums in another order.
+float comparable(double microseconds) { return static_cast<float>(microseconds); }
+
+/// A shape with a number of chunks, and when it would be done.
+struct Timed {
+  std::size_t shape;
+  int chunks;
+  double us;
+};
+
+}  // namespace
+
+struct Planner::State {
+  State(const Topology& graph, Placement where, CostModel model)
+      : topology(&graph),
+        placement(std::move(where)),
+        cost(model),
+        timing(graph, placement, cost),
+        topology_hash(graph.hash()) {
+    for (std::size_t rank = 0; rank < placement.size(); ++rank) {
+      const int node = graph.devices()[static_cast<std::size_t>(placement[rank])];
+      if (graph.nodes()[static_cast<std::size_t>(node)].kind == NodeKind::gpu) continue;
+      if (first_on_cpu < 0) first_on_cpu = static_cast<int>(rank);
+    }
+  }
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(placement.size()); }
+
+  /// Why NCCL cannot be used; empty if it can.
+  [[nodiscard]] std::string nccl_problem(const PlanRequest& request) const {
+    if (first_on_cpu >= 0) return fmt::format("rank {} is not on a GPU", first_on_cpu);
+    if (!request.nccl) return "NCCL is not available here";
+    return {};
+  }
+
+  [[nodiscard]] bool before(const Timed& a, const Timed& b, const std::vector<PlanShape>& shapes) const {
+    const auto key = [&](const Timed& timed) {
+      return std::tuple(comparable(timed.us), shapes[timed.shape].algorithms.size(), timed.chunks,
+                        timed.shape);
+    };
+    return key(a) < key(b);
+  }
+
+  Plan make_plan(const PlanRequest& request, const PlanShape& shape, const Timed& timed) {
+    Plan plan;
+    plan.collective = request.collective;
+    plan.bytes = request.bytes;
+    plan.type = request.type;
+    plan.mode = request.mode;
+    plan.decomposition = shape.decomposition;
+    plan.order = timing.orders()[shape.order].ranks;
+    plan.order_name = timing.orders()[shape.order].name;
+    plan.chunks = timed.chunks;
+    const bool wants_nccl = request.mode == Mode::nccl || request.mode == Mode::nccl_per_dimension;
+    const std::string problem = wants_nccl ? nccl_problem(request) : std::string();
+    if (!problem.empty()) {
+      plan.notes.push_back(
+          fmt::format("mode {} ({}) asks for NCCL, but {}: the library's own rings are used instead",
+                      letter_of(request.mode), to_string(request.mode), problem));
+    }
+    plan.dimensions.clear();
+    for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
+      PlanDimension dimension{shape.algorithms[static_cast<std::size_t>(d)], Carrier::network};
+      if (request.mode == Mode::mpi) {
+        dimension.carrier = Carrier::mpi;
+      } else if (wants_nccl && problem.empty()) {
+        dimension.carrier = Carrier::nccl;
+      } else if (timing.inside_hosts(shape, d)) {
+        dimension.carrier = first_on_cpu >= 0 ? Carrier::shared_memory : Carrier::cuda_ipc;
+      }
+      plan.dimensions.push_back(dimension);
+    }
+    fill_in_times(plan, shape);
+    return plan;
+  }
+
+  void fill_in_times(Plan& plan, const PlanShape& shape) {
+    const auto phases = timing.phases(plan.collective, shape);
+    const auto bytes = static_cast<double>(plan.bytes);
+    plan.phase_us.clear();
+    for (const ProfiledPhase& phase : phases) {
+      plan.phase_us.push_back(plan.bytes == 0 ? 0
+                                              : phase_time(phase, bytes / plan.chunks, cost.step_overhead));
+    }
+    plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
+    plan.bound_us = bound(plan.collective, plan.bytes);
+    plan.topology_hash = topology_hash;
+  }
+
+  double bound(Collective collective, std::uint64_t bytes) {
+    if (bound_of != std::pair(collective, bytes)) {
+      bound_of = {collective, bytes};
+      bound_us = physical_bound(*topology, placement, collective, bytes);
+    }
+    return bound_us;
+  }
+
+  const Topology* topology;
+  Placement placement;
+  CostModel cost;
+  PlanTiming timing;
+  std::pair<Collective, std::uint64_t> bound_of = {Collective::barrier, 0};
+  double bound_us = 0;
+  std::uint64_t topology_hash;
+  int first_on_cpu = -1;
+};
+
+Planner::Planner(const Topology& topology, Placement placement, CostModel cost) {
+  topology::require_valid(topology, placement);
+  state_ = std::make_unique<State>(topology, std::move(placement), cost);
+}
+Planner::~Planner() = default;
+Planner::Planner(Planner&&) noexcept = default;
+Planner& Planner::operator=(Planner&&) noexcept = default;
+
+const Topology& Planner::topology() const noexcept { return *state_->topology; }
+const Placement& Planner::placement() const noexcept { return state_->placement; }
+const CostModel& Planner::cost() const noexcept { return state_->cost; }
+
+Plan Planner::choose(const PlanRequest& request) {
+  State& state = *state_;
+  require_valid(request, state.ranks());
+  const auto shapes = find_shapes(request, state.ranks(), state.timing);
+  const auto bytes = static_cast<double>(request.bytes);
+  const auto chunks = chunk_counts(request);
+
+  std::vector<std::vector<ProfiledPhase>> phases;
+  phases.reserve(shapes.size());
+  for (const PlanShape& shape : shapes) phases.push_back(state.timing.phases(request.collective, shape));
+  // Only what may be better than the best so far is timed.
+  std::vector<Timed> least;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    PipelineTime& pipeline = state.timing.pipeline(phases[i]);
+    for (const int count : chunks) {
+      least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
+    }
+  }
+  const auto before = [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); };
+  std::ranges::sort(least, before);
+  Timed best = least.front();
+  bool is_first = true;
+  for (Timed timed : least) {
+    if (!is_first && comparable(timed.us) > comparable(best.us)) break;
+    if (request.bytes != 0) timed.us = state.timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
+    if (is_first || before(timed, best)) best = timed;
+    is_first = false;
+  }
+  return state.make_plan(request, shapes[best.shape], best);
+}
+
+std::vector<Plan> Planner::candidates(const PlanRequest& request, std::size_t most) {
+  State& state = *state_;
+  require_valid(request, state.ranks());
+  const auto shapes = find_shapes(request, state.ranks(), state.timing);
+  std::vector<Timed> all;
+  for (std::size_t i = 0; i < shapes.size(); ++i) state.timing.phases(request.collective, shapes[i]);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    PipelineTime& pipeline = state.timing.pipeline(state.timing.phases(request.collective, shapes[i]));
+    for (const int count : chunk_counts(request)) {
+      all.push_back(
+          {i, count, request.bytes == 0 ? 0 : pipeline.of(static_cast<double>(request.bytes), count)});
+    }
+  }
+  std::ranges::sort(all, [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); });
+  std::vector<Plan> result;
+  for (const Timed& timed : all) {
+    if (result.size() == most) break;
+    result.push_back(state.make_plan(request, shapes[timed.shape], timed));
+  }
+  return result;
+}
+
+void Planner::predict(Plan& plan) {
+  State& state = *state_;
+  topology::require_valid(plan);
+  if (plan.decomposition.ranks() != state.ranks()) {
+    refuse(fmt::format("plan: found {} ranks, expected {}, as the planner's placement has",
+                       plan.decomposition.ranks(), state.ranks()));
+  }
+  PlanShape shape{state.timing.order_index(plan.order_name, plan.order), plan.decomposition, {}};
+  for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
+  state.fill_in_times(plan, shape);
+}
+
+}  // namespace ddl::topology
