@@ -79,7 +79,7 @@ struct Simulation {
 /// Events of one instant (1e-9 of the time) are handled together, so that equal ranks cost little: a
 /// 1,024-rank all-reduce with a few million transfers takes seconds and some hundred bytes a transfer. Where
 /// hundreds of flows change one another's rates with each start and end, rates are brought up to date late,
-/// by at most 0.05% of the duration of a transfer. Deterministic for a seed.
+/// by at most 0.1% of the duration of a transfer. Deterministic for a seed.
 ///
 /// Errors: `invalid_argument` for a placement of another number of ranks, options out of range, and a
 /// schedule that deadlocks or does not match (naming the ranks that wait; `verify` says more).
