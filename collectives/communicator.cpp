@@ -18,4 +18,8 @@ void Communicator::all_reduce(void* data, std::size_t count, DataType type, Redu
 void Communicator::broadcast(void* data, std::size_t bytes, int root) { impl_->broadcast(data, bytes, root); }
 void Communicator::barrier() { impl_->barrier(); }
 
+topology::Plan Communicator::plan(topology::Collective collective, std::uint64_t bytes, DataType type) const {
+  return impl_->plans().plan(collective, bytes, type)->plan;
+}
+
 }  // namespace ddl

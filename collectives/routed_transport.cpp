@@ -18,7 +18,7 @@ RoutedTransport::RoutedTransport(std::unique_ptr<SharedChannels> channels, std::
     : channels_(std::move(channels)), network_(std::move(network)) {}
 
 Transport& RoutedTransport::route(int peer) {
-  if (channels_ && channels_->reaches(peer)) return *channels_;
+  if (channels_ && channels_->reaches(peer) && !network_for_all_) return *channels_;
   network_used_ = true;
   return *network_;
 }
@@ -38,6 +38,11 @@ bool RoutedTransport::flushed() {
   if (!network_ || network_->flushed()) return true;
   network_used_ = true;
   return false;
+}
+
+bool RoutedTransport::use_network_for_all(bool all) {
+  network_for_all_ = all && network_ != nullptr;
+  return network_for_all_;
 }
 
 std::uint32_t RoutedTransport::prepare_wait() {
@@ -67,7 +72,8 @@ void RoutedTransport::wait(std::uint32_t ticket, Clock::time_point until) {
 
 int RoutedTransport::failed_rank() const { return channels_ ? channels_->failed_rank() : -1; }
 bool RoutedTransport::has_left(int peer) const {
-  return channels_ && channels_->reaches(peer) && channels_->has_left(peer);
+  // What a peer has sent through the network may come after the news that it has left.
+  return channels_ && !network_for_all_ && channels_->reaches(peer) && channels_->has_left(peer);
 }
 void RoutedTransport::announce_failure() {
   if (channels_) channels_->announce_failure();

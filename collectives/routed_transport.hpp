@@ -20,6 +20,7 @@ class RoutedTransport final : public Transport {
   std::span<const std::byte> readable(int peer) override;
   void consume(int peer, std::size_t bytes) override;
   bool flushed() override;
+  bool use_network_for_all(bool all) override;
   std::uint32_t prepare_wait() override;
   void cancel_wait() override;
   void wait(std::uint32_t ticket, Clock::time_point until) override;
@@ -33,6 +34,7 @@ class RoutedTransport final : public Transport {
 
   std::unique_ptr<SharedChannels> channels_;
   std::unique_ptr<Transport> network_;
+  bool network_for_all_ = false;
   bool network_used_ = false;  // since the last wait
   int naps_ = 0;               // in a row, without anything moving on the network
 };

@@ -27,6 +27,10 @@ class Transport {
   /// True once all that was written goes on without this rank's help.
   virtual bool flushed() { return true; }
 
+  /// Whether what follows goes through the network to all ranks, those that share memory too; the ranks must
+  /// switch at the same place of every stream. False if there is no network to do so.
+  virtual bool use_network_for_all(bool) { return false; }
+
   /// Sleeping without missing anything: `prepare_wait`, then look at every stream once more, then
   /// `wait` with the ticket, or `cancel_wait` if something had come. `wait` returns at `until` at the
   /// latest; it may return early and for no reason.

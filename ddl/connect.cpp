@@ -4,27 +4,38 @@
 
 #include <algorithm>
 
+#include "collectives/job_topology.hpp"
 #include "ddl/host_identity.hpp"
+#include "ddl/named_topology.hpp"
 
 namespace ddl {
-namespace {
-
-collectives::AllReduceAlgorithm algorithm_for(const std::string& plan, const topology::RankMap& map) {
-  using collectives::AllReduceAlgorithm;
-  if (plan == "ring") return AllReduceAlgorithm::ring;
-  if (plan == "hierarchical") return AllReduceAlgorithm::hierarchical;
-  if (plan == "auto") return map.hosts() > 1 ? AllReduceAlgorithm::hierarchical : AllReduceAlgorithm::ring;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("ContextOptions::plan is '{}': expected auto, ring or hierarchical", plan));
-}
-
-}  // namespace
 
 Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id) {
   const std::vector<std::string> machines = bootstrap.all_gather(machine_identity());
   const auto here =
       std::count(machines.begin(), machines.end(), machines[static_cast<std::size_t>(bootstrap.rank())]);
   return {bootstrap.all_gather(host_id.empty() ? host_identity() : host_id), here > usable_cores()};
+}
+
+std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find) {
+  collectives::PlanWishes wishes{options.mode, std::nullopt, options.plans};
+  if (!options.decomposition.empty()) {
+    try {
+      wishes.decomposition = topology::Decomposition::parse(options.decomposition, ranks);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("-mode {}:{} (DDL_OPTIONS): invalid dim size: {}", letter_of(options.mode),
+                              options.decomposition, error.what()));
+    }
+  }
+  return std::make_shared<collectives::PlanBook>(ranks, std::move(find), std::move(wishes));
+}
+
+FindTopology in_process_topology(const ContextOptions& options, const topology::RankMap& map) {
+  return [name = options.topology, map] {
+    if (!name.empty()) return std::make_shared<const topology::Topology>(topology_by_name(name));
+    return collectives::discover_in_process(map, [] { return topology::discover_host(); }).topology;
+  };
 }
 
 collectives::CommunicatorSettings communicator_settings(const ContextOptions& options, int rank,
@@ -39,7 +50,6 @@ collectives::CommunicatorSettings communicator_settings(const ContextOptions& op
   collectives::CommunicatorSettings settings;
   settings.rank = rank;
   settings.map = topology::RankMap(neighbourhood.host_ids);
-  settings.all_reduce = algorithm_for(options.plan, settings.map);
   settings.deadline = options.deadline;
   settings.spins = neighbourhood.crowded ? 0 : looks_before_yielding;
   return settings;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,15 @@ struct Neighbourhood {
 /// Collective. `host_id` empty: found from the machine.
 Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id);
 
+using FindTopology = std::function<std::shared_ptr<const topology::Topology>()>;
+
+/// Plans as the options want them. Throws `invalid_argument` for what does not fit `ranks`.
+std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find);
+
+/// The topology of ranks that are all in this process.
+FindTopology in_process_topology(const ContextOptions& options, const topology::RankMap& map);
+
+/// Without plans. Throws `invalid_argument` for a deadline out of range.
 collectives::CommunicatorSettings communicator_settings(const ContextOptions& options, int rank,
                                                         const Neighbourhood& neighbourhood);
 

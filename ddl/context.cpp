@@ -3,8 +3,10 @@
 #include <exception>
 #include <utility>
 
+#include "collectives/probe.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/log.hpp"
+#include "ddl/plan_log.hpp"
 
 namespace ddl {
 
@@ -15,7 +17,9 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
       bootstrap(std::move(bootstrap_)),
       impl(std::move(impl_)),
       communicator(impl),
-      exceptions_at_start(std::uncaught_exceptions()) {}
+      exceptions_at_start(std::uncaught_exceptions()) {
+  impl->on_new_plan(log_plans(log));
+}
 
 Context::State::~State() {
   if (impl->failed() || std::uncaught_exceptions() > exceptions_at_start) {
@@ -39,6 +43,12 @@ int Context::local_size() const noexcept {
 }
 int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
 const ContextOptions& Context::options() const noexcept { return state_->options; }
+std::shared_ptr<const topology::Topology> Context::topology() const {
+  return state_->impl->plans().topology();
+}
+std::vector<topology::Measurement> Context::measure_ways() {
+  return collectives::probe(*state_->impl, *topology());
+}
 Communicator& Context::communicator() noexcept { return state_->communicator; }
 Log& Context::log() noexcept { return state_->log; }
 

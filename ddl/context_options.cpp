@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "ddl/context.hpp"
+#include "ddl/ddl_options.hpp"
+#include "ddl/durable_file.hpp"
 
 namespace ddl {
 namespace {
@@ -18,6 +20,47 @@ template <typename T>
 bool parse(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size();
+}
+
+ProbeUse read_probe_use(std::string_view text) {
+  if (text == "off") return ProbeUse::off;
+  if (text == "cached") return ProbeUse::cached;
+  if (text == "on") return ProbeUse::on;
+  refuse("DDL_PROBE", text, "off, cached or on");
+}
+
+/// Empty if the environment names no place.
+std::string find_cache_directory() {
+  const auto value = [](const char* name) -> std::string {
+    const char* text = std::getenv(name);
+    return text == nullptr ? "" : text;
+  };
+  if (std::string directory = value("DDL_CACHE_DIR"); !directory.empty()) return directory;
+  if (const std::string caches = value("XDG_CACHE_HOME"); !caches.empty()) return caches + "/ddl";
+  if (const std::string home = value("HOME"); !home.empty()) return home + "/.cache/ddl";
+  return {};
+}
+
+/// `names` are files' names with commas between.
+std::vector<topology::Plan> read_plans(std::string_view names) {
+  constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
+  std::vector<topology::Plan> plans;
+  for (;;) {
+    const std::size_t comma = names.find(',');
+    const std::string name(names.substr(0, comma));
+    if (name.empty()) {
+      refuse("DDL_PLAN", names, "files of plans with commas between (which plans compete: DDL_OPTIONS)");
+    }
+    try {
+      const FileReader file(name);
+      if (file.size() > largest_file) throw_corrupt(name, fmt::format("{} bytes", file.size()), "a plan");
+      plans.push_back(topology::plan_from_json(file.read_all(), name));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("DDL_PLAN='{}': {}", name, error.what()));
+    }
+    if (comma == std::string_view::npos) return plans;
+    names.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace
@@ -36,17 +79,25 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_HOST_ID", text, "a name, or no such variable");
     options.host_id = text;
   }
-  if (const char* text = std::getenv("DDL_PLAN")) {
-    options.plan = text;
-    if (options.plan != "auto" && options.plan != "ring" && options.plan != "hierarchical") {
-      refuse("DDL_PLAN", text, "auto, ring or hierarchical");
-    }
+  if (const char* text = std::getenv("DDL_PLAN")) options.plans = read_plans(text);
+  if (const char* text = std::getenv("DDL_TOPOLOGY")) {
+    if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
+    options.topology = text;
   }
+  const char* const probe = std::getenv("DDL_PROBE");
+  options.probe = probe == nullptr ? ProbeUse::cached : read_probe_use(probe);
+  options.cache_directory = find_cache_directory();
   if (const char* text = std::getenv("DDL_DEBUG_LEVEL")) {
     if (!parse(std::string_view(text), options.debug_level) || options.debug_level < 0 ||
         options.debug_level > 2) {
       refuse("DDL_DEBUG_LEVEL", text, "0, 1 or 2");
     }
+  }
+  if (const char* text = std::getenv("DDL_OPTIONS")) {
+    const DdlOptions given = parse_ddl_options(text);
+    options.mode = given.mode.value_or(options.mode);
+    options.decomposition = given.decomposition;
+    options.debug_level = given.debug_level.value_or(options.debug_level);
   }
   return options;
 }

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "collectives/host_segment.hpp"
+#include "collectives/job_topology.hpp"
 #include "collectives/routed_transport.hpp"
+#include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
+#include "ddl/named_topology.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/bootstrap_mpi.hpp"
 #endif
@@ -30,6 +33,7 @@ ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
     options = read();
     const Neighbourhood alone{{""}, false};
     communicator_settings(options, 0, alone);
+    plans_of(options, bootstrap.size(), {});
   } catch (const Error& error) {
     complaint = error.what();
   }
@@ -40,15 +44,44 @@ ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
   return options;
 }
 
-/// Ranks must choose the same plan: with different ones they would wait for each other.
-void agree_on_plan(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
-  const std::vector<std::string> plans = bootstrap.all_gather(options.plan);
-  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-    if (plans[rank] == plans[0]) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("DDL_PLAN is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks",
-                            plans[0], plans[rank], rank))
-        .as_agreed();
+/// Ranks must choose the same plans: with different ones they would wait for each other.
+void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
+  std::string plans;
+  for (const topology::Plan& plan : options.plans) {
+    plans += fmt::format("{}{:016x}", plans.empty() ? "" : ",", topology::hash(plan));
+  }
+  std::string mode(1, letter_of(options.mode));
+  if (!options.decomposition.empty()) mode += ":" + options.decomposition;
+  const std::vector<std::pair<const char*, std::string>> settings{
+      {"-mode in DDL_OPTIONS", mode},
+      {"DDL_PLAN's hash", plans},
+      {"DDL_TOPOLOGY", options.topology},
+      {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
+  for (const auto& [name, own] : settings) {
+    const std::vector<std::string> values = bootstrap.all_gather(own);
+    for (std::size_t rank = 0; rank < values.size(); ++rank) {
+      if (values[rank] == values[0]) continue;
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks", name,
+                              values[0], values[rank], rank))
+          .as_agreed();
+    }
+  }
+}
+
+collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
+                                       const ContextOptions& options) {
+  if (!options.topology.empty()) {
+    return share_topology(bootstrap, [&] { return topology_by_name(options.topology); });
+  }
+  return discover_job(bootstrap, map, [] { return topology::discover_host(); });
+}
+
+void require_devices(const topology::Topology& topology, int ranks) {
+  try {
+    collectives::require_devices(topology, ranks);
+  } catch (const Error& error) {
+    throw error.as_agreed();  // all have the same topology
   }
 }
 
@@ -59,21 +92,31 @@ std::unique_ptr<collectives::SharedChannels> channels_of(const collectives::Host
 }
 
 void log_connections(Log& log, const collectives::HostSegments& segments, const topology::RankMap& map,
-                     const ContextOptions& options) {
+                     const ContextOptions& options, const collectives::JobTopology& job) {
   for (int host = 0; host < map.hosts(); ++host) {
     const std::string& obstacle = segments.obstacles[static_cast<std::size_t>(host)];
     if (obstacle.empty()) continue;
     log.warning(fmt::format("the {} ranks of host {} cannot share memory and use MPI instead: {}",
                             map.ranks_of(host).size(), map.host_name(host), obstacle));
   }
-  log.debug(fmt::format("{} ranks on {} hosts, plan {}", map.ranks(), map.hosts(), options.plan));
+  for (const std::string& warning : job.warnings) log.warning(warning);
+  for (const std::string& note : job.notes) log.debug(note);
+  log.info(fmt::format("{} ranks on {} hosts, mode {}, topology {} with {} devices on {} hosts, hash {:016x}",
+                       map.ranks(), map.hosts(), letter_of(options.mode),
+                       options.topology.empty() ? "discovered" : options.topology,
+                       job.topology->devices().size(), job.topology->hosts().size(), job.topology->hash()));
+  if (!collectives::has_same_hosts(*job.topology, map)) {
+    log.info("the topology groups the ranks into other hosts than they are on: plans follow the topology");
+  }
 }
 
 #endif
 
 std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
   const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
-  return std::make_unique<CommunicatorImpl>(communicator_settings(options, 0, nobody), nullptr);
+  collectives::CommunicatorSettings settings = communicator_settings(options, 0, nobody);
+  settings.plans = plans_of(options, 1, in_process_topology(options, settings.map));
+  return std::make_unique<CommunicatorImpl>(std::move(settings), nullptr);
 }
 
 }  // namespace
@@ -106,10 +149,13 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
   rank = bootstrap->rank();
   try {
     const ContextOptions options = agree_on_options(*bootstrap, read_options);
-    agree_on_plan(*bootstrap, options);
+    require_same_settings(*bootstrap, options);
     const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
     collectives::CommunicatorSettings settings = communicator_settings(options, rank, neighbourhood);
     const topology::RankMap map = settings.map;
+    const collectives::JobTopology job = find_topology(*bootstrap, map, options);
+    require_devices(*job.topology, map.ranks());
+    settings.plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     const collectives::HostSegments segments = open_host_segments(*bootstrap, map);
     std::unique_ptr<collectives::Transport> transport;
     if (map.ranks() > 1) {
@@ -118,7 +164,8 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     }
     auto impl = std::make_unique<CommunicatorImpl>(std::move(settings), std::move(transport));
     Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(impl)));
-    log_connections(context.log(), segments, map, options);
+    log_connections(context.log(), segments, map, options, job);
+    calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     return context;
   } catch (const Error& error) {
     // MPI_Finalize would wait for ranks that do not know of this.

@@ -46,7 +46,12 @@ LearningRateScaling::LearningRateScaling(Context& context, std::function<double(
     throw Error(ErrorCode::invalid_argument,
                 "LearningRateScaling: the schedule is empty; expected a function of the step");
   }
-  context.log().info(explanation(options_.rule, context.size(), factor_, options_.ramp_steps));
+  const std::string text = explanation(options_.rule, context.size(), factor_, options_.ramp_steps);
+  if (factor_ != 1) {
+    context.log().notice(text);  // it is not what was asked for
+  } else {
+    context.log().info(text);
+  }
 }
 
 double LearningRateScaling::learning_rate(std::uint64_t step) const {

@@ -8,6 +8,7 @@
 
 #include "collectives/shared_channels.hpp"
 #include "ddl/bootstrap_in_process.hpp"
+#include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
 
@@ -55,10 +56,23 @@ void check(int ranks, const std::function<void(Context&)>& body, const InProcess
   if (!body) throw Error(ErrorCode::invalid_argument, "run_in_process: the body is empty");
 }
 
+/// All ranks share one book, so each plan is chosen once.
+std::shared_ptr<collectives::PlanBook> plans_for(int ranks, const InProcessOptions& options) {
+  const std::vector<std::string> hosts =
+      options.hosts.empty()
+          ? std::vector<std::string>(static_cast<std::size_t>(ranks), options.context.host_id)
+          : options.hosts;
+  auto plans =
+      plans_of(options.context, ranks, in_process_topology(options.context, topology::RankMap(hosts)));
+  if (!options.context.topology.empty()) plans->topology();  // a wrong one is found before anything runs
+  return plans;
+}
+
 }  // namespace
 
 void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
   check(ranks, body, options);
+  const auto plans = plans_for(ranks, options);
   const auto job = std::make_shared<InProcessJob>(ranks);
   FirstException first;
 
@@ -69,10 +83,14 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     const Neighbourhood neighbourhood = meet(*bootstrap, own.host_id);
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), 0);
+    collectives::CommunicatorSettings settings = communicator_settings(own, rank, neighbourhood);
+    settings.plans = plans;
     auto impl = std::make_shared<collectives::CommunicatorImpl>(
-        communicator_settings(own, rank, neighbourhood),
+        std::move(settings),
         std::make_unique<collectives::SharedChannels>(job->region(), std::move(members), rank));
-    return std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+    calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
+    return state;
   };
   const auto run_rank = [&](int rank) {
     std::unique_ptr<Context::State> state;

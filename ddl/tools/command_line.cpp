@@ -53,8 +53,10 @@ CommandLine parse_command_line(std::span<const std::string> arguments, std::span
       if (!flag->takes_value) throw UsageError(fmt::format("{} takes no value: found '{}'", name, argument));
       value = argument.substr(equals + 1);
     } else if (flag->takes_value) {
-      if (i + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
-      value = arguments[++i];
+      const bool is_last = i + 1 == arguments.size();
+      const bool has_value = !is_last && !(flag->value_optional && arguments[i + 1].starts_with('-'));
+      if (is_last && !flag->value_optional) throw UsageError(fmt::format("{} needs a value", name));
+      if (has_value) value = arguments[++i];
     }
     if (!result.flags.emplace(name, std::move(value)).second) {
       throw UsageError(fmt::format("{} is given twice", name));

@@ -18,6 +18,7 @@ class UsageError : public std::runtime_error {
 struct Flag {
   std::string_view name;  ///< "--topology" or "-o"
   bool takes_value = false;
+  bool value_optional = false;  ///< With takes_value: the next argument is the value unless it is a flag.
 };
 
 struct CommandLine {

@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/probe_ways.hpp"
 #include "ddl/tools/topology_source.hpp"
 #include "ddl/tools/topology_text.hpp"
 #include "ddl/topology/discovery.hpp"
@@ -33,12 +35,15 @@ constexpr std::string_view help =
   ddl-topo export this --host -o $(hostname).json
   ddl-topo import host0.json host1.json -o cluster.json
                                            a cluster: describe each host on itself, then join them
+  ddl-topo probe --ranks 2                 how fast bytes really go from rank to rank, here in one process,
+  mpirun -n 4 ddl-topo probe               or between the ranks of a job; kept for the jobs that follow
 
 Commands
   show [--topology NAME|FILE|-] [--json] [--matrix]
   presets [--json]
   export NAME|FILE|-|this [--host] [-o FILE]
   import FILE... [-o FILE]
+  probe [--ranks N] [--json] [--dry-run]
 
 Options
   --topology NAME|FILE|-  a preset, a file, or standard input; without it this machine
@@ -49,14 +54,18 @@ Options
   --ranks N               ranks on each host that is discovered or described: one on each GPU, or on each core,
                           unless given
   --device auto|cpu|gpu   where those ranks are; auto: on GPUs if every host has one
+  --dry-run               measure, and keep nothing
   -h, --help
 
 Bandwidths are GB/s (1e9 bytes) in one direction, latencies us one way. For links of this machine they are
-what their kind, width and speed promise, not measured.
+what their kind, width and speed promise; `probe` measures them for each kind of way: inside a package, between
+packages of a host, between hosts. It keeps the figures in $DDL_CACHE_DIR, $XDG_CACHE_HOME/ddl or ~/.cache/ddl
+under the topology's hash, and jobs with that topology choose their plans by them (unless DDL_PROBE=off;
+DDL_PROBE=on measures while a job starts).
 Ends with 0, with 2 if the command line is wrong, and with 1 if anything else is.
 )";
 
-constexpr std::array<std::string_view, 4> commands = {"show", "presets", "export", "import"};
+constexpr std::array<std::string_view, 5> commands = {"show", "presets", "export", "import", "probe"};
 
 Placement placement_of(const CommandLine& line) {
   Placement placement;
@@ -145,8 +154,24 @@ void import_topology(std::span<const std::string> arguments) {
   write_text(output_of(line), to_json(import_files(line.words, placement_of(line))));
 }
 
+void probe(std::span<const std::string> arguments) {
+  constexpr std::array flags = {Flag{"--ranks", true}, Flag{"--json"}, Flag{"--dry-run"}};
+  const CommandLine line = parse_command_line(arguments, flags);
+  expect_words(line, "probe", 0, "none");
+  ProbeRequest request;
+  request.ranks = line.integer("--ranks", 0, 2, 1024);
+  request.keep = !line.has("--dry-run");
+  const std::optional<ProbeResult> result = probe_ways(request);
+  if (!result) return;
+  write_text("-",
+             line.has("--json") ? to_json(result->measurements, *result->topology) : probe_text(*result));
+  tell(result->notes);
+}
+
 void run(std::span<const std::string> arguments) {
-  if (arguments.empty()) throw UsageError("found no command, expected show, presets, export or import");
+  if (arguments.empty()) {
+    throw UsageError("found no command, expected show, presets, export, import or probe");
+  }
   const std::string& command = arguments.front();
   const bool asks_for_help =
       command == "help" || std::ranges::any_of(arguments, [](const std::string& argument) {
@@ -158,6 +183,7 @@ void run(std::span<const std::string> arguments) {
   if (command == "presets") return list_presets(rest);
   if (command == "export") return export_topology(rest);
   if (command == "import") return import_topology(rest);
+  if (command == "probe") return probe(rest);
   throw UsageError(
       fmt::format("unknown command '{}'; the nearest is {}", command, nearest_name(command, commands)));
 }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
 #include "ddl/data_type.hpp"
+#include "ddl/topology/plan.hpp"
 #include "ddl/topology/rank_map.hpp"
 
 namespace ddl {
@@ -17,13 +19,16 @@ class CommunicatorImpl;
 ///
 /// Every rank calls the same collectives in the same order with the same count, type, op and root.
 /// All calls block until this rank's part is done. One thread at a time per communicator and rank.
-/// With n ranks, N bytes, alpha seconds a message and beta seconds a byte, a ring costs
-/// 2(n-1) alpha + 2N beta (n-1)/n (Patarasuk and Yuan, 2009); the two-level plan used on several
-/// hosts sends 2N(H-1)/H bytes over a host's network link instead of a round-robin ring's L times
-/// 2N(n-1)/n (H hosts, L ranks on each).
+/// How each is done is chosen for the job's topology (`topology::Planner`) when a call of its size, one of
+/// four classes an octave, is first made; see `plan`. With n ranks, N bytes, alpha seconds a message and beta
+/// seconds a byte, a ring costs 2(n-1) alpha + 2N beta (n-1)/n (Patarasuk and Yuan, 2009), a hierarchy over H
+/// hosts sends 2N(H-1)/H bytes over a host's network link, a tree or direct exchange takes fewer steps. The
+/// first call of a class costs the planning, and a comparison in which all ranks make sure that they call and
+/// plan alike.
 ///
 /// Errors: `invalid_argument` (null data, unknown root), `timeout` (a peer did not arrive before the
-/// deadline; the message names the collective and the peers), `transport`.
+/// deadline; the message names the collective, the plan and the peers), `mismatch` (at the first use of a
+/// plan: another rank called something else or has another plan), `transport`.
 class Communicator {
  public:
   explicit Communicator(std::shared_ptr<collectives::CommunicatorImpl> impl);
@@ -48,6 +53,11 @@ class Communicator {
 
   /// Returns after every rank has called it.
   void barrier();
+
+  /// The plan that is used for calls of `bytes` bytes. Not collective. Throws `invalid_argument` for a
+  /// barrier, which needs none.
+  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::uint64_t bytes,
+                                    DataType type) const;
 
  private:
   std::shared_ptr<collectives::CommunicatorImpl> impl_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,10 +11,20 @@
 
 #include "ddl/communicator.hpp"
 #include "ddl/error.hpp"
+#include "ddl/topology/calibrate.hpp"
+#include "ddl/topology/plan.hpp"
+#include "ddl/topology/topology.hpp"
 
 namespace ddl {
 
 class Log;
+
+/// Whether plans are chosen by measured figures of links in place of those that their kinds promise.
+enum class ProbeUse : std::uint8_t {
+  off,     ///< Never.
+  cached,  ///< If figures for this topology have been kept (by `on`, or by `ddl-topo probe`).
+  on,      ///< Measures while starting and keeps the figures, if there are none.
+};
 
 /// Settings of a context. `from_environment()` fills them from the variables named here.
 struct ContextOptions {
@@ -22,12 +33,28 @@ struct ContextOptions {
   /// Name of this rank's host; ranks with the same name share memory. Empty: found from the machine.
   /// DDL_HOST_ID lets ranks of one machine pretend to be on several.
   std::string host_id;
-  /// Which all-reduce to use: "auto", "ring" (flat) or "hierarchical" (two-level). DDL_PLAN.
-  std::string plan = "auto";
-  /// 0 errors and warnings, 1 information, 2 every choice and fallback. DDL_DEBUG_LEVEL.
-  int debug_level = 1;
+  /// Which plans compete for each collective: everything, rings, ... DDL_OPTIONS="-mode r".
+  topology::Mode mode = topology::Mode::explore;
+  /// Only plans with this grid of workers, as `Decomposition::parse` reads it; empty: any.
+  /// DDL_OPTIONS="-mode p:4x4".
+  std::string decomposition;
+  /// Plans to use as they are, at most one for each collective; the others are chosen. DDL_PLAN names files
+  /// of them, with commas between, as `to_json` writes them.
+  std::vector<topology::Plan> plans;
+  /// What the ranks run on: a preset ("ac922:4") or a file; rank r is its device r. Empty: discovered.
+  /// Rank 0 reads it. DDL_TOPOLOGY.
+  std::string topology;
+  /// DDL_PROBE=off, cached (what `from_environment` takes unless told otherwise) or on.
+  ProbeUse probe = ProbeUse::off;
+  /// Where measured figures are kept; empty: nowhere. DDL_CACHE_DIR, else $XDG_CACHE_HOME/ddl, else
+  /// ~/.cache/ddl.
+  std::string cache_directory;
+  /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
+  /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
+  int debug_level = 0;
 
-  /// Reads the variables above. Throws `invalid_argument` naming the variable and its value.
+  /// Reads the variables above. Throws `invalid_argument` naming the variable and its value, and as
+  /// `plan_from_json` does.
   static ContextOptions from_environment();
 };
 
@@ -64,6 +91,12 @@ class Context {
   [[nodiscard]] int hosts() const noexcept;
   [[nodiscard]] bool is_root() const noexcept { return rank() == 0; }
   [[nodiscard]] const ContextOptions& options() const noexcept;
+  /// What plans are chosen for; rank r is its device r. Found when first asked for where the ranks are
+  /// threads.
+  [[nodiscard]] std::shared_ptr<const topology::Topology> topology() const;
+  /// Measures latency and bandwidth of each kind of way between ranks. Collective; all get the same. Changes
+  /// no plans. Tenths of a second, longer over slow networks.
+  std::vector<topology::Measurement> measure_ways();
 
   [[nodiscard]] Communicator& communicator() noexcept;
   /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.

@@ -17,6 +17,8 @@ class Log {
 
   void error(std::string_view message);
   void warning(std::string_view message);
+  /// Information that is written at every level: what the user must know though nothing is wrong.
+  void notice(std::string_view message);
   void info(std::string_view message);
   void debug(std::string_view message);
   [[nodiscard]] bool debug_enabled() const noexcept;

@@ -17,11 +17,10 @@
 namespace ddl {
 namespace {
 
-InProcessOptions options_for(std::vector<std::string> hosts, const char* plan = "auto") {
+InProcessOptions options_for(std::vector<std::string> hosts, topology::Mode mode = topology::Mode::explore) {
   InProcessOptions options;
-  options.context.debug_level = 0;
   options.context.deadline = std::chrono::seconds(100);
-  options.context.plan = plan;
+  options.context.mode = mode;
   options.hosts = std::move(hosts);
   return options;
 }
@@ -98,10 +97,22 @@ void expect_all_operations_right(int ranks, std::size_t count, const InProcessOp
 TEST(AllReduce, EveryCountFromOneTo64Ranks) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     const auto n = static_cast<std::size_t>(ranks);
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{31},
-                                    std::size_t{997}, n - 1, n, n + 1}) {
-      ASSERT_NO_FATAL_FAILURE(expect_right<float>(ranks, count, ReduceOp::sum, options_for({})));
-    }
+    run_in_process(
+        ranks,
+        [&](Context& context) {
+          for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{31},
+                                          std::size_t{997}, n - 1, n, n + 1}) {
+            std::vector<float> values(count);
+            for (std::size_t i = 0; i < count; ++i) {
+              values[i] = static_cast<float>(contribution(ReduceOp::sum, context.rank(), i));
+            }
+            context.communicator().all_reduce(std::span(values));
+            const std::vector<double> expected = serial_result(ReduceOp::sum, ranks, count, false);
+            ASSERT_TRUE(std::equal(values.begin(), values.end(), expected.begin(), expected.end()))
+                << ranks << " ranks, count " << count << ", rank " << context.rank();
+          }
+        },
+        options_for({}));
   }
 }
 
@@ -124,7 +135,7 @@ TEST(AllReduce, EveryTypeAndOperation) {
   }
 }
 
-TEST(AllReduce, EveryHostMapAndPlan) {
+TEST(AllReduce, EveryHostMapAndMode) {
   const std::vector<std::vector<std::string>> maps{
       {"a", "a", "b", "b"},
       {"a", "b", "a", "b"},
@@ -136,9 +147,10 @@ TEST(AllReduce, EveryHostMapAndPlan) {
   for (const auto& hosts : maps) {
     const int ranks = static_cast<int>(hosts.size());
     const auto n = hosts.size();
-    for (const char* plan : {"auto", "ring", "hierarchical"}) {
-      SCOPED_TRACE(fmt::format("{} ranks, last host {}, plan {}", ranks, hosts.back(), plan));
-      const InProcessOptions options = options_for(hosts, plan);
+    for (const topology::Mode mode :
+         {topology::Mode::explore, topology::Mode::rings, topology::Mode::scatter_gather}) {
+      SCOPED_TRACE(fmt::format("{} ranks, last host {}, mode {}", ranks, hosts.back(), to_string(mode)));
+      const InProcessOptions options = options_for(hosts, mode);
       for (const std::size_t count :
            {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, std::size_t{4999}, std::size_t{250'007}}) {
         ASSERT_NO_FATAL_FAILURE(expect_right<float>(ranks, count, ReduceOp::sum, options));

@@ -15,7 +15,6 @@ namespace {
 
 InProcessOptions options_for(std::vector<std::string> hosts) {
   InProcessOptions options;
-  options.context.debug_level = 0;
   options.context.deadline = std::chrono::seconds(100);
   options.hosts = std::move(hosts);
   return options;

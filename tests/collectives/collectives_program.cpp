@@ -1,5 +1,7 @@
-// collectives_program PROCESSES [fail]: checks the collectives among processes; started by ctest, alone
-// and under mpirun, with and without pretended hosts. With `fail`, rank 1 throws while the others wait.
+// collectives_program PROCESSES [fail | differ | ALGORITHM GRID]: checks the collectives among processes;
+// started by ctest, alone and under mpirun, with and without pretended hosts. With an algorithm and a grid
+// (`tree 2x2`), those are what the plans of all collectives have in each dimension. With `fail`, rank 1
+// throws while the others wait; with `differ`, it calls something else.
 
 #include <fmt/format.h>
 
@@ -80,12 +82,55 @@ int check_everything(ddl::Context& context, int processes) {
   return 0;
 }
 
+/// Plans of one algorithm alone, with the ranks in reverse order.
+std::vector<ddl::topology::Plan> plans_of(std::string_view algorithm, std::string_view grid, int processes) {
+  using ddl::topology::Algorithm;
+  using ddl::topology::Collective;
+  std::vector<ddl::topology::Plan> plans;
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+    for (int value = 0; value <= static_cast<int>(Algorithm::double_tree); ++value) {
+      const auto candidate = static_cast<Algorithm>(value);
+      if (to_string(candidate) != algorithm) continue;
+      ddl::topology::Plan plan;
+      plan.collective = collective;
+      plan.decomposition = ddl::topology::Decomposition::parse(grid, processes);
+      plan.dimensions.assign(static_cast<std::size_t>(plan.decomposition.dimensions()), {candidate});
+      plan.order.clear();
+      for (int rank = processes; rank-- > 0;) plan.order.push_back(rank);
+      plan.chunks = 3;
+      try {
+        require_valid(plan);
+        plans.push_back(plan);
+      } catch (const ddl::Error&) {  // not for this collective
+      }
+    }
+  }
+  if (plans.empty()) fail_with(fmt::format("no collective has the algorithm {}", algorithm));
+  return plans;
+}
+
+int call_differently(ddl::Context& context) {
+  std::vector<float> values(context.rank() == 1 ? 100'000 : 10);
+  context.communicator().all_reduce(std::span(values));
+  return 0;
+}
+
+int check_plans(std::string_view algorithm, std::string_view grid, int processes) {
+  ddl::ContextOptions options = ddl::ContextOptions::from_environment();
+  options.plans = plans_of(algorithm, grid, processes);
+  ddl::Context context = ddl::Context::from_environment(options);
+  return context.run([&] { return check_everything(context, processes); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int processes = argc > 1 ? std::atoi(argv[1]) : 0;
+  if (argc > 3) return check_plans(argv[2], argv[3], processes);
   const bool fail = argc > 2 && std::string_view(argv[2]) == "fail";
+  const bool differ = argc > 2 && std::string_view(argv[2]) == "differ";
   return ddl::Context::run_from_environment([&](ddl::Context& context) {
+    if (differ) return call_differently(context);
     if (fail && context.rank() == 1) throw ddl::Error(ddl::ErrorCode::internal, "rank 1 fails alone");
     return check_everything(context, processes);
   });

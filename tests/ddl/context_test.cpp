@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -13,13 +14,13 @@
 #include <vector>
 
 #include "ddl/log.hpp"
+#include "temporary_directory.hpp"
 
 namespace ddl {
 namespace {
 
 InProcessOptions quiet() {
   InProcessOptions options;
-  options.context.debug_level = 0;
   options.context.deadline = std::chrono::seconds(60);
   return options;
 }
@@ -76,6 +77,10 @@ TEST(Context, AloneIsOneRank) {
   context.on_all_ranks("work", [&] { ++runs; });
   EXPECT_EQ(runs, 2);
   EXPECT_EQ(context.broadcast_string("text"), "text");
+  EXPECT_EQ(context.communicator().plan(topology::Collective::all_reduce, 8, DataType::f32).order,
+            (std::vector<int>{0}));
+  EXPECT_EQ(context.topology()->devices().size(), 1U);
+  EXPECT_TRUE(context.measure_ways().empty());
 }
 
 // Every rank would write the checkpoint.
@@ -308,15 +313,124 @@ TEST(Context, RunInProcessRefusesWhatCannotWork) {
   options.hosts = {"a"};
   EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
   options.hosts.clear();
-  options.context.plan = "magic";
-  EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
+  options.context.decomposition = "4x4";
+  const Error wrong_product = error_of([&] { run_in_process(2, nothing, options); });
+  EXPECT_EQ(wrong_product.code(), ErrorCode::invalid_argument);
+  for (const char* part : {"-mode p:4x4", "invalid dim size", "16", "2 ranks"}) {
+    EXPECT_NE(std::string(wrong_product.what()).find(part), std::string::npos)
+        << part << " is missing in: " << wrong_product.what();
+  }
+}
+
+std::string messages_of_a_job(const ContextOptions& context_options) {
+  InProcessOptions options = quiet();
+  options.context = context_options;
+  testing::internal::CaptureStderr();
+  run_in_process(
+      4,
+      [](Context& context) {
+        for (int repeat = 0; repeat < 3; ++repeat) {
+          std::vector<float> values(1'000, 1);
+          context.communicator().all_reduce(std::span(values));
+          EXPECT_EQ(values, std::vector<float>(1'000, 4));
+          context.communicator().broadcast(std::span(values), 1);
+        }
+      },
+      options);
+  return testing::internal::GetCapturedStderr();
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Nobody could find out what a job does; or every job would be noisy.
+TEST(Context, PrintsEachPlanOnceAtLevelOneAndAllOfItAtLevelTwo) {
+  ContextOptions options;
+  EXPECT_EQ(messages_of_a_job(options), "");
+  options.debug_level = 1;
+  options.decomposition = "2x2";
+  const std::string lines = messages_of_a_job(options);
+  EXPECT_EQ(occurrences(lines, "ddl [0] info: plan: all_reduce 4096 B f32: 2x2"), 1U) << lines;
+  EXPECT_EQ(occurrences(lines, "ddl [0] info: plan: broadcast 4096 B u8: 2x2"), 1U) << lines;
+  EXPECT_EQ(occurrences(lines, "plan:"), 2U) << lines;
+  options.debug_level = 2;
+  const std::string all = messages_of_a_job(options);
+  EXPECT_EQ(occurrences(all, "plan: all_reduce 4096 B f32: 2x2"), 1U) << all;
+  EXPECT_GT(occurrences(all, "\n"), occurrences(lines, "\n"));
+  EXPECT_EQ(occurrences(all, "ddl [0]"), occurrences(all, "\n")) << "lines without a head: " << all;
+}
+
+// A mode that cannot be had would be taken for granted.
+TEST(Context, AFallbackIsAWarningWithItsReason) {
+  ContextOptions options;
+  options.mode = topology::Mode::mpi;
+  const std::string text = messages_of_a_job(options);
+  EXPECT_EQ(occurrences(text, "warning"), 1U) << text;
+  EXPECT_NE(text.find("this job has no MPI"), std::string::npos) << text;
+  options.mode = topology::Mode::nccl;
+  EXPECT_GE(occurrences(messages_of_a_job(options), "warning"), 1U);
+}
+
+// A plan from a file would not be the one that runs.
+TEST(ContextOptions, RunsThePlansOfFiles) {
+  const test::TemporaryDirectory directory;
+  topology::Plan plan;
+  plan.decomposition = topology::Decomposition({4}, {});
+  plan.dimensions = {{topology::Algorithm::tree}};
+  plan.order = {2, 3, 0, 1};
+  topology::Plan broadcast = plan;
+  broadcast.collective = topology::Collective::broadcast;
+  broadcast.dimensions = {{topology::Algorithm::double_tree}};
+  const std::string first = directory.path() / "a.json";
+  const std::string second = directory.path() / "b.json";
+  std::ofstream(first) << to_json(plan);
+  std::ofstream(second) << to_json(broadcast);
+  const Variable variable("DDL_PLAN", (first + "," + second).c_str());
+  ContextOptions options = ContextOptions::from_environment();
+  ASSERT_EQ(options.plans, (std::vector<topology::Plan>{plan, broadcast}));
+  options.debug_level = 1;
+  options.probe = ProbeUse::off;
+  const std::string text = messages_of_a_job(options);
+  EXPECT_NE(text.find("plan: all_reduce 4096 B f32: 4 as placed, tree"), std::string::npos) << text;
+  EXPECT_NE(text.find("plan: broadcast 4096 B u8: 4 as placed, double_tree"), std::string::npos) << text;
+}
+
+TEST(ContextOptions, RefusesFilesThatAreNoPlans) {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "plan.json";
+  std::ofstream(file) << "{\"collective\": 7}";
+  for (const std::string& names : {file, directory.path().string(), file + "x", file + "," + file}) {
+    const Variable variable("DDL_PLAN", names.c_str());
+    const std::string text = error_of([] { ContextOptions::from_environment(); }).what();
+    EXPECT_NE(text.find("DDL_PLAN"), std::string::npos) << text;
+    EXPECT_NE(text.find(names.substr(0, names.find(','))), std::string::npos) << text;
+  }
+}
+
+// A topology that is wrong would show only in the first collective, or not at all.
+TEST(Context, RefusesTopologiesThatDoNotFit) {
+  InProcessOptions options = quiet();
+  const auto nothing = [](Context&) {};
+  options.context.topology = "host:3";
+  const Error small = error_of([&] { run_in_process(4, nothing, options); });
+  EXPECT_EQ(small.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(std::string(small.what()).find("3 devices, but this job has 4 ranks"), std::string::npos);
+  options.context.topology = "hots:4";
+  const Error unknown = error_of([&] { run_in_process(4, nothing, options); });
+  EXPECT_EQ(unknown.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(std::string(unknown.what()).find("nearest preset is 'host'"), std::string::npos)
+      << unknown.what();
 }
 
 // A mistyped setting would be ignored silently.
 TEST(ContextOptions, RefusesBadVariables) {
   const std::vector<std::pair<const char*, const char*>> bad{
-      {"DDL_DEADLINE", "soon"}, {"DDL_DEADLINE", "-1"},  {"DDL_DEADLINE", "nan"},
-      {"DDL_DEADLINE", "10x"},  {"DDL_PLAN", "fastest"}, {"DDL_DEBUG_LEVEL", "loud"},
+      {"DDL_DEADLINE", "soon"}, {"DDL_DEADLINE", "-1"},     {"DDL_DEADLINE", "nan"},
+      {"DDL_DEADLINE", "10x"},  {"DDL_PLAN", ""},           {"DDL_PROBE", "maybe"},
+      {"DDL_TOPOLOGY", ""},     {"DDL_OPTIONS", "-mode x"}, {"DDL_DEBUG_LEVEL", "loud"},
       {"DDL_DEBUG_LEVEL", "3"}, {"DDL_HOST_ID", ""},
   };
   for (const auto& [name, value] : bad) {
@@ -331,13 +445,40 @@ TEST(ContextOptions, RefusesBadVariables) {
 TEST(ContextOptions, ReadsVariables) {
   const Variable deadline("DDL_DEADLINE", "1.5");
   const Variable host("DDL_HOST_ID", "h7");
-  const Variable plan("DDL_PLAN", "ring");
+  const Variable given("DDL_OPTIONS", "-mode r:2x2");
+  const Variable topology("DDL_TOPOLOGY", "ac922:4");
   const Variable level("DDL_DEBUG_LEVEL", "2");
   const ContextOptions options = ContextOptions::from_environment();
   EXPECT_EQ(options.deadline, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.host_id, "h7");
-  EXPECT_EQ(options.plan, "ring");
+  EXPECT_EQ(options.mode, topology::Mode::rings);
+  EXPECT_EQ(options.decomposition, "2x2");
+  EXPECT_EQ(options.topology, "ac922:4");
+  EXPECT_EQ(options.probe, ProbeUse::cached);
   EXPECT_EQ(options.debug_level, 2);
+  const Variable overriding("DDL_OPTIONS", "-dbg_level 1");
+  EXPECT_EQ(ContextOptions::from_environment().debug_level, 1);
+}
+
+TEST(ContextOptions, FiguresAreKeptWhereTheEnvironmentSays) {
+  const char* const home = std::getenv("HOME");
+  const std::string own_home = home == nullptr ? "" : home;
+  const auto directory = [] { return ContextOptions::from_environment().cache_directory; };
+  {
+    const Variable cache("DDL_CACHE_DIR", "/d");
+    const Variable caches("XDG_CACHE_HOME", "/x");
+    EXPECT_EQ(directory(), "/d");
+  }
+  {
+    const Variable caches("XDG_CACHE_HOME", "/x");
+    EXPECT_EQ(directory(), "/x/ddl");
+  }
+  {
+    const Variable somewhere("HOME", "/h");
+    EXPECT_EQ(directory(), "/h/.cache/ddl");
+  }
+  EXPECT_EQ(directory(), "") << "without HOME";
+  if (home != nullptr) setenv("HOME", own_home.c_str(), 1);
 }
 
 }  // namespace

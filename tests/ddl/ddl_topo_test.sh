@@ -94,6 +94,18 @@ status 0 import "$work/nccl.xml" "$work/nccl.xml" -o "$work/nccl.json"
 status 0 show --topology "$work/nccl.json"
 says out "2 hosts, 4 devices"
 
+# What is measured is shown, kept, and found again by jobs.
+export DDL_CACHE_DIR=$work/cache
+status 0 probe --ranks 2
+says out "inside_package"
+says err "kept in $work/cache/ways-"
+status 0 probe --ranks 2 --json
+says out '"way": "inside_package"'
+cmp -s "$work/out" "$work"/cache/ways-*.json || fail "probe --json prints other figures than it keeps"
+rm -r "$work/cache"
+status 0 probe --ranks 3 --dry-run
+[ ! -e "$work/cache" ] || fail "probe --dry-run kept its figures"
+
 # Help teaches by example, from anywhere.
 for arguments in --help -h help "show --help" "import x.json --help"; do
   # shellcheck disable=SC2086  # several words
@@ -102,7 +114,7 @@ for arguments in --help -h help "show --help" "import x.json --help"; do
 done
 
 # A wrong command line: 2, and what to do.
-refuses 2 "found no command, expected show, presets, export or import"
+refuses 2 "found no command, expected show, presets, export, import or probe"
 refuses 2 "unknown command 'shwo'; the nearest is show" shwo
 refuses 2 "unknown option '--topolgy'; the nearest is --topology" show --topolgy x
 refuses 2 "--topology needs a value" show --topology
@@ -113,6 +125,8 @@ refuses 2 "export: found 0 arguments, expected one" export
 refuses 2 "import: found no file" import
 refuses 2 "--ranks: found '0', expected an integer from 1 to 65536" show --ranks 0
 refuses 2 "--ranks: found 'many'" show --ranks many
+refuses 2 "--ranks: found '1', expected an integer from 2 to 1024" probe --ranks 1
+refuses 2 "probe: found 1 argument, expected none" probe ac922
 refuses 2 "--device: found 'tpu', expected auto, cpu or gpu" show --device tpu
 refuses 2 "the nearest preset is 'ac922'" show --topology ac92:4
 refuses 2 "--host goes with" export ac922 --host

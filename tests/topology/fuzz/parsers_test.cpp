@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/fuzz/measurement_checks.hpp"
 #include "topology/fuzz/parser_checks.hpp"
 #include "topology/fuzz/plan_checks.hpp"
 
@@ -89,6 +90,7 @@ void run(const std::string& folder, bool (*check)(std::string_view)) {
 // A damaged file would crash the program that reads it, or be taken for what it is not.
 TEST(TopologyParsers, JsonTakesAnyBytes) { run("json", check_topology_from_json); }
 TEST(TopologyParsers, NcclXmlTakesAnyBytes) { run("nccl_xml", check_topology_from_nccl_xml); }
+TEST(TopologyParsers, MeasurementsTakeAnyBytes) { run("measurements", check_measurements_from_json); }
 TEST(TopologyParsers, PlanTakesAnyBytes) { run("plan_json", check_plan_from_json); }
 TEST(TopologyParsers, DecompositionTakesAnyBytes) { run("decomposition", check_decomposition); }
 TEST(TopologyParsers, ModeTakesAnyBytes) { run("mode", check_mode); }

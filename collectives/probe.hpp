@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "collectives/communicator_impl.hpp"
+#include "ddl/topology/calibrate.hpp"
+#include "ddl/topology/cost_model.hpp"
+
+namespace ddl::collectives {
+
+/// Measures each kind of way that exists between the ranks, rank r on device r of `topology`: one pair plays
+/// ping-pong with small messages (the least of several rounds' means, less a step's overhead, which `cost`
+/// counts by itself); then all pairs that share the links between two packages, or two hosts, stream large
+/// ones together. Collective; the ranks that are not measured wait. All get the same figures.
+/// Takes tenths of a second, longer over slow networks. Errors: as collectives'.
+std::vector<topology::Measurement> probe(CommunicatorImpl& communicator, const topology::Topology& topology,
+                                         const topology::CostModel& cost = {});
+
+}  // namespace ddl::collectives

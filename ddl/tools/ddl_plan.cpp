@@ -1,0 +1,260 @@
+// ddl-plan: which plan a collective gets on a topology, why, and how long it takes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <map>
+
+#include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
+#include "ddl/tools/plan_arguments.hpp"
+#include "ddl/tools/plan_groups.hpp"
+#include "ddl/tools/plan_svg.hpp"
+#include "ddl/tools/plan_text.hpp"
+#include "ddl/tools/plan_units.hpp"
+#include "ddl/tools/topology_source.hpp"
+#include "ddl/topology/lowering.hpp"
+#include "topology/units.hpp"
+
+namespace ddl::tools {
+namespace {
+
+using topology::Plan;
+using topology::Planner;
+using topology::Topology;
+
+constexpr std::string_view help =
+    R"(ddl-plan: which plan a collective gets on a machine that may not be there, why, and how long it takes
+
+  ddl-plan --topology ac922:4 --ranks 16 --bytes 717668352
+                                           the plan: a table of its phases, its predicted time, and the time
+                                           that no plan can beat
+  ddl-plan --topology ac922:4 --bytes 64M --explain
+                                           why this one: what else there is, what the bottleneck is, what to do
+  ddl-plan --topology ac922:4 --bytes 64M --verify
+                                           prove it: every sum complete, every send received, no deadlock
+  ddl-plan --topology ac922:4 --bytes 64M --simulate
+                                           run it on a virtual clock: time by phase, busiest links, critical path
+  ddl-plan --topology ac922:4 --bytes 64M --svg plan.svg
+                                           draw it: machines, links by how busy they are, rings
+  ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
+                                           every step, for https://ui.perfetto.dev or chrome://tracing
+  ddl-plan --topology ac922:4 --bytes 64M --candidates all
+                                           every plan that was considered
+  ddl-plan --topology ac922:4 --ranks 16 --bytes 64M --mode p:2x2x4 --chunks 8
+                                           what a given decomposition would take
+  ddl-plan --topology ac922:4 --bytes 64M --straggler 3:2 --jitter 0.2 --seed 7 --simulate
+                                           with a rank 3 that is half as fast, and latencies up to 20% longer
+  ddl-plan --topology ac922:4 --bytes 64M --save plan.json
+  ddl-plan --topology ac922:4 --plan plan.json --verify
+                                           keep a plan, and take it up again
+
+What is asked
+  --topology NAME|FILE|-  a preset (ddl-topo presets), a file (ddl-topo export), or standard input; without it
+                          this machine
+  --ranks N               ranks, one a device; all devices unless given
+  --device auto|cpu|gpu   where the ranks of this machine are
+  --placement by-host|round-robin
+                          fill one host after the other (default), or deal the ranks out
+  --bytes N               of each rank's buffer; K, M and G are powers of 1024
+  --collective all_reduce|broadcast
+  --root RANK             of a broadcast; 0 unless given
+  --type f32|f64|i32|i64|u8
+  --mode LETTER[:DIMENSIONS]
+                          which plans are considered: p everything (default), r rings, n NCCL over all ranks,
+                          b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m what an
+                          MPI library does; and the sizes of the dimensions, innermost first, as in p:4x4
+  --chunks N              1 to 64 pipelined parts; chosen unless given
+  --no-nccl               as if NCCL were not there
+  --plan FILE|-           this plan instead of the best one
+
+What is told
+  --explain --verify --simulate --candidates [N|all] --json
+  --trace FILE, --svg FILE, --save FILE
+                          - is standard output, then without text
+  --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
+  --straggler RANK:FACTOR[,...]
+                          ranks whose steps take FACTOR times as long
+  --limit N               the most transfers that are verified or simulated (default 2e7)
+  -h, --help
+
+Times are predictions from the topology's bandwidths and latencies; nothing is measured. How to read a plan is in
+README.md, the JSON's schema in topology/README.md.
+Ends with 0, with 2 if the command line is wrong, and with 1 if the plan does not verify or anything else is wrong.
+)";
+
+/// JSON is complete without being asked where that takes no time.
+constexpr double most_transfers_unasked = 200'000;
+constexpr double bytes_per_transfer = 150;  // of memory, when verified or simulated
+
+Topology topology_of(const PlanArguments& arguments, std::vector<std::string>& notes) {
+  if (arguments.topology_source) return named_topology(*arguments.topology_source, Placement{});
+  return this_machine(Placement{arguments.ranks.value_or(0), arguments.device}, notes);
+}
+
+topology::Placement placement_of(const PlanArguments& arguments, const Topology& topology) {
+  const auto devices = static_cast<int>(topology.devices().size());
+  const int ranks = arguments.ranks.value_or(devices);
+  if (ranks > devices) {
+    throw UsageError(fmt::format("--ranks: found {}, expected at most {}: {} has {}, and each holds one rank",
+                                 ranks, devices, arguments.topology,
+                                 count_text(static_cast<std::uint64_t>(devices), "device")));
+  }
+  return arguments.round_robin ? place_round_robin(topology, ranks) : place_by_host(topology, ranks);
+}
+
+void check_ranks(const PlanArguments& arguments, int ranks) {
+  if (arguments.root >= ranks) {
+    throw UsageError(
+        fmt::format("--root: found rank {}, expected one from 0 to {}", arguments.root, ranks - 1));
+  }
+  for (const topology::Straggler& straggler : arguments.simulation.stragglers) {
+    if (straggler.rank < ranks) continue;
+    throw UsageError(
+        fmt::format("--straggler: found rank {}, expected one from 0 to {}", straggler.rank, ranks - 1));
+  }
+}
+
+topology::PlanRequest request_of(const PlanArguments& arguments, int ranks) {
+  topology::PlanRequest request = arguments.request;
+  const std::size_t colon = arguments.mode_text.find(':');
+  if (colon == std::string::npos) return request;
+  try {
+    request.decomposition = topology::Decomposition::parse(arguments.mode_text.substr(colon + 1), ranks);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--mode: {}", error.what()));
+  }
+  return request;
+}
+
+Plan given_plan(const std::string& path, Planner& planner) {
+  Plan plan = topology::plan_from_json(read_text(path), path == "-" ? "standard input" : path);
+  const auto ranks = static_cast<int>(planner.placement().size());
+  if (plan.decomposition.ranks() != ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: found a plan for {}, expected one for {}: give --ranks {}", path,
+                            count_text(static_cast<std::uint64_t>(plan.decomposition.ranks()), "rank"), ranks,
+                            plan.decomposition.ranks()));
+  }
+  planner.predict(plan);
+  return plan;
+}
+
+/// Empty if the plan's schedule is small enough, else what to do.
+std::string too_large(const Plan& plan, double most_transfers) {
+  const double transfers = transfers_of(plan);
+  if (transfers <= most_transfers) return {};
+  return fmt::format(
+      "found a schedule of about {:.2g} transfers ({} of memory), expected at most {:.2g}; give fewer chunks "
+      "(--chunks 1; now {}), fewer ranks, a decomposition into more and smaller dimensions (--mode), or a "
+      "higher limit (--limit {:.2g})",
+      transfers, topology::format_bytes(transfers * bytes_per_transfer), most_transfers, plan.chunks,
+      1.1 * transfers);
+}
+
+/// Verifies and simulates as far as that is asked for, or free.
+void examine(PlanReport& report, const Planner& planner, const PlanArguments& arguments) {
+  const bool verify_if_cheap = arguments.json;
+  const bool simulate_if_possible = arguments.explain || arguments.svg_file.has_value();
+  const bool must_simulate = arguments.simulate || arguments.trace_file.has_value();
+  if (!arguments.verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
+  const double transfers = transfers_of(report.plan);
+  const bool is_cheap = transfers <= most_transfers_unasked;
+  const std::string problem = too_large(report.plan, arguments.most_transfers);
+  if (!problem.empty() && (arguments.verify || must_simulate)) {
+    const char* flag = arguments.verify ? "--verify" : arguments.simulate ? "--simulate" : "--trace";
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", flag, problem));
+  }
+  report.not_simulated = problem;
+  const bool verifies = arguments.verify || (verify_if_cheap && is_cheap);
+  const bool simulates =
+      must_simulate || (simulate_if_possible && problem.empty()) || (arguments.json && is_cheap);
+  if (!verifies && !simulates) return;
+  const std::size_t element_bytes = size_of(report.plan.type);
+  report.schedule = topology::lower_all(report.plan, report.plan.bytes / element_bytes, report.root);
+  if (verifies) report.verdict = topology::verify(*report.schedule);
+  if (!simulates) return;
+  topology::SimulationOptions options = arguments.simulation;
+  options.element_bytes = element_bytes;
+  options.keep_events = arguments.trace_file.has_value();
+  report.simulation = topology::simulate(planner.topology(), planner.placement(), *report.schedule, options);
+}
+
+int run(std::span<const std::string> words) {
+  const bool asks_for_help = std::ranges::any_of(
+      words, [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; });
+  if (asks_for_help) {
+    write_text("-", std::string(help));
+    return 0;
+  }
+  const PlanArguments arguments = parse_plan_arguments(words);
+  std::vector<std::string> notes;
+  const Topology topology = topology_of(arguments, notes);
+  for (const std::string& note : notes) fmt::print(stderr, "ddl-plan: note: {}\n", note);
+  topology::Placement placement = placement_of(arguments, topology);
+  const auto ranks = static_cast<int>(placement.size());
+  check_ranks(arguments, ranks);
+  topology::PlanRequest request = request_of(arguments, ranks);
+
+  Planner planner(topology, std::move(placement));
+  PlanReport report;
+  report.topology_name = arguments.topology;
+  report.placement_name = arguments.round_robin ? "round-robin" : "by host";
+  report.root = arguments.root;
+  report.simulation_conditions = arguments.simulation_conditions;
+  report.plan = arguments.plan_file ? given_plan(*arguments.plan_file, planner) : planner.choose(request);
+  examine(report, planner, arguments);
+  if (arguments.explain) {
+    request.collective = report.plan.collective;
+    request.bytes = report.plan.bytes;
+    request.type = report.plan.type;
+    report.alternatives = alternatives_to(report.plan, planner, request);
+    rate(report.alternatives, planner, report.root, arguments.simulation,
+         {most_transfers_unasked, arguments.most_transfers / 4});
+  }
+  if (arguments.lists_candidates) {
+    for (Plan& plan : planner.candidates(request)) {
+      ++report.candidates_in_all;
+      if (report.candidates.size() < arguments.candidates)
+        report.candidates.push_back({"", std::move(plan), {}});
+    }
+    rate(report.candidates, planner, report.root, arguments.simulation,
+         {most_transfers_unasked, arguments.most_transfers / 2});
+  }
+
+  if (arguments.save_file) write_text(*arguments.save_file, to_json(report.plan));
+  if (arguments.svg_file) write_text(*arguments.svg_file, plan_svg(planner, report));
+  if (arguments.trace_file) {
+    write_text(*arguments.trace_file,
+               topology::chrome_trace(*report.schedule, *report.simulation, phases_of(report.plan)));
+  }
+  if (arguments.json) {
+    write_text("-", report_json(planner, report, arguments.explain));
+  } else if (!arguments.standard_output_is_taken()) {
+    std::string text = plan_text(planner, report);
+    if (arguments.explain) text += explanation_text(planner, report);
+    if (report.verdict) text += verdict_text(*report.verdict);
+    if (arguments.simulate) text += simulation_text(planner, report);
+    if (arguments.lists_candidates) text += candidates_text(report);
+    write_text("-", text);
+  }
+  if (!report.verdict || report.verdict->ok) return 0;
+  fmt::print(stderr, "ddl-plan: the plan does not verify: {}\n", report.verdict->problem);
+  return 1;
+}
+
+}  // namespace
+}  // namespace ddl::tools
+
+int main(int argc, char** argv) {
+  try {
+    return ddl::tools::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (const ddl::tools::UsageError& error) {
+    fmt::print(stderr, "ddl-plan: {}\nddl-plan --help shows how it is used.\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddl-plan: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,357 @@
+#include "ddl/tools/plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ddl/tools/plan_groups.hpp"
+#include "ddl/tools/plan_table.hpp"
+#include "ddl/tools/plan_units.hpp"
+#include "topology/phase_figures.hpp"
+#include "topology/units.hpp"
+
+namespace ddl::tools {
+namespace {
+
+using topology::Phase;
+using topology::Plan;
+using topology::Planner;
+using topology::Simulation;
+
+constexpr std::size_t most_links = 8;
+constexpr std::size_t most_runs = 12;
+
+template <typename Integer>
+std::size_t as_index(Integer i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::string ratio_text(double value, double base) {
+  if (base <= 0) return "-";
+  const double ratio = value / base;
+  return ratio < 99.95 ? fmt::format("{:.2f} x", ratio) : fmt::format("{:.0f} x", ratio);
+}
+
+std::string percent_text(double share) { return fmt::format("{:.0f}%", 100 * share); }
+
+std::size_t hosts_of(const Planner& planner) {
+  std::set<int> hosts;
+  for (const int device : planner.placement()) {
+    const int node = planner.topology().devices()[as_index(device)];
+    hosts.insert(planner.topology().nodes()[as_index(node)].host);
+  }
+  return hosts.size();
+}
+
+std::string phase_name(const Plan& plan, std::size_t phase) {
+  const std::vector<Phase> phases = phases_of(plan);
+  if (phase >= phases.size()) return "local";
+  return fmt::format("{} {}", to_string(phases[phase].kind), phases[phase].dimension);
+}
+
+/// A stretch of the critical path: within one phase, or one rank's turns between several.
+struct Run {
+  std::set<std::size_t> phases;
+  double start_us = 0;
+  double end_us = 0;
+  std::size_t steps = 0;
+  std::vector<int> ranks;  // each once in a row
+};
+
+/// Runs that are one rank's alone become one.
+std::vector<Run> joined(const std::vector<Run>& runs) {
+  std::vector<Run> result;
+  for (const Run& run : runs) {
+    const bool goes_on = !result.empty() && run.ranks.size() == 1 && result.back().ranks == run.ranks;
+    if (!goes_on) {
+      result.push_back(run);
+      continue;
+    }
+    result.back().phases.insert(run.phases.begin(), run.phases.end());
+    result.back().end_us = run.end_us;
+    result.back().steps += run.steps;
+  }
+  return result;
+}
+
+std::vector<Run> runs_of(const PlanReport& report) {
+  std::vector<Run> runs;
+  for (const topology::SimulatedEvent& event : report.simulation->critical) {
+    const topology::Step& step = report.schedule->ranks[as_index(event.rank)].steps[event.step];
+    if (step.kind == topology::StepKind::finish) continue;
+    if (runs.empty() || !runs.back().phases.contains(step.phase)) {
+      runs.push_back({{step.phase}, event.start_us, event.end_us, 0, {}});
+    }
+    Run& run = runs.back();
+    run.end_us = std::max(run.end_us, event.end_us);
+    ++run.steps;
+    if (run.ranks.empty() || run.ranks.back() != event.rank) run.ranks.push_back(event.rank);
+  }
+  return runs;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks.size() > most && i == most - 2) {
+      text += " ...";
+      i = ranks.size() - 1;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : " ", ranks[i]);
+  }
+  return text;
+}
+
+std::string phases_text(const Plan& plan, const std::set<std::size_t>& phases) {
+  std::string text;
+  for (const std::size_t phase : phases) text += (text.empty() ? "" : ", ") + phase_name(plan, phase);
+  return text;
+}
+
+std::string critical_path_text(const PlanReport& report) {
+  std::vector<Run> runs = runs_of(report);
+  std::map<std::size_t, std::pair<double, std::size_t>> phases;  // time and steps
+  std::size_t steps = 0;
+  for (const Run& run : runs) {
+    phases[*run.phases.begin()].first += run.end_us - run.start_us;
+    phases[*run.phases.begin()].second += run.steps;
+    steps += run.steps;
+  }
+  std::string text =
+      fmt::format("\ncritical path: {}, the chain that ends last\n", count_text(steps, "step"));
+  if (runs.empty()) return text;
+  runs = joined(runs);
+  PlanTable table({">FROM", ">TO", "PHASE", ">STEPS", "RANKS"});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs.size() > most_runs && i == most_runs / 2) {
+      const std::size_t left_out = runs.size() - most_runs + 1;
+      table.add({"...", "...", fmt::format("{} more stretches", left_out)});
+      i += left_out;
+    }
+    const Run& run = runs[i];
+    table.add({topology::format_us(run.start_us), topology::format_us(run.end_us),
+               phases_text(report.plan, run.phases), digits_text(run.steps), ranks_text(run.ranks)});
+  }
+  text += table.text();
+  std::string sums;
+  for (const auto& [phase, sum] : phases) {
+    sums += fmt::format("{}{} {} in {}", sums.empty() ? "" : "; ", phase_name(report.plan, phase),
+                        topology::format_us(sum.first), count_text(sum.second, "step"));
+  }
+  return text + "  by phase: " + sums + "\n";
+}
+
+std::string links_text(const Planner& planner, const PlanReport& report, std::size_t most) {
+  const std::vector<LinkUse> uses = link_uses(planner.topology(), *report.simulation);
+  PlanTable table({"LINK", "KIND", ">GB/s", ">BYTES", ">BUSY"});
+  for (std::size_t i = 0; i < std::min(uses.size(), most); ++i) {
+    const LinkUse& use = uses[i];
+    table.add({use.name, std::string(to_string(use.link.kind)), fmt::format("{:.4g}", use.link.bandwidth),
+               topology::format_bytes(static_cast<double>(use.bytes)), percent_text(use.utilisation)});
+  }
+  std::string text = table.text();
+  if (uses.size() > most) {
+    const double next = uses[most].utilisation;
+    text += fmt::format("  ... and {}, each busy at most {}\n",
+                        count_text(uses.size() - most, "more direction"), percent_text(next));
+  }
+  return text;
+}
+
+std::string kinds_text(const Planner& planner, const Simulation& simulation) {
+  PlanTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
+  for (const KindUse& use : kind_uses(planner.topology(), simulation)) {
+    table.add({std::string(to_string(use.kind)), topology::format_bytes(static_cast<double>(use.bytes)),
+               digits_text(use.channels), percent_text(use.highest)});
+  }
+  return table.text();
+}
+
+/// Rounds of one chunk through all phases, one after the other.
+int rounds_of(const Plan& plan) {
+  int rounds = 0;
+  for (const Phase& phase : phases_of(plan)) rounds += figures_of(plan, phase).rounds;
+  return rounds;
+}
+
+const RatedPlan* alternative(const PlanReport& report, std::string_view name) {
+  const auto found = std::ranges::find(report.alternatives, name, &RatedPlan::name);
+  return found == report.alternatives.end() ? nullptr : &*found;
+}
+
+std::string advice_text(const Planner& planner, const PlanReport& report) {
+  const Plan& plan = report.plan;
+  std::vector<std::string> advice;
+  const double time = report.simulation ? report.simulation->total_us : plan.predicted_us;
+  double highest = 0;
+  if (report.simulation) {
+    const std::vector<LinkUse> uses = link_uses(planner.topology(), *report.simulation);
+    if (!uses.empty()) highest = uses.front().utilisation;
+  }
+  if (plan.decomposition.ranks() == 1) {
+    advice.emplace_back("One rank has nothing to reduce: start more.");
+  } else if (highest >= 0.8 || (highest == 0 && plan.bound_us > 0 && time < 1.25 * plan.bound_us)) {
+    advice.push_back(fmt::format(
+        "The wires set the pace: {} of a bound of {}. Another plan gains at most {}. What helps is "
+        "sending less (16-bit gradients, fewer reductions a sample), wider links, or hiding the time "
+        "behind backward (build/bin/scaling shows how much that gives).",
+        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us),
+        percent_text(std::max(0.0, 1 - plan.bound_us / time))));
+  } else if (highest < 0.4 && plan.bytes < (std::uint64_t{8} << 20)) {
+    advice.push_back(fmt::format(
+        "Latency sets the pace: there are {} one after the other, and no link is busy more than {} "
+        "of the time. What helps is reducing more at once (larger buckets).",
+        count_text(as_index(rounds_of(plan)), "round"), percent_text(highest)));
+  } else {
+    advice.push_back(fmt::format(
+        "Neither one link nor latency alone sets the pace: {} of the bound of {}. See --simulate for the "
+        "critical path, and --candidates for plans that come close.",
+        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us)));
+  }
+  const RatedPlan* placed = alternative(report, "flat ring, ranks as placed");
+  const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
+  if (placed != nullptr && by_host != nullptr &&
+      placed->plan.predicted_us > 1.05 * by_host->plan.predicted_us) {
+    advice.push_back(fmt::format(
+        "The ranks are dealt out over the hosts. A library that takes them in rank order needs {} times as "
+        "long as one that goes host by host; this plan does not care, so nothing has to be started anew.",
+        fmt::format("{:.1f}", placed->plan.predicted_us / by_host->plan.predicted_us)));
+  }
+  if (plan.decomposition.ragged()) {
+    advice.push_back(fmt::format(
+        "The hosts hold different numbers of ranks ({}). Equal ones would spread the network's load evenly.",
+        to_string(plan.decomposition)));
+  }
+  std::string text = "\nwhat to do\n";
+  for (const std::string& line : advice) {
+    // Wrapped at 100 columns.
+    std::size_t column = 2;
+    text += " ";
+    std::size_t begin = 0;
+    while (begin < line.size()) {
+      const std::size_t end = std::min(line.find(' ', begin), line.size());
+      if (column + 1 + (end - begin) > 100) {
+        text += "\n ";
+        column = 2;
+      }
+      text += ' ' + line.substr(begin, end - begin);
+      column += 1 + end - begin;
+      begin = end + 1;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Planner& planner, const PlanReport& report) {
+  const Plan& plan = report.plan;
+  std::string text =
+      fmt::format("{}: {} placed {} on {}; {} bytes\n\n", report.topology_name,
+                  count_text(as_index(plan.decomposition.ranks()), "rank"), report.placement_name,
+                  count_text(hosts_of(planner), "host"), digits_text(plan.bytes));
+  text += to_text(plan);
+  std::string wires;
+  for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
+    if (plan.decomposition.size(d) == 1) continue;
+    wires += fmt::format("{} {}, {}", wires.empty() ? "  wires: dimension" : "; dimension", d,
+                         wires_of(planner.topology(), planner.placement(), plan, d, report.root));
+  }
+  return wires.empty() ? text : text + wires + '\n';
+}
+
+std::string explanation_text(const Planner& planner, const PlanReport& report) {
+  const Plan& plan = report.plan;
+  std::string text = "\nwhy this plan\n";
+  PlanTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
+  const auto simulated = [](const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; };
+  std::optional<double> total;
+  if (report.simulation) total = report.simulation->total_us;
+  table.add(
+      {"this plan", short_name(plan), topology::format_us(plan.predicted_us), "1.00 x", simulated(total)});
+  for (const RatedPlan& other : report.alternatives) {
+    table.add({other.name, short_name(other.plan), topology::format_us(other.plan.predicted_us),
+               ratio_text(other.plan.predicted_us, plan.predicted_us), simulated(other.simulated_us)});
+  }
+  text += table.text();
+
+  text += "\nwhere the time goes\n";
+  if (!report.simulation) {
+    text += "  not simulated: " + report.not_simulated + '\n';
+  } else if (report.simulation->channels.empty()) {
+    text += "  nothing moves\n";
+  } else {
+    const std::vector<LinkUse> uses = link_uses(planner.topology(), *report.simulation);
+    const LinkUse& first = uses.front();
+    const auto as_busy = std::ranges::count_if(
+        uses, [&](const LinkUse& use) { return use.utilisation > first.utilisation - 0.01; });
+    text += fmt::format("  bottleneck: {} ({}, {:.4g} GB/s), busy {} of the time", first.name,
+                        to_string(first.link.kind), first.link.bandwidth, percent_text(first.utilisation));
+    if (as_busy > 1)
+      text += fmt::format("; {} as busy", count_text(as_index(as_busy - 1), "other direction"));
+    text += "\n\n" + kinds_text(planner, *report.simulation);
+  }
+  return text + advice_text(planner, report);
+}
+
+std::string verdict_text(const topology::Verdict& verdict) {
+  if (!verdict.ok) return fmt::format("\nNOT VERIFIED: {}\n", verdict.problem);
+  return fmt::format(
+      "\nverified: every element ends with each rank's contribution exactly once, in the same order on all\n"
+      "ranks; every send has its receive; nothing can deadlock ({}, {} sent)\n",
+      count_text(verdict.steps, "step"), count_text(verdict.elements_sent, "element"));
+}
+
+std::string simulation_text(const Planner& planner, const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const Simulation& simulation = *report.simulation;
+  std::string text = fmt::format("\nsimulated  {}, {} of predicted", topology::format_us(simulation.total_us),
+                                 ratio_text(simulation.total_us, plan.predicted_us));
+  if (plan.bound_us > 0)
+    text += fmt::format(", {} of the bound", ratio_text(simulation.total_us, plan.bound_us));
+  text += fmt::format("; {}", count_text(simulation.transfers, "transfer"));
+  if (!report.simulation_conditions.empty()) text += "; " + report.simulation_conditions;
+  text += '\n';
+  if (simulation.phases.empty()) return text;
+  PlanTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});
+  for (const topology::SimulatedPhase& phase : simulation.phases) {
+    table.add({std::to_string(phase.phase + 1), phase_name(plan, as_index(phase.phase)),
+               topology::format_us(phase.start_us), topology::format_us(phase.end_us),
+               topology::format_bytes(static_cast<double>(phase.bytes))});
+  }
+  text += '\n' + table.text();
+  if (simulation.channels.empty()) return text;
+  text += "\nbusiest links, each direction of a link by itself\n" + links_text(planner, report, most_links);
+  return text + critical_path_text(report);
+}
+
+std::string candidates_text(const PlanReport& report) {
+  std::string text = fmt::format("\ncandidates: {} considered", count_text(report.candidates_in_all, "plan"));
+  if (report.candidates.size() < report.candidates_in_all) {
+    text += fmt::format(", the first {} (--candidates all: every one)", report.candidates.size());
+  }
+  text += '\n';
+  PlanTable table({">", "PLAN", "MODE", ">PREDICTED", ">SIMULATED", "HASH"});
+  bool left_out = false;
+  for (std::size_t i = 0; i < report.candidates.size(); ++i) {
+    const RatedPlan& rated = report.candidates[i];
+    left_out = left_out || !rated.simulated_us;
+    table.add({std::to_string(i + 1), short_name(rated.plan), std::string(1, letter_of(rated.plan.mode)),
+               topology::format_us(rated.plan.predicted_us),
+               rated.simulated_us ? topology::format_us(*rated.simulated_us) : "-",
+               fmt::format("{:016x}", hash(rated.plan))});
+  }
+  text += table.text();
+  if (left_out) {
+    text +=
+        "  -: not simulated, for that would take too long; simulate one with --mode, --chunks and "
+        "--simulate\n";
+  }
+  return text;
+}
+
+}  // namespace ddl::tools

@@ -1,0 +1,273 @@
+// Every kind of plan carried out with real data, against a serial result in fp64. If it failed, a plan that
+// the planner may choose for some machine would give wrong gradients there.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ddl/context.hpp"
+
+namespace ddl {
+namespace {
+
+using topology::Algorithm;
+using topology::Collective;
+using topology::Decomposition;
+using topology::Plan;
+
+struct Layout {
+  const char* name;
+  std::vector<std::string> hosts;
+};
+
+std::vector<Layout> layouts_of(int ranks) {
+  std::vector<std::string> by_host;
+  std::vector<std::string> in_turn;
+  for (int rank = 0; rank < ranks; ++rank) {
+    by_host.push_back(rank < (2 * ranks + 2) / 3 ? "a" : "b");  // unequal
+    in_turn.push_back(std::string(1, static_cast<char>('a' + rank % 3)));
+  }
+  return {{"one host", {}}, {"unequal hosts", by_host}, {"round-robin", in_turn}};
+}
+
+/// Some permutation that is its own kind of wrong if order and rank are mixed up.
+std::vector<int> shuffled(int ranks) {
+  std::vector<int> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  std::reverse(order.begin(), order.end());
+  std::rotate(order.begin(), order.begin() + ranks / 3, order.end());
+  return order;
+}
+
+Plan make_plan(Collective collective, const Decomposition& decomposition, std::vector<Algorithm> algorithms,
+               int chunks) {
+  Plan plan;
+  plan.collective = collective;
+  plan.decomposition = decomposition;
+  plan.dimensions.clear();
+  for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({algorithm});
+  plan.order = shuffled(decomposition.ranks());
+  plan.order_name = "shuffled";
+  plan.chunks = chunks;
+  return plan;
+}
+
+std::string describe(const Plan& plan, const Layout& layout) {
+  std::string text = fmt::format("{} {}", to_string(plan.collective), to_string(plan.decomposition));
+  for (const auto& dimension : plan.dimensions) text += fmt::format(" {}", to_string(dimension.algorithm));
+  return text + fmt::format(", {} chunks, {}", plan.chunks, layout.name);
+}
+
+InProcessOptions options_for(const Plan& plan, const Layout& layout) {
+  InProcessOptions options;
+  options.context.deadline = std::chrono::seconds(60);
+  options.context.plans = {plan};
+  options.hosts = layout.hosts;
+  return options;
+}
+
+float contribution(int rank, std::size_t i) {
+  return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 5 + i / 100) % 16);
+}
+
+std::vector<float> serial_sum(int ranks, std::size_t count) {
+  std::vector<float> result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += contribution(rank, i);
+    result[i] = static_cast<float>(sum);
+  }
+  return result;
+}
+
+void expect_all_reduce_right(const Plan& plan, const Layout& layout) {
+  SCOPED_TRACE(describe(plan, layout));
+  const int ranks = plan.decomposition.ranks();
+  const auto n = static_cast<std::size_t>(ranks);
+  run_in_process(
+      ranks,
+      [&](Context& context) {
+        for (const std::size_t count :
+             {std::size_t{1}, n - 1, n + 1, std::size_t{1009}, std::size_t{50'021}}) {
+          if (count == 0) continue;
+          std::vector<float> values(count);
+          for (std::size_t i = 0; i < count; ++i) values[i] = contribution(context.rank(), i);
+          context.communicator().all_reduce(std::span(values));
+          const std::vector<float> expected = serial_sum(ranks, count);
+          const auto wrong = std::ranges::mismatch(values, expected).in1 - values.begin();
+          ASSERT_EQ(static_cast<std::size_t>(wrong), count)
+              << "rank " << context.rank() << ", count " << count;
+        }
+        // Divided once, and only by the whole.
+        std::vector<double> ones(37, 3.0);
+        context.communicator().all_reduce(std::span(ones), ReduceOp::avg);
+        ASSERT_EQ(ones, std::vector<double>(37, 3.0));
+        // It really is that plan.
+        const Plan used = context.communicator().plan(Collective::all_reduce, 4, DataType::f32);
+        ASSERT_EQ(topology::hash(used), topology::hash(plan));
+      },
+      options_for(plan, layout));
+}
+
+void expect_broadcast_right(const Plan& plan, const Layout& layout) {
+  SCOPED_TRACE(describe(plan, layout));
+  const int ranks = plan.decomposition.ranks();
+  run_in_process(
+      ranks,
+      [&](Context& context) {
+        for (int root = 0; root < ranks; ++root) {
+          for (const std::size_t count : {1, 2, 1009, 50'021}) {
+            std::vector<std::uint8_t> expected(count);
+            for (std::size_t i = 0; i < count; ++i)
+              expected[i] = static_cast<std::uint8_t>(i * 3 + i / 251 + 1);
+            std::vector<std::uint8_t> values(count);
+            if (context.rank() == root) values = expected;
+            context.communicator().broadcast(std::span(values), root);
+            ASSERT_TRUE(values == expected)
+                << "root " << root << ", rank " << context.rank() << ", " << count;
+          }
+        }
+      },
+      options_for(plan, layout));
+}
+
+constexpr std::array all_reduce_algorithms = {Algorithm::ring, Algorithm::halving_doubling,
+                                              Algorithm::two_shot, Algorithm::one_shot, Algorithm::tree};
+constexpr std::array broadcast_algorithms = {Algorithm::ring, Algorithm::two_shot, Algorithm::one_shot,
+                                             Algorithm::tree, Algorithm::double_tree};
+
+TEST(PlanExecution, EveryAllReduceAlgorithmInOneDimension) {
+  for (const Algorithm algorithm : all_reduce_algorithms) {
+    for (const int ranks : {2, 3, 5, 6, 8}) {
+      for (const int chunks : {1, 5}) {
+        const Plan plan = make_plan(Collective::all_reduce, Decomposition({ranks}, {}), {algorithm}, chunks);
+        for (const Layout& layout : layouts_of(ranks)) {
+          ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(plan, layout));
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanExecution, EveryPairOfAllReduceAlgorithmsInTwoDimensions) {
+  for (const Algorithm inner : all_reduce_algorithms) {
+    for (const Algorithm outer : all_reduce_algorithms) {
+      for (const Decomposition& grid : {Decomposition({3}, {2}), Decomposition({2}, {4})}) {
+        const Plan plan = make_plan(Collective::all_reduce, grid, {inner, outer}, 4);
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(plan, layouts_of(grid.ranks()).back()));
+      }
+    }
+  }
+}
+
+TEST(PlanExecution, UnequalHostsKeepTheHierarchy) {
+  for (const Algorithm inner : all_reduce_algorithms) {
+    if (inner == Algorithm::one_shot) continue;  // not in a ragged dimension
+    for (const Algorithm outer : all_reduce_algorithms) {
+      for (const int chunks : {1, 3}) {
+        const Plan plan =
+            make_plan(Collective::all_reduce, Decomposition({4, 1, 3}, {3}), {inner, outer}, chunks);
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(plan, layouts_of(8)[1]));
+      }
+    }
+  }
+}
+
+TEST(PlanExecution, ThreeDimensions) {
+  const std::vector<std::vector<Algorithm>> mixtures{
+      {Algorithm::ring, Algorithm::ring, Algorithm::ring},
+      {Algorithm::two_shot, Algorithm::tree, Algorithm::halving_doubling},
+      {Algorithm::tree, Algorithm::one_shot, Algorithm::ring},
+      {Algorithm::one_shot, Algorithm::one_shot, Algorithm::one_shot},
+  };
+  for (const auto& algorithms : mixtures) {
+    const Plan plan = make_plan(Collective::all_reduce, Decomposition({2}, {3, 2}), algorithms, 6);
+    ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(plan, layouts_of(12)[2]));
+  }
+}
+
+TEST(PlanExecution, EveryBroadcastAlgorithmFromEveryRoot) {
+  for (const Algorithm algorithm : broadcast_algorithms) {
+    for (const int ranks : {2, 3, 6, 7}) {
+      for (const int chunks : {1, 5}) {
+        const Plan plan = make_plan(Collective::broadcast, Decomposition({ranks}, {}), {algorithm}, chunks);
+        ASSERT_NO_FATAL_FAILURE(expect_broadcast_right(plan, layouts_of(ranks)[2]));
+      }
+    }
+  }
+  for (const Algorithm inner : broadcast_algorithms) {
+    for (const Algorithm outer : broadcast_algorithms) {
+      for (const Decomposition& grid : {Decomposition({3}, {2}), Decomposition({4, 1, 3}, {3})}) {
+        const Plan plan = make_plan(Collective::broadcast, grid, {inner, outer}, 3);
+        ASSERT_NO_FATAL_FAILURE(expect_broadcast_right(plan, layouts_of(grid.ranks())[1]));
+      }
+    }
+  }
+}
+
+// What the planner chooses, in each family, on every layout.
+TEST(PlanExecution, EveryModesChoice) {
+  using topology::Mode;
+  for (const Mode mode :
+       {Mode::explore, Mode::rings, Mode::nccl, Mode::nccl_per_dimension, Mode::scatter_gather, Mode::mpi}) {
+    for (const int ranks : {2, 6, 7}) {
+      for (const Layout& layout : layouts_of(ranks)) {
+        SCOPED_TRACE(fmt::format("mode {}, {} ranks, {}", to_string(mode), ranks, layout.name));
+        InProcessOptions options;
+        options.context.deadline = std::chrono::seconds(60);
+        options.context.mode = mode;
+        options.hosts = layout.hosts;
+        testing::internal::CaptureStderr();  // fallbacks of n, b and m
+        run_in_process(
+            ranks,
+            [&](Context& context) {
+              for (const std::size_t count : {std::size_t{3}, std::size_t{5'003}, std::size_t{300'001}}) {
+                std::vector<float> values(count);
+                for (std::size_t i = 0; i < count; ++i) values[i] = contribution(context.rank(), i);
+                context.communicator().all_reduce(std::span(values));
+                ASSERT_TRUE(values == serial_sum(ranks, count)) << "rank " << context.rank() << ", " << count;
+                std::vector<float> sent(count, context.rank() == 1 ? 7.0F : 0.0F);
+                context.communicator().broadcast(std::span(sent), 1);
+                ASSERT_TRUE(sent == std::vector<float>(count, 7.0F));
+              }
+            },
+            options);
+        testing::internal::GetCapturedStderr();
+      }
+    }
+  }
+}
+
+// A plan for another job would hang it, or leave ranks out.
+TEST(PlanExecution, PlansThatDoNotFitAreRefused) {
+  const auto error_of = [](const std::vector<Plan>& plans) {
+    InProcessOptions options;
+    options.context.plans = plans;
+    try {
+      run_in_process(
+          4, [](Context&) {}, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return std::string(error.what());
+    }
+    ADD_FAILURE() << "expected an Error";
+    return std::string();
+  };
+  const Plan fits = make_plan(Collective::all_reduce, Decomposition({4}, {}), {Algorithm::ring}, 1);
+  Plan other = make_plan(Collective::all_reduce, Decomposition({5}, {}), {Algorithm::ring}, 1);
+  EXPECT_NE(error_of({other}).find("5 ranks, but this job has 4"), std::string::npos) << error_of({other});
+  EXPECT_NE(error_of({fits, fits}).find("two plans for all_reduce"), std::string::npos);
+  other = fits;
+  other.order = {0, 1, 1, 3};
+  EXPECT_FALSE(error_of({other}).empty());
+  other = fits;
+  other.dimensions[0].algorithm = Algorithm::double_tree;
+  EXPECT_FALSE(error_of({other}).empty());
+}
+
+}  // namespace
+}  // namespace ddl

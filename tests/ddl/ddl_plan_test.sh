@@ -1,0 +1,261 @@
+#!/usr/bin/env bash
+# The command lines of ddl-plan and of the benchmark scaling: what they print and write, and how they say what is
+# wrong.
+#   ddl_plan_test.sh DDL_PLAN CHECK_DOCUMENT SCALING|none
+set -uo pipefail
+plan=$1 check_document=$2 scaling=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+tool=$plan
+
+fail() {
+  echo "FAILED: $*" >&2
+  failures=$((failures + 1))
+}
+
+# status EXPECTED ARGUMENTS...: runs the tool, leaves its output in $work/out and $work/err.
+status() {
+  local expected=$1 found
+  shift
+  "$tool" "$@" >"$work/out" 2>"$work/err"
+  found=$?
+  [ "$found" = "$expected" ] ||
+    fail "$(basename "$tool") $*: status $found, expected $expected: $(head -c 500 "$work/err")"
+}
+
+# says FILE TEXT: FILE, out or err, has the text.
+says() { grep -qF -- "$2" "$work/$1" || fail "no '$2' in std$1: $(head -c 1500 "$work/$1")"; }
+
+# refuses STATUS TEXT ARGUMENTS...: nothing on standard output, TEXT on standard error.
+refuses() {
+  local expected=$1 text=$2
+  shift 2
+  status "$expected" "$@"
+  says err "$text"
+  [ ! -s "$work/out" ] || fail "$(basename "$tool") $*: wrote to standard output before it failed"
+}
+
+# value POINTER...: of the JSON in $work/out.
+value() { "$check_document" json "$work/out" "$@" || fail "JSON: $*"; }
+
+# is EXPECTED POINTER
+is() {
+  local found
+  found=$(value "$2")
+  [ "$found" = "$1" ] || fail "$2: found $found, expected $1"
+}
+
+# holds CONDITION WHAT: the condition, as awk reads it
+holds() { awk "BEGIN { exit !($1) }" || fail "not true: $1 ($2)"; }
+
+reference=(--topology ac922:4 --ranks 16 --bytes 717668352)
+
+# What a person reads.
+status 0 "${reference[@]}"
+says out "ac922:4: 16 ranks placed by host on 4 hosts; 717,668,352 bytes"
+says out "all_reduce 717.7 MB f32: "
+says out "no plan can take less than"
+says out "network 12.5 GB/s"
+[ "$(grep -c -e simulated -e verified "$work/out")" = 0 ] || fail "simulated or verified without being asked"
+status 0 "${reference[@]}" --explain --verify --simulate
+says out "why this plan"
+says out "flat ring, ranks "
+says out "best of mode r (rings)"
+says out "bottleneck: h"
+says out "(network, 12.5 GB/s), busy"
+says out "what to do"
+says out "verified: every element ends with each rank's contribution exactly once"
+says out "simulated  "
+says out "busiest links"
+says out "critical path: "
+
+# What a program reads: everything that was computed, under stable names.
+status 0 "${reference[@]}" --json --verify --simulate
+is ac922:4 /topology
+is 16 /ranks
+is "by host" /placement
+is all_reduce /collective
+is 717668352 /bytes
+is f32 /type
+is p /mode
+is true /verified
+hash=$(value /hash)
+[ ${#hash} = 16 ] || fail "hash: found '$hash', expected 16 digits"
+read -r predicted simulated bound chunks dimensions phases < <(
+  value /predicted_us /simulated_us /bound_us /chunks /dimensions /phases | tr '\n' ' ')
+holds "$bound > 0 && $bound <= $simulated && $simulated <= 1.10 * $bound" "the NICs' bound and the plan"
+holds "$predicted > 0.8 * $simulated && $predicted < 1.25 * $simulated" "prediction and simulation agree"
+holds "$chunks >= 1 && $chunks <= 64 && $dimensions >= 1 && $phases >= 2" "shape"
+value /phases/0/phase /phases/0/dimension /phases/0/rounds /phases/0/bytes /phases/0/simulated_end_us >"$work/phase"
+value /links/0/link /links/0/kind /links/0/bytes /links/0/utilisation >"$work/link"
+
+# Ranks dealt out over the hosts cost nothing.
+status 0 "${reference[@]}" --json --simulate --placement round-robin
+is round-robin /placement
+dealt_out=$(value /simulated_us)
+holds "$dealt_out < 1.01 * $simulated && $dealt_out > 0.99 * $simulated" "round-robin and by host"
+
+# A plan that is asked for; its parts are what was asked for.
+status 0 "${reference[@]}" --json --mode r:2x2x4 --chunks 8
+is 2x2x4 /decomposition
+is 8 /chunks
+is r /mode
+is 3 /dimensions
+is ring /dimensions/0/algorithm
+is network\ 12.5\ GB/s /dimensions/2/wires
+
+# Kept in a file and taken up again, it is the same plan.
+status 0 "${reference[@]}" --save "$work/plan.json"
+status 0 --topology ac922:4 --ranks 16 --plan "$work/plan.json" --json --verify
+is "$hash" /hash
+is true /verified
+status 0 "${reference[@]}" --save -
+cmp -s "$work/out" "$work/plan.json" || fail "--save - prints something else than --save FILE writes"
+"$plan" --topology ac922:4 --plan - --verify <"$work/plan.json" >"$work/out" 2>"$work/err" || fail "--plan -"
+
+# Broadcasts, other types, suffixes of sizes.
+status 0 --topology ac922:4 --bytes 64M --collective broadcast --root 5 --verify --json
+is broadcast /collective
+is 67108864 /bytes
+is true /verified
+status 0 --topology ac922:4 --bytes 1G --type f64 --json
+is 1073741824 /bytes
+is f64 /type
+status 0 --topology host:1 --bytes 64K --explain --verify --simulate
+status 0 --device cpu --ranks 2 --bytes 4K --verify --json
+is "this machine" /topology
+
+# Every plan that was considered.
+status 0 --topology ac922:2 --bytes 1M --candidates
+says out "plans considered, the first 20"
+status 0 --topology ac922:2 --bytes 1M --candidates 3 --json
+is 3 /candidates
+in_all=$(value /candidates_in_all)
+best=$(value /candidates/0/hash)
+is "$best" /hash
+value /candidates/2/predicted_us /candidates/2/simulated_us /candidates/2/decomposition >"$work/third"
+status 0 --topology ac922:1 --bytes 1M --candidates all --json
+is "$(value /candidates_in_all)" /candidates
+holds "$in_all >= 100" "a search of $in_all plans"
+
+# Stragglers and jitter change the simulation and nothing else; a seed gives the same numbers again.
+simulated_with() {
+  status 0 --topology ethernet:4x1 --bytes 1M --json "$@"
+  value /simulated_us
+}
+plain=$(simulated_with)
+slow=$(simulated_with --straggler 2:20)
+holds "$slow > $plain" "a straggler slows the others down"
+one=$(simulated_with --jitter 0.5 --seed 1)
+again=$(simulated_with --jitter 0.5 --seed 1)
+other=$(simulated_with --jitter 0.5 --seed 2)
+[ "$one" = "$again" ] || fail "the same seed gives $one and $again"
+[ "$one" != "$other" ] || fail "another seed gives the same $one"
+
+# A trace for Perfetto.
+status 0 --topology ac922:4 --bytes 1M --trace "$work/trace.json"
+"$check_document" json "$work/trace.json" "" >/dev/null || fail "the trace is not JSON"
+
+# Pictures: well-formed, no text over another one, the same on each run, whatever the machine.
+for topology in host:3 ac922 ac922:4 ac922:16 ac922:40 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:40; do
+  status 0 --topology "$topology" --bytes 64M --svg "$work/a.svg" --limit 1e5
+  "$check_document" svg "$work/a.svg" >/dev/null || fail "picture of $topology"
+done
+status 0 --topology ac922:3 --ranks 10 --bytes 64K --collective broadcast --placement round-robin --svg "$work/b.svg"
+"$check_document" svg "$work/b.svg" >/dev/null || fail "picture of a broadcast"
+status 0 "${reference[@]}" --svg "$work/c.svg"
+status 0 "${reference[@]}" --svg -
+cmp -s "$work/out" "$work/c.svg" || fail "--svg - prints something else than --svg FILE writes"
+grep -q "h3" "$work/c.svg" && grep -q "rank 15" "$work/c.svg" || fail "hosts and ranks are missing"
+
+# 65,536 ranks: planned without a schedule; what would be too large says so.
+status 0 --topology ethernet:4096x16@100gbit --bytes 64M --json
+is 65536 /ranks
+is null /simulated_us
+is null /verified
+refuses 1 "--limit" --topology ethernet:4096x16@100gbit --bytes 64M --mode r:65536 --chunks 64 --verify
+says err "transfers"
+refuses 1 "--simulate: found a schedule of about" "${reference[@]}" --simulate --limit 10
+
+# Help teaches by example, from anywhere.
+for arguments in --help -h help "--bytes x --help"; do
+  # shellcheck disable=SC2086  # several words
+  status 0 $arguments
+  says out "ddl-plan --topology ac922:4 --ranks 16 --bytes 717668352"
+done
+
+# A wrong command line: 2, what was found and what was expected.
+refuses 2 "found no --bytes"
+refuses 2 "ddl-plan --help shows how it is used" --bytes
+refuses 2 "--bytes: found '717.7MB', expected a whole number of bytes" --bytes 717.7MB
+refuses 2 "--bytes: found '64T'" --bytes 64T
+refuses 2 "--bytes: found '-4'" --bytes=-4
+refuses 2 "--bytes: found '0'" --bytes 0
+refuses 2 "--bytes: found '99999999999999999999'" --bytes 99999999999999999999
+refuses 2 "--bytes: found 10, expected a multiple of 4, the size of an element of f32" --bytes 10
+refuses 2 "unknown option '--simulat'; the nearest is --simulate" --bytes 4 --simulat
+refuses 2 "found 'ac922', expected options alone" ac922
+refuses 2 "the nearest preset is 'ac922'" --bytes 4 --topology ac92:4
+refuses 2 "--ranks: found 17, expected at most 16: ac922:4 has 16 devices" --bytes 4 --topology ac922:4 --ranks 17
+refuses 2 "--ranks: found '0'" --bytes 4 --ranks 0
+refuses 2 "--mode: decomposition 2x2x2 has 8 positions, but there are 16 ranks" "${reference[@]}" --mode p:2x2x2
+refuses 2 "--mode: " "${reference[@]}" --mode p:
+refuses 2 "--mode: mode 'x'" "${reference[@]}" --mode x
+refuses 2 "--chunks: found '65', expected an integer from 1 to 64" "${reference[@]}" --chunks 65
+refuses 2 "--collective: found 'allreduce', expected one of all_reduce, broadcast; the nearest is all_reduce" \
+  "${reference[@]}" --collective allreduce
+refuses 2 "--type: found 'f31', expected one of f32" "${reference[@]}" --type f31
+refuses 2 "--placement: found 'random', expected one of by-host, round-robin" "${reference[@]}" --placement random
+refuses 2 "--root: found rank 16, expected one from 0 to 15" "${reference[@]}" --collective broadcast --root 16
+refuses 2 "--straggler: found rank 16, expected one from 0 to 15" "${reference[@]}" --simulate --straggler 16:2
+refuses 2 "--straggler: found '3', expected RANK:FACTOR" "${reference[@]}" --simulate --straggler 3
+refuses 2 "--straggler: found '0.5', expected a number from 1" "${reference[@]}" --simulate --straggler 3:0.5
+refuses 2 "--jitter: found 'nan'" "${reference[@]}" --simulate --jitter nan
+refuses 2 "add --simulate" "${reference[@]}" --jitter 0.1
+refuses 2 "--seed: found '-1'" "${reference[@]}" --simulate --seed=-1
+refuses 2 "--candidates: found '0'" "${reference[@]}" --candidates 0
+refuses 2 "--plan and --mode do not go together" --plan x.json --mode r
+refuses 2 "expected at most one on standard output" "${reference[@]}" --json --svg -
+
+# Wrong files: 1, with the file and what is wrong in it.
+refuses 1 "$work/missing.json" --topology "$work/missing.json" --bytes 4
+refuses 1 "$work/missing.json" --topology ac922:4 --plan "$work/missing.json"
+head -c 100 "$work/plan.json" >"$work/cut.json"
+refuses 1 "$work/cut.json" --topology ac922:4 --plan "$work/cut.json"
+refuses 1 "found a plan for 16 ranks, expected one for 8" --topology ac922:2 --plan "$work/plan.json"
+refuses 1 "$work/no/such/folder/x.svg" "${reference[@]}" --svg "$work/no/such/folder/x.svg"
+
+# Scaling: a row for each number of workers and each way to reduce.
+test_scaling() {
+  tool=$scaling
+  status 0 --source simulated --topology ac922:4 --json "$work/rows.jsonl"
+  says out "simulated, not measured"
+  says out "ARTICLE"
+  [ "$(wc -l <"$work/rows.jsonl")" = 12 ] || fail "found $(wc -l <"$work/rows.jsonl") rows, expected 12"
+  for key in source workers step_ms speedup efficiency hidden mode plan bytes; do
+    "$check_document" lines "$work/rows.jsonl" "/$key" >"$work/$key" || fail "rows without $key"
+  done
+  [ "$(sort -u "$work/source")" = simulated ] || fail "sources: $(sort -u "$work/source")"
+  paste "$work/workers" "$work/step_ms" "$work/speedup" "$work/efficiency" "$work/hidden" "$work/mode" |
+    awk '{ step[$6, $1] = $2 }
+         $2 < 360 || $3 > $1 * 1.000001 || ($3 - $1 * 360 / $2) ^ 2 > 1e-9 { bad = 1 }
+         ($4 - $3 / $1) ^ 2 > 1e-9 || $5 < 0 || $5 > 1 || ($1 == 1 && $2 != 360) { bad = 1 }
+         END { exit bad || !(step["overlapped", 16] < step["after", 16]) }' || fail "rows: $(cat "$work/rows.jsonl")"
+  status 0 --workers 1,4 --bytes 1M --compute-ms 2 --buckets 256K --json -
+  [ "$(wc -l <"$work/out")" = 4 ] || fail "--json - prints other than the rows"
+  status 0 --help
+  says out "scaling --topology dgx1v:4"
+  refuses 2 "--source: found 'measured', expected simulated" --source measured
+  refuses 2 "--workers: found 17, expected at most 16, the devices of ac922:4" --workers 17
+  refuses 2 "--workers: found '1,,2'" --workers 1,,2
+  refuses 2 "--compute-ms: found 'fast'" --compute-ms fast
+  refuses 2 "--buckets: found '25MB'" --buckets 25MB
+  refuses 2 "the nearest is --workers" --worker 4
+  refuses 1 "$work/no/such/folder" --json "$work/no/such/folder/rows.jsonl"
+}
+[ "$scaling" = none ] || test_scaling
+
+[ -z "$(find "$work" -name '*.tmp')" ] || fail "temporary files are left: $(ls "$work")"
+[ "$failures" = 0 ] && echo "all passed"
+exit $((failures > 0))
