@@ -80,6 +80,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
       const double share = now.share * group.weight * part;
+      profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));

@@ -31,6 +31,7 @@ struct ProfileRound {
 struct PhaseProfile {
   std::vector<ProfileRound> rounds;
   std::size_t total_column = 0;  ///< Of all rounds together.
+  double messages = 0;           ///< Of all ranks, for one chunk.
   int round_count = 0;
   bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
 };

@@ -65,6 +65,7 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
+  double in_order(int chunks, std::size_t resources);
   void choose_resources();
   void add_resource(std::size_t of_class);
 
@@ -76,9 +77,10 @@ class PipelineTime {
   std::vector<Busy> busy_;
   double issue_ = 0;  // messages of a chunk that a rank sends
   std::size_t busiest_class_ = 0;
+  int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<double> total_;
-  std::vector<bool> is_out_;
+  std::vector<std::size_t> order_;
   std::vector<std::size_t> chosen_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -11,11 +13,15 @@
 #include "topology/plan_search.hpp"
 #include "topology/plan_shape.hpp"
 #include "topology/plan_timing.hpp"
+#include "topology/plan_trial.hpp"
 
 namespace ddl::topology {
 namespace {
 
 constexpr int most_chunks = 64;
+// Predictions that are this close to the best are not told apart by the prediction alone.
+constexpr double nearness = 1.12;
+constexpr std::size_t most_near = 150;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
@@ -86,6 +92,37 @@ struct Planner::State {
     return key(a) < key(b);
   }
 
+  /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.
+  Timed try_out(const PlanRequest& request, const std::vector<PlanShape>& shapes,
+                const std::vector<std::vector<ProfiledPhase>>& phases, const std::vector<Timed>& near) {
+    double transfers = PlanTrial::most_transfers(ranks());
+    if (near.size() == 1 || transfers == 0 || request.bytes == 0) return near.front();
+    if (!trial) trial.emplace(*topology, placement, cost);
+    std::optional<Timed> best;
+    double best_us = 0;
+    std::set<std::string> tried;
+    for (const Timed& timed : near) {
+      if (timed.us > near.front().us * nearness) break;
+      // What cannot be tried is taken at its word.
+      if (best && best_us <= timed.us / nearness) break;
+      if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
+      double messages = 0;
+      for (const ProfiledPhase& phase : phases[timed.shape])
+        messages += phase.profile->messages * timed.chunks;
+      double us = timed.us;
+      if (messages <= transfers) {
+        transfers -= messages;
+        us = trial->time(make_plan(request, shapes[timed.shape], timed));
+      }
+      // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
+      if (!best || us < best_us * (1 - 1e-3)) {
+        best = timed;
+        best_us = us;
+      }
+    }
+    return *best;
+  }
+
   Plan make_plan(const PlanRequest& request, const PlanShape& shape, const Timed& timed) {
     Plan plan;
     plan.collective = request.collective;
@@ -148,6 +185,7 @@ struct Planner::State {
   double bound_us = 0;
   std::uint64_t topology_hash;
   int first_on_cpu = -1;
+  std::optional<PlanTrial> trial;
 };
 
 Planner::Planner(const Topology& topology, Placement placement, CostModel cost) {
@@ -182,14 +220,16 @@ Plan Planner::choose(const PlanRequest& request) {
   }
   const auto before = [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); };
   std::ranges::sort(least, before);
-  Timed best = least.front();
-  bool is_first = true;
+  std::vector<Timed> near;
+  double best_us = 0;
   for (Timed timed : least) {
-    if (!is_first && comparable(timed.us) > comparable(best.us)) break;
+    if (!near.empty() && timed.us > best_us * (near.size() < most_near ? nearness : 1 + 1e-6)) break;
     if (request.bytes != 0) timed.us = state.timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
-    if (is_first || before(timed, best)) best = timed;
-    is_first = false;
+    if (near.empty() || timed.us < best_us) best_us = timed.us;
+    near.push_back(timed);
   }
+  std::ranges::sort(near, before);
+  const Timed best = state.try_out(request, shapes, phases, near);
   return state.make_plan(request, shapes[best.shape], best);
 }
 

@@ -23,7 +23,7 @@ using topology::Topology;
 std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::size_t most_candidates_looked_at = 20'000;
-constexpr std::size_t most_decompositions = 8;
+constexpr std::size_t most_decompositions = 5;
 
 bool is_flat_ring(const Plan& plan) {
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
@@ -97,11 +97,18 @@ std::vector<RatedPlan> alternatives_to(const Plan& chosen, topology::Planner& pl
 }
 
 std::string short_name(const Plan& plan) {
-  std::string algorithms;
+  std::vector<std::pair<Algorithm, int>> runs;  // of dimensions with the same algorithm
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     if (plan.decomposition.size(d) == 1 && plan.decomposition.ranks() > 1) continue;
+    const Algorithm algorithm = plan.dimensions[as_index(d)].algorithm;
+    if (runs.empty() || runs.back().first != algorithm) runs.emplace_back(algorithm, 0);
+    ++runs.back().second;
+  }
+  std::string algorithms;
+  for (const auto& [algorithm, times] : runs) {
     if (!algorithms.empty()) algorithms += " + ";
-    algorithms += to_string(plan.dimensions[as_index(d)].algorithm);
+    if (times > 1) algorithms += fmt::format("{} x ", times);
+    algorithms += to_string(algorithm);
   }
   return fmt::format("{} {}, {}, {} chunk{}", to_string(plan.decomposition), plan.order_name, algorithms,
                      plan.chunks, plan.chunks == 1 ? "" : "s");

@@ -56,7 +56,7 @@ void rate(std::vector<RatedPlan>& plans, topology::Planner& planner, int root,
 std::vector<RatedPlan> alternatives_to(const topology::Plan& chosen, topology::Planner& planner,
                                        topology::PlanRequest request);
 
-/// "4x4 by host, ring + ring, 16 chunks".
+/// "2x2x4 by host, 2 x ring + two_shot, 16 chunks".
 std::string short_name(const topology::Plan& plan);
 
 struct LinkUse {

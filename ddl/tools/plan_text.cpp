@@ -215,10 +215,11 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
   const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
   if (placed != nullptr && by_host != nullptr &&
       placed->plan.predicted_us > 1.05 * by_host->plan.predicted_us) {
-    advice.push_back(fmt::format(
-        "The ranks are dealt out over the hosts. A library that takes them in rank order needs {} times as "
-        "long as one that goes host by host; this plan does not care, so nothing has to be started anew.",
-        fmt::format("{:.1f}", placed->plan.predicted_us / by_host->plan.predicted_us)));
+    advice.push_back(
+        fmt::format("The ranks are dealt out over the hosts. A ring in rank order takes {:.1f} times as long "
+                    "as a ring host "
+                    "by host; this plan does not care, so nothing has to be started anew.",
+                    placed->plan.predicted_us / by_host->plan.predicted_us));
   }
   if (plan.decomposition.ragged()) {
     advice.push_back(fmt::format(
@@ -228,14 +229,14 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
   std::string text = "\nwhat to do\n";
   for (const std::string& line : advice) {
     // Wrapped at 100 columns.
-    std::size_t column = 2;
-    text += " ";
+    std::size_t column = 3;
+    text += "  -";
     std::size_t begin = 0;
     while (begin < line.size()) {
       const std::size_t end = std::min(line.find(' ', begin), line.size());
       if (column + 1 + (end - begin) > 100) {
-        text += "\n ";
-        column = 2;
+        text += "\n   ";
+        column = 3;
       }
       text += ' ' + line.substr(begin, end - begin);
       column += 1 + end - begin;
