@@ -13,6 +13,16 @@ constexpr std::size_t most_rounds = 24;
 
 }  // namespace
 
+PhaseProfile PhaseProfile::reversed() const {
+  PhaseProfile result = *this;
+  std::ranges::reverse(result.rounds);
+  for (ProfileRound& round : result.rounds) {
+    round.local = 0;
+    round.uses_scratch = false;
+  }
+  return result;
+}
+
 Profiler::Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
                    PlannerRoutes& routes)
     : routes_(&routes),

@@ -34,6 +34,9 @@ struct PhaseProfile {
   double messages = 0;           ///< Of all ranks, for one chunk.
   int round_count = 0;
   bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
+
+  /// The rounds backwards, without reductions.
+  [[nodiscard]] PhaseProfile reversed() const;
 };
 
 /// A set of groups that run a phase at once: the positions of each, member 0 first, and the part of the

@@ -117,7 +117,8 @@ std::vector<int> divisors_of(int n) {
 /// Grows plans from the innermost dimension outwards.
 class Search {
  public:
-  Search(const PlanRequest& request, PlanTiming& timing) : request_(&request), timing_(&timing) {}
+  Search(const PlanRequest& request, PlanTiming& timing)
+      : request_(&request), timing_(&timing), is_large_(timing.orders()[0].ranks.size() > 4096) {}
 
   /// Grids of `positions` groups of the sizes `groups` (one entry: of that many), and all of them inside.
   void run(std::size_t order, const std::vector<int>& host_sizes, bool aligned) {
@@ -141,6 +142,12 @@ class Search {
         }
         for (const int size : next_sizes(positions, whole, aligned ? host_sizes[0] : 1)) {
           for (const Algorithm algorithm : algorithms(size, false)) {
+            // Trees in the middle leave out as many as trees at the start, but later.
+            const bool is_odd_tree = algorithm == Algorithm::tree && positions * size != whole &&
+                                     std::ranges::any_of(plan.algorithms, [](Algorithm inner) {
+                                       return inner != Algorithm::tree;
+                                     });
+            if (is_odd_tree) continue;
             partial[positions * size].push_back(grown(plan, size, algorithm, host_sizes));
           }
         }
@@ -151,8 +158,7 @@ class Search {
   std::vector<PlanShape> take() { return std::move(shapes_); }
 
  private:
-  static constexpr std::size_t most_of_each = 5;
-  static constexpr int most_direct = 32;
+  static constexpr std::size_t most_of_each = 3;
 
   struct Partial {
     std::size_t order;
@@ -175,10 +181,12 @@ class Search {
   [[nodiscard]] std::vector<Algorithm> algorithms(int size, bool ragged) const {
     auto result = algorithms_for({request_->collective, request_->mode}, size, ragged);
     std::erase_if(result, [&](Algorithm algorithm) {
+      const int most_direct = is_large_ ? 8 : 32;
       const bool is_direct = algorithm == Algorithm::one_shot || algorithm == Algorithm::two_shot;
       const bool has_prime =
           algorithm == Algorithm::halving_doubling && prime_factors(size).back() > most_direct;
-      return (is_direct && size > most_direct) || has_prime;
+      const bool is_long = algorithm == Algorithm::halving_doubling && is_large_ && size > 64;
+      return (is_direct && size > most_direct) || has_prime || is_long;
     });
     return result;
   }
@@ -248,6 +256,7 @@ class Search {
 
   const PlanRequest* request_;
   PlanTiming* timing_;
+  bool is_large_;  // so that a look at all messages of a phase takes long
   std::vector<PlanShape> shapes_;
 };
 
@@ -279,8 +288,14 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
   const std::vector<int> one_size = {hosts.sizes[0]};
   search.run(timing.host_order(), one_size, hosts.equal);
   if (!hosts.equal) search.run(timing.host_order(), hosts.sizes, false);
-  if (timing.host_order() != 0 && request.mode != Mode::nccl_per_dimension) search.run(0, one_size, false);
-  shapes = search.take();
+  if (timing.host_order() != 0 && request.mode != Mode::nccl_per_dimension) {
+    if (hosts.contiguous) {
+      search.run(0, one_size, hosts.equal);
+    } else {
+      add_with_algorithms({request.collective, Mode::rings}, {0, {ranks}, {}}, shapes);
+    }
+  }
+  for (PlanShape& shape : search.take()) shapes.push_back(std::move(shape));
   if (request.mode == Mode::nccl_per_dimension) {
     std::erase_if(shapes, [&](const PlanShape& shape) {
       for (int d = 0, inside = 1; d < shape.decomposition.dimensions(); ++d) {

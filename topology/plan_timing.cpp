@@ -81,14 +81,20 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
       }
     }
   }
-  auto& made = profiles_[key];
-  if (!made) {
+  // The way back of a scatter carries the same over the same links.
+  const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
+  if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
+  std::unique_ptr<PhaseProfile> made;
+  if (is_back) {
+    const PhaseProfile& there = profile(collective, shape, {PhaseKind::reduce_scatter, phase.dimension});
+    made = std::make_unique<PhaseProfile>(there.reversed());
+  } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
     made = std::make_unique<PhaseProfile>(
         profiler_.make(collective, algorithm, phase.kind,
                        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
-  return *made;
+  return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }
 
 std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape) {

@@ -37,6 +37,8 @@ PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placemen
     place_of_.push_back({topology.nodes()[static_cast<std::size_t>(node)].host,
                          index_of[static_cast<std::size_t>(node)], node});
   }
+  us_per_byte_.reserve(topology.links().size());
+  for (const Link& link : topology.links()) us_per_byte_.push_back(1 / (link.bandwidth * bytes_per_us));
   if (placement.size() <= few_ranks) known_.resize(placement.size() * placement.size());
 }
 
@@ -81,10 +83,6 @@ void PlannerRoutes::find_kinds() {
 Resource PlannerRoutes::resource_of(Channel channel) const {
   const Link& link = topology_->links()[static_cast<std::size_t>(link_of(channel))];
   return link.duplex == Duplex::half ? 2 * link_of(channel) : channel;
-}
-
-double PlannerRoutes::us_per_byte(Resource resource) const {
-  return 1 / (topology_->links()[static_cast<std::size_t>(link_of(resource))].bandwidth * bytes_per_us);
 }
 
 const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_rank) {

@@ -35,7 +35,9 @@ class PlannerRoutes {
   [[nodiscard]] int index_in_host(int rank) const { return place_of_[static_cast<std::size_t>(rank)].index; }
   [[nodiscard]] std::size_t resources() const { return 2 * topology_->links().size(); }
   /// us a byte
-  [[nodiscard]] double us_per_byte(Resource resource) const;
+  [[nodiscard]] double us_per_byte(Resource resource) const {
+    return us_per_byte_[static_cast<std::size_t>(link_of(resource))];
+  }
 
  private:
   struct Host {
@@ -82,6 +84,7 @@ class PlannerRoutes {
   std::vector<Host> hosts_;
   std::vector<Place> place_of_;
   std::unordered_map<Key, Template, KeyHash> templates_;
+  std::vector<double> us_per_byte_;  // of each link
   std::vector<Resource> buffer_;
   std::vector<Known> known_;  // of each pair, where there are few ranks
   std::vector<Resource> known_resources_;

@@ -175,6 +175,7 @@ HostRanks host_ranks(const Topology& topology, const Placement& placement) {
   for (const auto& ranks : ranks_by_host(host_of_rank)) {
     result.sizes.push_back(static_cast<int>(ranks.size()));
     result.equal &= result.sizes.back() == result.sizes.front();
+    result.contiguous &= ranks.back() - ranks.front() + 1 == result.sizes.back();
   }
   return result;
 }

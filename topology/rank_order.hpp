@@ -18,6 +18,7 @@ struct RankOrder {
 struct HostRanks {
   std::vector<int> sizes;  ///< Ranks of each host.
   bool equal = true;       ///< All have as many.
+  bool contiguous = true;  ///< Ranks of a host are next to one another as they are placed.
 };
 
 HostRanks host_ranks(const Topology& topology, const Placement& placement);

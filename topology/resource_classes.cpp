@@ -1,9 +1,15 @@
 #include "topology/resource_classes.hpp"
 
-#include <algorithm>
-#include <numeric>
+#include <bit>
+#include <unordered_map>
+#include <utility>
 
 namespace ddl::topology {
+namespace {
+
+constexpr std::uint32_t none = UINT32_MAX;
+
+}  // namespace
 
 ResourceClasses::ResourceClasses(std::size_t resources)
     : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, members_{0} {}
@@ -16,45 +22,54 @@ std::uint32_t ResourceClasses::split(std::uint32_t from, Resource member) {
 }
 
 std::size_t ResourceClasses::add(std::span<const Load> loads) {
-  std::vector<std::uint32_t> by_class(loads.size());
-  std::iota(by_class.begin(), by_class.end(), 0);
-  const auto class_at = [&](std::uint32_t i) {
-    return class_of_[static_cast<std::size_t>(loads[i].resource)];
+  // Those of one class with one value, in the order in which they first occur.
+  struct Group {
+    std::uint32_t of;
+    float value;
+    Resource first;
+    std::uint32_t size = 0;
+    std::uint32_t becomes = 0;
   };
-  std::ranges::sort(by_class, [&](std::uint32_t a, std::uint32_t b) {
-    const auto class_a = class_at(a);
-    const auto class_b = class_at(b);
-    if (class_a != class_b) return class_a < class_b;
-    if (loads[a].us_per_byte != loads[b].us_per_byte) return loads[a].us_per_byte < loads[b].us_per_byte;
-    return loads[a].resource < loads[b].resource;
-  });
-  std::vector<float> column(classes(), 0);
-  for (std::size_t begin = 0; begin < by_class.size();) {
-    const std::uint32_t of = class_at(by_class[begin]);
-    std::size_t class_end = begin;
-    while (class_end < by_class.size() && class_at(by_class[class_end]) == of) ++class_end;
-    // The first value keeps the class if nothing is left in it without a load.
-    bool is_kept = class_end - begin == sizes_[of];
-    for (std::size_t i = begin; i < class_end;) {
-      const float value = loads[by_class[i]].us_per_byte;
-      std::size_t end = i;
-      while (end < class_end && loads[by_class[end]].us_per_byte == value) ++end;
-      if (is_kept) {
-        column[of] = value;
-        members_[of] = loads[by_class[i]].resource;
-        is_kept = false;
-      } else {
-        const std::uint32_t made = split(of, loads[by_class[i]].resource);
-        column.push_back(value);
-        for (std::size_t j = i; j < end; ++j) {
-          class_of_[static_cast<std::size_t>(loads[by_class[j]].resource)] = made;
-        }
-        sizes_[made] = static_cast<std::uint32_t>(end - i);
-        sizes_[of] -= static_cast<std::uint32_t>(end - i);
-      }
-      i = end;
+  std::vector<Group> groups;
+  std::vector<std::uint32_t> group_of(loads.size());
+  std::vector<std::uint32_t> loaded(classes(), 0);
+  std::unordered_map<std::uint64_t, std::uint32_t> known;
+  std::uint64_t last_key = 0;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const auto& [resource, value] = loads[i];
+    const std::uint32_t of = class_of_[static_cast<std::size_t>(resource)];
+    const std::uint64_t key = std::uint64_t{of} << 32U | std::bit_cast<std::uint32_t>(value);
+    if (i > 0 && key == last_key) {
+      group_of[i] = group_of[i - 1];
+    } else {
+      const auto [entry, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(groups.size()));
+      if (is_new) groups.push_back({of, value, resource});
+      group_of[i] = entry->second;
+      last_key = key;
     }
-    begin = class_end;
+    ++groups[group_of[i]].size;
+    ++loaded[of];
+  }
+  std::vector<float> column(classes(), 0);
+  for (Group& group : groups) {
+    // The first value keeps the class if nothing is left in it without a load.
+    if (loaded[group.of] == sizes_[group.of]) {
+      loaded[group.of] = none;
+      group.becomes = group.of;
+      column[group.of] = group.value;
+      members_[group.of] = group.first;
+    } else {
+      group.becomes = split(group.of, group.first);
+      column.push_back(group.value);
+    }
+  }
+  for (const Group& group : groups) {
+    if (group.becomes == group.of) continue;
+    sizes_[group.becomes] = group.size;
+    sizes_[group.of] -= group.size;
+  }
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    class_of_[static_cast<std::size_t>(loads[i].resource)] = groups[group_of[i]].becomes;
   }
   columns_.push_back(std::move(column));
   return columns_.size() - 1;
