@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <queue>
 #include <utility>
@@ -52,14 +53,14 @@ class Search {
     end_ = state(inside ? Leg::leaving : to_host_ < 0 ? Leg::between : Leg::entering, to);
   }
 
-  /// The best way, or nothing if there is none; call once.
-  std::vector<Channel> best() {
+  /// The best way, or nothing if there is none; call once. The numbers of the ends' devices deal out ties.
+  std::vector<Channel> best(int from_number, int to_number) {
     find_distances();
     if (distance(end_) == unreached) return {};
     keep_shortest_edges();
     keep_widest_edges();
     count_links_to_end();
-    return walk();
+    return walk(from_number, to_number);
   }
 
  private:
@@ -169,16 +170,21 @@ class Search {
 
   void count_links_to_end() { reaches_end(0); }
 
-  std::vector<Channel> walk() {
+  std::vector<Channel> walk(int from_number, int to_number) {
     std::ranges::sort(edges_, {}, [](const Edge& edge) { return std::pair(edge.from, edge.channel); });
     std::vector<Channel> result;
+    std::vector<Edge> best;
     for (int at = start_; at != end_;) {
       const auto links_left = [&](int where) { return links_to_end_[static_cast<std::size_t>(where)]; };
-      const auto ways = with_key(edges_, at, &Edge::from);
-      const auto next = std::ranges::find_if(
-          ways, [&](const Edge& edge) { return links_left(edge.to) == links_left(at) - 1; });
-      result.push_back(next->channel);
-      at = next->to;
+      best.clear();
+      std::ranges::copy_if(with_key(edges_, at, &Edge::from), std::back_inserter(best),
+                           [&](const Edge& edge) { return links_left(edge.to) == links_left(at) - 1; });
+      const bool leaves = leg_of(at) == Leg::leaving;
+      const bool enters = leg_of(best[0].to) == Leg::entering;
+      const int number = (enters ? 0 : from_number) + (leaves ? 0 : to_number);
+      const Edge& next = best[static_cast<std::size_t>(number) % best.size()];
+      result.push_back(next.channel);
+      at = next.to;
     }
     return result;
   }
@@ -211,11 +217,15 @@ std::vector<Channel> Topology::route(int from_node, int to_node) const {
   if (from_node == to_node) return {};
   const Node& from = nodes_[static_cast<std::size_t>(from_node)];
   const Node& to = nodes_[static_cast<std::size_t>(to_node)];
+  const int from_number = device_number_[static_cast<std::size_t>(from_node)];
+  const int to_number = device_number_[static_cast<std::size_t>(to_node)];
   if (from.host >= 0 && from.host == to.host) {
-    auto inside = Search(*this, host_sizes_, index_in_host_, from_node, to_node, true).best();
+    auto inside =
+        Search(*this, host_sizes_, index_in_host_, from_node, to_node, true).best(from_number, to_number);
     if (!inside.empty()) return inside;
   }
-  auto result = Search(*this, host_sizes_, index_in_host_, from_node, to_node, false).best();
+  auto result =
+      Search(*this, host_sizes_, index_in_host_, from_node, to_node, false).best(from_number, to_number);
   if (result.empty()) {
     throw Error(
         ErrorCode::invalid_argument,

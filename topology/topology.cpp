@@ -132,11 +132,16 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
   check_links(links_, nodes_);
 
   host_sizes_.assign(hosts_.size() + 1, 0);
+  std::vector<int> devices_of_host(hosts_.size());
   index_in_host_.reserve(nodes_.size());
+  device_number_.reserve(nodes_.size());
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto group = nodes_[i].host < 0 ? hosts_.size() : static_cast<std::size_t>(nodes_[i].host);
     index_in_host_.push_back(host_sizes_[group]++);
-    if (is_device(nodes_[i].kind)) devices_.push_back(static_cast<int>(i));
+    device_number_.push_back(0);
+    if (!is_device(nodes_[i].kind)) continue;
+    devices_.push_back(static_cast<int>(i));
+    device_number_.back() = devices_of_host[group]++;
   }
   if (devices_.empty()) fail("nodes", "no device", "at least one node of kind cpu or gpu");
 

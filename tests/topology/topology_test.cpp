@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 #include <regex>
+#include <set>
+#include <tuple>
 
 #include "topology/graph_support.hpp"
 #include "topology/random_graph.hpp"
@@ -213,11 +215,11 @@ class BruteForce {
     for (const bool inside : {true, false}) {
       if (inside && (host(from) < 0 || host(from) != host(to))) continue;
       inside_ = inside;
-      best_.reset();
+      best_.clear();
       channels_.clear();
       nodes_ = {from};
       extend(host(from) < 0 ? 1 : 0);
-      if (best_) return best_->channels;
+      if (!best_.empty()) return deal();
     }
     return {};
   }
@@ -228,8 +230,42 @@ class BruteForce {
     double minus_width;
     std::size_t links;
     std::vector<Channel> channels;
-    auto operator<=>(const Way&) const = default;
   };
+
+  /// A node's number among its host's devices; 0 if it is none.
+  int number(int node) const {
+    int result = 0;
+    for (int i = 0; i < node; ++i) {
+      if (host(i) == host(node) && is_device(kind(i))) ++result;
+    }
+    return is_device(kind(node)) ? result : 0;
+  }
+
+  /// One of the best ways, which all have as many links.
+  std::vector<Channel> deal() const {
+    std::vector<Way> left = best_;
+    int at = from_;
+    int phase = host(from_) < 0 ? 1 : 0;
+    for (std::size_t i = 0; i < best_[0].links; ++i) {
+      std::set<Channel> next;
+      for (const Way& way : left) next.insert(way.channels[i]);
+      const auto end_of = [&](Channel channel) {
+        const Link& link = links_[static_cast<std::size_t>(link_of(channel))];
+        return channel % 2 == 0 ? link.to : link.from;
+      };
+      const auto phase_after = [&](Channel channel) {
+        const int end = end_of(channel);
+        return host(end) < 0 ? 1 : phase == 0 && host(at) == host(end) ? 0 : 2;
+      };
+      const int out = phase_after(*next.begin()) == 2 ? 0 : number(from_);
+      const int in = phase == 0 ? 0 : number(to_);
+      const Channel taken = *std::next(next.begin(), (out + in) % static_cast<int>(next.size()));
+      std::erase_if(left, [&](const Way& way) { return way.channels[i] != taken; });
+      phase = phase_after(taken);
+      at = end_of(taken);
+    }
+    return left[0].channels;
+  }
 
   int host(int node) const { return graph_nodes_[static_cast<std::size_t>(node)].host; }
   NodeKind kind(int node) const { return graph_nodes_[static_cast<std::size_t>(node)].kind; }
@@ -273,7 +309,9 @@ class BruteForce {
       width = std::min(width, link.bandwidth);
     }
     way.minus_width = -width;
-    if (!best_ || way < *best_) best_ = way;
+    const auto quality = [](const Way& w) { return std::tie(w.latency, w.minus_width, w.links); };
+    if (!best_.empty() && quality(way) < quality(best_[0])) best_.clear();
+    if (best_.empty() || quality(way) == quality(best_[0])) best_.push_back(way);
   }
 
   const std::vector<Node>& graph_nodes_;
@@ -284,7 +322,7 @@ class BruteForce {
   std::vector<int> nodes_;
   std::vector<Channel> channels_;
   std::vector<std::pair<int, int>> visited_;
-  std::optional<Way> best_;
+  std::vector<Way> best_;
 };
 
 // The simulator would charge links that no byte takes.

@@ -99,8 +99,11 @@ class Topology {
   /// host use the network only where nothing inside the host joins them.
   ///
   /// Of all such ways: the least total latency (in whole picoseconds, so that sums compare exactly),
-  /// then the widest, then the fewest links, then the lowest link indices from the first on. It is thus
-  /// the same on every machine; the way back may differ where ways tie.
+  /// then the widest, then the fewest links. Those that still tie are dealt out, so that devices share equal
+  /// NICs and switches evenly: where k of them part, by lowest link index, the one numbered d mod k is
+  /// taken; d is the number of the first device among its host's devices on the way out of its host, that
+  /// of the last one on the way into its host, and the sum of both between (0 for what is no device). A route
+  /// is thus the same on every machine; the way back may differ where ways tie.
   ///
   /// Throws `invalid_argument` for an index that is no node, or where there is no way (never between
   /// devices). O(m log m) with m the nodes and links of the two hosts and between `network` nodes: a few
@@ -121,6 +124,7 @@ class Topology {
   std::vector<int> links_of_node_;
   std::vector<int> host_sizes_;     // nodes of each host; of the network at the end
   std::vector<int> index_in_host_;  // of each node among its host's, or among the network's
+  std::vector<int> device_number_;  // of each device among its host's; 0 for other nodes
 };
 
 std::string_view to_string(NodeKind kind) noexcept;
