@@ -130,11 +130,12 @@ double PipelineTime::least(double bytes, int chunks) {
 }
 
 /// When the last of `chunks` is through `sequence_`, each in its turn on its streams and on the first
-/// `resources` of busy_.
-double PipelineTime::in_order(int chunks, std::size_t resources) {
+/// `resources` of busy_, and to be issued.
+double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue) {
   ready_.assign(static_cast<std::size_t>(chunks), 0);
   stream_free_.assign(streams_, 0);
   double busy_until[most_resources] = {};
+  double issue_free = 0;
   double scratch_free_at[chunks_in_scratch] = {};
   const int steps = static_cast<int>(sequence_.size());
   for (int slot = 0; slot < steps + chunks - 1; ++slot) {
@@ -145,12 +146,14 @@ double PipelineTime::in_order(int chunks, std::size_t resources) {
       double& scratch_free = scratch_free_at[static_cast<std::size_t>(c) % chunks_in_scratch];
       double start = std::max(ready, free);
       if (now.uses_scratch) start = std::max(start, scratch_free);
+      if (with_issue) start = std::max(start, issue_free);
       for (std::size_t k = 0; k < resources; ++k) {
         if (now.busy[k] > 0) start = std::max(start, busy_until[k]);
       }
       for (std::size_t k = 0; k < resources; ++k) {
         if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
       }
+      issue_free = start + now.issue;
       free = start + now.held;
       ready = start + now.duration;
       if (now.uses_scratch) scratch_free = ready;
@@ -172,24 +175,29 @@ double PipelineTime::of(double bytes, int chunks) {
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     const ProfileRound& round = *rounds_[i].round;
     const int steps = (round.repeat + together - 1) / together;
-    const double held = stream_time(round, chunk * rounds_[i].share, step_overhead_);
-    timed_.push_back({durations_[i] / steps,
-                      held * round.repeat / steps,
-                      rounds_[i].stream,
-                      steps,
-                      round.uses_scratch,
-                      {}});
+    const double part = static_cast<double>(round.repeat) / steps;
+    Timed timed;
+    timed.duration = durations_[i] / steps;
+    timed.issue = round.sends * step_overhead_ * part;
+    timed.held = stream_time(round, chunk * rounds_[i].share, step_overhead_) * part;
+    timed.stream = rounds_[i].stream;
+    timed.uses_scratch = round.uses_scratch;
     for (std::size_t k = 0; k < busy_.size(); ++k) {
       const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
-      timed_.back().busy[k] = load * chunk * rounds_[i].share * round.repeat / steps;
+      timed.busy[k] = load * chunk * rounds_[i].share * part;
     }
+    timed_.push_back(timed);
     for (int step = 0; step < steps; ++step) sequence_.push_back(i);
   }
   // Others have room to spare: their order is not the schedule's.
+  const double issuing = chunks * issue_ * step_overhead_;
+  const double busiest = busy_.empty() ? 0 : busy_[0].us_per_byte * bytes;
+  const double limit = 0.8 * std::max(issuing, busiest);
   std::size_t tight = 0;
-  while (tight < busy_.size() && busy_[tight].us_per_byte >= 0.8 * busy_[0].us_per_byte) ++tight;
-  // Messages are not as strict as rounds: half of what order on links costs is made up for by what can go.
-  double time = (std::max(lower, in_order(chunks, 0)) + std::max(lower, in_order(chunks, tight))) / 2;
+  while (tight < busy_.size() && busy_[tight].us_per_byte * bytes >= limit) ++tight;
+  // Messages are not as strict as rounds: half of what that order costs is made up for by what can go.
+  const double in_streams = std::max(lower, in_order(chunks, 0, false));
+  double time = (in_streams + std::max(lower, in_order(chunks, tight, issuing >= limit))) / 2;
   // Many small messages between many pairs drift apart, and links then idle while others are crowded.
   if (crossing_ > 1) {
     for (int more = 16; more <= chunks; more *= 2) time *= drift;

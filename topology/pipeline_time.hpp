@@ -47,12 +47,12 @@ class PipelineTime {
   };
   /// Several rounds, if there are many, as one.
   struct Timed {
-    double duration;
-    double held;  // its stream
-    std::size_t stream;
-    int steps;
-    bool uses_scratch;
-    double busy[most_resources];  // of busy_
+    double duration = 0;
+    double issue = 0;
+    double held = 0;  // its stream
+    std::size_t stream = 0;
+    bool uses_scratch = false;
+    double busy[most_resources] = {};  // of busy_
   };
   /// Where a class of resources is busy, as indices into rounds_.
   struct Busy {
@@ -62,7 +62,7 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
-  double in_order(int chunks, std::size_t resources);
+  double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();
   void add_resource(std::size_t of_class);
 

@@ -25,7 +25,7 @@ std::string steps_of(const PlanShape& shape, int chunks) {
   return key;
 }
 
-double PlanTrial::most_transfers(int ranks) { return ranks <= 16 ? 1500 : ranks <= 64 ? 15'000 : 0; }
+double PlanTrial::most_transfers(int ranks) { return ranks <= 16 ? 2000 : ranks <= 64 ? 20'000 : 0; }
 
 double PlanTrial::time(const Plan& plan) {
   SimulationOptions options;

@@ -21,6 +21,9 @@ namespace {
 constexpr int most_chunks = 64;
 // Predictions that are this close to the best are not told apart by the prediction alone.
 constexpr double nearness = 1.12;
+// What a prediction that is not tried counts as, for it is more often too low than too high.
+constexpr double doubt = 1.05;
+constexpr int least_tried = 8;  // chunks, if a plan has more
 constexpr std::size_t most_near = 150;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
@@ -104,16 +107,22 @@ struct Planner::State {
     std::set<std::string> tried;
     for (const Timed& timed : near) {
       if (timed.us > near.front().us * nearness) break;
-      // What cannot be tried is taken at its word.
       if (best && best_us <= timed.us / nearness) break;
       if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
       double messages = 0;
-      for (const ProfiledPhase& phase : phases[timed.shape])
-        messages += phase.profile->messages * timed.chunks;
-      double us = timed.us;
-      if (messages <= transfers) {
-        transfers -= messages;
-        us = trial->time(make_plan(request, shapes[timed.shape], timed));
+      for (const ProfiledPhase& phase : phases[timed.shape]) messages += phase.profile->messages;
+      // As many of the chunks as may be: how far the prediction is off with them is how far it is off.
+      int chunks = timed.chunks;
+      while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
+      double us = timed.us * doubt;
+      if (messages * chunks <= transfers) {
+        transfers -= messages * chunks;
+        const double part = static_cast<double>(chunks) / timed.chunks;
+        Timed fewer{timed.shape, chunks, 0};
+        PlanRequest of_part = request;
+        of_part.bytes = static_cast<std::uint64_t>(static_cast<double>(request.bytes) * part);
+        Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
+        us = timed.us * trial->time(plan) / plan.predicted_us;
       }
       // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
       if (!best || us < best_us * (1 - 1e-3)) {
