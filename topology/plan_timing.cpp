@@ -38,7 +38,7 @@ PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, con
     : step_overhead_(cost.step_overhead),
       routes_(topology, placement),
       hosts_(host_ranks(topology, placement)),
-      orders_(rank_orders(topology, placement, routes_)),
+      orders_(rank_orders(placement, routes_)),
       host_order_(orders_.size() - 1),
       profiler_(topology, placement, cost, routes_),
       pipeline_(profiler_.classes(), cost.step_overhead) {}

@@ -180,9 +180,7 @@ HostRanks host_ranks(const Topology& topology, const Placement& placement) {
   return result;
 }
 
-std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& placement,
-                                   PlannerRoutes& routes) {
-  (void)topology;
+std::vector<RankOrder> rank_orders(const Placement& placement, PlannerRoutes& routes) {
   std::vector<RankOrder> orders(1);
   orders[0].name = "as placed";
   orders[0].ranks.resize(placement.size());
