@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "topology/phase_figures.hpp"
+#include "topology/plan/phase_figures.hpp"
 
 namespace ddl::tools {
 namespace {

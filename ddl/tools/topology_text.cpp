@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "topology/cpu_list.hpp"
+#include "topology/discovery/cpu_list.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ddl/error.hpp"
 #include "tests/topology/fake_sysfs.hpp"
-#include "topology/cpu_list.hpp"
+#include "topology/discovery/cpu_list.hpp"
 
 namespace ddl::topology {
 namespace {

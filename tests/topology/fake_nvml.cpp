@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "topology/nvml.hpp"
+#include "topology/discovery/nvml.hpp"
 
 using namespace ddl::topology::nvml;
 

@@ -1,6 +1,6 @@
 // Rates decide every simulated time. Whatever flows come and go in whatever order, what `MaxMin` corrects bit
 // by bit must be the fair allocation.
-#include "topology/max_min.hpp"
+#include "topology/simulator/max_min.hpp"
 
 #include <gtest/gtest.h>
 

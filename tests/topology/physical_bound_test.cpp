@@ -10,7 +10,7 @@
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/planner.hpp"
 #include "ddl/topology/simulator.hpp"
-#include "topology/graph_builder.hpp"
+#include "topology/graph/graph_builder.hpp"
 #include "topology/random_graph.hpp"
 
 namespace ddl::topology {

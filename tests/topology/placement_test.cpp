@@ -5,7 +5,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/cost_model.hpp"
-#include "topology/graph_builder.hpp"
+#include "topology/graph/graph_builder.hpp"
 
 namespace ddl::topology {
 namespace {

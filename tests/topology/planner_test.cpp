@@ -11,9 +11,9 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/simulator.hpp"
-#include "topology/graph_builder.hpp"
-#include "topology/pattern.hpp"
-#include "topology/phase_figures.hpp"
+#include "topology/graph/graph_builder.hpp"
+#include "topology/plan/phase_figures.hpp"
+#include "topology/planner/pattern.hpp"
 
 namespace ddl::topology {
 namespace {

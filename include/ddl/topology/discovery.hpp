@@ -126,8 +126,9 @@ HostDescription host_description_from_json(std::string_view text, std::string_vi
 /// speed is taken to have the slowest speed that another one tells, else 10 Gb/s. A
 /// host without any gets one named "nic0" when there are several hosts. All join one switch.
 ///
-/// Bandwidths and latencies are what link_figures.hpp has for their kind, or what the machine tells: PCIe
-/// lanes and their speed, a NIC's rate, a number of NVLinks; nothing is measured. See topology/README.md.
+/// Bandwidths and latencies are what topology/graph/link_figures.hpp has for their kind, or what the machine
+/// tells: PCIe lanes and their speed, a NIC's rate, a number of NVLinks; nothing is measured. See
+/// topology/README.md.
 ///
 /// Hosts without ranks are left out.
 /// Throws `invalid_argument` with what was found and expected: no ranks, a host index out of range, more

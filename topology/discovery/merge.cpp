@@ -1,0 +1,345 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/discovery.hpp"
+#include "topology/graph/link_figures.hpp"
+
+namespace ddl::topology {
+namespace {
+
+double socket_bandwidth(const CpuDescription& cpu) {
+  const bool is_power = cpu.architecture.starts_with("ppc64");
+  const bool is_arm = cpu.architecture == "aarch64";
+  return figures::nccl::socket_bandwidth(is_power ? "ppc64"
+                                         : is_arm ? "arm64"
+                                                  : cpu.architecture,
+                                         cpu.vendor, cpu.family, cpu.model);
+}
+
+/// Names of topologies are printable ASCII, those of systems need not be.
+std::string printable(std::string_view name) {
+  std::string result(name.substr(0, 200));
+  std::ranges::replace_if(
+      result, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  return result.empty() ? "?" : result;
+}
+
+/// A NIC that carries the job's bytes.
+struct UsedNic {
+  std::string name;
+  PciPlace pci;
+  double speed;  // Gb/s
+  bool is_infiniband;
+};
+
+std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed) {
+  std::vector<const NicDescription*> candidates;
+  for (const bool take_virtual : {false, true}) {
+    if (!candidates.empty()) break;
+    for (const NicDescription& nic : host.nics) {
+      if (nic.is_up && nic.is_virtual == take_virtual) candidates.push_back(&nic);
+    }
+  }
+  if (candidates.empty()) {
+    if (is_needed) return {{"nic0", {}, figures::unknown_network_speed, false}};
+    return {};
+  }
+  double fastest = 0;
+  double slowest = 0;
+  for (const NicDescription* nic : candidates) {
+    if (nic->speed == 0) continue;
+    fastest = std::max(fastest, nic->speed);
+    slowest = slowest == 0 ? nic->speed : std::min(slowest, nic->speed);
+  }
+  const double unknown_speed = slowest > 0 ? slowest : figures::unknown_network_speed;
+  std::vector<UsedNic> result;
+  for (const NicDescription* nic : candidates) {
+    const double speed = nic->speed > 0 ? nic->speed : unknown_speed;
+    if (4 * speed >= fastest) result.push_back({nic->name, nic->pci, speed, nic->is_infiniband});
+  }
+  return result;
+}
+
+/// The upper ends of the PCIe switches above a device, the outermost first: of root port, upper end, lower
+/// end, upper end, lower end these are the second and the fourth.
+std::vector<std::string> switches_above(const PciPlace& pci) {
+  std::vector<std::string> result;
+  for (std::size_t i = 1; i + 1 < pci.bridges.size(); i += 2) result.push_back(pci.bridges[i]);
+  return result;
+}
+
+class Merger {
+ public:
+  explicit Merger(NodeKind device) : device_(device) {}
+
+  /// `ranks` are those of this host; devices are kept until `finish` puts them in the order of ranks.
+  void add_host(const HostDescription& host, std::span<const int> ranks, bool has_peers) {
+    const int index = static_cast<int>(hosts_.size());
+    prefix_ = fmt::format("h{}/", index);
+    hosts_.push_back(unique_hostname(host.hostname));
+    if (host.packages.empty()) {
+      refuse(fmt::format("host '{}': found no packages, expected at least one", host.hostname));
+    }
+    if (device_ == NodeKind::gpu && ranks.size() > host.gpus.size()) {
+      refuse(fmt::format("host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
+                         host.hostname, ranks.size(), host.gpus.size()));
+    }
+    add_packages(host);
+    const std::vector<UsedNic> nics = used_nics(host, has_peers);
+    const std::span<const GpuDescription> gpus = device_ == NodeKind::gpu
+                                                     ? std::span(host.gpus).first(ranks.size())
+                                                     : std::span<const GpuDescription>();
+    add_switches(host, gpus, nics);
+    for (const UsedNic& nic : nics) add_nic(host, nic);
+    if (device_ == NodeKind::gpu) {
+      add_gpus(host, gpus, ranks);
+    } else {
+      add_cpus(host, ranks);
+    }
+  }
+
+  Topology finish(std::size_t ranks) {
+    // Devices come after all other nodes: their indices are known only now.
+    const int first_device = static_cast<int>(nodes_.size());
+    nodes_.resize(nodes_.size() + ranks);
+    for (auto& [rank, node] : devices_)
+      nodes_[static_cast<std::size_t>(first_device + rank)] = std::move(node);
+    for (DeviceLink& link : device_links_) {
+      links_.push_back(link.link);
+      links_.back().from = first_device + link.rank;
+      if (link.peer_rank) links_.back().to = first_device + *link.peer_rank;
+    }
+    if (!nics_.empty()) {
+      const int network = add_node_named("network", NodeKind::network, -1);
+      for (const auto& [nic, speed, latency] : nics_) {
+        add_link(nic, network, LinkKind::network, speed / 8, latency);
+      }
+    }
+    return Topology(std::move(hosts_), std::move(nodes_), std::move(links_));
+  }
+
+ private:
+  struct NicNode {
+    int node;
+    double speed;  // Gb/s
+    double latency;
+  };
+
+  /// From a device to a node, or to another device.
+  struct DeviceLink {
+    int rank;
+    std::optional<int> peer_rank;
+    Link link;
+  };
+
+  [[noreturn]] static void refuse(const std::string& message) {
+    throw Error(ErrorCode::invalid_argument, "merging host descriptions: " + message);
+  }
+
+  std::string unique_hostname(const std::string& name) {
+    std::string result = printable(name);
+    for (int i = 2; !hostnames_.insert(result).second; ++i) result = fmt::format("{}-{}", printable(name), i);
+    return result;
+  }
+
+  int add_node_named(std::string name, NodeKind kind, int host) {
+    nodes_.push_back({std::move(name), kind, host});
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+  int add_node(std::string_view name, NodeKind kind) {
+    return add_node_named(prefix_ + std::string(name), kind, static_cast<int>(hosts_.size()) - 1);
+  }
+  void add_link(int from, int to, LinkKind kind, double bandwidth, double latency) {
+    links_.push_back({from, to, kind, bandwidth, latency, Duplex::full});
+  }
+  void add_device(int rank, std::string_view name) {
+    devices_.emplace_back(rank,
+                          Node{prefix_ + std::string(name), device_, static_cast<int>(hosts_.size()) - 1});
+  }
+  void link_device(int rank, int to, LinkKind kind, double bandwidth, double latency) {
+    device_links_.push_back({rank, std::nullopt, {0, to, kind, bandwidth, latency, Duplex::full}});
+  }
+
+  void add_packages(const HostDescription& host) {
+    packages_.clear();
+    for (std::size_t i = 0; i < host.packages.size(); ++i) {
+      packages_.push_back(add_node(fmt::format("package{}", i), NodeKind::package));
+    }
+    const double between_sockets = socket_bandwidth(host.cpu);
+    for (std::size_t i = 0; i < packages_.size(); ++i) {
+      for (std::size_t j = i + 1; j < packages_.size(); ++j) {
+        const bool same_socket = host.packages[i].socket == host.packages[j].socket;
+        add_link(packages_[i], packages_[j], LinkKind::socket,
+                 same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
+                 figures::socket_latency);
+      }
+    }
+  }
+
+  [[nodiscard]] int package_of(const HostDescription& host, const PciPlace& pci) const {
+    for (std::size_t i = 0; i < host.packages.size(); ++i) {
+      if (pci.numa_node >= 0 && host.packages[i].numa_node == pci.numa_node) return packages_[i];
+    }
+    return packages_.front();
+  }
+
+  static double pcie_bandwidth_of(const PciPlace& pci) {
+    return pci.bandwidth > 0 ? pci.bandwidth : figures::pcie3_x16_bandwidth;
+  }
+
+  /// Adds the switches that join two or more things of the graph; others only lengthen a wire.
+  void add_switches(const HostDescription& host, std::span<const GpuDescription> gpus,
+                    std::span<const UsedNic> nics) {
+    std::vector<const PciPlace*> places;
+    for (const GpuDescription& gpu : gpus) places.push_back(&gpu.pci);
+    for (const UsedNic& nic : nics) places.push_back(&nic.pci);
+    std::map<std::string, std::set<std::string>> below;
+    for (const PciPlace* place : places) {
+      std::vector<std::string> chain = switches_above(*place);
+      chain.push_back(place->address);
+      for (std::size_t i = 0; i + 1 < chain.size(); ++i) below[chain[i]].insert(chain[i + 1]);
+    }
+    switches_.clear();
+    for (const PciPlace* place : places) {
+      int above = package_of(host, *place);
+      for (const std::string& address : switches_above(*place)) {
+        if (below[address].size() < 2) continue;
+        const auto [entry, is_new] = switches_.try_emplace(address, 0);
+        if (is_new) {
+          entry->second = add_node(fmt::format("pcie{}", switches_.size() - 1), NodeKind::fabric);
+          add_link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
+        }
+        above = entry->second;
+      }
+    }
+  }
+
+  /// The node that a PCI device hangs on.
+  [[nodiscard]] int above(const HostDescription& host, const PciPlace& pci) const {
+    int node = package_of(host, pci);
+    for (const std::string& address : switches_above(pci)) {
+      if (const auto found = switches_.find(address); found != switches_.end()) node = found->second;
+    }
+    return node;
+  }
+
+  void add_nic(const HostDescription& host, const UsedNic& nic) {
+    const int node = add_node(printable(nic.name), NodeKind::nic);
+    add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), figures::pcie_latency);
+    nics_.push_back(
+        {node, nic.speed, nic.is_infiniband ? figures::network_latency : figures::tcp_network_latency});
+  }
+
+  void add_cpus(const HostDescription& host, std::span<const int> ranks) {
+    std::size_t cores = 0;
+    for (const PackageDescription& package : host.packages) {
+      cores += static_cast<std::size_t>(std::max(1, package.cores));
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      std::size_t core = i * cores / ranks.size();
+      std::size_t package = 0;
+      while (core >= static_cast<std::size_t>(std::max(1, host.packages[package].cores))) {
+        core -= static_cast<std::size_t>(std::max(1, host.packages[package].cores));
+        ++package;
+      }
+      add_device(ranks[i], fmt::format("cpu{}", i));
+      link_device(ranks[i], packages_[package], LinkKind::memory, figures::memory_bandwidth,
+                  figures::memory_latency);
+    }
+  }
+
+  static double nvlink_bandwidth(const GpuDescription& gpu) {
+    if (gpu.compute_capability >= 100) return figures::nvlink5_bandwidth;
+    const bool is_pascal = gpu.compute_capability > 0 && gpu.compute_capability < 70;
+    return is_pascal ? figures::nvlink1_bandwidth : figures::nvlink_bandwidth;
+  }
+
+  static int links_between(const GpuDescription& gpu, NvlinkPeer peer, const std::string& address) {
+    int count = 0;
+    for (const NvlinkDescription& link : gpu.nvlinks) {
+      if (link.peer == peer && (peer != NvlinkPeer::gpu || link.address == address)) count += link.count;
+    }
+    return count;
+  }
+
+  void add_gpus(const HostDescription& host, std::span<const GpuDescription> gpus,
+                std::span<const int> ranks) {
+    std::optional<int> nvswitch;
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      const GpuDescription& gpu = gpus[i];
+      add_device(ranks[i], fmt::format("gpu{}", i));
+      link_device(ranks[i], above(host, gpu.pci), LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
+                  figures::pcie_latency);
+      const double brick = nvlink_bandwidth(gpu);
+      if (const int count = links_between(gpu, NvlinkPeer::cpu, {}); count > 0) {
+        link_device(ranks[i], package_of(host, gpu.pci), LinkKind::nvlink, count * brick,
+                    figures::nvlink_to_package_latency);
+      }
+      if (const int count = links_between(gpu, NvlinkPeer::nvswitch, {}); count > 0) {
+        if (!nvswitch) nvswitch = add_node("nvswitch", NodeKind::fabric);
+        link_device(ranks[i], *nvswitch, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
+      }
+      for (std::size_t j = i + 1; j < gpus.size(); ++j) {
+        // Either end may have failed to tell.
+        const int count = std::max(links_between(gpu, NvlinkPeer::gpu, gpus[j].pci.address),
+                                   links_between(gpus[j], NvlinkPeer::gpu, gpu.pci.address));
+        if (count == 0) continue;
+        const double bandwidth = count * std::min(brick, nvlink_bandwidth(gpus[j]));
+        device_links_.push_back(
+            {ranks[i], ranks[j], {0, 0, LinkKind::nvlink, bandwidth, figures::nvlink_latency, Duplex::full}});
+      }
+    }
+  }
+
+  NodeKind device_;
+  std::string prefix_;  // of the host being added
+  std::vector<std::string> hosts_;
+  std::set<std::string> hostnames_;
+  std::vector<Node> nodes_;
+  std::vector<Link> links_;
+  std::vector<std::pair<int, Node>> devices_;  // by rank
+  std::vector<DeviceLink> device_links_;
+  std::vector<NicNode> nics_;
+  std::vector<int> packages_;            // of the host being added
+  std::map<std::string, int> switches_;  // of the host being added, by address
+};
+
+}  // namespace
+
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device) {
+  if (!is_device(device)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("merging host descriptions: found devices of kind {}, "
+                            "expected cpu or gpu",
+                            to_string(device)));
+  }
+  if (host_of_rank.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "merging host descriptions: found no ranks, expected at least one");
+  }
+  std::vector<std::vector<int>> ranks_of(hosts.size());
+  for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
+    const int host = host_of_rank[rank];
+    if (host < 0 || static_cast<std::size_t>(host) >= hosts.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("merging host descriptions: found rank {} on host {}, expected one of 0 to {}",
+                              rank, host, static_cast<int>(hosts.size()) - 1));
+    }
+    ranks_of[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
+  }
+  const auto hosts_with_ranks =
+      std::ranges::count_if(ranks_of, [](const auto& ranks) { return !ranks.empty(); });
+  Merger merger(device);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!ranks_of[i].empty()) merger.add_host(hosts[i], ranks_of[i], hosts_with_ranks > 1);
+  }
+  return merger.finish(host_of_rank.size());
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,239 @@
+// Routes between two nodes: Topology::route.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <queue>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/topology.hpp"
+#include "topology/graph/leg.hpp"
+
+namespace ddl::topology {
+namespace {
+
+using Picoseconds = std::int64_t;
+constexpr Picoseconds unreached = std::numeric_limits<Picoseconds>::max();
+
+/// Links at most 1e6, of at most 1e12 ps each: their sum fits.
+Picoseconds picoseconds(double microseconds) { return std::llround(microseconds * 1e6); }
+
+/// The part of a range, sorted by a key, that has this key.
+template <typename Range, typename Key>
+auto with_key(const Range& sorted, int key, Key key_of) {
+  return std::span(std::ranges::lower_bound(sorted, key, {}, key_of),
+                   std::ranges::upper_bound(sorted, key, {}, key_of));
+}
+
+/// A step that a way may take, between states: a state is a node on a leg.
+struct Edge {
+  int from;
+  int to;
+  Channel channel;
+};
+
+/// The nodes that matter to one route, numbered by leg.
+class Search {
+ public:
+  Search(const Topology& topology, std::span<const int> host_sizes, std::span<const int> index_in_host,
+         int from, int to, bool inside)
+      : topology_(topology), index_in_host_(index_in_host), to_(to), inside_(inside) {
+    const int from_host = node(from).host;
+    to_host_ = node(to).host;
+    const auto size_of = [&](int host) { return host < 0 ? 0 : host_sizes[static_cast<std::size_t>(host)]; };
+    first_state_ = {0, size_of(from_host), size_of(from_host) + (inside ? 0 : host_sizes.back())};
+    const int states = first_state_[2] + (inside ? 0 : size_of(to_host_));
+    node_of_.assign(static_cast<std::size_t>(states), -1);
+    distance_.assign(static_cast<std::size_t>(states), unreached);
+    start_ = state(from_host < 0 ? Leg::between : Leg::leaving, from);
+    end_ = state(inside ? Leg::leaving : to_host_ < 0 ? Leg::between : Leg::entering, to);
+  }
+
+  /// The best way, or nothing if there is none; call once. The numbers of the ends' devices deal out ties.
+  std::vector<Channel> best(int from_number, int to_number) {
+    find_distances();
+    if (distance(end_) == unreached) return {};
+    keep_shortest_edges();
+    keep_widest_edges();
+    count_links_to_end();
+    return walk(from_number, to_number);
+  }
+
+ private:
+  [[nodiscard]] const Node& node(int index) const {
+    return topology_.nodes()[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] const Link& link(Channel channel) const {
+    return topology_.links()[static_cast<std::size_t>(link_of(channel))];
+  }
+  [[nodiscard]] Picoseconds distance(int at) const { return distance_[static_cast<std::size_t>(at)]; }
+
+  int state(Leg leg, int index) {
+    const int result =
+        first_state_[static_cast<std::size_t>(leg)] + index_in_host_[static_cast<std::size_t>(index)];
+    node_of_[static_cast<std::size_t>(result)] = index;
+    return result;
+  }
+  [[nodiscard]] Leg leg_of(int at) const {
+    return at < first_state_[1] ? Leg::leaving : at < first_state_[2] ? Leg::between : Leg::entering;
+  }
+
+  /// A network node has links to every host; only those to the network and to the end's host matter.
+  template <typename Visit>
+  void for_links(int at, Visit visit) const {
+    const auto links = topology_.links_at(at);
+    if (node(at).host >= 0) {
+      std::ranges::for_each(links, visit);
+      return;
+    }
+    const auto host = [&](int index) { return node(topology_.other_end(index, at)).host; };
+    for (const int index : with_key(links, -1, host)) visit(index);
+    if (to_host_ < 0) return;
+    for (const int index : with_key(links, to_host_, host)) visit(index);
+  }
+
+  void visit_neighbours(int at) {
+    const int index = node_of_[static_cast<std::size_t>(at)];
+    const Node& here = node(index);
+    for_links(index, [&](int link_index) {
+      const int other = topology_.other_end(link_index, index);
+      const Node& next = node(other);
+      const auto leg = next_leg(here, leg_of(at), at == start_, next, other == to_);
+      if (!leg || (inside_ && *leg != Leg::leaving)) return;
+      if (*leg == Leg::entering && next.host != to_host_) return;
+      const int to = state(*leg, other);
+      if (is_device(next.kind) && to != end_) return;
+      const Link& taken = topology_.links()[static_cast<std::size_t>(link_index)];
+      edges_.push_back({at, to, 2 * link_index + (taken.from == index ? 0 : 1)});
+      const Picoseconds through = distance(at) + picoseconds(taken.latency);
+      if (through < distance(to)) {
+        distance_[static_cast<std::size_t>(to)] = through;
+        queue_.emplace(through, to);
+      }
+    });
+  }
+
+  void find_distances() {
+    distance_[static_cast<std::size_t>(start_)] = 0;
+    queue_.emplace(0, start_);
+    std::vector<bool> done(distance_.size());
+    while (!queue_.empty()) {
+      const auto [so_far, at] = queue_.top();
+      queue_.pop();
+      if (so_far > distance(end_)) break;
+      if (done[static_cast<std::size_t>(at)]) continue;
+      done[static_cast<std::size_t>(at)] = true;
+      if (at != end_) visit_neighbours(at);
+    }
+  }
+
+  void keep_shortest_edges() {
+    std::erase_if(edges_, [&](const Edge& edge) {
+      return distance(edge.from) + picoseconds(link(edge.channel).latency) != distance(edge.to) ||
+             distance(edge.to) > distance(end_);
+    });
+    std::ranges::sort(edges_, {}, &Edge::to);
+  }
+
+  /// Sets links_to_end_ for all states that reach the end over edges at least this wide; whether the start
+  /// does.
+  bool reaches_end(double width) {
+    links_to_end_.assign(distance_.size(), -1);
+    links_to_end_[static_cast<std::size_t>(end_)] = 0;
+    std::vector<int> found{end_};
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const int next_links = links_to_end_[static_cast<std::size_t>(found[i])] + 1;
+      for (const Edge& edge : with_key(edges_, found[i], &Edge::to)) {
+        auto& links = links_to_end_[static_cast<std::size_t>(edge.from)];
+        if (links >= 0 || link(edge.channel).bandwidth < width) continue;
+        links = next_links;
+        found.push_back(edge.from);
+      }
+    }
+    return links_to_end_[static_cast<std::size_t>(start_)] >= 0;
+  }
+
+  void keep_widest_edges() {
+    std::vector<double> widths;
+    for (const Edge& edge : edges_) widths.push_back(link(edge.channel).bandwidth);
+    std::ranges::sort(widths);
+    widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
+    const auto too_wide =
+        std::ranges::partition_point(widths, [&](double width) { return reaches_end(width); });
+    const double widest = *std::prev(too_wide);
+    std::erase_if(edges_, [&](const Edge& edge) { return link(edge.channel).bandwidth < widest; });
+  }
+
+  void count_links_to_end() { reaches_end(0); }
+
+  std::vector<Channel> walk(int from_number, int to_number) {
+    std::ranges::sort(edges_, {}, [](const Edge& edge) { return std::pair(edge.from, edge.channel); });
+    std::vector<Channel> result;
+    std::vector<Edge> best;
+    for (int at = start_; at != end_;) {
+      const auto links_left = [&](int where) { return links_to_end_[static_cast<std::size_t>(where)]; };
+      best.clear();
+      std::ranges::copy_if(with_key(edges_, at, &Edge::from), std::back_inserter(best),
+                           [&](const Edge& edge) { return links_left(edge.to) == links_left(at) - 1; });
+      const bool leaves = leg_of(at) == Leg::leaving;
+      const bool enters = leg_of(best[0].to) == Leg::entering;
+      const int number = (enters ? 0 : from_number) + (leaves ? 0 : to_number);
+      const Edge& next = best[static_cast<std::size_t>(number) % best.size()];
+      result.push_back(next.channel);
+      at = next.to;
+    }
+    return result;
+  }
+
+  const Topology& topology_;
+  std::span<const int> index_in_host_;
+  int to_;
+  bool inside_;
+  int to_host_ = -1;
+  int start_ = 0;
+  int end_ = 0;
+  std::array<int, 3> first_state_{};  // of each leg
+  std::vector<int> node_of_;          // each state's node, once seen
+  std::vector<Picoseconds> distance_;
+  std::priority_queue<std::pair<Picoseconds, int>, std::vector<std::pair<Picoseconds, int>>, std::greater<>>
+      queue_;
+  std::vector<Edge> edges_;
+  std::vector<int> links_to_end_;
+};
+
+}  // namespace
+
+std::vector<Channel> Topology::route(int from_node, int to_node) const {
+  for (const int node : {from_node, to_node}) {
+    if (node < 0 || static_cast<std::size_t>(node) >= nodes_.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("route: found node {}, expected 0 to {}", node, nodes_.size() - 1));
+    }
+  }
+  if (from_node == to_node) return {};
+  const Node& from = nodes_[static_cast<std::size_t>(from_node)];
+  const Node& to = nodes_[static_cast<std::size_t>(to_node)];
+  const int from_number = device_number_[static_cast<std::size_t>(from_node)];
+  const int to_number = device_number_[static_cast<std::size_t>(to_node)];
+  if (from.host >= 0 && from.host == to.host) {
+    auto inside =
+        Search(*this, host_sizes_, index_in_host_, from_node, to_node, true).best(from_number, to_number);
+    if (!inside.empty()) return inside;
+  }
+  auto result =
+      Search(*this, host_sizes_, index_in_host_, from_node, to_node, false).best(from_number, to_number);
+  if (result.empty()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("route: found no way from '{}' to '{}' that passes only packages, fabrics, network "
+                    "nodes and NICs towards the network, expected a link that joins them",
+                    from.name, to.name));
+  }
+  return result;
+}
+
+}  // namespace ddl::topology

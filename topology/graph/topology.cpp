@@ -1,0 +1,227 @@
+#include "ddl/topology/topology.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "topology/graph/reachability.hpp"
+
+namespace ddl::topology {
+namespace {
+
+[[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: found {}, expected {}", path, found, expected));
+}
+
+void check_name(const std::string& name, const std::string& path) {
+  if (name.empty() || name.size() > Topology::longest_name) {
+    fail(path, fmt::format("{} characters", name.size()),
+         fmt::format("1 to {} characters", Topology::longest_name));
+  }
+  const auto odd = std::ranges::find_if_not(name, [](char c) { return c >= ' ' && c <= '~'; });
+  if (odd != name.end()) {
+    fail(path, fmt::format("byte 0x{:02x}", static_cast<unsigned char>(*odd)), "printable ASCII");
+  }
+}
+
+void check_count(std::string_view path, std::size_t count) {
+  if (count > Topology::most_nodes) {
+    fail(path, count < 2 * Topology::most_nodes ? fmt::format("{} of them", count) : "far more",
+         fmt::format("at most {}", Topology::most_nodes));
+  }
+}
+
+void check_hosts(const std::vector<std::string>& hosts) {
+  check_count("hosts", hosts.size());
+  std::unordered_map<std::string_view, std::size_t> first;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::string path = fmt::format("hosts[{}]", i);
+    check_name(hosts[i], path);
+    const auto [entry, is_new] = first.try_emplace(hosts[i], i);
+    if (!is_new)
+      fail(path, fmt::format("'{}' again", hosts[i]), fmt::format("a name unlike hosts[{}]", entry->second));
+  }
+}
+
+void check_nodes(const std::vector<Node>& nodes, std::size_t hosts) {
+  check_count("nodes", nodes.size());
+  std::unordered_map<std::string_view, std::size_t> first;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    const auto path = [&](std::string_view key) { return fmt::format("nodes[{}].{}", i, key); };
+    check_name(node.name, path("name"));
+    const auto [entry, is_new] = first.try_emplace(node.name, i);
+    if (!is_new) {
+      fail(path("name"), fmt::format("'{}' again", node.name),
+           fmt::format("a name unlike nodes[{}]", entry->second));
+    }
+    if (node.kind > NodeKind::network) {
+      fail(path("kind"), fmt::format("{}", static_cast<int>(node.kind)), "a kind of node");
+    }
+    if (node.kind == NodeKind::network) {
+      if (node.host != -1)
+        fail(path("host"), fmt::format("host {}", node.host), "no host for a network node");
+    } else if (node.host < 0 || static_cast<std::size_t>(node.host) >= hosts) {
+      fail(path("host"), node.host == -1 ? "no host" : fmt::format("host {}", node.host),
+           fmt::format("one of the {} hosts for a node of kind {}", hosts, to_string(node.kind)));
+    }
+  }
+}
+
+void check_number(const std::string& path, double value, bool zero_is_fine, double highest,
+                  std::string_view unit) {
+  const bool is_fine = (zero_is_fine ? value >= 0 : value > 0) && value <= highest;  // false for NaN
+  if (!is_fine) {
+    fail(path, fmt::format("{}", value),
+         fmt::format("a number {} and at most {:.0f} ({})", zero_is_fine ? "from 0" : "above 0", highest,
+                     unit));
+  }
+}
+
+void check_links(const std::vector<Link>& links, const std::vector<Node>& nodes) {
+  check_count("links", links.size());
+  struct Ends {
+    int low, high;
+    LinkKind kind;
+    bool operator==(const Ends&) const = default;
+  };
+  const auto hash = [](const Ends& ends) {
+    return std::hash<std::uint64_t>{}((static_cast<std::uint64_t>(ends.low) << 32U) +
+                                      (static_cast<std::uint64_t>(ends.high) << 3U) +
+                                      static_cast<std::uint64_t>(ends.kind));
+  };
+  std::unordered_map<Ends, std::size_t, decltype(hash)> first(links.size(), hash);
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const Link& link = links[i];
+    const auto path = [&](std::string_view key) { return fmt::format("links[{}].{}", i, key); };
+    for (const auto& [key, end] : {std::pair("from", link.from), std::pair("to", link.to)}) {
+      if (end < 0 || static_cast<std::size_t>(end) >= nodes.size()) {
+        fail(path(key), fmt::format("node {}", end), fmt::format("one of the {} nodes", nodes.size()));
+      }
+    }
+    const std::string& from = nodes[static_cast<std::size_t>(link.from)].name;
+    const std::string& to = nodes[static_cast<std::size_t>(link.to)].name;
+    if (link.from == link.to) fail(path("to"), fmt::format("'{}' at both ends", to), "two different nodes");
+    if (link.kind > LinkKind::network) {
+      fail(path("kind"), fmt::format("{}", static_cast<int>(link.kind)), "a kind of link");
+    }
+    if (link.duplex > Duplex::half) {
+      fail(path("duplex"), fmt::format("{}", static_cast<int>(link.duplex)), "full or half");
+    }
+    check_number(path("bandwidth"), link.bandwidth, false, Topology::highest_bandwidth, "GB/s");
+    check_number(path("latency"), link.latency, true, Topology::highest_latency, "us");
+    const auto [entry, is_new] =
+        first.try_emplace({std::min(link.from, link.to), std::max(link.from, link.to), link.kind}, i);
+    if (!is_new) {
+      fail(fmt::format("links[{}]", i),
+           fmt::format("a second {} link between '{}' and '{}'", to_string(link.kind), from, to),
+           fmt::format("one link with the bandwidth of both, beside links[{}] none", entry->second));
+    }
+  }
+}
+
+}  // namespace
+
+Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std::vector<Link> links)
+    : hosts_(std::move(hosts)), nodes_(std::move(nodes)), links_(std::move(links)) {
+  check_hosts(hosts_);
+  check_nodes(nodes_, hosts_.size());
+  check_links(links_, nodes_);
+
+  host_sizes_.assign(hosts_.size() + 1, 0);
+  std::vector<int> devices_of_host(hosts_.size());
+  index_in_host_.reserve(nodes_.size());
+  device_number_.reserve(nodes_.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto group = nodes_[i].host < 0 ? hosts_.size() : static_cast<std::size_t>(nodes_[i].host);
+    index_in_host_.push_back(host_sizes_[group]++);
+    device_number_.push_back(0);
+    if (!is_device(nodes_[i].kind)) continue;
+    devices_.push_back(static_cast<int>(i));
+    device_number_.back() = devices_of_host[group]++;
+  }
+  if (devices_.empty()) fail("nodes", "no device", "at least one node of kind cpu or gpu");
+
+  links_begin_.assign(nodes_.size() + 1, 0);
+  for (const Link& link : links_) {
+    ++links_begin_[static_cast<std::size_t>(link.from) + 1];
+    ++links_begin_[static_cast<std::size_t>(link.to) + 1];
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) links_begin_[i + 1] += links_begin_[i];
+  links_of_node_.resize(2 * links_.size());
+  std::vector<int> next(links_begin_.begin(), links_begin_.end() - 1);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    for (const int end : {links_[i].from, links_[i].to}) {
+      links_of_node_[static_cast<std::size_t>(next[static_cast<std::size_t>(end)]++)] = static_cast<int>(i);
+    }
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::stable_sort(links_of_node_.begin() + links_begin_[i], links_of_node_.begin() + links_begin_[i + 1],
+                     [&](int a, int b) {
+                       const auto host = [&](int link) {
+                         return nodes_[static_cast<std::size_t>(other_end(link, static_cast<int>(i)))].host;
+                       };
+                       return host(a) < host(b);
+                     });
+  }
+
+  if (const auto problem = find_unreachable(*this))
+    fail("links", *problem, "every device to reach every other");
+}
+
+std::span<const int> Topology::links_at(int node) const {
+  const auto i = static_cast<std::size_t>(node);
+  if (node < 0 || i >= nodes_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("links_at: found node {}, expected 0 to {}", node, nodes_.size() - 1));
+  }
+  return std::span(links_of_node_)
+      .subspan(static_cast<std::size_t>(links_begin_[i]),
+               static_cast<std::size_t>(links_begin_[i + 1] - links_begin_[i]));
+}
+
+int Topology::other_end(int link, int node) const {
+  const Link& ends = links_[static_cast<std::size_t>(link)];
+  return ends.from == node ? ends.to : ends.from;
+}
+
+std::string_view to_string(NodeKind kind) noexcept {
+  switch (kind) {
+    case NodeKind::package:
+      return "package";
+    case NodeKind::cpu:
+      return "cpu";
+    case NodeKind::gpu:
+      return "gpu";
+    case NodeKind::fabric:
+      return "fabric";
+    case NodeKind::nic:
+      return "nic";
+    case NodeKind::network:
+      return "network";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(LinkKind kind) noexcept {
+  switch (kind) {
+    case LinkKind::memory:
+      return "memory";
+    case LinkKind::socket:
+      return "socket";
+    case LinkKind::pcie:
+      return "pcie";
+    case LinkKind::nvlink:
+      return "nvlink";
+    case LinkKind::network:
+      return "network";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Duplex duplex) noexcept { return duplex == Duplex::full ? "full" : "half"; }
+
+}  // namespace ddl::topology

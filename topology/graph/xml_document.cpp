@@ -1,0 +1,120 @@
+#include "topology/graph/xml_document.hpp"
+
+#include <expat.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "ddl/error.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr std::size_t most_elements = 65'536;
+constexpr std::size_t most_depth = 64;
+constexpr std::size_t piece = std::size_t{1} << 20U;  // Expat counts in int
+
+struct FreeParser {
+  void operator()(XML_Parser parser) const { XML_ParserFree(parser); }
+};
+
+/// Expat calls back through C, where no exception may pass: the first problem is kept, and parsing stopped.
+class Parser {
+ public:
+  explicit Parser(std::string_view source) : source_(source), parser_(XML_ParserCreate(nullptr)) {
+    if (!parser_) throw std::bad_alloc();
+    XML_SetUserData(parser_.get(), this);
+    XML_SetElementHandler(parser_.get(), on_start, on_end);
+    XML_SetCharacterDataHandler(parser_.get(), on_text);
+    XML_SetStartDoctypeDeclHandler(parser_.get(), on_doctype);
+  }
+
+  XmlElement parse(std::string_view text) {
+    bool is_last = false;
+    do {
+      const std::string_view part = text.substr(0, piece);
+      text.remove_prefix(part.size());
+      is_last = text.empty();
+      const auto status = XML_Parse(parser_.get(), part.data(), static_cast<int>(part.size()),
+                                    is_last ? XML_TRUE : XML_FALSE);
+      if (no_memory_) std::rethrow_exception(no_memory_);
+      if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
+      if (status != XML_STATUS_OK) {
+        report(XML_ErrorString(XML_GetErrorCode(parser_.get())), "well-formed XML, whole");
+        throw Error(ErrorCode::corrupt_data, *problem_);
+      }
+    } while (!is_last);
+    return std::move(root_.children.front());  // Expat makes sure that there is one
+  }
+
+ private:
+  static void on_start(void* self, const XML_Char* name, const XML_Char** attributes) {
+    static_cast<Parser*>(self)->guarded([&](Parser& parser) { parser.start(name, attributes); });
+  }
+  static void on_end(void* self, const XML_Char*) { static_cast<Parser*>(self)->open_.pop_back(); }
+  static void on_text(void* self, const XML_Char* text, int size) {
+    static_cast<Parser*>(self)->guarded([&](Parser& parser) {
+      const std::string_view characters(text, static_cast<std::size_t>(size));
+      if (characters.find_first_not_of(" \t\r\n") != std::string_view::npos) {
+        parser.report("text between elements", "elements and attributes alone");
+      }
+    });
+  }
+  static void on_doctype(void* self, const XML_Char*, const XML_Char*, const XML_Char*, int) {
+    static_cast<Parser*>(self)->guarded(
+        [](Parser& parser) { parser.report("a document type declaration", "a plain document"); });
+  }
+
+  template <typename Function>
+  void guarded(Function function) noexcept {
+    if (problem_ || no_memory_) return;
+    try {
+      function(*this);
+    } catch (...) {
+      no_memory_ = std::current_exception();
+    }
+    if (problem_ || no_memory_) XML_StopParser(parser_.get(), XML_FALSE);
+  }
+
+  void start(const XML_Char* name, const XML_Char** attributes) {
+    if (++elements_ > most_elements) {
+      return report("more elements", fmt::format("at most {}", most_elements));
+    }
+    if (open_.size() > most_depth) {
+      return report("elements inside one another further", fmt::format("at most {} deep", most_depth));
+    }
+    XmlElement& element = open_.back()->children.emplace_back();
+    element.name = name;
+    element.line = XML_GetCurrentLineNumber(parser_.get());
+    for (; *attributes != nullptr; attributes += 2)
+      element.attributes.emplace_back(attributes[0], attributes[1]);
+    open_.push_back(&element);
+  }
+
+  void report(std::string_view found, std::string_view expected) {
+    problem_ = fmt::format("{}: line {}: found {}, expected {}", source_,
+                           XML_GetCurrentLineNumber(parser_.get()), found, expected);
+  }
+
+  std::string source_;
+  std::unique_ptr<std::remove_pointer_t<XML_Parser>, FreeParser> parser_;
+  XmlElement root_;
+  std::vector<XmlElement*> open_{&root_};  // an open element is its parent's last child, so it stays in place
+  std::size_t elements_ = 0;
+  std::optional<std::string> problem_;
+  std::exception_ptr no_memory_;
+};
+
+}  // namespace
+
+const std::string* XmlElement::attribute(std::string_view wanted) const {
+  const auto found = std::ranges::find(attributes, wanted, &std::pair<std::string, std::string>::first);
+  return found == attributes.end() ? nullptr : &found->second;
+}
+
+XmlElement parse_xml(std::string_view text, std::string_view source) { return Parser(source).parse(text); }
+
+}  // namespace ddl::topology

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "topology/lowering/lower_algorithms.hpp"
+#include "topology/lowering/lower_phases.hpp"
+
+namespace ddl::topology {
+namespace {
+
+bool is_up(PhaseKind kind) {
+  return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
+}
+
+void up(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return ring_reduce_scatter(steps, group, range);
+    case Algorithm::halving_doubling:
+      return halving_doubling_reduce_scatter(steps, group, range);
+    case Algorithm::two_shot:
+      return two_shot_reduce_scatter(steps, group, range);
+    case Algorithm::one_shot:
+      return one_shot_all_reduce(steps, group, range);
+    case Algorithm::tree:
+      return tree_reduce(steps, group, range);
+    case Algorithm::double_tree:
+      return;  // refused by require_valid
+  }
+}
+
+void down(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return ring_all_gather(steps, group, range);
+    case Algorithm::halving_doubling:
+      return halving_doubling_all_gather(steps, group, range);
+    case Algorithm::two_shot:
+      return two_shot_all_gather(steps, group, range);
+    case Algorithm::tree:
+      return tree_broadcast(steps, group, range);
+    case Algorithm::one_shot:
+    case Algorithm::double_tree:
+      return;  // has no way down; refused by require_valid
+  }
+}
+
+/// One rank's way of a chunk through the phases. It works on parts of the chunk: one, or with a scattered
+/// ragged first dimension as many as its piece has cuts from other groups' pieces.
+class ChunkReduction {
+ public:
+  ChunkReduction(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps)
+      : plan_(plan), place_(place), chunk_(chunk), steps_(steps), parts_{{chunk, chunk.begin}} {
+    for (const TimedPhase& timed : plan.phases) {
+      if (timed.phase.dimension == 0 && is_up(timed.phase.kind)) first_ = timed;
+    }
+  }
+
+  void run() {
+    const auto first_down = std::find_if(plan_.phases.begin(), plan_.phases.end(),
+                                         [](const TimedPhase& timed) { return !is_up(timed.phase.kind); });
+    int phase = 0;
+    for (auto timed = plan_.phases.begin(); timed != first_down; ++timed) go_up(*timed, phase++);
+    if (active_) {
+      const int rounds_up = first_down == plan_.phases.end() ? plan_.rounds : first_down->first_round;
+      steps_.start_phase(std::max(phase - 1, 0), std::max(rounds_up - 1, 0));
+      for (const Part& part : parts_) steps_.finish(0, part.range);
+    }
+    for (auto timed = first_down; timed != plan_.phases.end(); ++timed) go_down(*timed, phase++);
+  }
+
+ private:
+  struct Part {
+    Range range;
+    std::size_t segment;  // where the segment starts that it is of; tells its owners
+  };
+  struct Taken {
+    int dimension;
+    std::vector<Part> parts;
+  };
+
+  void go_up(const TimedPhase& timed, int phase) {
+    if (!active_) return;
+    steps_.start_phase(phase, timed.first_round);
+    taken_.push_back({timed.phase.dimension, parts_});
+    for (const Part& part : parts_) {
+      in_group(timed, part, [&](const Group& group) { up(steps_, timed.algorithm, group, part.range); });
+    }
+    leave(timed);
+  }
+
+  /// What this rank has to do with after the phase.
+  void leave(const TimedPhase& timed) {
+    const int dimension = timed.phase.dimension;
+    const int size = dimension == 0 ? plan_.grid.group_size(place_.group) : plan_.grid.sizes(dimension)[0];
+    const int mine = dimension == 0 ? place_.member : place_.outer[static_cast<std::size_t>(dimension - 1)];
+    if (timed.phase.kind == PhaseKind::reduce) active_ = mine == 0;
+    if (timed.phase.kind != PhaseKind::reduce_scatter) return;
+    const int piece = piece_of_member(timed.algorithm, size, mine);
+    for (Part& part : parts_) part.range = Partition(part.range, size).piece(piece);
+    if (dimension == 0 && plan_.grid.ragged()) cut_into_segments();
+  }
+
+  void go_down(const TimedPhase& timed, int phase) {
+    // one_shot has no way down; after a tree this rank may have been in no further dimension.
+    while (!taken_.empty() && taken_.back().dimension > timed.phase.dimension) taken_.pop_back();
+    if (taken_.empty() || taken_.back().dimension != timed.phase.dimension) return;
+    steps_.start_phase(phase, timed.first_round);
+    for (const Part& part : taken_.back().parts) {
+      in_group(timed, part, [&](const Group& group) { down(steps_, timed.algorithm, group, part.range); });
+    }
+  }
+
+  template <class Work>
+  void in_group(const TimedPhase& timed, const Part& part, const Work& work) const {
+    if (timed.phase.dimension == 0) return work(plan_.grid.first_dimension(place_));
+    const std::function<int(int)> member_in = [&](int group) { return owner_in(group, part.segment); };
+    work(plan_.grid.later_dimension(place_, timed.phase.dimension, member_in));
+  }
+
+  /// Which member of a group of the first dimension a segment is left with.
+  int owner_in(int group, std::size_t segment) const {
+    if (!plan_.grid.ragged()) return place_.member;
+    if (!first_ || first_->phase.kind != PhaseKind::reduce_scatter) return 0;
+    const int size = plan_.grid.group_size(group);
+    return member_of_piece(first_->algorithm, size, Partition(chunk_, size).piece_of(segment));
+  }
+
+  /// The chunk is cut wherever the pieces of some group meet.
+  void cut_into_segments() {
+    const Range own = parts_[0].range;
+    parts_.clear();
+    if (own.empty()) return;
+    std::vector<std::size_t> cuts{own.begin, own.end};
+    for (const int size : plan_.grid.sizes(0)) {
+      const Partition pieces(chunk_, size);
+      for (int i = pieces.piece_of(own.begin) + 1; i < size && pieces.boundary(i) < own.end; ++i) {
+        cuts.push_back(pieces.boundary(i));
+      }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) parts_.push_back({{cuts[i], cuts[i + 1]}, cuts[i]});
+  }
+
+  const PlanInRounds& plan_;
+  const Place& place_;
+  Range chunk_;
+  StepList& steps_;
+  std::optional<TimedPhase> first_;  // the way up in the first dimension
+  std::vector<Part> parts_;
+  std::vector<Taken> taken_;  // what this rank had before each dimension in which it took part
+  bool active_ = true;
+};
+
+}  // namespace
+
+void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps) {
+  if (!chunk.empty()) ChunkReduction(plan, place, chunk, steps).run();
+}
+
+}  // namespace ddl::topology

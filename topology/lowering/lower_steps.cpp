@@ -1,0 +1,67 @@
+#include "topology/lowering/lower_steps.hpp"
+
+#include <algorithm>
+
+namespace ddl::topology {
+
+void StepList::start_chunk(int chunk) { chunk_ = static_cast<std::uint16_t>(chunk); }
+
+void StepList::start_phase(int phase, int first_round) {
+  phase_ = static_cast<std::uint8_t>(phase);
+  first_round_ = first_round;
+  scratch_taken_ = 0;
+}
+
+void StepList::send(int round, int peer, Range range) { add(StepKind::send, round, peer, range); }
+void StepList::receive(int round, int peer, Range range) { add(StepKind::receive, round, peer, range); }
+void StepList::receive_reduce(int round, int peer, Range range) {
+  add(StepKind::receive_reduce, round, peer, range);
+}
+void StepList::reduce(int round, Range target, std::size_t source) {
+  add(StepKind::reduce, round, -1, target, source);
+}
+void StepList::copy(int round, Range target, std::size_t source) {
+  add(StepKind::copy, round, -1, target, source);
+}
+void StepList::finish(int round, Range range) { add(StepKind::finish, round, -1, range); }
+
+Range StepList::take_scratch(std::size_t size) {
+  const std::size_t begin = count_ + scratch_taken_;
+  scratch_taken_ += size;
+  scratch_ = std::max(scratch_, scratch_taken_);
+  return {begin, begin + size};
+}
+
+void StepList::add(StepKind kind, int round, int peer, Range range, std::size_t source) {
+  if (range.empty()) return;
+  steps_.push_back({kind, phase_, chunk_, peer, range.begin, range.end, source});
+  times_.push_back(static_cast<std::uint32_t>(first_round_ + round) + chunk_);
+}
+
+Program StepList::in_order() && {
+  std::uint32_t end = 0;
+  for (const std::uint32_t time : times_) end = std::max(end, time + 1);
+  std::vector<std::size_t> next(end + std::size_t{1}, 0);
+  for (const std::uint32_t time : times_) ++next[time + 1];
+  for (std::size_t time = 0; time < end; ++time) next[time + 1] += next[time];
+
+  Program program;
+  program.steps.resize(steps_.size());
+  std::size_t shares = 0;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = program.steps[next[times_[i]]++];
+    step = steps_[i];
+    if (scratch_ == 0) continue;
+    const std::size_t share = step.chunk % chunks_in_scratch;
+    shares = std::max(shares, share + 1);
+    if (step.begin >= count_) {
+      step.begin += share * scratch_;
+      step.end += share * scratch_;
+    }
+    if (step.source >= count_) step.source += share * scratch_;
+  }
+  program.scratch = shares * scratch_;
+  return program;
+}
+
+}  // namespace ddl::topology

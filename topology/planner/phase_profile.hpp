@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "ddl/topology/cost_model.hpp"
+#include "ddl/topology/plan.hpp"
+#include "topology/planner/planner_routes.hpp"
+#include "topology/planner/resource_classes.hpp"
+
+namespace ddl::topology {
+
+/// One round of a phase, of all groups at once, for a range of b bytes that each member works on.
+struct ProfileRound {
+  int repeat = 1;
+  double sends = 0;         ///< Messages of the rank that sends most.
+  double latency = 0;       ///< us: of the longest way; in a ring the mean over its edges.
+  double us_per_byte = 0;   ///< Until the last byte left, all messages side by side.
+  double alone = 0;         ///< The same of one message that has its way to itself.
+  double local = 0;         ///< us a byte of what receivers reduce and copy.
+  double slowest_edge = 0;  ///< Of a ring: us a byte of its slowest edge.
+  double slowest_latency = 0;
+  bool uses_scratch = false;
+  std::size_t column = 0;  ///< Of the resource classes.
+};
+
+/// A phase in figures.
+struct PhaseProfile {
+  std::vector<ProfileRound> rounds;
+  std::size_t total_column = 0;  ///< Of all rounds together.
+  double messages = 0;           ///< Of all ranks, for one chunk.
+  int round_count = 0;
+  bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
+
+  /// The rounds backwards, without reductions.
+  [[nodiscard]] PhaseProfile reversed() const;
+};
+
+/// A set of groups that run a phase at once: the positions of each, member 0 first, and the part of the
+/// range that the group works on.
+struct ProfiledGroup {
+  std::span<const int> ranks;
+  double weight;
+};
+using GroupVisitor = std::function<void(const ProfiledGroup&)>;
+using GroupSource = std::function<void(const GroupVisitor&)>;
+
+/// Makes profiles.
+class Profiler {
+ public:
+  Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
+           PlannerRoutes& routes);
+
+  /// `for_each_group` calls its argument with every group; it is called several times.
+  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind,
+                    const GroupSource& for_each_group);
+
+  [[nodiscard]] const ResourceClasses& classes() const noexcept { return classes_; }
+
+ private:
+  void add_load(Resource resource, double share);
+  std::size_t take_column(double scale);
+
+  PlannerRoutes* routes_;
+  double reduction_us_ = 0;  // a byte, on the slowest kind of device
+  ResourceClasses classes_;
+  std::vector<double> load_;  // of each resource, in us a byte
+  std::vector<Resource> touched_;
+  std::vector<double> total_;
+  std::vector<Resource> total_touched_;
+  std::vector<int> sends_;  // of each rank
+};
+
+}  // namespace ddl::topology

@@ -1,0 +1,208 @@
+#include "topology/planner/pipeline_time.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "topology/lowering/lower_steps.hpp"
+
+namespace ddl::topology {
+namespace {
+
+/// Longer sequences of rounds are taken several at a time.
+constexpr int most_rounds = 600;
+constexpr double drift = 1.01;
+
+/// Of all of a round's repetitions.
+double rounds_time(const ProfileRound& round, double bytes, double step_overhead) {
+  const double sending =
+      std::max(step_overhead + round.us_per_byte * bytes, round.sends * step_overhead + round.alone * bytes);
+  const double moving = round.repeat * (sending + round.latency + round.local * bytes);
+  if (round.slowest_edge == 0) return moving;
+  // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
+  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) + round.slowest_latency +
+                         round.local * bytes;
+  return std::max(moving, staying);
+}
+
+/// How long a round's streams are not free for the same of another chunk.
+double stream_time(const ProfileRound& round, double bytes, double step_overhead) {
+  const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes;
+  return round.sends == 1 ? step_overhead + edge : std::max(round.sends * step_overhead, edge);
+}
+
+}  // namespace
+
+double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead) {
+  double time = 0;
+  for (const ProfileRound& round : phase.profile->rounds) {
+    time += rounds_time(round, bytes * phase.share, step_overhead);
+  }
+  return time;
+}
+
+void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
+  phases_.assign(phases.begin(), phases.end());
+  rounds_.clear();
+  issue_ = 0;
+  // Stages of a dimension on the way down use the streams of the way up, from the last to the first.
+  std::map<std::pair<int, std::size_t>, std::size_t> streams;
+  std::size_t others = 0;
+  for (const ProfiledPhase& phase : phases_) {
+    const auto& rounds = phase.profile->rounds;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      std::size_t stage = phase.is_down ? rounds.size() - 1 - i : i;
+      if (!phase.profile->returns) stage = most_rounds + others++;
+      const auto entry = streams.try_emplace({phase.dimension, stage}, streams.size()).first;
+      rounds_.push_back({&rounds[i], phase.share, entry->second});
+      issue_ += rounds[i].repeat * rounds[i].sends;
+    }
+  }
+  streams_ = streams.size();
+  choose_resources();
+}
+
+/// The busiest classes, without those that another one is at least as busy as in each phase.
+void PipelineTime::choose_resources() {
+  const std::size_t classes = classes_->classes();
+  total_.assign(classes, 0);
+  for (const ProfiledPhase& phase : phases_) {
+    const auto column = classes_->column(phase.profile->total_column);
+    for (std::size_t i = 0; i < classes; ++i) total_[i] += phase.share * static_cast<double>(column[i]);
+  }
+  // What is busy less than half as long as the busiest holds nothing up.
+  const double busiest = *std::ranges::max_element(total_);
+  order_.clear();
+  for (std::size_t i = 0; i < classes; ++i) {
+    if (total_[i] > 0 && total_[i] >= busiest / 2) order_.push_back(i);
+  }
+  std::ranges::sort(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
+  busy_.clear();
+  chosen_.clear();
+  for (const std::size_t best : order_) {
+    if (chosen_.size() == most_resources) break;
+    const bool is_covered = std::ranges::any_of(chosen_, [&](std::size_t other) {
+      return std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
+        const auto column = classes_->column(phase.profile->total_column);
+        return column[best] <= column[other];
+      });
+    });
+    if (is_covered) continue;
+    chosen_.push_back(best);
+    add_resource(best);
+    if (chosen_.size() > 1) continue;
+    crossing_ = 0;
+    std::vector<std::size_t> streams;
+    for (const Rounds& rounds : rounds_) {
+      if (classes_->column(rounds.round->column)[best] == 0) continue;
+      if (std::ranges::find(streams, rounds.stream) != streams.end()) continue;
+      streams.push_back(rounds.stream);
+      crossing_ += rounds.round->sends > 1 ? 2 : 1;
+    }
+  }
+}
+
+void PipelineTime::add_resource(std::size_t of_class) {
+  Busy busy{total_[of_class], rounds_.size(), 0, of_class};
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    if (classes_->column(rounds_[i].round->column)[of_class] == 0) continue;
+    busy.first = std::min(busy.first, i);
+    busy.last = i;
+  }
+  if (busy.first < rounds_.size()) busy_.push_back(busy);
+}
+
+double PipelineTime::least(double bytes, int chunks) {
+  const double chunk = bytes / chunks;
+  durations_.clear();
+  for (const Rounds& rounds : rounds_) {
+    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, step_overhead_));
+  }
+  double time = std::accumulate(durations_.begin(), durations_.end(), 0.0);
+  for (const Busy& busy : busy_) {
+    double around = 0;
+    for (std::size_t i = 0; i < busy.first; ++i) around += durations_[i];
+    for (std::size_t i = busy.last + 1; i < durations_.size(); ++i) around += durations_[i];
+    time = std::max(time, around + busy.us_per_byte * bytes);
+  }
+  return std::max(time, chunks * issue_ * step_overhead_);
+}
+
+/// When the last of `chunks` is through `sequence_`, each in its turn on its streams and on the first
+/// `resources` of busy_, and to be issued.
+double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue) {
+  ready_.assign(static_cast<std::size_t>(chunks), 0);
+  stream_free_.assign(streams_, 0);
+  double busy_until[most_resources] = {};
+  double issue_free = 0;
+  double scratch_free_at[chunks_in_scratch] = {};
+  const int steps = static_cast<int>(sequence_.size());
+  for (int slot = 0; slot < steps + chunks - 1; ++slot) {
+    for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
+      const Timed& now = timed_[sequence_[static_cast<std::size_t>(slot - c)]];
+      double& ready = ready_[static_cast<std::size_t>(c)];
+      double& free = stream_free_[now.stream];
+      double& scratch_free = scratch_free_at[static_cast<std::size_t>(c) % chunks_in_scratch];
+      double start = std::max(ready, free);
+      if (now.uses_scratch) start = std::max(start, scratch_free);
+      if (with_issue) start = std::max(start, issue_free);
+      for (std::size_t k = 0; k < resources; ++k) {
+        if (now.busy[k] > 0) start = std::max(start, busy_until[k]);
+      }
+      for (std::size_t k = 0; k < resources; ++k) {
+        if (now.busy[k] > 0) busy_until[k] = start + now.busy[k];
+      }
+      issue_free = start + now.issue;
+      free = start + now.held;
+      ready = start + now.duration;
+      if (now.uses_scratch) scratch_free = ready;
+    }
+  }
+  return *std::ranges::max_element(ready_);
+}
+
+double PipelineTime::of(double bytes, int chunks) {
+  const double lower = least(bytes, chunks);
+  if (chunks == 1) return lower;
+  const double chunk = bytes / chunks;
+  int count = 0;
+  for (const Rounds& rounds : rounds_) count += rounds.round->repeat;
+  const int together = (count + most_rounds - 1) / most_rounds;
+
+  timed_.clear();
+  sequence_.clear();
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    const ProfileRound& round = *rounds_[i].round;
+    const int steps = (round.repeat + together - 1) / together;
+    const double part = static_cast<double>(round.repeat) / steps;
+    Timed timed;
+    timed.duration = durations_[i] / steps;
+    timed.issue = round.sends * step_overhead_ * part;
+    timed.held = stream_time(round, chunk * rounds_[i].share, step_overhead_) * part;
+    timed.stream = rounds_[i].stream;
+    timed.uses_scratch = round.uses_scratch;
+    for (std::size_t k = 0; k < busy_.size(); ++k) {
+      const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
+      timed.busy[k] = load * chunk * rounds_[i].share * part;
+    }
+    timed_.push_back(timed);
+    for (int step = 0; step < steps; ++step) sequence_.push_back(i);
+  }
+  // Others have room to spare: their order is not the schedule's.
+  const double issuing = chunks * issue_ * step_overhead_;
+  const double busiest = busy_.empty() ? 0 : busy_[0].us_per_byte * bytes;
+  const double limit = 0.8 * std::max(issuing, busiest);
+  std::size_t tight = 0;
+  while (tight < busy_.size() && busy_[tight].us_per_byte * bytes >= limit) ++tight;
+  // Messages are not as strict as rounds: half of what that order costs is made up for by what can go.
+  const double in_streams = std::max(lower, in_order(chunks, 0, false));
+  double time = (in_streams + std::max(lower, in_order(chunks, tight, issuing >= limit))) / 2;
+  // Many small messages between many pairs drift apart, and links then idle while others are crowded.
+  if (crossing_ > 1) {
+    for (int more = 16; more <= chunks; more *= 2) time *= drift;
+  }
+  return time;
+}
+
+}  // namespace ddl::topology

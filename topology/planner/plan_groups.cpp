@@ -1,0 +1,146 @@
+#include "topology/planner/plan_groups.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "topology/lowering/lower_algorithms.hpp"
+
+namespace ddl::topology {
+namespace {
+
+bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; }
+
+}  // namespace
+
+PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition,
+                       const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root)
+    : collective_(collective), decomposition_(&decomposition), algorithms_(&algorithms), order_(&order) {
+  for (int group = 0; group < (decomposition.ragged() ? decomposition.groups() : 1); ++group) {
+    sizes_.push_back(decomposition.group_size(group));
+  }
+  std::ranges::sort(sizes_);
+  sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
+  root_group_ = decomposition.group_of(root);
+  root_member_ = root - decomposition.group_begin(root_group_);
+  int rest = root_group_;
+  for (const int size : decomposition.outer()) {
+    root_outer_.push_back(rest % size);
+    rest /= size;
+  }
+}
+
+std::size_t PlanGroups::size_index(int group) const {
+  if (!decomposition_->ragged()) return 0;
+  return static_cast<std::size_t>(std::ranges::lower_bound(sizes_, decomposition_->group_size(group)) -
+                                  sizes_.begin());
+}
+
+void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
+  if (dimension == 0) return first_dimension(visit);
+  later_dimension(dimension, layers(), false, visit);
+}
+
+void PlanGroups::for_each_whole(int dimension, const GroupVisitor& visit) const {
+  std::vector<Layer> all;
+  for (int member = 0; member < sizes_.front(); ++member) {
+    all.push_back({1, std::vector<int>(sizes_.size(), member)});
+  }
+  if (dimension > 0) return later_dimension(dimension, all, true, visit);
+  for (int group = 0; group < decomposition_->groups(); ++group) {
+    visit({std::span(*order_).subspan(static_cast<std::size_t>(decomposition_->group_begin(group)),
+                                      static_cast<std::size_t>(decomposition_->group_size(group))),
+           1});
+  }
+}
+
+void PlanGroups::first_dimension(const GroupVisitor& visit) const {
+  std::vector<int> ranks;
+  for (int group = 0; group < decomposition_->groups(); ++group) {
+    const int size = decomposition_->group_size(group);
+    const auto members = std::span(*order_).subspan(
+        static_cast<std::size_t>(decomposition_->group_begin(group)), static_cast<std::size_t>(size));
+    const int entry = collective_ == Collective::broadcast && root_member_ < size ? root_member_ : 0;
+    if (entry == 0) {
+      visit({members, 1});
+      continue;
+    }
+    ranks.assign(members.begin(), members.end());
+    std::rotate(ranks.begin(), ranks.begin() + entry, ranks.end());
+    visit({ranks, 1});
+  }
+}
+
+std::vector<PlanGroups::Layer> PlanGroups::layers() const {
+  if (collective_ == Collective::broadcast) {
+    Layer entry{1, {}};
+    for (const int size : sizes_) entry.owner_by_size.push_back(root_member_ < size ? root_member_ : 0);
+    return {entry};
+  }
+  const Algorithm first = algorithms_->front();
+  if (first == Algorithm::tree) return {{1, std::vector<int>(sizes_.size(), 0)}};
+  if (decomposition_->ragged() && is_scatter(first)) return segments();
+  std::vector<Layer> result;
+  for (int member = 0; member < sizes_[0]; ++member) result.push_back({1, {member}});
+  return result;
+}
+
+std::vector<PlanGroups::Layer> PlanGroups::segments() const {
+  // Boundaries in parts of the least common multiple would overflow: fractions that are equal are close.
+  std::vector<double> cuts;
+  for (const int size : sizes_) {
+    for (int i = 0; i < size; ++i) cuts.push_back(static_cast<double>(i) / size);
+  }
+  cuts.push_back(1);
+  std::ranges::sort(cuts);
+  std::vector<Layer> result;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    if (cuts[i + 1] - cuts[i] < 1e-12) continue;
+    Layer layer{cuts[i + 1] - cuts[i], {}};
+    const double middle = (cuts[i] + cuts[i + 1]) / 2;
+    for (const int size : sizes_) {
+      layer.owner_by_size.push_back(
+          member_of_piece(algorithms_->front(), size, static_cast<int>(std::floor(middle * size))));
+    }
+    result.push_back(std::move(layer));
+  }
+  return result;
+}
+
+void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
+                                 const GroupVisitor& visit) const {
+  const auto outer = decomposition_->outer();
+  const auto here = static_cast<std::size_t>(dimension - 1);
+  int stride = 1;
+  for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
+  const int size = outer[here];
+  const bool is_broadcast = collective_ == Collective::broadcast;
+  const int entry = is_broadcast ? root_outer_[here] : 0;
+
+  /// Whether those at these coordinates in the dimensions before take part.
+  const auto takes_part = [&](int inner) {
+    for (std::size_t i = 0; i < here && !whole; ++i) {
+      const int coordinate = inner % outer[i];
+      inner /= outer[i];
+      if (is_broadcast && coordinate != root_outer_[i]) return false;
+      if (!is_broadcast && (*algorithms_)[i + 1] == Algorithm::tree && coordinate != 0) return false;
+    }
+    return true;
+  };
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  for (int inner = 0; inner < stride; ++inner) {
+    if (!takes_part(inner)) continue;
+    for (int first = inner; first < decomposition_->groups(); first += stride * size) {
+      for (const Layer& layer : layers) {
+        for (int i = 0; i < size; ++i) {
+          const int group = first + (i + entry) % size * stride;
+          ranks[static_cast<std::size_t>(i)] = (*order_)[static_cast<std::size_t>(
+              decomposition_->group_begin(group) + layer.owner_by_size[size_index(group)])];
+        }
+        visit({ranks, layer.weight});
+      }
+    }
+  }
+}
+
+}  // namespace ddl::topology

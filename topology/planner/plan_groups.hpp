@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "topology/planner/phase_profile.hpp"
+
+namespace ddl::topology {
+
+/// The groups that run a phase at once. Refers to its arguments.
+///
+/// All-reduce: only members that the dimensions before left active; with a scattered ragged first dimension,
+/// the owners of each segment. Broadcast: those that have the data, and their groups, when it starts at the
+/// position `root`.
+class PlanGroups {
+ public:
+  PlanGroups(Collective collective, const Decomposition& decomposition,
+             const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
+
+  void for_each(int dimension, const GroupVisitor& visit) const;
+  /// Every group of a dimension, whatever is active in it; of a ragged first dimension, those of its first
+  /// members.
+  void for_each_whole(int dimension, const GroupVisitor& visit) const;
+
+ private:
+  /// Who takes part in dimensions after the first, in each group of that.
+  struct Layer {
+    double weight;
+    std::vector<int> owner_by_size;  // by index into sizes_
+  };
+
+  void first_dimension(const GroupVisitor& visit) const;
+  void later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
+                       const GroupVisitor& visit) const;
+  [[nodiscard]] std::vector<Layer> layers() const;
+  [[nodiscard]] std::vector<Layer> segments() const;
+  [[nodiscard]] std::size_t size_index(int group) const;
+
+  Collective collective_;
+  const Decomposition* decomposition_;
+  const std::vector<Algorithm>* algorithms_;
+  const std::vector<int>* order_;
+  std::vector<int> sizes_;  // of groups of the first dimension, each once, ascending
+  int root_group_;
+  int root_member_;
+  std::vector<int> root_outer_;
+};
+
+}  // namespace ddl::topology

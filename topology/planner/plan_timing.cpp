@@ -1,0 +1,174 @@
+#include "topology/planner/plan_timing.hpp"
+
+#include <algorithm>
+
+#include "topology/planner/plan_groups.hpp"
+
+namespace ddl::topology {
+namespace {
+
+bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; }
+
+/// What decides which groups a dimension has: position 0 of each and the distance of its members, for a
+/// ragged first dimension its groups.
+void add_place(std::vector<int>& key, const Decomposition& decomposition, int dimension) {
+  int stride = dimension == 0 ? 1 : decomposition.ragged() ? -1 : decomposition.group_size(0);
+  for (int i = 1; i < dimension; ++i) stride *= decomposition.size(i);
+  key.push_back(stride);
+  if (dimension > 0) key.push_back(decomposition.size(dimension));
+  if (!decomposition.ragged()) {
+    if (dimension == 0) key.push_back(decomposition.group_size(0));
+    return;
+  }
+  for (int group = 0; group < decomposition.groups(); ++group) key.push_back(decomposition.group_size(group));
+}
+
+}  // namespace
+
+std::size_t PlanTiming::KeyHash::operator()(const Key& key) const noexcept {
+  std::uint64_t hash = key.size();
+  for (const int part : key) {
+    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 31;
+  }
+  return hash;
+}
+
+PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, const CostModel& cost)
+    : step_overhead_(cost.step_overhead),
+      routes_(topology, placement),
+      hosts_(host_ranks(topology, placement)),
+      orders_(rank_orders(placement, routes_)),
+      host_order_(orders_.size() - 1),
+      profiler_(topology, placement, cost, routes_),
+      pipeline_(profiler_.classes(), cost.step_overhead) {}
+
+std::size_t PlanTiming::order_index(const std::string& name, const std::vector<int>& ranks) {
+  for (std::size_t i = 0; i < orders_.size(); ++i) {
+    if (orders_[i].ranks == ranks) return i;
+  }
+  orders_.push_back({name, ranks});
+  return orders_.size() - 1;
+}
+
+const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& shape, const Phase& phase) {
+  const Decomposition& decomposition = shape.decomposition;
+  const std::vector<int>& order = orders_[shape.order].ranks;
+  const auto d = static_cast<std::size_t>(phase.dimension);
+  const Algorithm algorithm = shape.algorithms[d];
+  int root = 0;
+  Key key = {static_cast<int>(shape.order), static_cast<int>(phase.kind), static_cast<int>(algorithm)};
+  add_place(key, decomposition, phase.dimension);
+  key.push_back(-2);
+  if (collective == Collective::broadcast) {
+    root = static_cast<int>(std::ranges::find(order, 0) - order.begin());
+    key.push_back(root);
+    if (root != 0) {
+      for (std::size_t i = 0; i < d; ++i) key.push_back(decomposition.size(static_cast<int>(i)));
+    }
+  } else {
+    // Which of the inner positions are active: runs of dimensions that keep all, and trees.
+    int all = 1;
+    for (std::size_t i = 0; i < d; ++i) {
+      const int size = decomposition.size(static_cast<int>(i));
+      if (shape.algorithms[i] == Algorithm::tree) {
+        key.insert(key.end(), {all, size});
+        all = 1;
+      } else if (i == 0 && decomposition.ragged()) {
+        key.insert(key.end(), {-3, shape.algorithms[i] == Algorithm::halving_doubling ? 1 : 0});
+      } else {
+        all *= size;
+      }
+    }
+  }
+  // The way back of a scatter carries the same over the same links.
+  const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
+  if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
+  std::unique_ptr<PhaseProfile> made;
+  if (is_back) {
+    const PhaseProfile& there = profile(collective, shape, {PhaseKind::reduce_scatter, phase.dimension});
+    made = std::make_unique<PhaseProfile>(there.reversed());
+  } else {
+    const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
+    made = std::make_unique<PhaseProfile>(
+        profiler_.make(collective, algorithm, phase.kind,
+                       [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
+  }
+  return *profiles_.emplace(std::move(key), std::move(made)).first->second;
+}
+
+std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape) {
+  return phases(collective, shape, shape.algorithms.size());
+}
+
+std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape,
+                                              std::size_t dimensions) {
+  Plan plan;
+  plan.collective = collective;
+  plan.decomposition = shape.decomposition;
+  plan.dimensions.clear();
+  for (const Algorithm algorithm : shape.algorithms) plan.dimensions.push_back({algorithm, {}});
+  // What a member of a dimension works on.
+  std::vector<double> share(shape.algorithms.size(), 1);
+  for (std::size_t i = 1; i < share.size(); ++i) {
+    const bool is_cut = collective == Collective::all_reduce && is_scatter(shape.algorithms[i - 1]) &&
+                        !(i == 1 && shape.decomposition.ragged());
+    share[i] = share[i - 1] / (is_cut ? shape.decomposition.size(static_cast<int>(i) - 1) : 1);
+  }
+  std::vector<ProfiledPhase> result;
+  for (const Phase& phase : phases_of(plan)) {
+    if (static_cast<std::size_t>(phase.dimension) >= dimensions) continue;
+    const bool is_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
+    result.push_back({&profile(collective, shape, phase), share[static_cast<std::size_t>(phase.dimension)],
+                      phase.dimension, is_down});
+  }
+  return result;
+}
+
+std::vector<ProfiledPhase> PlanTiming::phases_so_far(Collective collective, const PlanShape& shape) {
+  PlanShape whole = shape;
+  whole.algorithms.resize(static_cast<std::size_t>(shape.decomposition.dimensions()), Algorithm::ring);
+  return phases(collective, whole, shape.algorithms.size());
+}
+
+PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {
+  const std::size_t classes = profiler_.classes().classes();
+  std::vector<double> total(classes, 0);
+  for (const ProfiledPhase& phase : phases) {
+    const auto column = profiler_.classes().column(phase.profile->total_column);
+    for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
+  }
+  const auto busiest = std::ranges::max_element(total);
+  return {profiler_.classes().member_of(static_cast<std::size_t>(busiest - total.begin())), *busiest};
+}
+
+bool PlanTiming::along_hosts(const PlanShape& shape) const {
+  if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
+  if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
+  int inside = 1;
+  for (int d = 0; d < shape.decomposition.dimensions() && inside < hosts_.sizes[0]; ++d) {
+    inside *= shape.decomposition.size(d);
+  }
+  return inside == hosts_.sizes[0];
+}
+
+PipelineTime& PlanTiming::pipeline(std::span<const ProfiledPhase> phases) {
+  pipeline_.set_phases(phases);
+  return pipeline_;
+}
+
+bool PlanTiming::inside_hosts(const PlanShape& shape, int dimension) {
+  Key key = {static_cast<int>(shape.order)};
+  add_place(key, shape.decomposition, dimension);
+  const auto [entry, is_new] = inside_.try_emplace(std::move(key), true);
+  if (!is_new) return entry->second;
+  bool inside = true;
+  const PlanGroups groups(Collective::all_reduce, shape.decomposition, shape.algorithms,
+                          orders_[shape.order].ranks, 0);
+  groups.for_each_whole(dimension, [&](const ProfiledGroup& group) {
+    for (const int rank : group.ranks) inside &= routes_.host_of(rank) == routes_.host_of(group.ranks[0]);
+  });
+  return entry->second = inside;
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ddl/topology/planner.hpp"
+#include "topology/planner/phase_profile.hpp"
+#include "topology/planner/pipeline_time.hpp"
+#include "topology/planner/plan_shape.hpp"
+#include "topology/planner/planner_routes.hpp"
+#include "topology/planner/rank_order.hpp"
+
+namespace ddl::topology {
+
+/// Times of plans, from profiles that are made once each.
+class PlanTiming {
+ public:
+  PlanTiming(const Topology& topology, const Placement& placement, const CostModel& cost);
+
+  [[nodiscard]] const std::vector<RankOrder>& orders() const noexcept { return orders_; }
+  /// The index of an order; it is added if it is new.
+  std::size_t order_index(const std::string& name, const std::vector<int>& ranks);
+  /// The order in which the ranks of each host are next to one another.
+  [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
+  [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
+
+  /// The phases of a shape; valid as long as this. A broadcast is from rank 0.
+  std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
+  /// The same of the dimensions of a shape that have an algorithm: those after them take no part.
+  std::vector<ProfiledPhase> phases_so_far(Collective collective, const PlanShape& shape);
+  /// What the phases keep busy the longest, and us a byte there.
+  struct Busiest {
+    Resource resource;
+    double us_per_byte;
+  };
+  [[nodiscard]] Busiest busiest_resource(std::span<const ProfiledPhase> phases) const;
+  /// Whether a shape's dimensions are inside hosts up to one of them, and between hosts from there on.
+  [[nodiscard]] bool along_hosts(const PlanShape& shape) const;
+  [[nodiscard]] double step_overhead() const noexcept { return step_overhead_; }
+  /// Set for `phases`; valid until the next call of anything.
+  PipelineTime& pipeline(std::span<const ProfiledPhase> phases);
+
+  /// Whether all groups of a dimension are inside hosts.
+  bool inside_hosts(const PlanShape& shape, int dimension);
+
+ private:
+  using Key = std::vector<int>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept;
+  };
+
+  /// Those of the first `dimensions` only.
+  std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape, std::size_t dimensions);
+  const PhaseProfile& profile(Collective collective, const PlanShape& shape, const Phase& phase);
+
+  double step_overhead_;
+  PlannerRoutes routes_;
+  HostRanks hosts_;
+  std::vector<RankOrder> orders_;
+  std::size_t host_order_;
+  Profiler profiler_;
+  PipelineTime pipeline_;
+  std::unordered_map<Key, std::unique_ptr<PhaseProfile>, KeyHash> profiles_;
+  std::unordered_map<Key, bool, KeyHash> inside_;
+};
+
+}  // namespace ddl::topology

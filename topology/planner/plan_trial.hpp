@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ddl/topology/plan.hpp"
+#include "ddl/topology/simulator.hpp"
+#include "topology/planner/plan_shape.hpp"
+
+namespace ddl::topology {
+
+/// What decides a plan's steps, as text: halving and doubling is written as the dimensions that do the same.
+std::string steps_of(const PlanShape& shape, int chunks);
+
+/// Simulates plans that a prediction could not tell apart, within a limit on transfers.
+class PlanTrial {
+ public:
+  PlanTrial(const Topology& topology, const Placement& placement, const CostModel& cost)
+      : simulator_(topology, placement), cost_(cost) {}
+
+  /// Transfers that a choice among the best plans for so many ranks may simulate: a few milliseconds up to
+  /// 16 ranks, tens of milliseconds up to 64, none for more.
+  static double most_transfers(int ranks);
+
+  /// us
+  double time(const Plan& plan);
+
+ private:
+  Simulator simulator_;
+  CostModel cost_;
+};
+
+}  // namespace ddl::topology

@@ -1,0 +1,303 @@
+#include "ddl/topology/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/physical_bound.hpp"
+#include "topology/planner/plan_search.hpp"
+#include "topology/planner/plan_shape.hpp"
+#include "topology/planner/plan_timing.hpp"
+#include "topology/planner/plan_trial.hpp"
+
+namespace ddl::topology {
+namespace {
+
+constexpr int most_chunks = 64;
+// Predictions that are this close to the best are not told apart by the prediction alone.
+constexpr double nearness = 1.12;
+// What a prediction that is not tried counts as, for it is more often too low than too high.
+constexpr double doubt = 1.05;
+constexpr int least_tried = 8;  // chunks, if a plan has more
+constexpr std::size_t most_near = 150;
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+std::vector<int> chunk_counts(const PlanRequest& request) {
+  if (request.chunks) return {*request.chunks};
+  std::vector<int> result;
+  for (int chunks = 1; chunks <= most_chunks; chunks *= 2) result.push_back(chunks);
+  return result;
+}
+
+void require_valid(const PlanRequest& request, int ranks) {
+  if (request.collective != Collective::all_reduce && request.collective != Collective::broadcast) {
+    refuse(fmt::format("plan request: found {}, expected all_reduce or broadcast: a barrier needs no plan",
+                       to_string(request.collective)));
+  }
+  if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
+    refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
+  }
+  if (request.decomposition && request.decomposition->ranks() != ranks) {
+    refuse(
+        fmt::format("plan request: decomposition {} has {} positions, but there {} {} rank{}: the product "
+                    "of its sizes must be the number of ranks",
+                    to_string(*request.decomposition), request.decomposition->ranks(),
+                    ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s"));
+  }
+}
+
+/// Times that differ by less are equal: sums in another order.
+float comparable(double microseconds) { return static_cast<float>(microseconds); }
+
+/// A shape with a number of chunks, and when it would be done.
+struct Timed {
+  std::size_t shape;
+  int chunks;
+  double us;
+};
+
+}  // namespace
+
+struct Planner::State {
+  State(const Topology& graph, Placement where, CostModel model)
+      : topology(&graph),
+        placement(std::move(where)),
+        cost(model),
+        timing(graph, placement, cost),
+        topology_hash(graph.hash()) {
+    for (std::size_t rank = 0; rank < placement.size(); ++rank) {
+      const int node = graph.devices()[static_cast<std::size_t>(placement[rank])];
+      if (graph.nodes()[static_cast<std::size_t>(node)].kind == NodeKind::gpu) continue;
+      if (first_on_cpu < 0) first_on_cpu = static_cast<int>(rank);
+    }
+  }
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(placement.size()); }
+
+  /// Why NCCL cannot be used; empty if it can.
+  [[nodiscard]] std::string nccl_problem(const PlanRequest& request) const {
+    if (first_on_cpu >= 0) return fmt::format("rank {} is not on a GPU", first_on_cpu);
+    if (!request.nccl) return "NCCL is not available here";
+    return {};
+  }
+
+  [[nodiscard]] bool before(const Timed& a, const Timed& b, const std::vector<PlanShape>& shapes) const {
+    const auto key = [&](const Timed& timed) {
+      const PlanShape& shape = shapes[timed.shape];
+      return std::tuple(comparable(timed.us), !timing.along_hosts(shape), shape.algorithms.size(),
+                        timed.chunks, timed.shape);
+    };
+    return key(a) < key(b);
+  }
+
+  /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.
+  Timed try_out(const PlanRequest& request, const std::vector<PlanShape>& shapes,
+                const std::vector<std::vector<ProfiledPhase>>& phases, const std::vector<Timed>& near) {
+    double transfers = PlanTrial::most_transfers(ranks());
+    if (near.size() == 1 || transfers == 0 || request.bytes == 0) return near.front();
+    if (!trial) trial.emplace(*topology, placement, cost);
+    std::optional<Timed> best;
+    double best_us = 0;
+    std::set<std::string> tried;
+    for (const Timed& timed : near) {
+      if (timed.us > near.front().us * nearness) break;
+      if (best && best_us <= timed.us / nearness) break;
+      if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
+      double messages = 0;
+      for (const ProfiledPhase& phase : phases[timed.shape]) messages += phase.profile->messages;
+      // As many of the chunks as may be: how far the prediction is off with them is how far it is off.
+      int chunks = timed.chunks;
+      while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
+      double us = timed.us * doubt;
+      if (messages * chunks <= transfers) {
+        transfers -= messages * chunks;
+        const double part = static_cast<double>(chunks) / timed.chunks;
+        Timed fewer{timed.shape, chunks, 0};
+        PlanRequest of_part = request;
+        of_part.bytes = static_cast<std::uint64_t>(static_cast<double>(request.bytes) * part);
+        Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
+        us = timed.us * trial->time(plan) / plan.predicted_us;
+      }
+      // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
+      if (!best || us < best_us * (1 - 1e-3)) {
+        best = timed;
+        best_us = us;
+      }
+    }
+    return *best;
+  }
+
+  Plan make_plan(const PlanRequest& request, const PlanShape& shape, const Timed& timed) {
+    Plan plan;
+    plan.collective = request.collective;
+    plan.bytes = request.bytes;
+    plan.type = request.type;
+    plan.mode = request.mode;
+    plan.decomposition = shape.decomposition;
+    plan.order = timing.orders()[shape.order].ranks;
+    plan.order_name = timing.orders()[shape.order].name;
+    plan.chunks = timed.chunks;
+    const bool wants_nccl = request.mode == Mode::nccl || request.mode == Mode::nccl_per_dimension;
+    const std::string problem = wants_nccl ? nccl_problem(request) : std::string();
+    if (!problem.empty()) {
+      plan.notes.push_back(
+          fmt::format("mode {} ({}) asks for NCCL, but {}: the library's own rings are used instead",
+                      letter_of(request.mode), to_string(request.mode), problem));
+    }
+    plan.dimensions.clear();
+    for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
+      PlanDimension dimension{shape.algorithms[static_cast<std::size_t>(d)], Carrier::network};
+      if (request.mode == Mode::mpi) {
+        dimension.carrier = Carrier::mpi;
+      } else if (wants_nccl && problem.empty()) {
+        dimension.carrier = Carrier::nccl;
+      } else if (timing.inside_hosts(shape, d)) {
+        dimension.carrier = first_on_cpu >= 0 ? Carrier::shared_memory : Carrier::cuda_ipc;
+      }
+      plan.dimensions.push_back(dimension);
+    }
+    fill_in_times(plan, shape);
+    return plan;
+  }
+
+  PlanShape shape_of(const Plan& plan) {
+    PlanShape shape{timing.order_index(plan.order_name, plan.order), plan.decomposition, {}};
+    for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
+    return shape;
+  }
+
+  void fill_in_times(Plan& plan, const PlanShape& shape) {
+    const auto phases = timing.phases(plan.collective, shape);
+    const auto bytes = static_cast<double>(plan.bytes);
+    plan.phase_us.clear();
+    for (const ProfiledPhase& phase : phases) {
+      plan.phase_us.push_back(plan.bytes == 0 ? 0
+                                              : phase_time(phase, bytes / plan.chunks, cost.step_overhead));
+    }
+    plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
+    plan.bound_us = bound(plan.collective, plan.bytes);
+    plan.topology_hash = topology_hash;
+  }
+
+  double bound(Collective collective, std::uint64_t bytes) {
+    if (bound_of != std::pair(collective, bytes)) {
+      bound_of = {collective, bytes};
+      bound_us = physical_bound(*topology, placement, collective, bytes);
+    }
+    return bound_us;
+  }
+
+  const Topology* topology;
+  Placement placement;
+  CostModel cost;
+  PlanTiming timing;
+  std::pair<Collective, std::uint64_t> bound_of = {Collective::barrier, 0};
+  double bound_us = 0;
+  std::uint64_t topology_hash;
+  int first_on_cpu = -1;
+  std::optional<PlanTrial> trial;
+};
+
+Planner::Planner(const Topology& topology, Placement placement, CostModel cost) {
+  topology::require_valid(topology, placement);
+  state_ = std::make_unique<State>(topology, std::move(placement), cost);
+}
+Planner::~Planner() = default;
+Planner::Planner(Planner&&) noexcept = default;
+Planner& Planner::operator=(Planner&&) noexcept = default;
+
+std::string Planner::explain(const Plan& plan) {
+  State& state = *state_;
+  Plan timed = plan;
+  predict(timed);
+  std::string text = to_text(timed);
+  const auto phases = state.timing.phases(plan.collective, state.shape_of(plan));
+  if (phases.empty() || plan.bytes == 0) return text;
+  const auto [resource, us_per_byte] = state.timing.busiest_resource(phases);
+  const Link& link = state.topology->links()[static_cast<std::size_t>(link_of(resource))];
+  const auto name = [&](int node) { return state.topology->nodes()[static_cast<std::size_t>(node)].name; };
+  const bool is_back = resource % 2 != 0;
+  const double busy = us_per_byte * static_cast<double>(plan.bytes);
+  text += fmt::format("  busiest link: {} {} {} ({}, {} GB/s), {:.0f}% of the time\n",
+                      name(is_back ? link.to : link.from), link.duplex == Duplex::half ? "--" : "->",
+                      name(is_back ? link.from : link.to), to_string(link.kind), link.bandwidth,
+                      100 * busy / timed.predicted_us);
+  return text;
+}
+
+const Topology& Planner::topology() const noexcept { return *state_->topology; }
+const Placement& Planner::placement() const noexcept { return state_->placement; }
+const CostModel& Planner::cost() const noexcept { return state_->cost; }
+
+Plan Planner::choose(const PlanRequest& request) {
+  State& state = *state_;
+  require_valid(request, state.ranks());
+  const auto shapes = find_shapes(request, state.ranks(), state.timing);
+  const auto bytes = static_cast<double>(request.bytes);
+  const auto chunks = chunk_counts(request);
+
+  std::vector<std::vector<ProfiledPhase>> phases;
+  phases.reserve(shapes.size());
+  for (const PlanShape& shape : shapes) phases.push_back(state.timing.phases(request.collective, shape));
+  // Only what may be better than the best so far is timed.
+  std::vector<Timed> least;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    PipelineTime& pipeline = state.timing.pipeline(phases[i]);
+    for (const int count : chunks) {
+      least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
+    }
+  }
+  const auto before = [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); };
+  std::ranges::sort(least, before);
+  std::vector<Timed> near;
+  double best_us = 0;
+  for (Timed timed : least) {
+    if (!near.empty() && timed.us > best_us * (near.size() < most_near ? nearness : 1 + 1e-6)) break;
+    if (request.bytes != 0) timed.us = state.timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
+    if (near.empty() || timed.us < best_us) best_us = timed.us;
+    near.push_back(timed);
+  }
+  std::ranges::sort(near, before);
+  const Timed best = state.try_out(request, shapes, phases, near);
+  return state.make_plan(request, shapes[best.shape], best);
+}
+
+std::vector<Plan> Planner::candidates(const PlanRequest& request, std::size_t most) {
+  State& state = *state_;
+  require_valid(request, state.ranks());
+  const auto shapes = find_shapes(request, state.ranks(), state.timing);
+  std::vector<Timed> all;
+  for (std::size_t i = 0; i < shapes.size(); ++i) state.timing.phases(request.collective, shapes[i]);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    PipelineTime& pipeline = state.timing.pipeline(state.timing.phases(request.collective, shapes[i]));
+    for (const int count : chunk_counts(request)) {
+      all.push_back(
+          {i, count, request.bytes == 0 ? 0 : pipeline.of(static_cast<double>(request.bytes), count)});
+    }
+  }
+  std::ranges::sort(all, [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); });
+  std::vector<Plan> result;
+  for (const Timed& timed : all) {
+    if (result.size() == most) break;
+    result.push_back(state.make_plan(request, shapes[timed.shape], timed));
+  }
+  return result;
+}
+
+void Planner::predict(Plan& plan) {
+  State& state = *state_;
+  topology::require_valid(plan);
+  if (plan.decomposition.ranks() != state.ranks()) {
+    refuse(fmt::format("plan: found {} ranks, expected {}, as the planner's placement has",
+                       plan.decomposition.ranks(), state.ranks()));
+  }
+  state.fill_in_times(plan, state.shape_of(plan));
+}
+
+}  // namespace ddl::topology

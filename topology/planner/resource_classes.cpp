@@ -1,0 +1,78 @@
+#include "topology/planner/resource_classes.hpp"
+
+#include <bit>
+#include <unordered_map>
+#include <utility>
+
+namespace ddl::topology {
+namespace {
+
+constexpr std::uint32_t none = UINT32_MAX;
+
+}  // namespace
+
+ResourceClasses::ResourceClasses(std::size_t resources)
+    : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, members_{0} {}
+
+std::uint32_t ResourceClasses::split(std::uint32_t from, Resource member) {
+  for (auto& column : columns_) column.push_back(column[from]);
+  sizes_.push_back(0);
+  members_.push_back(member);
+  return static_cast<std::uint32_t>(sizes_.size()) - 1;
+}
+
+std::size_t ResourceClasses::add(std::span<const Load> loads) {
+  // Those of one class with one value, in the order in which they first occur.
+  struct Group {
+    std::uint32_t of;
+    float value;
+    Resource first;
+    std::uint32_t size = 0;
+    std::uint32_t becomes = 0;
+  };
+  std::vector<Group> groups;
+  std::vector<std::uint32_t> group_of(loads.size());
+  std::vector<std::uint32_t> loaded(classes(), 0);
+  std::unordered_map<std::uint64_t, std::uint32_t> known;
+  std::uint64_t last_key = 0;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const auto& [resource, value] = loads[i];
+    const std::uint32_t of = class_of_[static_cast<std::size_t>(resource)];
+    const std::uint64_t key = std::uint64_t{of} << 32U | std::bit_cast<std::uint32_t>(value);
+    if (i > 0 && key == last_key) {
+      group_of[i] = group_of[i - 1];
+    } else {
+      const auto [entry, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(groups.size()));
+      if (is_new) groups.push_back({of, value, resource});
+      group_of[i] = entry->second;
+      last_key = key;
+    }
+    ++groups[group_of[i]].size;
+    ++loaded[of];
+  }
+  std::vector<float> column(classes(), 0);
+  for (Group& group : groups) {
+    // The first value keeps the class if nothing is left in it without a load.
+    if (loaded[group.of] == sizes_[group.of]) {
+      loaded[group.of] = none;
+      group.becomes = group.of;
+      column[group.of] = group.value;
+      members_[group.of] = group.first;
+    } else {
+      group.becomes = split(group.of, group.first);
+      column.push_back(group.value);
+    }
+  }
+  for (const Group& group : groups) {
+    if (group.becomes == group.of) continue;
+    sizes_[group.becomes] = group.size;
+    sizes_[group.of] -= group.size;
+  }
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    class_of_[static_cast<std::size_t>(loads[i].resource)] = groups[group_of[i]].becomes;
+  }
+  columns_.push_back(std::move(column));
+  return columns_.size() - 1;
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "topology/planner/planner_routes.hpp"
+
+namespace ddl::topology {
+
+/// What one round puts on one resource: us a byte of the range.
+struct Load {
+  Resource resource;
+  float us_per_byte;
+};
+
+/// Resources that all rounds so far load alike count as one. A column is what a round puts on each class.
+class ResourceClasses {
+ public:
+  explicit ResourceClasses(std::size_t resources);
+
+  /// Adds a column; resources that are not listed have 0, each is listed at most once. Returns its index.
+  std::size_t add(std::span<const Load> loads);
+
+  [[nodiscard]] std::size_t classes() const noexcept { return sizes_.size(); }
+  /// Valid until the next `add`.
+  [[nodiscard]] std::span<const float> column(std::size_t index) const { return columns_[index]; }
+  /// One of the resources of a class.
+  [[nodiscard]] Resource member_of(std::size_t of_class) const { return members_[of_class]; }
+
+ private:
+  std::uint32_t split(std::uint32_t from, Resource member);
+
+  std::vector<std::uint32_t> class_of_;
+  std::vector<std::uint32_t> sizes_;
+  std::vector<Resource> members_;
+  std::vector<std::vector<float>> columns_;
+};
+
+}  // namespace ddl::topology

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ddl/topology/simulator.hpp"
+#include "topology/simulator/simulator_dependencies.hpp"
+#include "topology/simulator/simulator_streams.hpp"
+
+namespace ddl::topology {
+
+/// The chain of events that ends last, in order: each starts when the one before ends. `start` and `end`
+/// are those of all steps, `joined` those when ranks began. Causes are found by equal times.
+///
+/// A send that only kept its rank from issuing the next one is cut short at the end of its issue.
+std::vector<SimulatedEvent> critical_path(const Schedule& schedule, const Streams& streams,
+                                          const SharedDependencies& dependencies,
+                                          std::span<const double> start, std::span<const double> end,
+                                          std::span<const double> joined);
+
+}  // namespace ddl::topology

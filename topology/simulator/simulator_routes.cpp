@@ -1,0 +1,36 @@
+#include "topology/simulator/simulator_routes.hpp"
+
+#include <utility>
+
+namespace ddl::topology {
+RouteTable::RouteTable(const Topology& topology, Placement placement)
+    : topology_(&topology), placement_(std::move(placement)) {
+  require_valid(topology, placement_);
+}
+
+int RouteTable::node_of(int rank) const {
+  const int device = placement_[static_cast<std::size_t>(rank)];
+  return topology_->devices()[static_cast<std::size_t>(device)];
+}
+
+NodeKind RouteTable::device_kind(int rank) const {
+  return topology_->nodes()[static_cast<std::size_t>(node_of(rank))].kind;
+}
+
+RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
+  const auto key = static_cast<std::uint64_t>(from_rank) << 32U | static_cast<std::uint32_t>(to_rank);
+  const auto [entry, is_new] = routes_.try_emplace(key);
+  Route& route = entry->second;
+  if (is_new) {
+    const auto channels = topology_->route(node_of(from_rank), node_of(to_rank));
+    route.begin = static_cast<std::uint32_t>(channels_.size());
+    route.size = static_cast<std::uint32_t>(channels.size());
+    for (const Channel channel : channels) {
+      route.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
+    }
+    channels_.insert(channels_.end(), channels.begin(), channels.end());
+  }
+  return route;
+}
+
+}  // namespace ddl::topology

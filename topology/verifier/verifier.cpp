@@ -1,0 +1,143 @@
+#include "ddl/topology/verifier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "topology/verifier/verifier_content.hpp"
+#include "topology/verifier/verifier_order.hpp"
+#include "topology/verifier/verifier_steps.hpp"
+#include "topology/verifier/verifier_streams.hpp"
+
+namespace ddl::topology {
+namespace {
+
+using verification::no_step;
+using verification::StepId;
+using verification::StepNumbers;
+
+std::string check_shape(const Schedule& schedule) {
+  switch (schedule.collective) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::barrier:
+      break;
+    default:
+      return fmt::format("found collective number {}, expected all_reduce, broadcast or barrier",
+                         static_cast<int>(schedule.collective));
+  }
+  if (schedule.ranks.empty()) return "found no ranks, expected at least 1";
+  if (schedule.ranks.size() > INT32_MAX) {
+    return fmt::format("found {} ranks, expected at most {}", schedule.ranks.size(), INT32_MAX);
+  }
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  if (schedule.collective == Collective::broadcast && (schedule.root < 0 || schedule.root >= ranks)) {
+    return fmt::format("found root {}, expected 0 to {}", schedule.root, ranks - 1);
+  }
+  if (schedule.collective == Collective::barrier && schedule.count == 0 && ranks > 1) {
+    return "found a barrier over 0 elements, expected 1: ranks hear of each other through it";
+  }
+  std::uint64_t steps = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Program& program = schedule.ranks[static_cast<std::size_t>(rank)];
+    if (program.scratch > SIZE_MAX - schedule.count) {
+      return fmt::format("rank {}: found {} elements of scratch, expected at most {} besides a buffer of {}",
+                         rank, program.scratch, SIZE_MAX - schedule.count, schedule.count);
+    }
+    steps += program.steps.size();
+  }
+  if (steps >= no_step) return fmt::format("found {} steps, expected fewer than {}", steps, no_step);
+  return {};
+}
+
+bool is_known(StepKind kind) {
+  switch (kind) {
+    case StepKind::send:
+    case StepKind::receive:
+    case StepKind::receive_reduce:
+    case StepKind::reduce:
+    case StepKind::copy:
+    case StepKind::finish:
+      return true;
+  }
+  return false;
+}
+
+std::string check_step(const Step& step, int rank, int ranks, std::size_t count, std::size_t scratch) {
+  if (!is_known(step.kind)) {
+    return fmt::format("found kind number {}, expected one of StepKind", static_cast<int>(step.kind));
+  }
+  if (step.begin >= step.end) {
+    return fmt::format("found begin {} and end {}, expected begin below end", step.begin, step.end);
+  }
+  const std::size_t size = count + scratch;
+  if (step.end > size) {
+    return fmt::format("found addresses up to {}, expected at most {} ({} of the buffer, {} of scratch)",
+                       step.end, size, count, scratch);
+  }
+  const auto crosses = [count](std::size_t begin, std::size_t end) { return begin < count && end > count; };
+  constexpr const char* across =
+      "found [{}, {}) across the end of the buffer at {}, expected it in the buffer or in the scratch "
+      "memory: "
+      "they need not lie side by side";
+  if (crosses(step.begin, step.end)) return fmt::format(across, step.begin, step.end, count);
+  if (!is_local(step.kind)) {
+    if (step.peer >= 0 && step.peer < ranks && step.peer != rank) return {};
+    return fmt::format("found peer {}, expected another rank of 0 to {}", step.peer, ranks - 1);
+  }
+  if (step.kind == StepKind::finish) return {};
+  if (step.source > size - step.size()) {
+    return fmt::format(
+        "found a source of {} addresses from {} on, expected them below {} ({} of the buffer, "
+        "{} of scratch)",
+        step.size(), step.source, size, count, scratch);
+  }
+  const std::size_t source_end = step.source + step.size();
+  if (crosses(step.source, source_end)) return fmt::format(across, step.source, source_end, count);
+  if (step.source < step.end && step.begin < step.source + step.size()) {
+    return "found a source that overlaps the range, expected two that are apart";
+  }
+  return {};
+}
+
+std::string check_steps(const StepNumbers& steps) {
+  const Schedule& schedule = steps.schedule();
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  for (StepId id = 0; id < steps.size(); ++id) {
+    const int rank = steps.rank(id);
+    const std::string problem = check_step(steps[id], rank, ranks, schedule.count,
+                                           schedule.ranks[static_cast<std::size_t>(rank)].scratch);
+    if (!problem.empty()) return steps.name(id) + ": " + problem;
+  }
+  return {};
+}
+
+std::string find_problem(const Schedule& schedule, Verdict& verdict) {
+  if (std::string problem = check_shape(schedule); !problem.empty()) return problem;
+  const StepNumbers steps(schedule);
+  verdict.steps = steps.size();
+  if (std::string problem = check_steps(steps); !problem.empty()) return problem;
+  for (const Program& program : schedule.ranks) {
+    for (const Step& step : program.steps) {
+      if (step.kind == StepKind::send) verdict.elements_sent += step.size();
+    }
+  }
+  const verification::Streams streams = verification::match_streams(steps);
+  if (!streams.problem.empty()) return streams.problem;
+  const verification::Order order = verification::order_steps(steps, streams);
+  if (!order.problem.empty()) return order.problem;
+  return verification::check_content(steps, streams, order.steps);
+}
+
+}  // namespace
+
+Verdict verify(const Schedule& schedule) {
+  Verdict verdict;
+  verdict.problem = find_problem(schedule, verdict);
+  verdict.ok = verdict.problem.empty();
+  return verdict;
+}
+
+}  // namespace ddl::topology

@@ -1,0 +1,224 @@
+#include "topology/verifier/verifier_content.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "topology/verifier/verifier_expressions.hpp"
+#include "topology/verifier/verifier_memory.hpp"
+
+namespace ddl::topology::verification {
+namespace {
+
+class SymbolicRun {
+ public:
+  SymbolicRun(const StepNumbers& steps, const Streams& streams)
+      : steps_(steps),
+        streams_(streams),
+        schedule_(steps.schedule()),
+        expressions_(static_cast<int>(schedule_.ranks.size())) {
+    memories_.reserve(schedule_.ranks.size());
+    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      memories_.emplace_back(schedule_.count, schedule_.ranks[rank].scratch,
+                             static_cast<Expressions::Id>(rank));
+    }
+  }
+
+  std::string run(const std::vector<StepId>& order) {
+    for (const StepId id : order) {
+      if (std::string problem = run(id); !problem.empty()) return problem;
+    }
+    switch (schedule_.collective) {
+      case Collective::all_reduce:
+        return check_all_reduce();
+      case Collective::broadcast:
+        return check_broadcast();
+      case Collective::barrier:
+        break;
+    }
+    return check_barrier();
+  }
+
+ private:
+  SymbolicMemory& memory(StepId id) { return memories_[static_cast<std::size_t>(steps_.rank(id))]; }
+
+  std::string run(StepId id) {
+    const Step& step = steps_[id];
+    switch (step.kind) {
+      case StepKind::send: {
+        memory(id).read(step.begin, step.end, incoming_);
+        if (std::string problem = check_written(id, step.begin, incoming_); !problem.empty()) return problem;
+        const StepId receive = streams_.partner[id];
+        return take(receive, steps_[receive].kind == StepKind::receive_reduce);
+      }
+      case StepKind::reduce:
+      case StepKind::copy:
+        memory(id).read(step.source, step.source + step.size(), incoming_);
+        if (std::string problem = check_written(id, step.source, incoming_); !problem.empty()) {
+          return problem;
+        }
+        return take(id, step.kind == StepKind::reduce);
+      default:
+        return finish(id);
+    }
+  }
+
+  std::string check_written(StepId id, std::size_t begin, const Pieces& pieces) const {
+    for (const Piece& piece : pieces) {
+      if (piece.expression == Expressions::nothing) {
+        return fmt::format(
+            "{}: found that it reads address {}, which nothing was written to; expected the buffer, [0, {}), "
+            "or "
+            "what an earlier step wrote",
+            steps_.name(id), begin, schedule_.count);
+      }
+      begin += piece.length;
+    }
+    return {};
+  }
+
+  /// `incoming_` to the range of a receive, reduce or copy.
+  std::string take(StepId id, bool reduces) {
+    const Step& step = steps_[id];
+    if (!reduces) {
+      memory(id).write(step.begin, incoming_);
+      return {};
+    }
+    if (schedule_.collective == Collective::broadcast) {
+      return fmt::format("{}: found a reduction, expected none in a broadcast", steps_.name(id));
+    }
+    memory(id).read(step.begin, step.end, present_);
+    if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
+    result_.clear();
+    auto present = present_.begin();
+    auto incoming = incoming_.begin();
+    for (std::size_t at = step.begin; at < step.end;) {
+      const std::size_t length = std::min(present->length, incoming->length);
+      if (present->origin != incoming->origin) {
+        return fmt::format("{}: found that it combines element {} at address {} with element {}, expected {}",
+                           steps_.name(id), present->origin, at, incoming->origin,
+                           "the same element of both operands");
+      }
+      if (present->finished || incoming->finished) {
+        return fmt::format("{}: found that element {} {} is finished already, expected reductions before {}",
+                           steps_.name(id), present->origin,
+                           present->finished ? "of the range" : "that comes in", "`finish`");
+      }
+      append(result_, {length, present->origin,
+                       expressions_.combine(present->expression, incoming->expression, id), false});
+      advance(present, length);
+      advance(incoming, length);
+      at += length;
+    }
+    memory(id).write(step.begin, result_);
+    return {};
+  }
+
+  static void advance(Pieces::iterator& piece, std::size_t length) {
+    piece->length -= length;
+    piece->origin += length;
+    if (piece->length == 0) ++piece;
+  }
+
+  std::string finish(StepId id) {
+    const Step& step = steps_[id];
+    if (schedule_.collective != Collective::all_reduce) {
+      return fmt::format("{}: found a finish, expected none in a {}", steps_.name(id),
+                         to_string(schedule_.collective));
+    }
+    memory(id).read(step.begin, step.end, present_);
+    for (Piece& piece : present_) {
+      if (piece.finished) {
+        return fmt::format("{}: found that element {} is finished already, expected it once", steps_.name(id),
+                           piece.origin);
+      }
+      if (piece.expression == Expressions::nothing || !expressions_.complete(piece.expression)) {
+        return fmt::format("{}: element {}: found {}, expected each rank's contribution once",
+                           steps_.name(id), piece.origin, expressions_.describe(piece.expression, steps_));
+      }
+      piece.finished = true;
+    }
+    memory(id).write(step.begin, present_);
+    return {};
+  }
+
+  /// Visits the pieces of every rank's buffer: visit(rank, address, piece) returns what is wrong.
+  template <typename Visit>
+  std::string at_the_end(Visit visit) {
+    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+      memories_[rank].read(0, schedule_.count, present_);
+      std::size_t at = 0;
+      for (const Piece& piece : present_) {
+        std::string problem = visit(rank, at, piece);
+        if (problem.empty() && piece.expression != Expressions::nothing && piece.origin != at) {
+          problem = fmt::format("found element {}, expected element {}", piece.origin, at);
+        }
+        if (!problem.empty()) return fmt::format("rank {}, at the end, element {}: {}", rank, at, problem);
+        at += piece.length;
+      }
+    }
+    return {};
+  }
+
+  std::string check_all_reduce() {
+    std::string problem = at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
+      if (!expressions_.complete(piece.expression)) {
+        return fmt::format("found {}, expected each rank's contribution once",
+                           expressions_.describe(piece.expression, steps_));
+      }
+      if (!piece.finished) return "found that it is not finished, expected a `finish` of it";
+      return {};
+    });
+    if (!problem.empty() || schedule_.count == 0) return problem;
+    Pieces first;
+    memories_[0].read(0, schedule_.count, first);
+    for (std::size_t rank = 1; rank < memories_.size(); ++rank) {
+      memories_[rank].read(0, schedule_.count, present_);
+      // Cut in the same places where equal: both have pieces as long as can be.
+      const auto [mine, other] = std::ranges::mismatch(first, present_);
+      if (mine != first.end()) {
+        return fmt::format(
+            "ranks 0 and {}, at the end, element {}: found contributions combined in another "
+            "order, expected the same on all ranks, so that all get the same bits",
+            rank,
+            mine->expression == other->expression ? mine->origin + std::min(mine->length, other->length)
+                                                  : mine->origin);
+      }
+    }
+    return {};
+  }
+
+  std::string check_broadcast() {
+    const auto root = static_cast<Expressions::Id>(schedule_.root);
+    return at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
+      if (piece.expression == root) return {};
+      return fmt::format("found rank {}'s data, expected rank {}'s, the root's", piece.expression, root);
+    });
+  }
+
+  std::string check_barrier() {
+    return at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
+      if (expressions_.has_all(piece.expression)) return {};
+      return fmt::format("found {}, expected to hear of each rank",
+                         expressions_.describe(piece.expression, steps_));
+    });
+  }
+
+  const StepNumbers& steps_;
+  const Streams& streams_;
+  const Schedule& schedule_;
+  Expressions expressions_;
+  std::vector<SymbolicMemory> memories_;
+  Pieces incoming_;
+  Pieces present_;
+  Pieces result_;
+};
+
+}  // namespace
+
+std::string check_content(const StepNumbers& steps, const Streams& streams,
+                          const std::vector<StepId>& order) {
+  return SymbolicRun(steps, streams).run(order);
+}
+
+}  // namespace ddl::topology::verification

@@ -1,0 +1,162 @@
+#include "topology/verifier/verifier_expressions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace ddl::topology::verification {
+
+Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)), all_(ranks_) {
+  slots_.assign(1024, nothing);
+  for (Expression& own : all_) own.complete = ranks_ == 1;
+}
+
+std::size_t Expressions::slot_of(Id target, Id source) const {
+  std::uint64_t hash = (std::uint64_t{target} << 32 | source) * 0x9e3779b97f4a7c15;
+  hash ^= hash >> 32;
+  std::size_t slot = hash & (slots_.size() - 1);
+  while (slots_[slot] != nothing &&
+         (all_[slots_[slot]].target != target || all_[slots_[slot]].source != source)) {
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
+  return slot;
+}
+
+void Expressions::grow() {
+  slots_.assign(slots_.size() * 2, nothing);
+  for (Id id = ranks_; id < all_.size(); ++id) slots_[slot_of(all_[id].target, all_[id].source)] = id;
+}
+
+Expressions::Id Expressions::combine(Id target, Id source, StepId step) {
+  const std::size_t slot = slot_of(target, source);
+  if (slots_[slot] != nothing) return slots_[slot];
+  const auto id = static_cast<Id>(all_.size());
+  const std::uint64_t leaves = std::uint64_t{all_[target].leaves} + all_[source].leaves;
+  all_.push_back(
+      {target, source, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step, false});
+  slots_[slot] = id;
+  if (all_.size() * 2 > slots_.size()) grow();
+  return id;
+}
+
+bool Expressions::complete(Id id) {
+  if (all_[id].complete) return true;
+  if (all_[id].leaves != ranks_) return false;
+  // With as many leaves as ranks, each is there once if none is there twice; and the walk below is short.
+  std::vector<bool> seen(ranks_, false);
+  std::vector<Id> open{id};
+  while (!open.empty()) {
+    const Id at = open.back();
+    open.pop_back();
+    if (is_own_data(at)) {
+      if (seen[at]) return false;
+      seen[at] = true;
+    } else {
+      open.push_back(all_[at].target);
+      open.push_back(all_[at].source);
+    }
+  }
+  all_[id].complete = true;
+  return true;
+}
+
+bool Expressions::has_all(Id id) const {
+  std::vector<bool> seen(all_.size(), false);
+  std::vector<Id> open{id};
+  std::size_t ranks = 0;
+  seen[id] = true;
+  while (!open.empty()) {
+    const Id at = open.back();
+    open.pop_back();
+    if (is_own_data(at)) {
+      ++ranks;
+      continue;
+    }
+    for (const Id part : {all_[at].target, all_[at].source}) {
+      if (!seen[part]) open.push_back(part);
+      seen[part] = true;
+    }
+  }
+  return ranks == ranks_;
+}
+
+StepId Expressions::first_doubling(Id id) const {
+  std::vector<Id> parts{id};
+  std::vector<bool> seen(std::size_t{id} + 1, false);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (is_own_data(parts[i])) continue;
+    for (const Id part : {all_[parts[i]].target, all_[parts[i]].source}) {
+      if (!seen[part]) parts.push_back(part);
+      seen[part] = true;
+    }
+  }
+  const std::size_t words = (ranks_ + std::size_t{63}) / 64;
+  constexpr std::size_t most_words = std::size_t{1} << 23;  // 64 MiB, to tell more of a bad schedule
+  if (parts.size() * words > most_words) return no_step;
+  std::ranges::sort(parts);  // made before what is made of them
+  std::vector<std::uint64_t> sets(parts.size() * words, 0);
+  const auto set_of = [&](Id part) {
+    const auto at = std::ranges::lower_bound(parts, part) - parts.begin();
+    return sets.begin() + at * static_cast<std::ptrdiff_t>(words);
+  };
+  for (const Id part : parts) {
+    const auto set = set_of(part);
+    if (is_own_data(part)) {
+      set[part / 64] |= std::uint64_t{1} << part % 64;
+      continue;
+    }
+    const auto target = set_of(all_[part].target);
+    const auto source = set_of(all_[part].source);
+    for (std::size_t word = 0; word < words; ++word) {
+      const auto w = static_cast<std::ptrdiff_t>(word);
+      if ((target[w] & source[w]) != 0) return all_[part].step;
+      set[w] = target[w] | source[w];
+    }
+  }
+  return no_step;
+}
+
+std::string Expressions::describe(Id id, const StepNumbers& steps) const {
+  if (id == nothing) return "nothing that was ever written";
+  std::map<Id, std::uint64_t, std::greater<>> open{{id, 1}};
+  std::vector<std::uint64_t> times(ranks_, 0);
+  constexpr std::uint64_t many = std::uint64_t{1} << 62;
+  while (!open.empty()) {
+    const auto [at, number] = *open.begin();
+    open.erase(open.begin());
+    if (is_own_data(at)) {
+      times[at] = number;
+      continue;
+    }
+    for (const Id part : {all_[at].target, all_[at].source}) {
+      std::uint64_t& sum = open[part];
+      sum = std::min(many, sum + number);
+    }
+  }
+  std::string text;
+  const auto doubled = std::ranges::find_if(times, [](std::uint64_t number) { return number > 1; });
+  if (doubled != times.end()) {
+    text = fmt::format("rank {}'s contribution {} times", doubled - times.begin(), *doubled);
+    if (const StepId step = first_doubling(id); step != no_step) {
+      text += fmt::format(" (some contribution comes in again at {})", steps.name(step));
+    }
+  }
+  const auto missing = std::ranges::count(times, 0U);
+  if (missing != 0) {
+    std::string names;
+    constexpr int most_named = 5;
+    int named = 0;
+    for (std::uint32_t rank = 0; rank < ranks_ && named < most_named; ++rank) {
+      if (times[rank] != 0) continue;
+      names += fmt::format("{}{}", named == 0 ? "" : ", ", rank);
+      ++named;
+    }
+    if (missing > named) names += fmt::format(" and {} more", missing - named);
+    text += fmt::format("{}none of rank{} {}", text.empty() ? "" : " and ", missing == 1 ? "" : "s", names);
+  }
+  return text.empty() ? "every rank's contribution once" : text;
+}
+
+}  // namespace ddl::topology::verification

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "topology/verifier/verifier_expressions.hpp"
+
+namespace ddl::topology::verification {
+
+/// What a stretch of elements holds: elements [origin, origin + length) of the collective's buffer, all with
+/// the same expression.
+struct Piece {
+  std::size_t length = 0;
+  std::size_t origin = 0;
+  Expressions::Id expression = Expressions::nothing;
+  bool finished = false;
+
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// The pieces of a range, without two that could be one.
+using Pieces = std::vector<Piece>;
+void append(Pieces& pieces, const Piece& piece);
+
+/// The symbolic content of one rank's addresses.
+class SymbolicMemory {
+ public:
+  /// [0, count) holds the rank's own data, [count, count + scratch) nothing.
+  SymbolicMemory(std::size_t count, std::size_t scratch, Expressions::Id own);
+
+  /// Replaces `pieces` by those of [begin, end).
+  void read(std::size_t begin, std::size_t end, Pieces& pieces) const;
+  /// Puts pieces at `begin`.
+  void write(std::size_t begin, const Pieces& pieces);
+
+ private:
+  struct Cell {  // from its key up to the next key
+    std::size_t origin = 0;
+    Expressions::Id expression = Expressions::nothing;
+    bool finished = false;
+  };
+  using Cells = std::map<std::size_t, Cell>;
+
+  Cells::iterator split(std::size_t at);
+
+  Cells cells_;
+  std::size_t size_;
+};
+
+}  // namespace ddl::topology::verification
