@@ -162,8 +162,9 @@ class Merger {
     devices_.emplace_back(rank,
                           Node{prefix_ + std::string(name), device_, static_cast<int>(hosts_.size()) - 1});
   }
-  void link_device(int rank, int to, LinkKind kind, double bandwidth, double latency) {
-    device_links_.push_back({rank, std::nullopt, {0, to, kind, bandwidth, latency, Duplex::full}});
+  void link_device(int rank, int to, LinkKind kind, double bandwidth, double latency,
+                   Duplex duplex = Duplex::full) {
+    device_links_.push_back({rank, std::nullopt, {0, to, kind, bandwidth, latency, duplex}});
   }
 
   void add_packages(const HostDescription& host) {
@@ -250,7 +251,7 @@ class Merger {
       }
       add_device(ranks[i], fmt::format("cpu{}", i));
       link_device(ranks[i], packages_[package], LinkKind::memory, figures::memory_bandwidth,
-                  figures::memory_latency);
+                  figures::memory_latency, Duplex::half);
     }
   }
 

@@ -27,8 +27,8 @@ struct GraphBuilder {
     nodes.push_back({std::move(name), NodeKind::network, -1});
     return static_cast<int>(nodes.size()) - 1;
   }
-  void link(int from, int to, LinkKind kind, double bandwidth, double latency) {
-    links.push_back({from, to, kind, bandwidth, latency, Duplex::full});
+  void link(int from, int to, LinkKind kind, double bandwidth, double latency, Duplex duplex = Duplex::full) {
+    links.push_back({from, to, kind, bandwidth, latency, duplex});
   }
   Topology finish() { return {std::move(hosts), std::move(nodes), std::move(links)}; }
 };

@@ -58,6 +58,15 @@ Placement place_round_robin(const Topology& topology, int ranks) {
   return placement;
 }
 
+int core_link(const Topology& topology, int device_node) {
+  if (topology.nodes()[static_cast<std::size_t>(device_node)].kind != NodeKind::cpu) return -1;
+  for (const int index : topology.links_at(device_node)) {
+    const Link& link = topology.links()[static_cast<std::size_t>(index)];
+    if (link.kind == LinkKind::memory && link.duplex == Duplex::half) return index;
+  }
+  return -1;
+}
+
 void require_valid(const Topology& topology, const Placement& placement) {
   const std::size_t devices = topology.devices().size();
   if (placement.empty()) refuse("placement: found no rank, expected at least one");

@@ -202,7 +202,8 @@ void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t l
 
 void add_cpu_ranks(GraphBuilder& graph, int host, int ranks, int package) {
   for (const int cpu : add_nodes(graph, host, "cpu", NodeKind::cpu, ranks)) {
-    graph.link(cpu, package, LinkKind::memory, figures::memory_bandwidth, figures::memory_latency);
+    graph.link(cpu, package, LinkKind::memory, figures::memory_bandwidth, figures::memory_latency,
+               Duplex::half);
   }
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "topology/planner/pattern.hpp"
-
 namespace ddl::topology {
 namespace {
 
@@ -19,7 +17,9 @@ PhaseProfile PhaseProfile::reversed() const {
   for (ProfileRound& round : result.rounds) {
     round.local = 0;
     round.uses_scratch = false;
+    round.column = round.column_without;
   }
+  result.total_column = result.total_without;
   return result;
 }
 
@@ -29,10 +29,15 @@ Profiler::Profiler(const Topology& topology, const Placement& placement, const C
       classes_(routes.resources()),
       load_(routes.resources(), 0),
       total_(routes.resources(), 0),
+      total_without_(routes.resources(), 0),
+      is_reducing_(placement.size(), false),
       sends_(placement.size(), 0) {
   for (const int device : placement) {
     const auto node = static_cast<std::size_t>(topology.devices()[static_cast<std::size_t>(device)]);
     reduction_us_ = std::max(reduction_us_, cost.reduction_us(topology.nodes()[node].kind, 1));
+    const int link = core_link(topology, static_cast<int>(node));
+    core_of_.push_back(link < 0 ? -1 : 2 * link);
+    has_cores_ |= link >= 0;
   }
 }
 
@@ -40,6 +45,19 @@ void Profiler::add_load(Resource resource, double share) {
   double& load = load_[static_cast<std::size_t>(resource)];
   if (load == 0) touched_.push_back(resource);
   load += share * routes_->us_per_byte(resource);
+}
+
+/// What was loaded so far as a column, with the loads of `scale` rounds added to the total without
+/// reductions.
+std::size_t Profiler::keep_column(double scale) {
+  std::vector<Load> loads;
+  loads.reserve(touched_.size());
+  for (const Resource resource : touched_) {
+    const double load = load_[static_cast<std::size_t>(resource)];
+    loads.push_back({resource, static_cast<float>(load)});
+    total_without_[static_cast<std::size_t>(resource)] += scale * load;
+  }
+  return classes_.add(loads);
 }
 
 /// What was loaded as a column, with the loads of `scale` rounds added to the total.
@@ -55,6 +73,31 @@ std::size_t Profiler::take_column(double scale) {
   }
   touched_.clear();
   return classes_.add(loads);
+}
+
+/// Adds what the receivers of a group do with what they get.
+void Profiler::add_reductions(const ProfiledGroup& group, const PatternRound& round, double share) {
+  for (const PatternEdge& edge : round.edges) {
+    const int rank = group.ranks[static_cast<std::size_t>(edge.to)];
+    const Resource core = core_of_[static_cast<std::size_t>(rank)];
+    if (core < 0 || is_reducing_[static_cast<std::size_t>(rank)]) continue;
+    is_reducing_[static_cast<std::size_t>(rank)] = true;
+    double& load = load_[static_cast<std::size_t>(core)];
+    if (load == 0) touched_.push_back(core);
+    load += share * reduction_us_;
+  }
+  for (const PatternEdge& edge : round.edges) {
+    is_reducing_[static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(edge.to)])] = false;
+  }
+}
+
+std::vector<Load> Profiler::take_total(std::vector<double>& total) {
+  std::vector<Load> result;
+  for (const Resource resource : total_touched_) {
+    const double load = std::exchange(total[static_cast<std::size_t>(resource)], 0);
+    if (load > 0) result.push_back({resource, static_cast<float>(load)});
+  }
+  return result;
 }
 
 PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind,
@@ -136,17 +179,24 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       for (const int rank : group.ranks) sends_[static_cast<std::size_t>(rank)] = 0;
     });
     round.local = reduced * reduction_us_;
+    if (has_cores_) round.column_without = keep_column(round.repeat);
+    if (has_cores_ && reduced > 0) {
+      for_each_group([&](const ProfiledGroup& group) {
+        const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
+        if (i >= pattern.size()) return;
+        const double part = static_cast<double>(pattern[i].repeat) / most_repeats;
+        add_reductions(group, pattern[i], pattern[i].reduced * group.weight * part);
+      });
+    }
     round.column = take_column(round.repeat);
+    if (!has_cores_) round.column_without = round.column;
     profile.round_count += round.repeat;
     profile.rounds.push_back(round);
   }
-  std::vector<Load> total;
-  for (const Resource resource : total_touched_) {
-    total.push_back(
-        {resource, static_cast<float>(std::exchange(total_[static_cast<std::size_t>(resource)], 0))});
-  }
-  total_touched_.clear();
+  std::vector<Load> total = take_total(total_);
   profile.total_column = classes_.add(total);
+  profile.total_without = has_cores_ ? classes_.add(take_total(total_without_)) : profile.total_column;
+  total_touched_.clear();
 
   if (profile.rounds.size() > most_rounds) {
     // A long chain.
@@ -159,7 +209,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     }
     for (Load& load : total) load.us_per_byte /= static_cast<float>(count);
     mean.repeat = profile.round_count;
-    mean.column = classes_.add(total);
+    mean.column = mean.column_without = classes_.add(total);
     profile.rounds = {mean};
   }
   return profile;

@@ -8,6 +8,7 @@
 
 #include "ddl/topology/cost_model.hpp"
 #include "ddl/topology/plan.hpp"
+#include "topology/planner/pattern.hpp"
 #include "topology/planner/planner_routes.hpp"
 #include "topology/planner/resource_classes.hpp"
 
@@ -24,14 +25,16 @@ struct ProfileRound {
   double slowest_edge = 0;  ///< Of a ring: us a byte of its slowest edge.
   double slowest_latency = 0;
   bool uses_scratch = false;
-  std::size_t column = 0;  ///< Of the resource classes.
+  std::size_t column = 0;          ///< Of the resource classes.
+  std::size_t column_without = 0;  ///< The same without reductions.
 };
 
 /// A phase in figures.
 struct PhaseProfile {
   std::vector<ProfileRound> rounds;
   std::size_t total_column = 0;  ///< Of all rounds together.
-  double messages = 0;           ///< Of all ranks, for one chunk.
+  std::size_t total_without = 0;
+  double messages = 0;  ///< Of all ranks, for one chunk.
   int round_count = 0;
   bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
 
@@ -62,7 +65,10 @@ class Profiler {
 
  private:
   void add_load(Resource resource, double share);
+  std::size_t keep_column(double scale);
   std::size_t take_column(double scale);
+  std::vector<Load> take_total(std::vector<double>& total);
+  void add_reductions(const ProfiledGroup& group, const PatternRound& round, double share);
 
   PlannerRoutes* routes_;
   double reduction_us_ = 0;  // a byte, on the slowest kind of device
@@ -70,8 +76,12 @@ class Profiler {
   std::vector<double> load_;  // of each resource, in us a byte
   std::vector<Resource> touched_;
   std::vector<double> total_;
+  std::vector<double> total_without_;  // reductions
   std::vector<Resource> total_touched_;
-  std::vector<int> sends_;  // of each rank
+  std::vector<Resource> core_of_;  // of each rank, what its reductions keep busy; -1: nothing
+  bool has_cores_ = false;
+  std::vector<bool> is_reducing_;  // of each rank
+  std::vector<int> sends_;         // of each rank
 };
 
 }  // namespace ddl::topology

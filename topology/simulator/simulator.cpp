@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -26,6 +27,7 @@ namespace {
 
 // Events this close, relative to the time, are one instant: sums of the same durations in different orders.
 constexpr double one_instant = 1e-9;
+constexpr double bytes_per_us = 1e3;  // in a GB/s
 // Where hundreds of flows change each other's rates with every start and end, those are taken together that
 // are no further apart than this part of a transfer's duration. All of them late, so nothing gets faster.
 constexpr double lateness = 5e-4;
@@ -71,10 +73,15 @@ class Run {
         end_(streams_.steps(), -1),
         joined_(schedule.ranks.size(), -1),
         ranks_(schedule.ranks.size()),
-        flow_ends_(streams_.all().size()) {
+        flow_ends_(states_.size()) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].device = routes.device_kind(static_cast<int>(rank));
       ranks_[rank].first_step = streams_.first_step(static_cast<int>(rank));
+      ranks_[rank].core = core_of_[rank];
+      const auto channel = routes.core_channel(static_cast<int>(rank));
+      if (!channel) continue;
+      ranks_[rank].core_bytes_per_us =
+          topology_.links()[static_cast<std::size_t>(link_of(*channel))].bandwidth * bytes_per_us;
     }
     for (const Straggler& straggler : options.stragglers) {
       Rank& rank = ranks_[static_cast<std::size_t>(straggler.rank)];
@@ -102,11 +109,11 @@ class Run {
   }
 
  private:
-  enum class EventKind : std::uint8_t { join, issued, complete };
+  enum class EventKind : std::uint8_t { join, issued, arrived, complete };
   struct Event {
     EventKind kind;
-    std::uint32_t subject;  // rank; stream; rank
-    std::uint32_t step;     // of `complete`
+    std::uint32_t subject;  // rank; stream; rank; rank
+    std::uint32_t step;     // of `arrived` and `complete`
   };
   struct Candidate {
     std::uint32_t step;
@@ -122,6 +129,10 @@ class Run {
     bool is_issuing = false;
     bool may_issue = false;             // listed in issuers_
     std::vector<Candidate> candidates;  // a heap, lowest step first
+    // Where reductions compete with transfers: the flow that stands for them, one at a time.
+    std::uint32_t core = Streams::none;
+    double core_bytes_per_us = 0;
+    std::deque<std::uint32_t> to_reduce;  // steps; the first one flows
   };
   struct StreamState {
     std::uint32_t next = 0;  // its first transfer that has not left
@@ -147,6 +158,17 @@ class Run {
     std::vector<std::span<const Channel>> channels;
     channels.reserve(streams.size());
     for (const StreamState& state : states_) channels.push_back(routes.channels(state.route));
+    core_channels_.reserve(schedule_.ranks.size());
+    for (int rank = 0; rank < routes.ranks(); ++rank) {
+      core_of_.push_back(Streams::none);
+      const auto channel = routes.core_channel(rank);
+      if (!channel) continue;
+      core_of_.back() = static_cast<std::uint32_t>(states_.size());
+      rank_of_core_.push_back(rank);
+      core_channels_.push_back(*channel);
+      channels.push_back(std::span(&core_channels_.back(), 1));
+      states_.emplace_back();
+    }
     Sharing sharing = share_channels(topology_, channels);
     channels_ = std::move(channels);
     return {std::move(sharing.capacities), std::move(sharing.paths)};
@@ -216,6 +238,9 @@ class Run {
         start_flow(event.subject);
         break;
       }
+      case EventKind::arrived:
+        reduce(static_cast<int>(event.subject), event.step);
+        break;
       case EventKind::complete:
         complete(static_cast<int>(event.subject), event.step);
         break;
@@ -264,12 +289,36 @@ class Run {
     }
     start_[at] = now_;
     const Step& what = step_of(rank, step);
-    const double duration = what.kind == StepKind::finish ? 0 : reduction_us(rank_at(rank), what);
-    if (duration > 0) {
-      events_.push(now_ + duration, {EventKind::complete, static_cast<std::uint32_t>(rank), step});
-    } else {
+    if (what.kind == StepKind::finish) {
       complete(rank, step);
+    } else {
+      reduce(rank, step);
     }
+  }
+
+  void reduce(int rank, std::uint32_t step) {
+    Rank& state = rank_at(rank);
+    if (state.core == Streams::none) {
+      events_.push(now_ + reduction_us(state, step_of(rank, step)),
+                   {EventKind::complete, static_cast<std::uint32_t>(rank), step});
+      return;
+    }
+    state.to_reduce.push_back(step);
+    if (state.to_reduce.size() == 1) start_reduction(rank);
+  }
+
+  void start_reduction(int rank) {
+    const Rank& state = rank_at(rank);
+    start_flow(state.core,
+               state.core_bytes_per_us * reduction_us(state, step_of(rank, state.to_reduce.front())));
+  }
+
+  void end_reduction(int rank) {
+    Rank& state = rank_at(rank);
+    const std::uint32_t step = state.to_reduce.front();
+    state.to_reduce.pop_front();
+    complete(rank, step);
+    if (!state.to_reduce.empty()) start_reduction(rank);
   }
 
   /// Makes a stream's next transfer a candidate for its sender's issue unit if nothing else holds it up.
@@ -320,7 +369,12 @@ class Run {
     StreamState& state = states_[index];
     const std::uint64_t bytes = bytes_of(step_of(streams_.all()[index].from, streams_.send(state.next)));
     state.bytes += bytes;
-    state.left = static_cast<double>(bytes);
+    start_flow(index, static_cast<double>(bytes));
+  }
+
+  void start_flow(std::uint32_t index, double bytes) {
+    StreamState& state = states_[index];
+    state.left = bytes;
     state.rate = 0;
     state.since = now_;
     state.began = now_;
@@ -337,20 +391,25 @@ class Run {
   }
 
   void end_flow(std::uint32_t index) {
-    const Stream& stream = streams_.all()[index];
     StreamState& state = states_[index];
     max_min_.stop(index);
     settle_at_ = now_;
+    state.is_through = false;
+    const auto streams = streams_.all();
+    if (index >= streams.size()) return end_reduction(rank_of_core_[index - streams.size()]);
+    const Stream& stream = streams[index];
     const std::uint32_t transfer = state.next++;
     state.is_offered = false;
-    state.is_through = false;
     complete(stream.from, streams_.send(transfer));
     const std::uint32_t step = streams_.receive(transfer);
     const Step& receive = step_of(stream.to, step);
-    double delay = state.latency * latency_factor(stream, transfer - stream.first);
-    if (receive.kind == StepKind::receive_reduce) delay += reduction_us(rank_at(stream.to), receive);
+    const double delay = state.latency * latency_factor(stream, transfer - stream.first);
+    const bool reduces = receive.kind == StepKind::receive_reduce;
     if (delay > 0) {
-      events_.push(now_ + delay, {EventKind::complete, static_cast<std::uint32_t>(stream.to), step});
+      events_.push(now_ + delay, {reduces ? EventKind::arrived : EventKind::complete,
+                                  static_cast<std::uint32_t>(stream.to), step});
+    } else if (reduces) {
+      reduce(stream.to, step);
     } else {
       complete(stream.to, step);
     }
@@ -441,9 +500,8 @@ class Run {
   }
 
   [[nodiscard]] std::vector<ChannelUse> channel_uses(double total_us) const {
-    constexpr double bytes_per_us = 1e3;  // in a GB/s
     std::map<Channel, std::uint64_t> bytes;
-    for (std::size_t i = 0; i < states_.size(); ++i) {
+    for (std::size_t i = 0; i < streams_.all().size(); ++i) {
       for (const Channel channel : channels_[i]) bytes[channel] += states_[i].bytes;
     }
     std::vector<ChannelUse> result;
@@ -466,6 +524,9 @@ class Run {
   SharedDependencies dependencies_;
   const Topology& topology_;
   std::vector<StreamState> states_;
+  std::vector<std::uint32_t> core_of_;  // each rank's flow of reductions, after the streams'
+  std::vector<int> rank_of_core_;
+  std::vector<Channel> core_channels_;
   std::vector<std::span<const Channel>> channels_;  // of each stream; the route table's
   MaxMin max_min_;
   std::vector<std::uint32_t> pending_;  // of each step, how many steps it waits for

@@ -17,6 +17,12 @@ NodeKind RouteTable::device_kind(int rank) const {
   return topology_->nodes()[static_cast<std::size_t>(node_of(rank))].kind;
 }
 
+std::optional<Channel> RouteTable::core_channel(int rank) const {
+  const int link = core_link(*topology_, node_of(rank));
+  if (link < 0) return {};
+  return 2 * link;
+}
+
 RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
   const auto key = static_cast<std::uint64_t>(from_rank) << 32U | static_cast<std::uint32_t>(to_rank);
   const auto [entry, is_new] = routes_.try_emplace(key);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +31,8 @@ class RouteTable {
   [[nodiscard]] const Topology& topology() const noexcept { return *topology_; }
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(placement_.size()); }
   [[nodiscard]] NodeKind device_kind(int rank) const;
+  /// What a rank's reductions share with its transfers; see `core_link`.
+  [[nodiscard]] std::optional<Channel> core_channel(int rank) const;
 
  private:
   [[nodiscard]] int node_of(int rank) const;

@@ -8,8 +8,8 @@ namespace ddl::topology {
 
 /// What a step costs besides its links' latency and bandwidth. The prediction and the simulator share it.
 struct CostModel {
-  double step_overhead = 0.5;  ///< us for which a rank is busy to start a send; its sends take turns.
-  double cpu_reduction = 10;   ///< GB/s (1e9 bytes of result) at which a `cpu` device reduces or copies.
+  double step_overhead = 0.2;  ///< us for which a rank is busy to start a send; its sends take turns.
+  double cpu_reduction = 20;   ///< GB/s (1e9 bytes of result) at which a `cpu` device reduces or copies.
   double gpu_reduction = 500;  ///< The same of a `gpu`.
 
   [[nodiscard]] double reduction_us(NodeKind device, double bytes) const noexcept {
@@ -17,6 +17,11 @@ struct CostModel {
   }
   friend bool operator==(const CostModel&, const CostModel&) = default;
 };
+
+/// The link that a device's reductions share with its transfers: the half-duplex link to its memory of a
+/// `cpu`, because the core that reduces is the one that moves the bytes, one after the other. -1: none, as on
+/// a `gpu`.
+int core_link(const Topology& topology, int device_node);
 
 /// Where ranks are: `placement[r]` is the index into `Topology::devices()` of rank r. One rank a device.
 using Placement = std::vector<int>;
