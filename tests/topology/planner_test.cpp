@@ -278,7 +278,7 @@ TEST(Modes, TakeTheirFamilies) {
        [](const Plan&, const PlanDimension& d) { EXPECT_LE(d.algorithm, Algorithm::two_shot); });
   each(Mode::mpi, [](const Plan& plan, const PlanDimension& d) {
     EXPECT_EQ(d.carrier, Carrier::mpi);
-    EXPECT_EQ(plan.order_name, "as placed");
+    EXPECT_EQ(plan.order_name, "by host") << "ranks in order, which here lie by host";
   });
   each(Mode::explore, [](const Plan& plan, const PlanDimension& d) {
     if (to_string(plan.decomposition) != "4x2") return;
@@ -362,6 +362,21 @@ TEST(Orders, ByHostFollowsTheLinks) {
     const int to = topology.devices()[static_cast<std::size_t>(plan.order[(i + 1) % 8])];
     EXPECT_EQ(topology.route(from, to).size(), 1U) << plan.order[i] << " to " << plan.order[(i + 1) % 8];
   }
+}
+
+// "As placed" for ranks that lie by host sends people looking for another order, which there is not.
+TEST(Orders, AreNamedForWhereTheRanksAre) {
+  const Topology topology = make_preset("ac922:2");
+  PlanRequest request = all_reduce(1 << 20);
+  request.mode = Mode::rings;
+  const auto names_of = [&](const Placement& placement) {
+    Planner planner(topology, placement);
+    std::set<std::string> names;
+    for (const Plan& plan : planner.candidates(request)) names.insert(plan.order_name);
+    return names;
+  };
+  EXPECT_EQ(names_of(place_by_host(topology, 8)), (std::set<std::string>{"by host"}));
+  EXPECT_EQ(names_of(place_round_robin(topology, 8)), (std::set<std::string>{"as placed", "by host"}));
 }
 
 /// Two racks of two hosts of two CPU ranks; the link between racks is a quarter of a host's.
