@@ -286,6 +286,36 @@ TEST(Modes, TakeTheirFamilies) {
   });
 }
 
+// What is called MPI's way must be no better than what MPI does, or a comparison with it says nothing.
+TEST(Modes, MpiKnowsNothingOfTheWiring) {
+  const Topology topology = make_preset("ac922:4");
+  Planner planner(topology, place_round_robin(topology, 16));
+  using Algorithms = std::vector<Algorithm>;
+  const auto ways_of = [&](const PlanRequest& request) {
+    std::set<Algorithms> ways;
+    for (const Plan& plan : planner.candidates(request)) {
+      EXPECT_EQ(plan.chunks, 1) << summary(plan);
+      EXPECT_EQ(plan.order_name, "as placed") << summary(plan);
+      Algorithms way;
+      for (const PlanDimension& dimension : plan.dimensions) way.push_back(dimension.algorithm);
+      ways.insert(std::move(way));
+    }
+    return ways;
+  };
+  PlanRequest request = all_reduce(1 << 22);
+  request.mode = Mode::mpi;
+  EXPECT_EQ(ways_of(request), (std::set<Algorithms>{{Algorithm::ring},
+                                                    {Algorithm::halving_doubling},
+                                                    {Algorithm::tree},
+                                                    Algorithms(4, Algorithm::one_shot)}));
+  request.decomposition = Decomposition({4}, {4});
+  for (const Algorithms& way : ways_of(request)) EXPECT_EQ(way[0], way[1]) << to_string(way[0]);
+  request = {Collective::broadcast, 1 << 22};
+  request.mode = Mode::mpi;
+  EXPECT_EQ(ways_of(request),
+            (std::set<Algorithms>{{Algorithm::ring}, {Algorithm::two_shot}, {Algorithm::tree}}));
+}
+
 // A fallback that nobody is told about is a fallback that nobody finds.
 TEST(Modes, SayWhyNcclIsNotUsed) {
   const Topology cpus = make_preset("ethernet:2x2");
