@@ -64,7 +64,8 @@ What is asked
   --mode LETTER[:DIMENSIONS]
                           which plans are considered: p everything (default), r rings, n NCCL over all ranks,
                           b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m what an
-                          MPI library does; and the sizes of the dimensions, innermost first, as in p:4x4
+                          MPI library does that knows nothing of the wiring (ranks in order, one chunk, one
+                          algorithm); and the sizes of the dimensions, innermost first, as in p:4x4
   --chunks N              1 to 64 pipelined parts; chosen unless given
   --no-nccl               as if NCCL were not there
   --plan FILE|-           this plan instead of the best one

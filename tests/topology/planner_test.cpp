@@ -278,12 +278,42 @@ TEST(Modes, TakeTheirFamilies) {
        [](const Plan&, const PlanDimension& d) { EXPECT_LE(d.algorithm, Algorithm::two_shot); });
   each(Mode::mpi, [](const Plan& plan, const PlanDimension& d) {
     EXPECT_EQ(d.carrier, Carrier::mpi);
-    EXPECT_EQ(plan.order_name, "as placed");
+    EXPECT_EQ(plan.order_name, "by host") << "ranks in order, which here lie by host";
   });
   each(Mode::explore, [](const Plan& plan, const PlanDimension& d) {
     if (to_string(plan.decomposition) != "4x2") return;
     EXPECT_EQ(d.carrier, &d == plan.dimensions.data() ? Carrier::cuda_ipc : Carrier::network);
   });
+}
+
+// What is called MPI's way must be no better than what MPI does, or a comparison with it says nothing.
+TEST(Modes, MpiKnowsNothingOfTheWiring) {
+  const Topology topology = make_preset("ac922:4");
+  Planner planner(topology, place_round_robin(topology, 16));
+  using Algorithms = std::vector<Algorithm>;
+  const auto ways_of = [&](const PlanRequest& request) {
+    std::set<Algorithms> ways;
+    for (const Plan& plan : planner.candidates(request)) {
+      EXPECT_EQ(plan.chunks, 1) << summary(plan);
+      EXPECT_EQ(plan.order_name, "as placed") << summary(plan);
+      Algorithms way;
+      for (const PlanDimension& dimension : plan.dimensions) way.push_back(dimension.algorithm);
+      ways.insert(std::move(way));
+    }
+    return ways;
+  };
+  PlanRequest request = all_reduce(1 << 22);
+  request.mode = Mode::mpi;
+  EXPECT_EQ(ways_of(request), (std::set<Algorithms>{{Algorithm::ring},
+                                                    {Algorithm::halving_doubling},
+                                                    {Algorithm::tree},
+                                                    Algorithms(4, Algorithm::one_shot)}));
+  request.decomposition = Decomposition({4}, {4});
+  for (const Algorithms& way : ways_of(request)) EXPECT_EQ(way[0], way[1]) << to_string(way[0]);
+  request = {Collective::broadcast, 1 << 22};
+  request.mode = Mode::mpi;
+  EXPECT_EQ(ways_of(request),
+            (std::set<Algorithms>{{Algorithm::ring}, {Algorithm::two_shot}, {Algorithm::tree}}));
 }
 
 // A fallback that nobody is told about is a fallback that nobody finds.
@@ -362,6 +392,21 @@ TEST(Orders, ByHostFollowsTheLinks) {
     const int to = topology.devices()[static_cast<std::size_t>(plan.order[(i + 1) % 8])];
     EXPECT_EQ(topology.route(from, to).size(), 1U) << plan.order[i] << " to " << plan.order[(i + 1) % 8];
   }
+}
+
+// "As placed" for ranks that lie by host sends people looking for another order, which there is not.
+TEST(Orders, AreNamedForWhereTheRanksAre) {
+  const Topology topology = make_preset("ac922:2");
+  PlanRequest request = all_reduce(1 << 20);
+  request.mode = Mode::rings;
+  const auto names_of = [&](const Placement& placement) {
+    Planner planner(topology, placement);
+    std::set<std::string> names;
+    for (const Plan& plan : planner.candidates(request)) names.insert(plan.order_name);
+    return names;
+  };
+  EXPECT_EQ(names_of(place_by_host(topology, 8)), (std::set<std::string>{"by host"}));
+  EXPECT_EQ(names_of(place_round_robin(topology, 8)), (std::set<std::string>{"as placed", "by host"}));
 }
 
 /// Two racks of two hosts of two CPU ranks; the link between racks is a quarter of a host's.

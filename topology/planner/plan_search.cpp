@@ -78,7 +78,7 @@ std::vector<Grid> all_grids(Mode mode, int ranks, const PlanTiming& timing) {
   return grids;
 }
 
-/// What MPI libraries do that don't look at the wiring.
+/// What MPI libraries do that don't look at the wiring: see `Mode::mpi`.
 std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const Decomposition flat({ranks}, {});
   std::vector<PlanShape> shapes;
@@ -101,6 +101,14 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   }
   add_flat(Algorithm::tree);
   return shapes;
+}
+
+bool has_one_algorithm(const PlanShape& shape) {
+  std::set<Algorithm> used;
+  for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
+    if (shape.decomposition.size(d) > 1) used.insert(shape.algorithms[static_cast<std::size_t>(d)]);
+  }
+  return used.size() <= 1;
 }
 
 std::vector<int> divisors_of(int n) {
@@ -275,6 +283,9 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
     const std::size_t last = request.mode == Mode::mpi ? 0 : timing.host_order();
     for (std::size_t order = knows_hosts ? last : 0; order <= last; ++order) {
       add_with_algorithms(family, {order, groups, {wanted.outer().begin(), wanted.outer().end()}}, shapes);
+    }
+    if (request.mode == Mode::mpi) {
+      std::erase_if(shapes, [](const PlanShape& shape) { return !has_one_algorithm(shape); });
     }
     return shapes;
   }

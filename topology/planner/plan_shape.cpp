@@ -32,12 +32,13 @@ std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragge
     if (size == 2) return result;
     result.push_back(Algorithm::two_shot);
     if (family.mode == Mode::scatter_gather) return {Algorithm::two_shot};
+    if (family.mode == Mode::mpi) return {Algorithm::ring, Algorithm::two_shot, Algorithm::tree};
     result.insert(result.end(), {Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree});
     return result;
   }
   // With groups of different sizes the largest may be of two members and others of one.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
-  if (size > 2) result.push_back(Algorithm::two_shot);
+  if (size > 2 && family.mode != Mode::mpi) result.push_back(Algorithm::two_shot);
   if (family.mode == Mode::scatter_gather) return result;
   if (!ragged) result.push_back(Algorithm::one_shot);
   result.push_back(Algorithm::tree);

@@ -30,6 +30,7 @@ constexpr std::size_t most_near = 150;
 
 std::vector<int> chunk_counts(const PlanRequest& request) {
   if (request.chunks) return {*request.chunks};
+  if (request.mode == Mode::mpi) return {1};
   std::vector<int> result;
   for (int chunks = 1; chunks <= most_chunks; chunks *= 2) result.push_back(chunks);
   return result;

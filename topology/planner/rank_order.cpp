@@ -197,7 +197,11 @@ std::vector<RankOrder> rank_orders(const Placement& placement, PlannerRoutes& ro
     if (is_new) entry->second = ring_of_host(ranks, routes);
     for (const int index : entry->second) by_host.ranks.push_back(ranks[static_cast<std::size_t>(index)]);
   }
-  if (by_host.ranks != orders[0].ranks) orders.push_back(std::move(by_host));
+  if (by_host.ranks == orders[0].ranks) {
+    orders[0].name = by_host.name;
+  } else {
+    orders.push_back(std::move(by_host));
+  }
   return orders;
 }
 

@@ -23,8 +23,8 @@ struct HostRanks {
 
 HostRanks host_ranks(const Topology& topology, const Placement& placement);
 
-/// "as placed" (0, 1, 2, ...) and, where that is another, "by host": hosts in the order of their lowest rank,
-/// the ranks of each along the best ring of its links. That is the one whose narrowest edge is the widest,
+/// "as placed" (0, 1, 2, ...) and "by host": hosts in the order of their lowest rank, the ranks of each along
+/// the best ring of its links. Where the two are the same there is one, "by host". That is the one whose narrowest edge is the widest,
 /// then the one with the least latency, then the one with the lowest ranks first. Exact for up to 9 ranks a
 /// host, above that the nearest neighbour with improvements. O(ranks) for hosts that are alike.
 std::vector<RankOrder> rank_orders(const Placement& placement, PlannerRoutes& routes);

@@ -47,7 +47,12 @@ enum class Mode : std::uint8_t {
   nccl,                ///< n: one NCCL ring over all ranks, where NCCL is possible.
   nccl_per_dimension,  ///< b: a decomposition along the hosts, each dimension by NCCL where possible.
   scatter_gather,      ///< c: reduce-scatter and all-gather in each dimension.
-  mpi,                 ///< m: what an MPI library does that knows nothing of the wiring, over MPI.
+  /// m: what an MPI library does that knows nothing of the wiring, over MPI: ranks in their order, one chunk,
+  /// and the same algorithm for all of them. All-reduce: ring; halving_doubling (Rabenseifner) and recursive
+  /// doubling (the number of ranks in primes, one_shot in each), unless it is prime; tree; one_shot between
+  /// two. Broadcast: ring (a chain), two_shot (van de Geijn), tree. No hierarchy: of dimensions that are asked
+  /// for, all have the same algorithm.
+  mpi,
 };
 
 /// What carries a dimension's bytes.
