@@ -119,7 +119,7 @@ TEST(Prediction, OfOneChunkIsTheSimulatedTime) {
     for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({algorithm, Carrier::cuda_ipc});
     planner.predict(plan);
     const double time = simulated(planner, plan);
-    EXPECT_NEAR(plan.predicted_us, time, 0.01 * time) << to_text(plan);
+    EXPECT_NEAR(plan.predicted_us, time, 0.02 * time) << to_text(plan);
     double sum = 0;
     for (const double us : plan.phase_us) sum += us;
     EXPECT_NEAR(sum, plan.predicted_us, 1e-6 * sum) << "phases of one chunk follow one another";
