@@ -1,10 +1,13 @@
-// What is found on a host: on this one, and on hosts made of files and a fake NVML.
+// What is found on a host: on this one, and on hosts made of files, a fake NVML and a fake CUDA.
 #include "ddl/topology/discovery.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 
 #include "ddl/error.hpp"
@@ -17,22 +20,61 @@ namespace {
 using ddl::test::FakeSysfs;
 
 DiscoveryOptions without_gpus(const FakeSysfs& sysfs) {
-  return {.sysfs = sysfs.root(), .cpuinfo = sysfs.root() / "cpuinfo", .nvml = "libddl-no-such-library.so"};
+  return {.sysfs = sysfs.root(),
+          .cpuinfo = sysfs.root() / "cpuinfo",
+          .nvml = "libddl-no-such-library.so",
+          .cuda_driver = "libddl-no-such-cuda.so"};
 }
 
-class Playing {
+/// An environment variable while this lives; not set, if there is no value.
+class Environment {
  public:
-  explicit Playing(const char* scenario) { setenv("DDL_FAKE_NVML", scenario, 1); }
-  Playing(const Playing&) = delete;
-  Playing& operator=(const Playing&) = delete;
-  ~Playing() { unsetenv("DDL_FAKE_NVML"); }
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* const before = getenv(name)) before_ = before;
+    set(value);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  ~Environment() { set(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  void set(const char* value) const {
+    if (value == nullptr) {
+      unsetenv(name_);
+    } else {
+      setenv(name_, value, 1);
+    }
+  }
+  const char* name_;
+  std::optional<std::string> before_;
 };
 
 HostDescription with_gpus(const char* scenario, const char* library, const FakeSysfs& sysfs) {
-  const Playing playing(scenario);
+  const Environment playing("DDL_FAKE_NVML", scenario);
   DiscoveryOptions options = without_gpus(sysfs);
   options.nvml = library;
   return discover_host(options);
+}
+
+HostDescription with_cuda(const char* scenario, const char* library, const FakeSysfs& sysfs,
+                          const char* visible_devices = nullptr) {
+  const Environment playing("DDL_FAKE_CUDA", scenario);
+  const Environment visible("CUDA_VISIBLE_DEVICES", visible_devices);
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.cuda_driver = library;
+  return discover_host(options);
+}
+
+/// Notes that contain `part`.
+std::ptrdiff_t notes_with(const HostDescription& host, std::string_view part) {
+  return std::ranges::count_if(host.notes,
+                               [&](const std::string& note) { return note.find(part) != std::string::npos; });
+}
+
+std::string all_notes(const HostDescription& host) {
+  std::string result;
+  for (const std::string& note : host.notes) result += note + '\n';
+  return result;
 }
 
 int links_to_gpu(const GpuDescription& gpu, const std::string& address) {
@@ -280,6 +322,174 @@ TEST(Nvml, FindsGpusWithoutNvlinkFunctions) {
   EXPECT_TRUE(host.gpus[0].nvlinks.empty());
   ASSERT_EQ(host.notes.size(), 1u);
   EXPECT_NE(host.notes[0].find("nvmlDeviceGetNvLinkState"), std::string::npos);
+}
+
+// Lost otherwise: containers that have CUDA's driver and no NVML would train on CPUs.
+TEST(Cuda, FindsGpusWhereNvmlIsMissing) {
+  const FakeSysfs sysfs;
+  sysfs.add_pci_device("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:01.0/0000:04:00.0", 1, "16.0 GT/s PCIe",
+                       "16");
+  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u) << all_notes(host);
+  // In the order of the addresses, in sysfs's spelling, whatever CUDA's order is.
+  const std::vector<std::string> addresses = {"0000:04:00.0", "0000:05:00.0", "0001:c1:00.0"};
+  const std::vector<std::string> models = {"Fake A100 2", "Fake A100 1", "Fake A100 0"};
+  const std::vector<std::vector<int>> expected = {{0, 1, 1}, {1, 0, 0}, {1, 0, 0}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(host.gpus[i].pci.address, addresses[i]);
+    EXPECT_EQ(host.gpus[i].model, models[i]);
+    EXPECT_EQ(host.gpus[i].compute_capability, 86);
+    EXPECT_EQ(host.gpus[i].memory, std::uint64_t{40} << 30);
+    for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(links_to_gpu(host.gpus[i], addresses[j]), expected[i][j]);
+  }
+  EXPECT_EQ(host.gpus[0].pci.numa_node, 1);
+  EXPECT_NEAR(host.gpus[0].pci.bandwidth, 31.5, 0.01);
+  EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
+
+  EXPECT_EQ(host.notes.size(), 3u) << all_notes(host);
+  EXPECT_EQ(notes_with(host, "found by CUDA, since NVML cannot be used: libddl-no-such-library.so"), 1);
+  EXPECT_EQ(notes_with(host, "CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is not set"), 1);
+  EXPECT_EQ(notes_with(host, "numbers of NVLinks unknown"), 1);
+  EXPECT_EQ(notes_with(host, "from 0 to 1, so they differ"), 1) << "one link each is wrong for some pair";
+
+  const std::vector<int> ranks(3, 0);
+  const Topology topology = merge(std::span(&host, 1), ranks, NodeKind::gpu);
+  EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::nvlink, &Link::kind), 2);
+  EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::pcie, &Link::kind), 3);
+}
+
+// Lost otherwise: GPUs of a machine whose NVML is there but does not work.
+TEST(Cuda, FindsGpusWhereNvmlFails) {
+  const FakeSysfs sysfs;
+  const Environment nvml("DDL_FAKE_NVML", "no_driver");
+  const Environment cuda("DDL_FAKE_CUDA", "mesh");
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.nvml = FAKE_NVML;
+  options.cuda_driver = FAKE_CUDA;
+  const HostDescription host = discover_host(options);
+  EXPECT_EQ(host.gpus.size(), 3u);
+  EXPECT_EQ(notes_with(host, "nvmlInit_v2 failed: Driver Not Loaded"), 1) << all_notes(host);
+}
+
+// Lost otherwise: every process would have driver state, which takes seconds and breaks after a fork.
+TEST(Cuda, IsNotStartedWhereNvmlWorks) {
+  struct Close {
+    void operator()(void* library) const { dlclose(library); }
+  };
+  const std::unique_ptr<void, Close> library(dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL));
+  ASSERT_TRUE(library) << dlerror();
+  const int* const inits = static_cast<const int*>(dlsym(library.get(), "fake_cuda_inits"));
+  ASSERT_NE(inits, nullptr);
+  const FakeSysfs sysfs;
+  const Environment nvml("DDL_FAKE_NVML", "lost");  // even with a GPU less
+  const Environment cuda("DDL_FAKE_CUDA", "mesh");
+  DiscoveryOptions options = without_gpus(sysfs);
+  options.nvml = FAKE_NVML;
+  options.cuda_driver = FAKE_CUDA;
+  const int before = *inits;
+  EXPECT_EQ(discover_host(options).gpus.size(), 2u);
+  EXPECT_EQ(*inits, before);
+
+  options.nvml = "libddl-no-such-library.so";
+  EXPECT_EQ(discover_host(options).gpus.size(), 3u);
+  EXPECT_EQ(*inits, before + 1) << "the count that this test relies on does not count";
+
+  // An empty path would be the program itself for dlopen, which may have cuInit.
+  options.cuda_driver.clear();
+  const HostDescription host = discover_host(options);
+  EXPECT_TRUE(host.gpus.empty());
+  EXPECT_EQ(notes_with(host, "CUDA is not to be asked"), 1) << all_notes(host);
+}
+
+TEST(Cuda, TellsWhatHidesGpus) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs, "2,GPU-1");
+  EXPECT_EQ(notes_with(host, "CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is '2,GPU-1'"), 1)
+      << all_notes(host);
+  const HostDescription none = with_cuda("no_device", FAKE_CUDA, sysfs, "");
+  EXPECT_EQ(notes_with(none, "(CUDA_VISIBLE_DEVICES is '')"), 1) << all_notes(none);
+}
+
+TEST(Cuda, TellsWhyThereAreNoGpus) {
+  const FakeSysfs sysfs;
+  struct Case {
+    const char* scenario;
+    const char* library;
+    const char* note;
+  };
+  const Case cases[] = {
+      {"mesh", "libddl-no-such-cuda.so", "; libddl-no-such-cuda.so: "},
+      {"no_device", FAKE_CUDA,
+       "cuInit failed: no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE, 100)"},
+      {"zero", FAKE_CUDA, "cuDeviceGetCount found no device"},
+      {"mesh", FAKE_CUDA_WITHOUT_COUNT, "no function cuDeviceGetCount"},
+      // What the driver does not tell about its errors is known here.
+      {"stub", FAKE_CUDA, "cuInit failed: the library is a stub for linking, not a driver (error 34)"},
+      {"no_device", FAKE_CUDA_WITHOUT_OPTIONAL,
+       "cuInit failed: found no device that CUDA can use (error 100)"},
+  };
+  for (const Case& c : cases) {
+    const HostDescription host = with_cuda(c.scenario, c.library, sysfs);
+    EXPECT_TRUE(host.gpus.empty());
+    EXPECT_EQ(host.notes.size(), 1u) << all_notes(host);
+    EXPECT_EQ(notes_with(host, "no GPUs: libddl-no-such-library.so"), 1)
+        << "NVML's part: " << all_notes(host);
+    EXPECT_EQ(notes_with(host, c.note), 1) << c.note << '\n' << all_notes(host);
+  }
+}
+
+TEST(Cuda, TakesPairsWithoutAtomicsAsPcie) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_cuda("pcie", FAKE_CUDA, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  for (const GpuDescription& gpu : host.gpus) EXPECT_TRUE(gpu.nvlinks.empty());
+  EXPECT_EQ(notes_with(host, "NVLink"), 0) << all_notes(host);
+}
+
+TEST(Cuda, TakesPairsThatItIsNotToldOfAsPcie) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_cuda("failing_p2p", FAKE_CUDA, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  EXPECT_EQ(links_to_gpu(host.gpus[0], "0000:05:00.0"), 1);
+  EXPECT_EQ(links_to_gpu(host.gpus[0], "0001:c1:00.0"), 0);
+  EXPECT_EQ(notes_with(host, "in 2 of 6 directions; 0000:04:00.0 to 0001:c1:00.0: " FAKE_CUDA
+                             ": cuDeviceGetP2PAttribute failed: invalid device ordinal"),
+            1)
+      << all_notes(host);
+  EXPECT_EQ(notes_with(host, "so they differ"), 0) << all_notes(host);
+}
+
+TEST(Cuda, FindsGpusWithoutOptionalFunctions) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_cuda("mesh", FAKE_CUDA_WITHOUT_OPTIONAL, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  EXPECT_EQ(host.gpus[2].pci.address, "0001:c1:00.0");
+  for (const GpuDescription& gpu : host.gpus) {
+    EXPECT_EQ(gpu.model, "");
+    EXPECT_EQ(gpu.compute_capability, 0);
+    EXPECT_EQ(gpu.memory, 0u);
+    EXPECT_TRUE(gpu.nvlinks.empty());
+  }
+  EXPECT_EQ(notes_with(host, "no function cuDeviceGetP2PAttribute"), 1) << all_notes(host);
+  EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
+}
+
+// Lost otherwise: a whole host for one bad GPU; two GPUs of one address are refused by those who read this.
+TEST(Cuda, LeavesOutGpusThatHaveNoAddressOfTheirOwn) {
+  const FakeSysfs sysfs;
+  struct Case {
+    const char* scenario;
+    const char* note;
+  };
+  for (const Case& c :
+       {Case{"lost", "CUDA's GPU 1 left out: " FAKE_CUDA ": cuDeviceGet failed: invalid device ordinal"},
+        Case{"partitioned", "CUDA's GPU 1 left out: 0001:c1:00.0 is the address of another one as well"},
+        Case{"no_address", "CUDA's GPU 2 left out: found the PCI address 'MIG-7', expected one like"}}) {
+    const HostDescription host = with_cuda(c.scenario, FAKE_CUDA, sysfs);
+    EXPECT_EQ(host.gpus.size(), 2u) << c.scenario;
+    EXPECT_EQ(notes_with(host, c.note), 1) << all_notes(host);
+    EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
+  }
 }
 
 TEST(CpuList, IsReadAndWritten) {

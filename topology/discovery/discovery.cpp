@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "ddl/error.hpp"
+#include "topology/discovery/gpus_by_cuda.hpp"
 #include "topology/discovery/gpus_by_nvml.hpp"
 #include "topology/discovery/sysfs.hpp"
 #ifdef DDL_HAVE_HWLOC
@@ -67,6 +68,30 @@ std::vector<PackageDescription> discover_packages(const DiscoveryOptions& option
   return packages_in_sysfs(options.sysfs);
 }
 
+/// CUDA is not asked where NVML answers: cuInit is slow, and driver state does not survive a fork.
+std::vector<GpuDescription> discover_gpus(const DiscoveryOptions& options, std::vector<std::string>& notes) {
+  std::string nvml_problem;
+  try {
+    return gpus_by_nvml(options.nvml, options.sysfs, notes);
+  } catch (const Error& error) {
+    nvml_problem = error.what();
+  }
+  if (options.cuda_driver.empty()) {
+    notes.push_back(fmt::format("no GPUs: {}; CUDA is not to be asked", nvml_problem));
+    return {};
+  }
+  try {
+    std::vector<std::string> cuda_notes;
+    std::vector<GpuDescription> gpus = gpus_by_cuda(options.cuda_driver, options.sysfs, cuda_notes);
+    notes.push_back(fmt::format("GPUs found by CUDA, since NVML cannot be used: {}", nvml_problem));
+    notes.insert(notes.end(), cuda_notes.begin(), cuda_notes.end());
+    return gpus;
+  } catch (const Error& error) {
+    notes.push_back(fmt::format("no GPUs: {}; {}", nvml_problem, error.what()));
+    return {};
+  }
+}
+
 }  // namespace
 
 HostDescription discover_host(const DiscoveryOptions& options) {
@@ -75,7 +100,7 @@ HostDescription discover_host(const DiscoveryOptions& options) {
   host.cpu = describe_cpu(options.cpuinfo);
   host.packages = discover_packages(options, host.notes);
   host.nics = nics_in_sysfs(options.sysfs);
-  host.gpus = gpus_by_nvml(options.nvml, options.sysfs, host.notes);
+  host.gpus = discover_gpus(options, host.notes);
   return host;
 }
 

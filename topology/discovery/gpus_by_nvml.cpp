@@ -1,43 +1,38 @@
 #include "topology/discovery/gpus_by_nvml.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <span>
+#include <string_view>
 
 #include "ddl/error.hpp"
+#include "topology/discovery/dynamic_library.hpp"
 #include "topology/discovery/nvml.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {
 namespace {
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-
 /// The loaded and initialised library. Functions that not every release has may be null.
 class Nvml {
  public:
-  explicit Nvml(std::string path)
-      : path_(std::move(path)), library_(dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (!library_) throw Error(ErrorCode::unsupported, dlerror());
-    const auto init = required<nvml::Init>("nvmlInit_v2");
-    shutdown_ = required<nvml::Shutdown>("nvmlShutdown");
-    error_string_ = optional<nvml::ErrorString>("nvmlErrorString");
-    count = required<nvml::GetCount>("nvmlDeviceGetCount_v2");
-    handle = required<nvml::GetHandle>("nvmlDeviceGetHandleByIndex_v2");
-    pci_info = required<nvml::GetPciInfo>("nvmlDeviceGetPciInfo_v3");
-    name = optional<nvml::GetName>("nvmlDeviceGetName");
-    capability = optional<nvml::GetCapability>("nvmlDeviceGetCudaComputeCapability");
-    memory = optional<nvml::GetMemory>("nvmlDeviceGetMemoryInfo");
-    pcie_generation = optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkGeneration");
-    pcie_width = optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkWidth");
-    link_state = optional<nvml::GetLinkState>("nvmlDeviceGetNvLinkState");
-    remote_pci = optional<nvml::GetRemotePci>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
-    remote_type = optional<nvml::GetRemoteType>("nvmlDeviceGetNvLinkRemoteDeviceType");
+  explicit Nvml(const std::string& path) : library_(path) {
+    const auto init = library_.required<nvml::Init>("nvmlInit_v2");
+    shutdown_ = library_.required<nvml::Shutdown>("nvmlShutdown");
+    error_string_ = library_.optional<nvml::ErrorString>("nvmlErrorString");
+    count = library_.required<nvml::GetCount>("nvmlDeviceGetCount_v2");
+    handle = library_.required<nvml::GetHandle>("nvmlDeviceGetHandleByIndex_v2");
+    pci_info = library_.required<nvml::GetPciInfo>("nvmlDeviceGetPciInfo_v3");
+    name = library_.optional<nvml::GetName>("nvmlDeviceGetName");
+    capability = library_.optional<nvml::GetCapability>("nvmlDeviceGetCudaComputeCapability");
+    memory = library_.optional<nvml::GetMemory>("nvmlDeviceGetMemoryInfo");
+    pcie_generation = library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkGeneration");
+    pcie_width = library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkWidth");
+    link_state = library_.optional<nvml::GetLinkState>("nvmlDeviceGetNvLinkState");
+    remote_pci = library_.optional<nvml::GetRemotePci>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    remote_type = library_.optional<nvml::GetRemoteType>("nvmlDeviceGetNvLinkRemoteDeviceType");
     check(init(), "nvmlInit_v2");
     initialised_ = true;
   }
@@ -51,7 +46,7 @@ class Nvml {
     if (result == 0) return;
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("{}: {} failed: {}", path_, function,
+        fmt::format("{}: {} failed: {}", library_.path(), function,
                     error_string_ != nullptr ? error_string_(result) : fmt::format("error {}", result)));
   }
 
@@ -68,22 +63,7 @@ class Nvml {
   nvml::GetRemoteType* remote_type = nullptr;
 
  private:
-  template <typename Function>
-  Function* optional(const char* symbol) const {
-    return reinterpret_cast<Function*>(dlsym(library_.get(), symbol));
-  }
-  template <typename Function>
-  Function* required(const char* symbol) const {
-    Function* const function = optional<Function>(symbol);
-    if (function == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} has no function {}: the driver is too old", path_, symbol));
-    }
-    return function;
-  }
-
-  std::string path_;
-  std::unique_ptr<void, CloseLibrary> library_;
+  DynamicLibrary library_;
   nvml::Shutdown* shutdown_ = nullptr;
   nvml::ErrorString* error_string_ = nullptr;
   bool initialised_ = false;
@@ -171,32 +151,28 @@ std::vector<NvlinkDescription> nvlinks_of(const Nvml& nvml, nvml::Device device,
 
 std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::filesystem::path& sysfs,
                                          std::vector<std::string>& notes) {
+  const Nvml nvml(library);
+  unsigned count = 0;
+  nvml.check(nvml.count(&count), "nvmlDeviceGetCount_v2");
   std::vector<GpuDescription> gpus;
-  try {
-    const Nvml nvml(library);
-    unsigned count = 0;
-    nvml.check(nvml.count(&count), "nvmlDeviceGetCount_v2");
-    std::vector<nvml::Device> devices;
-    for (unsigned index = 0; index < count; ++index) {
-      try {
-        nvml::Device device = nullptr;
-        nvml.check(nvml.handle(index, &device), "nvmlDeviceGetHandleByIndex_v2");
-        gpus.push_back(describe(nvml, device, sysfs));
-        devices.push_back(device);
-      } catch (const Error& error) {
-        notes.push_back(fmt::format("GPU {} left out: {}", index, error.what()));
-      }
+  std::vector<nvml::Device> devices;
+  for (unsigned index = 0; index < count; ++index) {
+    try {
+      nvml::Device device = nullptr;
+      nvml.check(nvml.handle(index, &device), "nvmlDeviceGetHandleByIndex_v2");
+      gpus.push_back(describe(nvml, device, sysfs));
+      devices.push_back(device);
+    } catch (const Error& error) {
+      notes.push_back(fmt::format("GPU {} left out: {}", index, error.what()));
     }
-    if (nvml.link_state == nullptr) {
-      if (!gpus.empty()) {
-        notes.push_back(fmt::format("NVLinks unknown: {} has no function nvmlDeviceGetNvLinkState", library));
-      }
-      return gpus;
-    }
-    for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i].nvlinks = nvlinks_of(nvml, devices[i], gpus, sysfs);
-  } catch (const Error& error) {
-    notes.push_back(fmt::format("no GPUs: {}", error.what()));
   }
+  if (nvml.link_state == nullptr) {
+    if (!gpus.empty()) {
+      notes.push_back(fmt::format("NVLinks unknown: {} has no function nvmlDeviceGetNvLinkState", library));
+    }
+    return gpus;
+  }
+  for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i].nvlinks = nvlinks_of(nvml, devices[i], gpus, sysfs);
   return gpus;
 }
 

@@ -8,8 +8,9 @@
 
 namespace ddl::topology {
 
-/// The GPUs that the library knows, with their place from sysfs. Whatever is missing, the library to
-/// begin with, is told in `notes`; a GPU whose PCI address it does not tell is left out.
+/// The GPUs that the library knows, with their place from sysfs. What is missing is told in `notes`; a GPU
+/// whose PCI address it does not tell is left out. Throws `unsupported` where the library is missing or
+/// fails.
 std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::filesystem::path& sysfs,
                                          std::vector<std::string>& notes);
 

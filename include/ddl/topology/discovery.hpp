@@ -63,7 +63,7 @@ enum class NvlinkPeer : std::uint8_t { gpu, nvswitch, cpu, unknown };
 struct NvlinkDescription {
   NvlinkPeer peer = NvlinkPeer::unknown;
   std::string address;  ///< The peer's PCI address if it is a GPU, else empty.
-  int count = 0;        ///< Links that are up; at least 1.
+  int count = 0;        ///< Links that are up; at least 1. 1 where only CUDA told of them.
 
   friend bool operator==(const NvlinkDescription&, const NvlinkDescription&) = default;
 };
@@ -84,7 +84,7 @@ struct HostDescription {
   CpuDescription cpu;
   std::vector<PackageDescription> packages;  ///< At least one.
   std::vector<NicDescription> nics;          ///< By name.
-  std::vector<GpuDescription> gpus;          ///< In NVML's order, which is that of the PCI addresses.
+  std::vector<GpuDescription> gpus;          ///< In the order of the PCI addresses, as NVML numbers them.
   std::vector<std::string> notes;            ///< What could not be found out, and why; for people.
 
   friend bool operator==(const HostDescription&, const HostDescription&) = default;
@@ -94,17 +94,28 @@ struct HostDescription {
 struct DiscoveryOptions {
   std::filesystem::path sysfs = "/sys";
   std::filesystem::path cpuinfo = "/proc/cpuinfo";
-  /// NVIDIA's management library, for dlopen. A machine without it has no GPUs, and a note that says so.
+  /// NVIDIA's management library, for dlopen.
   std::string nvml = "libnvidia-ml.so.1";
+  /// CUDA's driver, for dlopen; loaded only where `nvml` is missing or fails. A machine that has neither
+  /// has no GPUs, and a note that says so.
+  std::string cuda_driver = "libcuda.so.1";
   /// hwloc's synthetic description of the CPUs, in place of the machine's: "package:2 numa:2 core:4 pu:2".
   /// Ignored in a build without hwloc.
   std::string hwloc_synthetic = {};
 };
 
 /// Describes the machine that it runs on: packages by hwloc (without it, or with another sysfs than /sys,
-/// from that sysfs), NICs and the PCI tree from sysfs, GPUs and NVLinks by NVML. CPUs are those that the
-/// process's cpuset allows, whatever core it is bound to, so that all ranks of a host find the same.
-/// What is missing leaves a note, not an error. A few milliseconds; some tens with GPUs. Any thread.
+/// from that sysfs), NICs and the PCI tree from sysfs, GPUs and NVLinks by NVML, or else by CUDA. CPUs are
+/// those that the process's cpuset allows, whatever core it is bound to, so that all ranks of a host find
+/// the same. What is missing leaves a note, not an error. A few milliseconds; some tens with GPUs. Any
+/// thread.
+///
+/// NVML sees all GPUs of the host. CUDA, asked only where NVML is missing or fails, sees those that
+/// CUDA_VISIBLE_DEVICES leaves, so ranks with different values find different hosts. It does not count
+/// NVLinks either: GPUs with native atomics over peer access are taken as joined by one, others by PCIe.
+/// Notes say both. Only then is cuInit called: it takes up to seconds, after it CUDA cannot be used in a
+/// child that the process forks, a later change of CUDA_VISIBLE_DEVICES has no effect, and the driver stays
+/// loaded. A process that cannot have that passes an empty `cuda_driver`.
 HostDescription discover_host(const DiscoveryOptions& options = {});
 
 /// As text that `host_description_from_json` reads back to an equal value.

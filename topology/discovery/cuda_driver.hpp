@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+
+/// What is used of CUDA's driver API, declared after its public reference
+/// (docs.nvidia.com/cuda/cuda-driver-api): its header is not needed to build, nor the library to run.
+namespace ddl::topology::cuda_driver {
+
+using Result = int;  // 0: success
+using Device = int;
+
+/// CUdevice_attribute.
+enum Attribute : int { compute_capability_major = 75, compute_capability_minor = 76 };
+
+/// CUdevice_P2PAttribute.
+enum P2pAttribute : int { performance_rank = 1, access_supported = 2, native_atomic_supported = 3 };
+
+/// CUresult: those that starting the driver may give.
+enum Code : int {
+  invalid_value = 1,
+  out_of_memory = 2,
+  not_initialized = 3,
+  stub_library = 34,
+  no_device = 100,
+  invalid_device = 101,
+  operating_system = 304,
+  system_not_ready = 802,
+  system_driver_mismatch = 803,
+  compat_not_supported_on_device = 804,
+  unknown = 999
+};
+
+using Init = Result(unsigned flags);                         // cuInit
+using GetErrorText = Result(Result, const char** text);      // cuGetErrorName, cuGetErrorString
+using GetCount = Result(int* count);                         // cuDeviceGetCount
+using Get = Result(Device*, int ordinal);                    // cuDeviceGet
+using GetText = Result(char* text, int length, Device);      // cuDeviceGetName, cuDeviceGetPCIBusId
+using GetAttribute = Result(int* value, Attribute, Device);  // cuDeviceGetAttribute
+using GetMemory = Result(std::size_t* bytes, Device);        // cuDeviceTotalMem_v2
+using GetP2p = Result(int* value, P2pAttribute, Device from, Device to);  // cuDeviceGetP2PAttribute
+
+}  // namespace ddl::topology::cuda_driver
