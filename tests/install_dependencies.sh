@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing of the packages that the build needs, with apt, asking nothing:
-#   install_dependencies.sh build [tests]
+#   install_dependencies.sh build [tests] [fuzz]
 # Elsewhere than on Debian and its relatives it says which libraries are needed and leaves the rest to CMake.
 set -euo pipefail
 
@@ -11,17 +11,20 @@ build_packages=(
   libhwloc-dev libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libexpat1-dev zlib1g-dev
 )
 test_packages=(libgtest-dev iproute2)
+fuzz_packages=(clang libclang-rt-dev)
 needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, hwloc 2, oneDNN 2.6,
 SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json, Expat and zlib"
 needed_for_tests="; for the tests GoogleTest, and iproute2 for the emulated cluster"
+needed_for_fuzz="; for fuzzing Clang with libFuzzer"
 
 packages=()
 for part in "$@"; do
   case $part in
     build) packages+=("${build_packages[@]}") ;;
     tests) packages+=("${test_packages[@]}") needed+=$needed_for_tests ;;
+    fuzz) packages+=("${fuzz_packages[@]}") needed+=$needed_for_fuzz ;;
     *)
-      echo "install_dependencies.sh: unknown part '$part'; parts are: build tests" >&2
+      echo "install_dependencies.sh: unknown part '$part'; parts are: build tests fuzz" >&2
       exit 2
       ;;
   esac
