@@ -394,8 +394,8 @@ TEST(ContextOptions, RunsThePlansOfFiles) {
   options.debug_level = 1;
   options.probe = ProbeUse::off;
   const std::string text = messages_of_a_job(options);
-  EXPECT_NE(text.find("plan: all_reduce 4096 B f32: 4 by host, tree"), std::string::npos) << text;
-  EXPECT_NE(text.find("plan: broadcast 4096 B u8: 4 by host, double_tree"), std::string::npos) << text;
+  EXPECT_NE(text.find("plan: all_reduce 4096 B f32: 4 as placed, tree"), std::string::npos) << text;
+  EXPECT_NE(text.find("plan: broadcast 4096 B u8: 4 as placed, double_tree"), std::string::npos) << text;
 }
 
 TEST(ContextOptions, RefusesFilesThatAreNoPlans) {
