@@ -449,6 +449,52 @@ TEST(Choice, ThousandsOfRanks) {
   }
 }
 
+// Who asks for everything must not get less than who asks for one family, or for a decomposition by hand.
+TEST(Choice, OfEverythingIsNoWorseThanOfAPart) {
+  for (const auto& [name, wanted] : std::vector<std::pair<const char*, std::vector<const char*>>>{
+           {"ethernet:256x4@100gbit", {"1024", "4x256", "4x16x16", "2x2x256", "16x64"}},
+           {"ethernet:257x4@100gbit", {"1028", "4x257", "2x2x257"}},
+           {"dgx_a100:16", {"128", "8x16", "8x4x4", "2x4x16"}},
+           {"ac922:60", {"240", "4x60", "4x6x10", "2x2x60"}}}) {
+    const Topology topology = make_preset(name);
+    const auto ranks = static_cast<int>(topology.devices().size());
+    for (const bool is_dealt_out : {false, true}) {
+      Planner planner(topology,
+                      is_dealt_out ? place_round_robin(topology, ranks) : place_by_host(topology, ranks));
+      for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+        for (const std::uint64_t bytes : {std::uint64_t{1} << 12, std::uint64_t{1} << 26}) {
+          const PlanRequest everything{collective, bytes};
+          const Plan plan = planner.choose(everything);
+          const auto check = [&](const PlanRequest& part) {
+            const Plan other = planner.choose(part);
+            EXPECT_LE(plan.predicted_us, other.predicted_us * (1 + 1e-6))
+                << name << ": " << summary(plan) << "\nworse than " << summary(other);
+          };
+          for (const Mode mode : {Mode::rings, Mode::scatter_gather, Mode::mpi, Mode::nccl_per_dimension}) {
+            PlanRequest part = everything;
+            part.mode = mode;
+            check(part);
+          }
+          for (const char* sizes : wanted) {
+            PlanRequest part = everything;
+            part.decomposition = Decomposition::parse(sizes, ranks);
+            check(part);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Each dimension's algorithms times those of all others are more than anyone can wait for.
+TEST(Requests, ADecompositionOfManyDimensionsIsTaken) {
+  const Topology topology = make_preset("ethernet:256x4");
+  Planner planner(topology, place_by_host(topology, 1024));
+  PlanRequest request = all_reduce(1 << 20);
+  request.decomposition = Decomposition::parse("4x1x2x2x2x4x2x2x2", 1024);
+  EXPECT_EQ(planner.choose(request).decomposition, *request.decomposition);
+}
+
 TEST(Explanation, NamesTheLinkThatLimits) {
   const Topology topology = make_preset("ac922:4");
   Planner planner(topology, place_by_host(topology, 16));

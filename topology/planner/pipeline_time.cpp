@@ -10,8 +10,6 @@
 namespace ddl::topology {
 namespace {
 
-/// Longer sequences of rounds are taken several at a time.
-constexpr int most_rounds = 600;
 constexpr double drift = 1.01;
 
 /// Of all of a round's repetitions.
@@ -66,10 +64,23 @@ void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
 /// The busiest classes, without those that another one is at least as busy as in each phase.
 void PipelineTime::choose_resources() {
   const std::size_t classes = classes_->classes();
-  total_.assign(classes, 0);
+  // The way back has the columns of the way up.
+  loads_.clear();
   for (const ProfiledPhase& phase : phases_) {
-    const auto column = classes_->column(phase.profile->total_column);
-    for (std::size_t i = 0; i < classes; ++i) total_[i] += phase.share * static_cast<double>(column[i]);
+    const auto known = std::ranges::find_if(loads_, [&](const ColumnLoad& load) {
+      return load.column == phase.profile->total_column && load.unit == phase.share;
+    });
+    if (known == loads_.end()) {
+      loads_.push_back({phase.profile->total_column, phase.share, phase.share});
+    } else {
+      known->share += phase.share;
+    }
+  }
+  total_.assign(classes, 0);
+  for (const ColumnLoad& load : loads_) {
+    const float* const column = classes_->column(load.column).data();
+    const double share = load.share;
+    for (std::size_t i = 0; i < classes; ++i) total_[i] += share * static_cast<double>(column[i]);
   }
   // What is busy less than half as long as the busiest holds nothing up.
   const double busiest = *std::ranges::max_element(total_);
@@ -77,18 +88,17 @@ void PipelineTime::choose_resources() {
   for (std::size_t i = 0; i < classes; ++i) {
     if (total_[i] > 0 && total_[i] >= busiest / 2) order_.push_back(i);
   }
-  std::ranges::sort(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
   busy_.clear();
   chosen_.clear();
-  for (const std::size_t best : order_) {
-    if (chosen_.size() == most_resources) break;
-    const bool is_covered = std::ranges::any_of(chosen_, [&](std::size_t other) {
-      return std::ranges::all_of(phases_, [&](const ProfiledPhase& phase) {
-        const auto column = classes_->column(phase.profile->total_column);
-        return column[best] <= column[other];
+  while (!order_.empty() && chosen_.size() < most_resources) {
+    const std::size_t best =
+        *std::ranges::min_element(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
+    std::erase_if(order_, [&](std::size_t other) {
+      return std::ranges::all_of(loads_, [&](const ColumnLoad& load) {
+        const auto column = classes_->column(load.column);
+        return column[other] <= column[best];
       });
     });
-    if (is_covered) continue;
     chosen_.push_back(best);
     add_resource(best);
     if (chosen_.size() > 1) continue;
@@ -162,13 +172,13 @@ double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue
   return *std::ranges::max_element(ready_);
 }
 
-double PipelineTime::of(double bytes, int chunks) {
+double PipelineTime::of(double bytes, int chunks, int most_steps) {
   const double lower = least(bytes, chunks);
   if (chunks == 1) return lower;
   const double chunk = bytes / chunks;
   int count = 0;
   for (const Rounds& rounds : rounds_) count += rounds.round->repeat;
-  const int together = (count + most_rounds - 1) / most_rounds;
+  const int together = (count + most_steps - 1) / most_steps;
 
   timed_.clear();
   sequence_.clear();

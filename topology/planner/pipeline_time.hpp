@@ -27,6 +27,8 @@ double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead
 /// last one's way from it.
 class PipelineTime {
  public:
+  static constexpr int most_rounds = 600;
+
   PipelineTime(const ResourceClasses& classes, double step_overhead)
       : classes_(&classes), step_overhead_(step_overhead) {}
 
@@ -34,7 +36,8 @@ class PipelineTime {
 
   /// At most what `of` returns, and quick: the second way of being held up alone.
   double least(double bytes, int chunks);
-  double of(double bytes, int chunks);
+  /// Longer sequences of rounds than `most_steps` are taken several at a time.
+  double of(double bytes, int chunks, int most_steps = most_rounds);
 
  private:
   static constexpr std::size_t most_resources = 6;
@@ -62,6 +65,13 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
+  /// Of phases with the same column and share.
+  struct ColumnLoad {
+    std::size_t column;
+    double unit;
+    double share;
+  };
+
   double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();
   void add_resource(std::size_t of_class);
@@ -75,6 +85,7 @@ class PipelineTime {
   double issue_ = 0;  // messages of a chunk that a rank sends
   int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
+  std::vector<ColumnLoad> loads_;
   std::vector<double> total_;
   std::vector<std::size_t> order_;
   std::vector<std::size_t> chosen_;

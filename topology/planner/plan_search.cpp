@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -12,6 +14,13 @@
 
 namespace ddl::topology {
 namespace {
+
+/// Through more members than this, with all they have, a chain takes longer than any tree.
+constexpr int longest_chain = 1024;
+/// Rounds that a search looks at one by one.
+constexpr int coarse_rounds = 48;
+/// Of a wanted decomposition.
+constexpr double most_algorithm_choices = 1000;
 
 /// The sizes of a grid, the first dimension's by group.
 struct Grid {
@@ -83,13 +92,13 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const Decomposition flat({ranks}, {});
   std::vector<PlanShape> shapes;
   const auto add_flat = [&](Algorithm algorithm) { shapes.push_back({0, flat, {algorithm}}); };
-  add_flat(Algorithm::ring);
+  if (collective != Collective::broadcast || ranks <= longest_chain) add_flat(Algorithm::ring);
   if (ranks < 3) {
     if (ranks == 2 && collective == Collective::all_reduce) add_flat(Algorithm::one_shot);
     return shapes;
   }
   if (collective == Collective::broadcast) {
-    add_flat(Algorithm::two_shot);
+    if (ranks <= longest_chain) add_flat(Algorithm::two_shot);
     add_flat(Algorithm::tree);
     return shapes;
   }
@@ -122,140 +131,253 @@ std::vector<int> divisors_of(int n) {
   return result;
 }
 
-/// Grows plans from the innermost dimension outwards.
+/// Two plans with the same key do the same steps: halving and doubling is written as what it consists of.
+std::vector<int> key_of(const std::vector<int>& sizes, const std::vector<Algorithm>& algorithms) {
+  std::vector<int> key;
+  const std::size_t ragged = algorithms.size() - sizes.size();
+  for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    const int size = i < ragged ? -1 : sizes[i - ragged];
+    if (algorithms[i] != Algorithm::halving_doubling || size < 0) {
+      key.insert(key.end(), {size, static_cast<int>(algorithms[i])});
+      continue;
+    }
+    for (const int factor : prime_factors(size)) {
+      const Algorithm same = factor == 2 ? Algorithm::ring : Algorithm::two_shot;
+      key.insert(key.end(), {factor, static_cast<int>(same)});
+    }
+  }
+  return key;
+}
+
+/// Grows plans from the innermost dimension outwards. What a beginning is worth is what the best of its
+/// completions is predicted to take, in chunks that follow one another: the time of its phases one after the
+/// other says little of that.
 class Search {
  public:
   Search(const PlanRequest& request, PlanTiming& timing)
-      : request_(&request), timing_(&timing), is_large_(timing.orders()[0].ranks.size() > 4096) {}
+      : request_(&request),
+        timing_(&timing),
+        ranks_(static_cast<int>(timing.orders()[0].ranks.size())),
+        is_large_(ranks_ > 4096) {}
 
-  /// Grids of `positions` groups of the sizes `groups` (one entry: of that many), and all of them inside.
-  void run(std::size_t order, const std::vector<int>& host_sizes, bool aligned) {
-    const auto ranks = static_cast<int>(timing_->orders()[order].ranks.size());
-    const bool is_ragged = host_sizes.size() > 1;
-    const int whole = is_ragged ? static_cast<int>(host_sizes.size()) : ranks;
+  /// Groups of the sizes `inner` (one entry: that and all other sizes are open), and grids of them. With
+  /// `wanted`, dimensions of these sizes and no others.
+  void run(std::size_t order, const std::vector<int>& inner, bool aligned,
+           const std::vector<int>& wanted = {}) {
+    order_ = order;
+    inner_ = &inner;
+    wanted_ = &wanted;
+    host_size_ = aligned ? inner[0] : 1;
+    is_ragged_ = inner.size() > 1;
+    whole_ = is_ragged_ ? static_cast<int>(inner.size()) : ranks_;
+    seen_.clear();
+    // By the number of positions, or, as sizes of 1 can be wanted, of dimensions.
     std::map<int, std::vector<Partial>> partial;
-    if (is_ragged) {
-      for (const Algorithm algorithm : algorithms(*std::ranges::max_element(host_sizes), true)) {
-        partial[1].push_back(grown({order, {}, {}, {}, 0, 0, 0}, -1, algorithm, host_sizes));
+    auto& first = partial[wanted.empty() ? 1 : 0];
+    if (is_ragged_) {
+      for (const Algorithm algorithm : algorithms(*std::ranges::max_element(inner), true)) {
+        first.push_back({{}, {algorithm}, {}});
       }
     } else {
-      partial[1].push_back({order, {}, {}, {}, 0, 0, 0});
+      first.push_back({});
     }
-    for (auto& [positions, plans] : partial) {
+    for (auto& [key, plans] : partial) {
       keep_best(plans);
       for (const Partial& plan : plans) {
-        if (positions == whole) {
-          shapes_.push_back(plan.shape(host_sizes));
-          continue;
-        }
-        for (const int size : next_sizes(positions, whole, aligned ? host_sizes[0] : 1)) {
+        const int positions = std::accumulate(plan.sizes.begin(), plan.sizes.end(), 1, std::multiplies<>{});
+        if (is_whole(plan, positions)) break;
+        for (const int size : next_sizes(plan, positions)) {
           for (const Algorithm algorithm : algorithms(size, false)) {
             // Trees in the middle leave out as many as trees at the start, but later.
-            const bool is_odd_tree = algorithm == Algorithm::tree && positions * size != whole &&
-                                     std::ranges::any_of(plan.algorithms, [](Algorithm inner) {
-                                       return inner != Algorithm::tree;
-                                     });
-            if (is_odd_tree) continue;
-            partial[positions * size].push_back(grown(plan, size, algorithm, host_sizes));
+            const bool is_odd_tree =
+                algorithm == Algorithm::tree && positions * size != whole_ && wanted.empty() &&
+                std::ranges::any_of(plan.algorithms,
+                                    [](Algorithm before) { return before != Algorithm::tree; });
+            // Each tree has its own members: many of them take long to look at.
+            const bool is_late_tree = algorithm == Algorithm::tree && is_large_ && wanted.empty() &&
+                                      positions * size > host_size_ && positions * size != whole_;
+            if (is_odd_tree || is_late_tree) continue;
+            Partial grown{plan.sizes, plan.algorithms, {}};
+            grown.sizes.push_back(size);
+            grown.algorithms.push_back(algorithm);
+            complete(grown, positions * size);
+            partial[wanted.empty() ? positions * size : key + 1].push_back(std::move(grown));
           }
         }
       }
     }
   }
 
-  std::vector<PlanShape> take() { return std::move(shapes_); }
+  /// The best of what was seen, in all runs.
+  std::vector<PlanShape> take() {
+    std::ranges::stable_sort(finished_, {}, [](const Finished& plan) {
+      return std::pair(static_cast<float>(plan.us), plan.shape.algorithms.size());
+    });
+    std::vector<PlanShape> result;
+    for (Finished& plan : finished_) {
+      if (result.size() == most_finished) break;
+      result.push_back(std::move(plan.shape));
+    }
+    return result;
+  }
 
  private:
-  static constexpr std::size_t most_of_each = 3;
+  static constexpr std::size_t most_finished = 60;
 
   struct Partial {
-    std::size_t order;
-    std::vector<int> sizes;
+    std::vector<int> sizes;  // without a ragged first dimension's
     std::vector<Algorithm> algorithms;
-    std::vector<ProfiledPhase> phases;
-    double latency;    // us, alone
-    double bandwidth;  // us of all bytes, one phase after the other
-    double busiest;    // us of the busiest link
-
-    [[nodiscard]] PlanShape shape(const std::vector<int>& host_sizes) const {
-      std::vector<int> outer = sizes;
-      if (host_sizes.size() > 1) return {order, Decomposition(host_sizes, std::move(outer)), algorithms};
-      const int first = outer.empty() ? 1 : outer[0];
-      if (!outer.empty()) outer.erase(outer.begin());
-      return {order, Decomposition({first}, std::move(outer)), algorithms};
-    }
+    std::vector<double> us;  // of each completion
   };
+  struct Finished {
+    double us;
+    PlanShape shape;
+  };
+
+  [[nodiscard]] bool is_whole(const Partial& plan, int positions) const {
+    return wanted_->empty() ? positions == whole_ : plan.sizes.size() == wanted_->size();
+  }
 
   [[nodiscard]] std::vector<Algorithm> algorithms(int size, bool ragged) const {
     auto result = algorithms_for({request_->collective, request_->mode}, size, ragged);
+    const bool is_prime = prime_factors(size).size() == 1;
+    if (!wanted_->empty() || (is_prime && result.size() == 1)) return result;
+    const int largest = prime_factors(size).back();
+    const int most_direct = is_large_ ? 8 : 32;
+    // A prime has no other way to take few steps.
+    const auto is_quick = [&](int members) { return std::int64_t{members} * ranks_ <= 1 << 19; };
     std::erase_if(result, [&](Algorithm algorithm) {
-      const int most_direct = is_large_ ? 8 : 32;
-      const bool is_direct = algorithm == Algorithm::one_shot || algorithm == Algorithm::two_shot;
-      const bool has_prime =
-          algorithm == Algorithm::halving_doubling && prime_factors(size).back() > most_direct;
-      const bool is_long = algorithm == Algorithm::halving_doubling && is_large_ && size > 64;
-      return (is_direct && size > most_direct) || has_prime || is_long;
+      switch (algorithm) {
+        case Algorithm::one_shot:
+        case Algorithm::two_shot:
+          return size > most_direct && !(is_prime && is_quick(size));
+        case Algorithm::halving_doubling:
+          return largest > most_direct && !is_quick(largest);
+        case Algorithm::ring:
+          return request_->collective == Collective::broadcast && size > longest_chain;
+        default:
+          return false;
+      }
     });
     return result;
   }
 
-  /// Sizes of a dimension after `positions`; none crosses the border of hosts but a flat one.
-  static std::vector<int> next_sizes(int positions, int whole, int host_size) {
+  /// Sizes of the dimension after `positions`; none crosses the border of hosts but a flat one.
+  [[nodiscard]] std::vector<int> next_sizes(const Partial& plan, int positions) const {
+    if (!wanted_->empty()) return {(*wanted_)[plan.sizes.size()]};
     std::vector<int> result;
-    const bool is_inside = positions < host_size && host_size % positions == 0;
-    const int rest = (is_inside && host_size > 1 ? host_size : whole) / positions;
+    const bool is_inside = positions < host_size_ && host_size_ % positions == 0;
+    const int rest = (is_inside && host_size_ > 1 ? host_size_ : whole_) / positions;
     const auto divisors = divisors_of(rest);
     const double root = std::sqrt(static_cast<double>(rest));
     const int middle = *std::ranges::min_element(
         divisors, {}, [&](int d) { return std::abs(std::log(static_cast<double>(d) / root)); });
     for (const int d : divisors) {
-      const bool is_wanted = d > 1 && (d <= 8 || d == rest || d == middle || whole <= 1024);
-      if (is_wanted) result.push_back(d);
+      // Halving and doubling is twos, too.
+      const bool is_small = d <= 8 && (!is_large_ || d > 2 || rest <= 8);
+      const bool is_prime = d > 8 && prime_factors(d).size() == 1;
+      const bool is_wanted = is_small || is_prime || d == rest || d == middle || whole_ <= 1024;
+      if (d > 1 && is_wanted) result.push_back(d);
     }
-    if (positions == 1 && rest != whole) result.push_back(whole);
+    if (positions == 1 && rest != whole_) result.push_back(whole_);
     return result;
   }
 
-  /// One more dimension; of size -1: the ragged first one.
-  Partial grown(const Partial& plan, int size, Algorithm algorithm, const std::vector<int>& host_sizes) {
-    Partial result = plan;
-    if (size > 0) result.sizes.push_back(size);
-    result.algorithms.push_back(algorithm);
-    // The rest of the grid is one more dimension: what is inside does not depend on it.
-    const bool is_ragged = host_sizes.size() > 1;
-    const auto whole =
-        static_cast<int>(is_ragged ? host_sizes.size() : timing_->orders()[plan.order].ranks.size());
-    std::vector<int> outer = result.sizes;
-    outer.push_back(whole / std::accumulate(outer.begin(), outer.end(), 1, std::multiplies<>{}));
-    PlanShape shape{plan.order, {}, result.algorithms};
-    shape.decomposition = is_ragged ? Decomposition(host_sizes, outer)
-                                    : Decomposition({outer[0]}, {outer.begin() + 1, outer.end()});
-    result.phases = timing_->phases_so_far(request_->collective, shape);
-    result.latency = result.bandwidth = 0;
+  /// The sizes that are left: as wanted, or the rest of the host and all hosts, or these in primes.
+  [[nodiscard]] std::vector<int> rest_of(const Partial& plan, int positions, bool in_primes) const {
+    if (!wanted_->empty()) {
+      return {wanted_->begin() + static_cast<std::ptrdiff_t>(plan.sizes.size()), wanted_->end()};
+    }
+    std::vector<int> rest;
+    if (positions < host_size_ && host_size_ % positions == 0) {
+      rest.push_back(host_size_ / positions);
+      positions = host_size_;
+    }
+    if (positions < whole_) rest.push_back(whole_ / positions);
+    if (!in_primes) return rest;
+    std::vector<int> primes;
+    for (const int size : rest) {
+      const auto factors = prime_factors(size);
+      primes.insert(primes.end(), factors.begin(), factors.end());
+    }
+    return primes;
+  }
+
+  /// Times a plan with the rest done by each algorithm in turn.
+  void complete(Partial& plan, int positions) {
+    if (is_whole(plan, positions)) {
+      plan.us.push_back(time(plan));
+      return;
+    }
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
+                                      Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
+      const bool is_direct = algorithm == Algorithm::one_shot || algorithm == Algorithm::two_shot;
+      Partial whole{plan.sizes, plan.algorithms, {}};
+      const bool is_tree = algorithm == Algorithm::tree || algorithm == Algorithm::double_tree;
+      bool is_possible = !is_tree || !is_large_ || !wanted_->empty() || positions == host_size_;
+      for (const int size : rest_of(plan, positions, is_direct)) {
+        const auto possible = algorithms(size, false);
+        const bool has = std::ranges::find(possible, algorithm) != possible.end();
+        is_possible &= !possible.empty();
+        if (!is_possible) break;
+        whole.sizes.push_back(size);
+        whole.algorithms.push_back(has ? algorithm : possible.front());
+      }
+      plan.us.push_back(is_possible ? time(whole) : std::numeric_limits<double>::infinity());
+    }
+  }
+
+  /// The least of all chunk counts, and keeps the shape in mind.
+  double time(const Partial& plan) {
+    const auto key = key_of(plan.sizes, plan.algorithms);
+    const auto [entry, is_new] = seen_.try_emplace(key, 0);
+    if (!is_new) return entry->second;
+    PlanShape shape{order_, {}, plan.algorithms};
+    std::vector<int> outer = plan.sizes;
+    if (is_ragged_) {
+      shape.decomposition = Decomposition(*inner_, std::move(outer));
+    } else {
+      const int first = outer[0];
+      outer.erase(outer.begin());
+      shape.decomposition = Decomposition({first}, std::move(outer));
+    }
     const auto bytes = static_cast<double>(request_->bytes);
-    for (const ProfiledPhase& phase : result.phases) {
-      const double alone = phase_time(phase, 0, timing_->step_overhead());
-      result.latency += alone;
-      result.bandwidth += phase_time(phase, bytes, timing_->step_overhead()) - alone;
+    PipelineTime& pipeline = timing_->pipeline(timing_->phases(request_->collective, shape));
+    double best = std::numeric_limits<double>::infinity();
+    for (const int chunks : {1, 4, 16, 64}) {
+      const int count = request_->chunks.value_or(chunks);
+      if (pipeline.least(bytes, count) < best)
+        best = std::min(best, pipeline.of(bytes, count, coarse_rounds));
+      if (request_->chunks) break;
     }
-    result.busiest = timing_->busiest_resource(result.phases).us_per_byte * bytes;
-    return result;
+    entry->second = best;
+    finished_.push_back({best, std::move(shape)});
+    return best;
   }
 
-  static void keep_best(std::vector<Partial>& plans) {
+  /// The best few by each completion, and all of one dimension: those begin the simple plans.
+  void keep_best(std::vector<Partial>& plans) {
+    std::size_t completions = 0;
+    for (const Partial& plan : plans) completions = std::max(completions, plan.us.size());
     std::set<std::size_t> kept;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (plans[i].algorithms.size() < 2) kept.insert(i);
+    }
     std::vector<std::size_t> by(plans.size());
-    std::iota(by.begin(), by.end(), std::size_t{0});
-    const auto keep_by = [&](auto cost) {
-      std::ranges::stable_sort(by, {}, [&](std::size_t i) { return static_cast<float>(cost(plans[i])); });
-      for (std::size_t i = 0; i < std::min(by.size(), most_of_each); ++i) kept.insert(by[i]);
-    };
-    keep_by([](const Partial& plan) { return plan.latency; });
-    for (const double chunks : {1.0, 4.0, 16.0, 64.0}) {
-      keep_by([&](const Partial& plan) {
-        return std::max(plan.latency + plan.bandwidth / chunks, plan.busiest) +
-               std::min(plan.latency + plan.bandwidth / chunks, plan.busiest) * (chunks > 1 ? 1 : 0);
+    for (std::size_t completion = 0; completion < completions; ++completion) {
+      std::iota(by.begin(), by.end(), std::size_t{0});
+      const auto us = [&](std::size_t i) {
+        return completion < plans[i].us.size() ? plans[i].us[completion]
+                                               : std::numeric_limits<double>::infinity();
+      };
+      std::ranges::stable_sort(by, {}, [&](std::size_t i) {
+        return std::pair(static_cast<float>(us(i)), plans[i].algorithms.size());
       });
+      std::set<std::vector<int>> keys;
+      for (const std::size_t i : by) {
+        if (keys.size() == (is_large_ ? 2 : 3) || (std::isinf(us(i)) && !kept.empty())) break;
+        if (keys.insert(key_of(plans[i].sizes, plans[i].algorithms)).second) kept.insert(i);
+      }
     }
     std::vector<Partial> result;
     for (const std::size_t i : kept) result.push_back(std::move(plans[i]));
@@ -264,9 +386,31 @@ class Search {
 
   const PlanRequest* request_;
   PlanTiming* timing_;
+  int ranks_;
   bool is_large_;  // so that a look at all messages of a phase takes long
-  std::vector<PlanShape> shapes_;
+  std::size_t order_ = 0;
+  const std::vector<int>* inner_ = nullptr;
+  const std::vector<int>* wanted_ = nullptr;
+  int host_size_ = 1;
+  bool is_ragged_ = false;
+  int whole_ = 1;
+  std::map<std::vector<int>, double> seen_;
+  std::vector<Finished> finished_;
 };
+
+/// What a mode allows, by searches.
+std::vector<PlanShape> search_shapes(const PlanRequest& request, PlanTiming& timing) {
+  Search search(request, timing);
+  const HostRanks& hosts = timing.hosts();
+  const std::vector<int> one_size = {hosts.sizes[0]};
+  const bool is_along_hosts = request.mode == Mode::nccl_per_dimension;
+  if (hosts.equal || !is_along_hosts) search.run(timing.host_order(), one_size, hosts.equal);
+  if (!hosts.equal) search.run(timing.host_order(), hosts.sizes, false);
+  if (timing.host_order() != 0 && !is_along_hosts && hosts.contiguous) {
+    search.run(0, one_size, hosts.equal);
+  }
+  return search.take();
+}
 
 }  // namespace
 
@@ -281,6 +425,20 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
     }
     const bool knows_hosts = request.mode == Mode::nccl || request.mode == Mode::nccl_per_dimension;
     const std::size_t last = request.mode == Mode::mpi ? 0 : timing.host_order();
+    double choices = 1;
+    for (int d = 0; d < wanted.dimensions(); ++d) {
+      choices *=
+          static_cast<double>(algorithms_for(family, wanted.size(d), d == 0 && wanted.ragged()).size());
+    }
+    if (choices > most_algorithm_choices && request.mode != Mode::mpi) {
+      std::vector<int> sizes(wanted.outer().begin(), wanted.outer().end());
+      if (!wanted.ragged()) sizes.insert(sizes.begin(), groups[0]);
+      Search search(request, timing);
+      for (std::size_t order = knows_hosts ? last : 0; order <= last; ++order) {
+        search.run(order, groups, false, sizes);
+      }
+      return search.take();
+    }
     for (std::size_t order = knows_hosts ? last : 0; order <= last; ++order) {
       add_with_algorithms(family, {order, groups, {wanted.outer().begin(), wanted.outer().end()}}, shapes);
     }
@@ -294,19 +452,29 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
     for (const Grid& grid : all_grids(request.mode, ranks, timing)) add_with_algorithms(family, grid, shapes);
     return shapes;
   }
-  Search search(request, timing);
-  const HostRanks& hosts = timing.hosts();
-  const std::vector<int> one_size = {hosts.sizes[0]};
-  search.run(timing.host_order(), one_size, hosts.equal);
-  if (!hosts.equal) search.run(timing.host_order(), hosts.sizes, false);
-  if (timing.host_order() != 0 && request.mode != Mode::nccl_per_dimension) {
-    if (hosts.contiguous) {
-      search.run(0, one_size, hosts.equal);
-    } else {
-      add_with_algorithms({request.collective, Mode::rings}, {0, {ranks}, {}}, shapes);
+  shapes = search_shapes(request, timing);
+  const auto add = [&](std::vector<PlanShape> more) {
+    for (PlanShape& shape : more) {
+      if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(std::move(shape));
     }
+  };
+  const bool has_chains = request.collective == Collective::broadcast && ranks > longest_chain;
+  if (timing.host_order() != 0 && !timing.hosts().contiguous && !has_chains &&
+      request.mode != Mode::nccl_per_dimension) {
+    std::vector<PlanShape> ring;
+    add_with_algorithms({request.collective, Mode::rings}, {0, {ranks}, {}}, ring);
+    add(std::move(ring));
   }
-  for (PlanShape& shape : search.take()) shapes.push_back(std::move(shape));
+  if (request.mode == Mode::explore) {
+    // A search may miss what a narrower one finds.
+    for (const Mode mode : {Mode::rings, Mode::scatter_gather}) {
+      PlanRequest narrower = request;
+      narrower.mode = mode;
+      add(find_shapes(narrower, ranks, timing));
+    }
+    add(mpi_shapes(request.collective, ranks));
+  }
+  const HostRanks& hosts = timing.hosts();
   if (request.mode == Mode::nccl_per_dimension) {
     std::erase_if(shapes, [&](const PlanShape& shape) {
       for (int d = 0, inside = 1; d < shape.decomposition.dimensions(); ++d) {

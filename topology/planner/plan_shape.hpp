@@ -12,6 +12,8 @@ struct PlanShape {
   std::size_t order = 0;  ///< Index into the planner's rank orders.
   Decomposition decomposition;
   std::vector<Algorithm> algorithms;
+
+  friend bool operator==(const PlanShape&, const PlanShape&) = default;
 };
 
 /// What `algorithms_for` and the enumeration may use.

@@ -98,11 +98,6 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
 }
 
 std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape) {
-  return phases(collective, shape, shape.algorithms.size());
-}
-
-std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanShape& shape,
-                                              std::size_t dimensions) {
   Plan plan;
   plan.collective = collective;
   plan.decomposition = shape.decomposition;
@@ -117,18 +112,11 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   }
   std::vector<ProfiledPhase> result;
   for (const Phase& phase : phases_of(plan)) {
-    if (static_cast<std::size_t>(phase.dimension) >= dimensions) continue;
     const bool is_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
     result.push_back({&profile(collective, shape, phase), share[static_cast<std::size_t>(phase.dimension)],
                       phase.dimension, is_down});
   }
   return result;
-}
-
-std::vector<ProfiledPhase> PlanTiming::phases_so_far(Collective collective, const PlanShape& shape) {
-  PlanShape whole = shape;
-  whole.algorithms.resize(static_cast<std::size_t>(shape.decomposition.dimensions()), Algorithm::ring);
-  return phases(collective, whole, shape.algorithms.size());
 }
 
 PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {

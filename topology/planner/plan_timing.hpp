@@ -27,8 +27,6 @@ class PlanTiming {
 
   /// The phases of a shape; valid as long as this. A broadcast is from rank 0.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
-  /// The same of the dimensions of a shape that have an algorithm: those after them take no part.
-  std::vector<ProfiledPhase> phases_so_far(Collective collective, const PlanShape& shape);
   /// What the phases keep busy the longest, and us a byte there.
   struct Busiest {
     Resource resource;
@@ -50,8 +48,6 @@ class PlanTiming {
     std::size_t operator()(const Key& key) const noexcept;
   };
 
-  /// Those of the first `dimensions` only.
-  std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape, std::size_t dimensions);
   const PhaseProfile& profile(Collective collective, const PlanShape& shape, const Phase& phase);
 
   double step_overhead_;

@@ -256,10 +256,12 @@ Plan Planner::choose(const PlanRequest& request) {
   }
   const auto before = [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); };
   std::ranges::sort(least, before);
+  // Those that are near are looked at for the trial alone.
+  const std::size_t most = PlanTrial::most_transfers(state.ranks()) > 0 ? most_near : 0;
   std::vector<Timed> near;
   double best_us = 0;
   for (Timed timed : least) {
-    if (!near.empty() && timed.us > best_us * (near.size() < most_near ? nearness : 1 + 1e-6)) break;
+    if (!near.empty() && timed.us > best_us * (near.size() < most ? nearness : 1 + 1e-6)) break;
     if (request.bytes != 0) timed.us = state.timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
     if (near.empty() || timed.us < best_us) best_us = timed.us;
     near.push_back(timed);

@@ -24,9 +24,10 @@ struct HostRanks {
 HostRanks host_ranks(const Topology& topology, const Placement& placement);
 
 /// "as placed" (0, 1, 2, ...) and "by host": hosts in the order of their lowest rank, the ranks of each along
-/// the best ring of its links. Where the two are the same there is one, "by host". That is the one whose narrowest edge is the widest,
-/// then the one with the least latency, then the one with the lowest ranks first. Exact for up to 9 ranks a
-/// host, above that the nearest neighbour with improvements. O(ranks) for hosts that are alike.
+/// the best ring of its links. Where the two are the same there is one, "by host". That is the one whose
+/// narrowest edge is the widest, then the one with the least latency, then the one with the lowest ranks
+/// first. Exact for up to 9 ranks a host, above that the nearest neighbour with improvements. O(ranks) for
+/// hosts that are alike.
 std::vector<RankOrder> rank_orders(const Placement& placement, PlannerRoutes& routes);
 
 }  // namespace ddl::topology

@@ -42,8 +42,9 @@ class Planner {
 
   /// Every plan that `choose` compares, least predicted time first. Up to 64 ranks that is: rank orders as
   /// placed and by host; every ordered factorisation of the ranks, and with unequal hosts those of
-  /// the hosts above a ragged dimension; every algorithm in each dimension; 1 to 64 chunks by powers of two.
-  /// For more ranks, those that a search with a bounded number of partial plans keeps. `most` limits how many
+  /// the hosts above a ragged dimension; every algorithm in each dimension; 1 to 64 chunks by powers of two
+  /// (mode mpi: one). For more ranks, the best of a search with a bounded number of partial plans, in mode
+  /// explore together with those of modes rings, scatter_gather and mpi. `most` limits how many
   /// are returned.
   std::vector<Plan> candidates(const PlanRequest& request, std::size_t most = SIZE_MAX);
 
