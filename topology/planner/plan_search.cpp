@@ -375,7 +375,7 @@ class Search {
       });
       std::set<std::vector<int>> keys;
       for (const std::size_t i : by) {
-        if (keys.size() == (is_large_ ? 2 : 3) || (std::isinf(us(i)) && !kept.empty())) break;
+        if (keys.size() == (is_large_ ? 1 : 3) || (std::isinf(us(i)) && !kept.empty())) break;
         if (keys.insert(key_of(plans[i].sizes, plans[i].algorithms)).second) kept.insert(i);
       }
     }
