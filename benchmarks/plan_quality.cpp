@@ -1,15 +1,4 @@
-// How good the planner's choices are, judged by simulation.
-//
-//   plan_quality [--collective all_reduce|broadcast] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max
-//   BYTES]
-//                [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
-//
-// For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
-// over that of the best candidate, over the physical bound, and over a flat ring by host. The best candidate
-// is looked for among all whose prediction is within a factor of the best prediction (`--within`,
-// default 1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 a case), and always
-// among the flat rings and the best-predicted plan of each decomposition. Ends with how many choices are
-// within 5% and 25% of the best, and the worst.
+// How good the planner's choices are, judged by simulation. --help says more.
 
 #include <fmt/format.h>
 
@@ -32,6 +21,19 @@
 
 namespace {
 
+constexpr std::string_view help = R"(How good the planner's choices are, judged by simulation.
+
+  plan_quality [--collective all_reduce|broadcast] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max BYTES]
+               [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
+
+For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
+over that of the best candidate, over the physical bound, and over a flat ring by host. The best candidate
+is looked for among all whose prediction is within a factor of the best prediction (`--within`,
+default 1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 a case), and always
+among the flat rings and the best-predicted plan of each decomposition. Ends with how many choices are
+within 5% and 25% of the best, and the worst.
+)";
+
 using namespace ddl::topology;
 
 struct Options {
@@ -48,7 +50,7 @@ struct Options {
 };
 
 [[noreturn]] void refuse(const std::string& message) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument, message + "; see the head of plan_quality.cpp");
+  throw ddl::Error(ddl::ErrorCode::invalid_argument, message + "; plan_quality --help shows how it is used");
 }
 
 double number(std::string_view flag, std::string_view text, double least, double most) {
@@ -299,6 +301,10 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--help") {
+    fmt::print("{}", help);
+    return 0;
+  }
   try {
     run(parse({argv + 1, argv + argc}));
   } catch (const std::exception& error) {

@@ -1,13 +1,4 @@
-// How fast the simulator is.
-//
-//   simulator_speed [--topology NAME] [--ranks N] [--bytes B] [--decomposition D] [--algorithm A] [--chunks
-//   C]
-//                   [--placement host|round-robin] [--jitter J] [--repeat R]
-//
-// Lowers an all-reduce of f32 in that decomposition, with the same algorithm in every dimension, and
-// simulates it R times. Prints a JSON line: transfers, the simulated time, wall times in s of lowering and of
-// the fastest simulation, transfers a second, and the process's peak memory. The target: 1,024 ranks in
-// under 30 s and 4 GB, which is what it does without arguments.
+// How fast the simulator is. --help says more.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -26,6 +17,17 @@
 #include "ddl/topology/simulator.hpp"
 
 namespace {
+
+constexpr std::string_view help = R"(How fast the simulator is.
+
+  simulator_speed [--topology NAME] [--ranks N] [--bytes B] [--decomposition D] [--algorithm A] [--chunks C]
+                  [--placement host|round-robin] [--jitter J] [--repeat R]
+
+Lowers an all-reduce of f32 in that decomposition, with the same algorithm in every dimension, and
+simulates it R times. Prints a JSON line: transfers, the simulated time, wall times in s of lowering and of
+the fastest simulation, transfers a second, and the process's peak memory. The target: 1,024 ranks in
+under 30 s and 4 GB, which is what it does without arguments.
+)";
 
 using namespace ddl::topology;
 
