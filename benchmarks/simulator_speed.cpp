@@ -143,6 +143,10 @@ void measure(const Options& options) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  if (count > 1 && std::string_view(arguments[1]) == "--help") {
+    fmt::print("{}", help);
+    return 0;
+  }
   try {
     measure(parse(count, arguments));
     return 0;
