@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ inline std::string printable(std::string_view text) {
   std::string result;
   for (const char c : text.substr(0, 200)) result += c >= ' ' && c <= '~' ? c : '?';
   return result;
+}
+
+/// A JSON library's message of what is wrong, without its own prefix "[json.exception...] ".
+inline std::string json_problem(const std::exception& error) {
+  const std::string_view what = error.what();
+  const auto prefix_end = what.find("] ");
+  return printable(prefix_end == what.npos ? what : what.substr(prefix_end + 2));
 }
 
 /// The value of one of a set of enumerators, as `to_string` spells them.

@@ -13,6 +13,7 @@
 
 #include "ddl/allocation_count.hpp"
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -98,15 +99,7 @@ void run(Transport& transport, std::vector<Step> steps, std::vector<double>& val
   executor.run(program, operation_on(values, op), soon());
 }
 
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "expected an Error";
-  return {ErrorCode::internal, ""};
-}
+using test::error_of;
 
 // A fragment that ends inside an element would corrupt it.
 TEST(Executor, ReducesElementsThatArriveInPieces) {

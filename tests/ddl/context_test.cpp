@@ -15,6 +15,7 @@
 
 #include "ddl/log.hpp"
 #include "temporary_directory.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -25,16 +26,7 @@ InProcessOptions quiet() {
   return options;
 }
 
-/// What a call throws, as an Error; fails the test if it throws nothing.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "expected an Error";
-  return {ErrorCode::internal, ""};
-}
+using test::error_of;
 
 class Variable {
  public:

@@ -13,19 +13,12 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl::topology {
 namespace {
 
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "expected an Error";
-  return {ErrorCode::internal, ""};
-}
+using test::error_of;
 
 struct Way {
   double latency = 0;

@@ -1,24 +1,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 
 #include "ddl/error.hpp"
 #include "ddl/topology/cost_model.hpp"
+#include "thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 
 namespace ddl::topology {
 namespace {
 
-template <typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "no error";
+std::string message_of(const std::function<void()>& call) {
+  return test::message_of(ErrorCode::invalid_argument, call);
 }
 
 int host_of(const Topology& topology, int device) {

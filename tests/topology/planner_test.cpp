@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/simulator.hpp"
+#include "thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/plan/phase_figures.hpp"
 #include "topology/planner/pattern.hpp"
@@ -26,15 +28,8 @@ double simulated(const Planner& planner, const Plan& plan) {
 
 PlanRequest all_reduce(std::uint64_t bytes) { return {Collective::all_reduce, bytes}; }
 
-template <typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "no error";
+std::string message_of(const std::function<void()>& call) {
+  return test::message_of(ErrorCode::invalid_argument, call);
 }
 
 Plan flat(int ranks, Algorithm algorithm, std::uint64_t bytes) {

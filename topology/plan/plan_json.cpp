@@ -170,11 +170,7 @@ class Reader : public json::json_sax_t {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    // The library's message, without its own prefix "[json.exception...]".
-    const std::string_view what = error.what();
-    const auto prefix_end = what.find("] ");
-    fail(fmt::format("byte {}", position),
-         printable(prefix_end == what.npos ? what : what.substr(prefix_end + 2)), "one JSON object, whole");
+    fail(fmt::format("byte {}", position), json_problem(error), "one JSON object, whole");
   }
 
  private:
