@@ -8,6 +8,7 @@
 #include "ddl/data_type.hpp"
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/rank_map.hpp"
+#include "ddl/work.hpp"
 
 namespace ddl {
 
@@ -15,20 +16,30 @@ namespace collectives {
 class CommunicatorImpl;
 }
 
-/// The ranks of a job and the collectives among them.
+/// Ranks and the collectives among them.
 ///
-/// Every rank calls the same collectives in the same order with the same count, type, op and root.
-/// All calls block until this rank's part is done. One thread at a time per communicator and rank.
-/// How each is done is chosen for the job's topology (`topology::Planner`) when a call of its size, one of
+/// Every rank calls the same collectives of a communicator in the same order, with the same count, type, op
+/// and root. Between communicators any order will do for `_async` calls. The others block until this rank's
+/// part is done. Any thread may call, but the ranks' calls must still come in one order.
+///
+/// Input and output may be the same memory ("in place"), or not overlap; what in place means is said for each.
+/// Memory from `allocate` is reduced without copies between ranks of a host, as is that of threads of one
+/// process; other memory at the price of copies. Counts are of elements, up to what memory holds.
+///
+/// How each is done is chosen for the ranks' topology (`topology::Planner`) when a call of its size, one of
 /// four classes an octave, is first made; see `plan`. With n ranks, N bytes, alpha seconds a message and beta
 /// seconds a byte, a ring costs 2(n-1) alpha + 2N beta (n-1)/n (Patarasuk and Yuan, 2009), a hierarchy over H
 /// hosts sends 2N(H-1)/H bytes over a host's network link, a tree or direct exchange takes fewer steps. The
 /// first call of a class costs the planning, and a comparison in which all ranks make sure that they call and
 /// plan alike.
 ///
-/// Errors: `invalid_argument` (null data, unknown root), `timeout` (a peer did not arrive before the
-/// deadline; the message names the collective, the plan and the peers), `mismatch` (at the first use of a
-/// plan: another rank called something else or has another plan), `transport`.
+/// All ranks end with the same bits; a plan gives the same bits on every run. 16-bit floats: each rank's
+/// reductions accumulate in f32, partial sums travel in the data's type (one rounding a hop).
+///
+/// Errors: `invalid_argument` (null data, unknown root, buffers that overlap), `timeout` (a peer did not
+/// arrive before the deadline; the message names the collective, the plan and the peers), `mismatch` (at the
+/// first use of a plan: another rank called something else or has another plan), `peer_failed`, `transport`.
+/// `_async` calls throw what is wrong with their arguments, and leave the rest to `Work`.
 class Communicator {
  public:
   explicit Communicator(std::shared_ptr<collectives::CommunicatorImpl> impl);
@@ -37,25 +48,56 @@ class Communicator {
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const topology::RankMap& rank_map() const noexcept;
 
-  /// In place: afterwards every rank holds the same bits, the reduction of all ranks' `values`.
+  /// Afterwards `output` holds the reduction of all ranks' `input`s.
   template <Element T, std::size_t Extent>
   void all_reduce(std::span<T, Extent> values, ReduceOp op = ReduceOp::sum) {
-    all_reduce(values.data(), values.size(), data_type_of<T>(), op);
+    all_reduce(values.data(), values.data(), values.size(), data_type_of<T>(), op);
   }
-  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op);
+  void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) {
+    all_reduce(data, data, count, type, op);
+  }
+  Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
+  template <Element T, std::size_t Extent>
+  Work all_reduce_async(std::span<T, Extent> values, ReduceOp op = ReduceOp::sum) {
+    return all_reduce_async(values.data(), values.data(), values.size(), data_type_of<T>(), op);
+  }
 
-  /// In place: afterwards every rank holds `root`'s `values`.
+  /// `input` holds size() pieces of `count` elements; afterwards `output` holds the reduction of all ranks'
+  /// piece number rank(). In place: `output` is that piece of `input`; the other pieces are then undefined.
+  void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
+  Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
+
+  /// Afterwards `output` holds every rank's `count` elements of `input`, by rank. In place: `input` is piece
+  /// number rank() of `output`.
+  void all_gather(const void* input, void* output, std::size_t count, DataType type);
+  Work all_gather_async(const void* input, void* output, std::size_t count, DataType type);
+
+  /// Afterwards `output` holds `root`'s `input`; other ranks' `input` is not looked at and may be null.
   template <Element T, std::size_t Extent>
   void broadcast(std::span<T, Extent> values, int root = 0) {
-    broadcast(values.data(), values.size_bytes(), root);
+    broadcast(values.data(), values.data(), values.size_bytes(), DataType::u8, root);
   }
-  void broadcast(void* data, std::size_t bytes, int root);
+  void broadcast(const void* input, void* output, std::size_t count, DataType type, int root);
+  void broadcast(void* data, std::size_t bytes, int root) { broadcast(data, data, bytes, DataType::u8, root); }
+  Work broadcast_async(const void* input, void* output, std::size_t count, DataType type, int root);
+
+  /// Afterwards `root`'s `output` holds the reduction of all ranks' `input`s; other ranks' `output` is not
+  /// touched and may be null.
+  void reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root);
+  Work reduce_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root);
 
   /// Returns after every rank has called it.
   void barrier();
+  Work barrier_async();
 
-  /// The plan that is used for calls of `bytes` bytes. Not collective. Throws `invalid_argument` for a
-  /// barrier, which needs none.
+  /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank here. Collective,
+  /// and blocking. Throws `invalid_argument` for a negative color: all ranks take part.
+  [[nodiscard]] Communicator split(int color, int key = 0);
+
+  /// The plan that is used for calls of `bytes` bytes: of all ranks' data together for reduce_scatter (their
+  /// input) and all_gather (their output). Not collective. Throws `invalid_argument` for a barrier, which
+  /// needs none.
   [[nodiscard]] topology::Plan plan(topology::Collective collective, std::uint64_t bytes,
                                     DataType type) const;
 

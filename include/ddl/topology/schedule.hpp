@@ -8,7 +8,9 @@
 
 namespace ddl::topology {
 
-enum class Collective : std::uint8_t { all_reduce, broadcast, barrier };
+/// `count` elements of each rank's buffer. all_gather: n pieces of count / n, of which a rank starts with the
+/// one with its number; reduce_scatter: it ends with that one, reduced; reduce: the root ends with all.
+enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, reduce_scatter, all_gather, reduce };
 
 /// What a step does. A rank's addresses are elements: [0, count) is its buffer, [count, count + scratch)
 /// is scratch memory; a range lies in one of the two.
@@ -60,7 +62,7 @@ struct Program {
 /// Every rank's program: what is explained, verified, simulated and executed.
 struct Schedule {
   Collective collective = Collective::all_reduce;
-  int root = 0;           ///< Of a broadcast.
+  int root = 0;           ///< Of a broadcast or reduce.
   std::size_t count = 0;  ///< Elements of each rank's buffer.
   std::vector<Program> ranks;
 };

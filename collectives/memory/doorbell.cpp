@@ -1,4 +1,4 @@
-#include "collectives/doorbell.hpp"
+#include "collectives/memory/doorbell.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -20,22 +20,25 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 void Doorbell::sleep(std::uint32_t ticket, Clock::time_point until) noexcept {
   if (until == Clock::time_point::max()) {
-    futex(value_, FUTEX_WAIT, ticket, nullptr);
+    futex(word_, FUTEX_WAIT, ticket, nullptr);
   } else {
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now()).count();
     if (left > 0) {
       const timespec timeout{static_cast<time_t>(left / 1'000'000'000),
                              static_cast<long>(left % 1'000'000'000)};
-      futex(value_, FUTEX_WAIT, ticket, &timeout);
+      futex(word_, FUTEX_WAIT, ticket, &timeout);
     }
   }
   cancel();
 }
 
-void Doorbell::wake() noexcept {
-  if (sleeping_.exchange(0, std::memory_order_seq_cst) == 0) return;
-  value_.fetch_add(1, std::memory_order_seq_cst);
-  futex(value_, FUTEX_WAKE, 1, nullptr);
+bool Doorbell::wake() noexcept {
+  const std::uint32_t was = sleeping_.exchange(awake, std::memory_order_seq_cst);
+  if (was == awake) return false;
+  word_.fetch_add(1, std::memory_order_seq_cst);
+  if (was == by_poll) return true;
+  futex(word_, FUTEX_WAKE, 1, nullptr);
+  return false;
 }
 
 }  // namespace ddl::collectives

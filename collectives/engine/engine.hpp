@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+
+#include "collectives/engine/operation.hpp"
+#include "collectives/engine/work_state.hpp"
+#include "collectives/memory/host_memory.hpp"
+#include "collectives/network/network.hpp"
+#include "ddl/topology/rank_map.hpp"
+
+namespace ddl::collectives {
+
+struct EngineSettings {
+  int rank = 0;                    ///< In the job, as all ranks here are.
+  topology::RankMap map{{""}};     ///< Of the job.
+  int spins = 0;                   ///< Times to look again before the core is offered to others.
+  std::shared_ptr<HostMemory> memory = nullptr;  ///< Null: shares memory with nobody.
+  std::vector<int> members = {};                 ///< Rank of each member of `memory`.
+  std::unique_ptr<Network> network = nullptr;    ///< To those who are not members. May be null.
+  std::unique_ptr<Network> mpi = nullptr;        ///< For programs that want MPI alone. May be null.
+};
+
+/// Runs a rank's part of collectives: of all its communicators, any number at a time. `run` does so in the
+/// caller's thread if nothing else is under way. What was started with `start` is driven by a thread of the
+/// engine's own, which sleeps while there is nothing to do. Any thread.
+///
+/// A call that fails fails the engine: all other calls, later ones too, end with its error.
+class Engine {
+ public:
+  explicit Engine(EngineSettings settings);
+  ~Engine();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] const topology::RankMap& map() const noexcept;
+  [[nodiscard]] HostMemory* memory() const noexcept;
+  /// This rank's index in the host's memory.
+  [[nodiscard]] int member() const noexcept;
+  [[nodiscard]] bool has_mpi() const noexcept;
+  /// "ucx (tcp)"; empty if there is none.
+  [[nodiscard]] std::string network_name() const;
+
+  /// What `PreparedProgram` needs to know of ways to other ranks. Valid as long as the engine.
+  [[nodiscard]] const Ways& ways(bool mpi_alone) const noexcept;
+
+  /// Returns when this rank's part is over. Throws `timeout`, `peer_failed` or `transport`; messages name the
+  /// collective, the plan, the peers that are waited for and the phases in which they are.
+  void run(const Call& call);
+  std::shared_ptr<WorkState> start(const Call& call);
+
+  [[nodiscard]] bool failed() const noexcept;
+  /// Tells the peers that this rank will not go on. Does nothing the second time.
+  void announce_failure();
+  /// Waits for what is under way, tells the peers that this rank has left, and gives everything back; later
+  /// calls throw `transport`. After a failure it waits for nothing.
+  void close();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "ddl/data_type.hpp"
+
+namespace ddl::collectives {
+
+/// What kernels are compiled for. `native` machines run all up to theirs.
+enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with F16C and FMA; avx512: F, BW, DQ, VL
+
+std::string_view to_string(InstructionSet set) noexcept;
+/// The best one that this machine has; found once.
+InstructionSet native_instruction_set() noexcept;
+
+/// One pass over memory: every target[i] = (inputs[0][i] op inputs[1][i]) op inputs[2][i] ..., for i in
+/// [0, count). `avg` sums. With `divisor` above 1, which only goes with `avg`, the result is divided by it,
+/// integers truncating towards zero. One input is a copy.
+///
+/// Operands may start at any byte. A target may be the same memory as an input, or not overlap it at all.
+/// Integers wrap around. `min` and `max` of anything and NaN are NaN. 16-bit floats are combined in f32 and
+/// rounded once, to nearest even. All instruction sets give the same bits. At least one input and one target.
+void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
+            std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1) noexcept;
+/// With a given instruction set, which the machine must have.
+void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
+                 std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1) noexcept;
+
+}  // namespace ddl::collectives

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/memory/doorbell.hpp"
+#include "collectives/memory/file_descriptor.hpp"
+
+namespace ddl::collectives {
+
+/// An address that means the same to all who share a `HostMemory`.
+using SharedAddress = std::uint64_t;
+
+/// Announces one message to its receiver: where its bytes are, or the bytes themselves. One cache line.
+struct alignas(64) Notice {
+  enum class Kind : std::uint32_t {
+    here,    ///< `bytes` bytes are in the notice (at most `most_inline`).
+    parcel,  ///< They are in the parcel that belongs to the notice's place in its ring.
+    open,    ///< They are at `address`; `done` is set once they have been read.
+    lent,    ///< As `open`, and the answer, message `answer` the other way, may be written to `answer_at`.
+  };
+  static constexpr std::size_t most_inline = 24;
+
+  std::atomic<std::uint64_t> stamp;  ///< 1 + its position in the stream of notices: it is complete.
+  std::uint16_t communicator;
+  std::uint16_t call;
+  std::uint32_t message;
+  std::uint64_t bytes;
+  Kind kind;
+  std::uint32_t answer;
+  union {
+    struct {
+      SharedAddress address;
+      SharedAddress answer_at;
+      SharedAddress done;  ///< Of a `DoneFlag`.
+    };
+    std::array<std::byte, most_inline> inlined;
+  };
+};
+static_assert(sizeof(Notice) == 64);
+
+/// On a cache line of its own; belongs to the sender of a message, written by the receiver.
+struct alignas(64) DoneFlag {
+  enum : std::uint32_t { pending, read, answered };
+  std::atomic<std::uint32_t> value;
+};
+
+/// Who has read how much of one ring.
+struct alignas(64) RingState {
+  std::atomic<std::uint64_t> read;
+};
+
+/// What the others know of one member.
+struct alignas(128) MemberState {
+  Doorbell bell;
+  std::atomic<std::uint32_t> left;  ///< Has left the job in order.
+};
+
+/// Memory that the ranks of a host share: all of them processes, or all of them threads of one process.
+///
+/// It holds each member's doorbell, a ring of notices with their parcels for each ordered pair of members,
+/// and a heap for each member. Between processes it is one anonymous file (memfd), mapped whole by each of
+/// them; pages take up memory when they are first touched. Between threads every address of the process is
+/// shared, and heaps are the process's own.
+///
+/// Thread-safe where it says so.
+class HostMemory {
+ public:
+  /// Random; tells this job's memory from another's.
+  using Token = std::array<std::uint64_t, 2>;
+
+  virtual ~HostMemory();
+
+  /// For `members` threads of this process. The result is shared by all of them.
+  static std::shared_ptr<HostMemory> in_process(int members);
+  /// For `members` processes; this one is member `index`. `file` is what the others pass to `open`. Throws
+  /// `transport` if the system refuses.
+  static std::shared_ptr<HostMemory> create(int members, int index, const Token& token,
+                                            std::vector<FileDescriptor> events, FileDescriptor& file);
+  /// Throws `transport` unless it is such memory for so many members and has that token. `events`: the
+  /// members' eventfds, by index.
+  static std::shared_ptr<HostMemory> open(int members, int index, const Token& token,
+                                          std::vector<FileDescriptor> events, const FileDescriptor& file);
+
+  [[nodiscard]] int members() const noexcept { return members_; }
+
+  /// The address of [data, data + bytes) if all of it is shared. Any thread.
+  [[nodiscard]] std::optional<SharedAddress> address_of(const void* data, std::size_t bytes) const noexcept {
+    const auto start = reinterpret_cast<std::uintptr_t>(data) - base_;
+    if (start > size_ || bytes > size_ - start) return std::nullopt;
+    return start;
+  }
+  /// What is at an address that a member gave; null unless [address, address + bytes) is shared. Any thread.
+  [[nodiscard]] std::byte* at(SharedAddress address, std::size_t bytes) const noexcept {
+    if (address > size_ || bytes > size_ - address) return nullptr;
+    return reinterpret_cast<std::byte*>(base_ + address);
+  }
+
+  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is no
+  /// more. Any thread of the member `index`.
+  [[nodiscard]] void* allocate(int index, std::size_t bytes);
+  /// Gives it back, and its pages to the system. Any thread of that member.
+  void release(int index, void* data) noexcept;
+
+  [[nodiscard]] MemberState& member(int index) const noexcept { return member_states_[index]; }
+  /// Rings a member's bell, writing to its eventfd if it has to be.
+  void ring(int index) const noexcept {
+    if (member(index).bell.ring()) signal(index);
+  }
+  void ring_loudly(int index) const noexcept {
+    if (member(index).bell.ring_loudly()) signal(index);
+  }
+  /// A member's eventfd.
+  [[nodiscard]] int event_descriptor(int index) const noexcept;
+
+  /// Rings of notices: `notices_per_ring` (a power of two) for each ordered pair, each with a parcel of
+  /// `parcel_bytes`. Fewer and smaller with many members.
+  [[nodiscard]] std::size_t notices_per_ring() const noexcept { return notices_per_ring_; }
+  [[nodiscard]] std::size_t parcel_bytes() const noexcept { return parcel_bytes_; }
+  [[nodiscard]] Notice* notices(int from, int to) const noexcept;
+  [[nodiscard]] std::byte* parcels(int from, int to) const noexcept;
+  [[nodiscard]] RingState& ring_state(int from, int to) const noexcept;
+
+  /// 0, or 1 + the first rank (number in the job) that announced its failure.
+  [[nodiscard]] std::atomic<std::uint32_t>& failed() const noexcept;
+
+ protected:
+  HostMemory() = default;
+  void signal(int index) const noexcept;
+
+  int members_ = 0;
+  std::uintptr_t base_ = 0;
+  std::size_t size_ = 0;
+  std::size_t notices_per_ring_ = 0;
+  std::size_t parcel_bytes_ = 0;
+  MemberState* member_states_ = nullptr;
+  // ... the rest is the implementation's
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ddl::collectives {
+
+using Clock = std::chrono::steady_clock;
+
+/// Which message of which call this is. Two messages with equal tags from one rank to another are never under
+/// way at the same time.
+struct MessageTag {
+  std::uint16_t communicator = 0;
+  std::uint16_t call = 0;      ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
+  std::uint32_t message = 0;   ///< Index among the call's messages of this pair and direction.
+
+  friend bool operator==(const MessageTag&, const MessageTag&) = default;
+};
+
+/// A send or a receive. Its owner keeps it, and the memory it is about, where they are until it is over.
+struct Transfer {
+  enum class State : std::uint8_t { idle, active, done, failed };
+  State state = State::idle;
+  void* handle = nullptr;  ///< The network's own.
+
+  [[nodiscard]] bool over() const noexcept { return state >= State::done; }
+};
+
+/// Messages between ranks that share no memory. Nothing here blocks. One thread of a rank at a time, any
+/// thread. A receive must be as long as its message.
+class Network {
+ public:
+  Network() = default;
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  virtual ~Network() = default;
+
+  /// "ucx (tcp)", "mpi": for logs.
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Either may be over when it returns. Throw `transport` if the peer cannot be reached at all.
+  virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
+  virtual void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) = 0;
+
+  /// Moves what can be moved. True if some transfer has come to its end since the last call.
+  virtual bool progress() = 0;
+
+  /// Readable when `progress` has something to do after `arm` returned true. -1: there is none, one has to
+  /// look again and again.
+  [[nodiscard]] virtual int event_descriptor() const { return -1; }
+  /// False: something has come; `progress` first.
+  virtual bool arm() { return false; }
+
+  /// The rank whose connection broke, or -1; and why a transfer failed.
+  [[nodiscard]] virtual int failed_peer() const { return -1; }
+  [[nodiscard]] virtual std::string failure() const { return {}; }
+
+  /// The job fails: waits for nothing from here on, not in the destructor either. What is under way is
+  /// forgotten, and never touches the transfers' memory again.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace ddl::collectives
