@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "collectives/engine/prepared_program.hpp"
@@ -20,6 +21,9 @@ struct Buffers {
   std::byte* output = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
+  /// Elements that `input` has.
+  std::size_t input_begin = 0;
+  std::size_t input_end = std::numeric_limits<std::size_t>::max();
 };
 
 /// One call of a collective.
