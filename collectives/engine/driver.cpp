@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -20,8 +21,8 @@ constexpr std::size_t parcels_per_slab = 64;
 constexpr std::size_t alignment = 64;
 
 std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
-  return {static_cast<std::byte*>(::operator new(bytes, std::align_val_t{alignment})),
-          [](std::byte* data) { ::operator delete(data, std::align_val_t{alignment}); }};
+  return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{alignment})),
+          [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
 }
 
 }  // namespace
@@ -40,7 +41,8 @@ Driver::Driver(EngineSettings settings)
     if (settings_.members[i] == settings_.rank) self_ = static_cast<int>(i);
   }
   if (memory_ != nullptr) {
-    if (self_ == Ways::no_member) throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
+    if (self_ == Ways::no_member)
+      throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
   }
@@ -48,7 +50,8 @@ Driver::Driver(EngineSettings settings)
   if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);
   if (polls && memory_ == nullptr) {
     event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (event_ < 0) throw Error(ErrorCode::transport, fmt::format("eventfd failed: {}", std::strerror(errno)));
+    if (event_ < 0)
+      throw Error(ErrorCode::transport, fmt::format("eventfd failed: {}", std::strerror(errno)));
     owns_event_ = true;
   }
 }
@@ -64,8 +67,9 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
   if (memory_ == nullptr) return plain_bytes(bytes);
   void* data = memory_->allocate(self_, bytes);
   if (data == nullptr) {
-    throw Error(ErrorCode::transport,
-                fmt::format("the host's shared memory has no room for {} bytes more of working memory", bytes));
+    throw Error(
+        ErrorCode::transport,
+        fmt::format("the host's shared memory has no room for {} bytes more of working memory", bytes));
   }
   return {static_cast<std::byte*>(data),
           [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
@@ -74,7 +78,8 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
 Link& Driver::link(int member) {
   std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(member)];
   if (!link) {
-    link = std::make_unique<Link>(*memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]);
+    link =
+        std::make_unique<Link>(*memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]);
   }
   return *link;
 }
@@ -243,7 +248,21 @@ bool Driver::progress() {
   return moved;
 }
 
+std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {
+  std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max() / 2;
+  for (const OperationState* operation : operations_) {
+    if (operation->call.communicator == communicator) oldest = std::min(oldest, operation->call.sequence);
+  }
+  return oldest;
+}
+
+void Driver::abandon() noexcept {
+  if (settings_.network) settings_.network->abandon();
+  if (settings_.mpi) settings_.mpi->abandon();
+}
+
 void Driver::interrupt() noexcept {
+  interrupted_.store(true, std::memory_order_seq_cst);
   if (!bell_->ring_loudly()) return;
   const std::uint64_t one = 1;
   static_cast<void>(!write(event_, &one, sizeof one));
@@ -251,8 +270,7 @@ void Driver::interrupt() noexcept {
 
 void Driver::announce_failure() {
   if (std::exchange(announced_, true)) return;
-  if (settings_.network) settings_.network->abandon();
-  if (settings_.mpi) settings_.mpi->abandon();
+  abandon();
   if (memory_ == nullptr) return;
   std::uint32_t none = 0;
   memory_->failed().compare_exchange_strong(none, static_cast<std::uint32_t>(settings_.rank) + 1,

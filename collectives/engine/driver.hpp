@@ -15,8 +15,8 @@
 
 namespace ddl::collectives {
 
-/// What moves a rank's operations. One thread at a time, whoever holds the engine's ownership token; what other
-/// threads may call says so.
+/// What moves a rank's operations. One thread at a time, whoever holds the engine's ownership token; what
+/// other threads may call says so.
 class Driver {
  public:
   explicit Driver(EngineSettings settings);
@@ -39,6 +39,11 @@ class Driver {
   void wait(int& idle);
   [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
 
+  /// Whether peers still have to be told something.
+  [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
+  /// The least sequence number of a communicator's calls under way; the greatest number if there are none.
+  [[nodiscard]] std::uint64_t oldest_call(std::uint16_t communicator) const noexcept;
+
   /// Ends all operations with this error.
   void fail(const Error& error);
 
@@ -47,6 +52,8 @@ class Driver {
 
   void announce_failure();
   void announce_leaving();
+  /// Nothing is waited for from here on.
+  void abandon() noexcept;
 
  private:
   // What is under way: driver.cpp.
@@ -62,7 +69,8 @@ class Driver {
   // Messages inside a host: notices.cpp.
   bool drain();
   bool drain(Link& link);
-  void take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel, bool may_run);
+  void take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel,
+            bool may_run);
   void take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                  bool may_run);
   void keep_for_later(const Link& link, const Notice& notice);
@@ -121,7 +129,7 @@ class Driver {
   int self_ = Ways::no_member;
   Doorbell own_bell_{};  // where there is no host memory
   Doorbell* bell_;
-  int event_ = -1;         // eventfd of this rank
+  int event_ = -1;  // eventfd of this rank
   bool owns_event_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by member
   std::vector<Link*> listened_;
@@ -136,9 +144,10 @@ class Driver {
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;
   std::vector<const std::byte*> sources_;
-  std::vector<int> member_of_;  // by rank
+  std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
   int naps_ = 0;
+  std::atomic<bool> interrupted_ = false;
   bool announced_ = false;
 };
 

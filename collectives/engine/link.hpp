@@ -21,17 +21,17 @@ class Link {
     Notice::Kind kind = Notice::Kind::read;
   };
 
-  Link(HostMemory& memory, int self, int peer, int rank)
-      : peer(peer),
-        rank(rank),
+  Link(HostMemory& memory, int self, int peer_index, int peer_rank)
+      : peer(peer_index),
+        rank(peer_rank),
         memory_(memory),
         mask_(memory.notices_per_ring() - 1),
-        out_(memory.notices(self, peer)),
-        out_parcels_(memory.parcels(self, peer)),
-        out_state_(memory.ring_state(self, peer)),
-        in_(memory.notices(peer, self)),
-        in_parcels_(memory.parcels(peer, self)),
-        in_state_(memory.ring_state(peer, self)) {}
+        out_(memory.notices(self, peer_index)),
+        out_parcels_(memory.parcels(self, peer_index)),
+        out_state_(memory.ring_state(self, peer_index)),
+        in_(memory.notices(peer_index, self)),
+        in_parcels_(memory.parcels(peer_index, self)),
+        in_state_(memory.ring_state(peer_index, self)) {}
 
   const int peer;  ///< Index in the memory.
   const int rank;  ///< In the job.

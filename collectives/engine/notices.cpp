@@ -57,9 +57,9 @@ void Driver::take(OperationState& operation, Link& link, const Notice& notice, c
   }
   const std::uint32_t index = operation.program().post_of(link.peer, notice.message);
   if (index == Task::none || !operation.posts[index].is_out) {
-    throw Error(ErrorCode::internal, fmt::format("{}: {} acknowledges message {}, which it was not sent",
-                                                 describe(operation.call), rank_and_host(link.rank),
-                                                 notice.message));
+    throw Error(ErrorCode::internal,
+                fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
+                            rank_and_host(link.rank), notice.message));
   }
   operation.posts[index].is_out = false;
   --operation.posts_out;
@@ -77,7 +77,8 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   const PreparedProgram& program = operation.program();
   const std::uint32_t index = program.input_of(member, notice.message);
   const Task* task = index == Task::none ? nullptr : &program.tasks()[program.inputs()[index].task];
-  if (task == nullptr || operation.bytes_of(*task) != notice.bytes || operation.arrivals[index].data != nullptr) {
+  if (task == nullptr || operation.bytes_of(*task) != notice.bytes ||
+      operation.arrivals[index].data != nullptr) {
     throw Error(ErrorCode::mismatch,
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
@@ -132,7 +133,8 @@ void Driver::keep_for_later(const Link& link, const Notice& notice) {
   copy_notice(kept.notice, notice);
   if (notice.kind == Notice::Kind::parcel) {
     kept.held = parcels_.take();
-    std::memcpy(kept.held, link.arrived_parcel(), std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
+    std::memcpy(kept.held, link.arrived_parcel(),
+                std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
   }
   kept_early_.push_back(&kept);
 }

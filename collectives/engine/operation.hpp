@@ -13,9 +13,9 @@
 namespace ddl::collectives {
 
 /// Where a program's elements are. Element i's first value is at `input` + i; from the program's first write
-/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input` ==
-/// `output` and all elements in the range, the program runs in place. Addresses of elements that do not exist
-/// at that place are only computed, never used.
+/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input`
+/// == `output` and all elements in the range, the program runs in place. Addresses of elements that do not
+/// exist at that place are only computed, never used.
 struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;

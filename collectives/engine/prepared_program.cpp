@@ -35,10 +35,11 @@ void check(const Program& program, std::size_t count, std::size_t ranks) {
         (is_local(step.kind) || (step.peer >= 0 && static_cast<std::size_t>(step.peer) < ranks))) {
       continue;
     }
-    throw Error(ErrorCode::internal,
-                fmt::format("step {} cannot be run: found {}, expected one of {} ranks as its peer and ranges "
-                            "inside a buffer of {} or scratch memory of {} elements",
-                            i, to_string(step), ranks, count, program.scratch));
+    throw Error(
+        ErrorCode::internal,
+        fmt::format("step {} cannot be run: found {}, expected one of {} ranks as its peer and ranges "
+                    "inside a buffer of {} or scratch memory of {} elements",
+                    i, to_string(step), ranks, count, program.scratch));
   }
 }
 
@@ -194,8 +195,8 @@ class PreparedProgram::Builder {
     task.inputs_end = static_cast<std::uint32_t>(result_.inputs_.size());
   }
 
-  /// A step that waits for the last one of the chain alone, is all that waits for that one, and is of the same
-  /// range: what it needs is there as soon as the chain has it.
+  /// A step that waits for the last one of the chain alone, is all that waits for that one, and is of the
+  /// same range: what it needs is there as soon as the chain has it.
   void follow_chain(Task& task, std::uint32_t last, std::uint32_t index) {
     for (;;) {
       const std::span<const std::uint32_t> after = dependencies_.after(last);
@@ -295,9 +296,9 @@ class PreparedProgram::Builder {
     for (std::uint32_t i = 0; i < tasks; ++i) {
       const Task& task = result_.tasks_[i];
       const Task* previous = i == 0 ? nullptr : &result_.tasks_[i - 1];
-      const bool continues = previous != nullptr && previous->kind == task.kind && previous->peer == task.peer &&
-                             previous->phase == task.phase && previous->chunk == task.chunk &&
-                             previous->end == task.begin;
+      const bool continues = previous != nullptr && previous->kind == task.kind &&
+                             previous->peer == task.peer && previous->phase == task.phase &&
+                             previous->chunk == task.chunk && previous->end == task.begin;
       piece = continues ? std::min<std::uint64_t>(piece + 1, 0x7fff) : 0;
       const bool sends = task.kind == Task::Kind::post || task.kind == Task::Kind::net_send;
       const std::uint64_t first = sends ? (std::uint64_t{task.chunk} << 15 | piece) : std::uint64_t{1} << 31;

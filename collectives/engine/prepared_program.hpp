@@ -43,15 +43,15 @@ struct Task {
   Kind kind = Kind::finish;
   std::uint8_t phase = 0;
   std::uint16_t chunk = 0;
-  bool divides = false;         ///< A `pass` that is followed by `finish`.
-  bool reads_input = false;     ///< The range has not been written to before.
+  bool divides = false;          ///< A `pass` that is followed by `finish`.
+  bool reads_input = false;      ///< The range has not been written to before.
   bool source_is_input = false;  ///< The same of the source range.
-  std::int32_t peer = -1;       ///< Rank in the job; of a `pass` the first one.
+  std::int32_t peer = -1;        ///< Rank in the job; of a `pass` the first one.
   std::int32_t member = Ways::no_member;
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t source = 0;
-  std::uint32_t message = 0;  ///< Index in the stream to or from the peer.
+  std::uint32_t message = 0;                         ///< Index in the stream to or from the peer.
   std::uint32_t inputs_begin = 0, inputs_end = 0;    ///< In `PreparedProgram::inputs`.
   std::uint32_t answers_begin = 0, answers_end = 0;  ///< Of a `pass`, in `answers`.
   /// Of a `post`: the `pull` that its peer may do in its place, because it comes next for the range.
@@ -72,23 +72,22 @@ struct Input {
 
 /// A program made ready to be run any number of times by an `Engine`. Immutable; any thread.
 ///
-/// Steps that are longer than `message_bytes` are cut. A chain of reductions of members' ranges into one range,
-/// with the `finish` after it, becomes one pass: each of the chain depends on the one before it alone, so
-/// nothing waits for a part of it.
+/// Steps that are longer than `message_bytes` are cut. A chain of reductions of members' ranges into one
+/// range, with the `finish` after it, becomes one pass: each of the chain depends on the one before it alone,
+/// so nothing waits for a part of it.
 class PreparedProgram {
  public:
   /// Messages are at most so long. The same on all ranks; small enough for a core's cache.
   static constexpr std::size_t message_bytes = std::size_t{256} << 10;
 
-  /// For buffers of `count` elements of `element_bytes`. `ranks`: the rank in the job of each of the program's
-  /// peers. `combined_in_order`: not empty for an all-reduce in which each rank sends all it has to each other
-  /// one; the ranks in the job, in the order in which their operands are combined. Throws `internal` for a
-  /// program that cannot be run: an address outside buffer and scratch memory, a range that is partly in
-  /// either, a step without a peer.
+  /// For buffers of `count` elements of `element_bytes`. `ranks`: the rank in the job of each of the
+  /// program's peers. `combined_in_order`: not empty for an all-reduce in which each rank sends all it has to
+  /// each other one; the ranks in the job, in the order in which their operands are combined. Throws
+  /// `internal` for a program that cannot be run: an address outside buffer and scratch memory, a range that
+  /// is partly in either, a step without a peer.
   PreparedProgram(topology::Program program, std::size_t count, std::size_t element_bytes,
                   std::span<const int> ranks, const Ways& ways,
-                  std::shared_ptr<const PlanNames> names = nullptr,
-                  std::vector<int> combined_in_order = {});
+                  std::shared_ptr<const PlanNames> names = nullptr, std::vector<int> combined_in_order = {});
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t scratch() const noexcept { return scratch_; }

@@ -162,7 +162,8 @@ bool Driver::stage_more(OperationState& operation, bool beyond_limit) {
 
 void Driver::pull(OperationState& operation, std::uint32_t index) {
   const Task& task = operation.task(index);
-  std::memcpy(operation.target(task.begin), operation.arrivals[task.inputs_begin].data, operation.bytes_of(task));
+  std::memcpy(operation.target(task.begin), operation.arrivals[task.inputs_begin].data,
+              operation.bytes_of(task));
   release_input(operation, task.inputs_begin);
   complete(operation, index);
 }
@@ -186,7 +187,8 @@ void Driver::pass(OperationState& operation, std::uint32_t index) {
     post.is_written = true;
   }
   const bool divides = task.divides && operation.call.op == ReduceOp::avg;
-  reduce(operation.call.type, operation.call.op, targets_, sources_, task.size(), divides ? program.ranks() : 1);
+  reduce(operation.call.type, operation.call.op, targets_, sources_, task.size(),
+         divides ? program.ranks() : 1);
   for (std::uint32_t i = task.inputs_begin; i < task.inputs_end; ++i) release_input(operation, i);
   complete(operation, index);
 }

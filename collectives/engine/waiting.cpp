@@ -140,8 +140,8 @@ void Driver::check_peers(const std::vector<bool>& had_left) const {
   if (memory_ != nullptr) {
     const auto failed = static_cast<int>(memory_->failed().load(std::memory_order_seq_cst)) - 1;
     if (failed >= 0 && failed != settings_.rank) {
-      throw Error(ErrorCode::peer_failed,
-                  fmt::format("{}: {} has failed; its own message says why", describe(call), rank_and_host(failed)));
+      throw Error(ErrorCode::peer_failed, fmt::format("{}: {} has failed; its own message says why",
+                                                      describe(call), rank_and_host(failed)));
     }
   }
   for (const Network* network : {settings_.network.get(), settings_.mpi.get()}) {
@@ -155,9 +155,10 @@ void Driver::check_peers(const std::vector<bool>& had_left) const {
     for (const OperationState* operation : operations_) {
       each_awaited(*operation, [&](int rank, const Task&, const char*) {
         if (rank != listened_[i]->rank) return;
-        throw Error(ErrorCode::peer_failed,
-                    fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
-                                describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
+        throw Error(
+            ErrorCode::peer_failed,
+            fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
+                        describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
       });
     }
   }

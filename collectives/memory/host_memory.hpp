@@ -22,12 +22,12 @@ using SharedAddress = std::uint64_t;
 /// them. One cache line.
 struct alignas(64) Notice {
   enum class Kind : std::uint32_t {
-    here,      ///< The bytes are in the notice (at most `most_inline`).
-    parcel,    ///< They are in the parcel that belongs to the notice's place in its ring.
-    open,      ///< They are at `address`, until a `read` comes back.
-    lent,      ///< As `open`; if the receiver can, it writes message `answer` of the other way to `answer_at` and
-               ///< sends `answered` in place of both `read` and that message.
-    read,      ///< The message, which went the other way, has been read.
+    here,    ///< The bytes are in the notice (at most `most_inline`).
+    parcel,  ///< They are in the parcel that belongs to the notice's place in its ring.
+    open,    ///< They are at `address`, until a `read` comes back.
+    lent,  ///< As `open`; if the receiver can, it writes message `answer` of the other way to `answer_at` and
+           ///< sends `answered` in place of both `read` and that message.
+    read,  ///< The message, which went the other way, has been read.
     answered,  ///< It has been read, and its answer written.
   };
   static constexpr std::size_t most_inline = 24;
@@ -100,8 +100,8 @@ class HostMemory {
     return reinterpret_cast<std::byte*>(base_ + address);
   }
 
-  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is no
-  /// more. Any thread of the member `index`.
+  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is
+  /// no more. Any thread of the member `index`.
   [[nodiscard]] void* allocate(int index, std::size_t bytes);
   /// Gives it back, and its pages to the system. Any thread of that member.
   void release(int index, void* data) noexcept;
