@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/prepared_program.hpp"
+#include "collectives/engine/prepared_program.hpp"
 #include "collectives/transport.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/rank_map.hpp"

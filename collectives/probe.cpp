@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/plan_comparison.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
 
 namespace ddl::collectives {
 
@@ -89,7 +89,7 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
 }
 
 /// `times` messages there and back, one after the other.
-PreparedProgram ping_pong(bool begins, int peer) {
+Program ping_pong(bool begins, int peer) {
   Program program;
   for (int i = 0; i < round_trips; ++i) {
     for (const bool sends : {begins, !begins}) {
@@ -97,11 +97,11 @@ PreparedProgram ping_pong(bool begins, int peer) {
           {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = small_bytes});
     }
   }
-  return {std::move(program), large_bytes};
+  return program;
 }
 
 /// Large messages one way, and a small one back when the last has come.
-PreparedProgram stream(bool sends, int peer) {
+Program stream(bool sends, int peer) {
   Program program;
   for (int i = 0; i < large_messages; ++i) {
     program.steps.push_back(
@@ -109,7 +109,7 @@ PreparedProgram stream(bool sends, int peer) {
   }
   program.steps.push_back(
       {.kind = sends ? StepKind::receive : StepKind::send, .peer = peer, .begin = 0, .end = small_bytes});
-  return {std::move(program), large_bytes};
+  return program;
 }
 
 class Prober {
@@ -134,28 +134,29 @@ class Prober {
   template <typename MakeProgram>
   double measured(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
     const int rank = communicator_.rank();
-    std::optional<PreparedProgram> program;
+    std::shared_ptr<const PreparedProgram> program;
     bool begins = false;
     for (const auto& [from, to] : pairs) {
       if (rank == from || rank == to) {
         begins = rank == from;
-        program.emplace(make_program(begins, begins ? to : from));
+        program = communicator_.prepare(make_program(begins, begins ? to : from), large_bytes, 1);
       }
     }
     double fastest = std::numeric_limits<double>::infinity();
     for (int i = 0; i < repeats; ++i) {
-      communicator_.barrier();
+      communicator_.run(barrier_request());
       if (!program) continue;
       const Clock::time_point start = Clock::now();
-      communicator_.run("probe", *program, data_.data(), DataType::u8, ReduceOp::sum);
+      communicator_.run("probe", program, data_.data(), large_bytes, DataType::u8, ReduceOp::sum);
       fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - start).count());
     }
     return begins ? fastest : 0;
   }
 
   double greatest(double own) {
-    const PreparedProgram program(greatest_program(communicator_.size(), communicator_.rank(), 1), 1);
-    communicator_.run("probe", program, &own, DataType::f64, ReduceOp::max);
+    const auto program = communicator_.prepare(
+        greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
+    communicator_.run("probe", program, &own, 1, DataType::f64, ReduceOp::max);
     return own;
   }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
 
 namespace ddl {

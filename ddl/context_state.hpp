@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
 

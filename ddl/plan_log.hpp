@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/communicator_impl.hpp"
-#include "collectives/plan_comparison.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
 #include "collectives/shared_channels.hpp"
 #include "ddl/context.hpp"
 #include "ddl/topology/verifier.hpp"
