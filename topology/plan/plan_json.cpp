@@ -25,7 +25,8 @@ constexpr std::size_t most_ranks = std::size_t{1} << 24;
 constexpr double longest_us = 1e15;
 
 constexpr std::array collectives = {Collective::all_reduce, Collective::broadcast};
-constexpr std::array types = {DataType::u8, DataType::i32, DataType::i64, DataType::f32, DataType::f64};
+constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
+                              DataType::f64, DataType::f16, DataType::bf16};
 constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
                               Mode::scatter_gather, Mode::mpi};
 constexpr std::array algorithms = {Algorithm::ring,     Algorithm::halving_doubling,
