@@ -249,14 +249,14 @@ std::vector<std::vector<Algorithm>> choices(const std::vector<Algorithm>& algori
   return result;
 }
 
-/// Ranks are dealt out in an order that is no rotation of 0, 1, ...
+/// Ranks are dealt out in an order that is no rotation of 0, 1, ... Dimensions are carried by the network.
 Plan plan_for(Collective collective, const std::string& decomposition, int ranks,
               const std::vector<Algorithm>& algorithms, int chunks) {
   Plan plan;
   plan.collective = collective;
   plan.decomposition = Decomposition::parse(decomposition, ranks);
   plan.dimensions.clear();
-  for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({.algorithm = algorithm});
+  for (const Algorithm algorithm : algorithms) plan.dimensions.push_back({algorithm, Carrier::network});
   plan.order.resize(static_cast<std::size_t>(ranks));
   std::iota(plan.order.begin(), plan.order.end(), 0);
   std::shuffle(plan.order.begin(), plan.order.end(), std::minstd_rand(static_cast<unsigned>(ranks)));
@@ -265,10 +265,19 @@ Plan plan_for(Collective collective, const std::string& decomposition, int ranks
   return plan;
 }
 
+/// With shared memory in the dimensions whose bits are set.
+Plan over_shared_memory(Plan plan, unsigned dimensions) {
+  for (PlanDimension& dimension : plan.dimensions) {
+    if ((dimensions & 1) != 0) dimension.carrier = Carrier::shared_memory;
+    dimensions >>= 1;
+  }
+  return plan;
+}
+
 std::string name_of(const Plan& plan, std::size_t count) {
   std::string name = fmt::format("{} {}", to_string(plan.collective), to_string(plan.decomposition));
   for (const PlanDimension& dimension : plan.dimensions) {
-    name += fmt::format(" {}", static_cast<int>(dimension.algorithm));
+    name += fmt::format(" {} {}", to_string(dimension.algorithm), to_string(dimension.carrier));
   }
   return fmt::format("{}, {} chunks, count {}", name, plan.chunks, count);
 }
@@ -361,7 +370,8 @@ TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
       for (const std::size_t count : counts) {
         const int chunks = static_cast<int>(seed % 7) + 1;
         const Plan plan = plan_for(Collective::all_reduce, shape.text, shape.ranks, choice, chunks);
-        ASSERT_NO_FATAL_FAILURE(expect_all_reduced(plan, count, seed++));
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduced(over_shared_memory(plan, seed), count, seed));
+        ++seed;
       }
     }
   }
@@ -586,6 +596,110 @@ TEST(Lowering, ScratchIsThatOfFourChunks) {
     EXPECT_EQ(scratch("12", {Algorithm::one_shot}), share * 11);
     EXPECT_EQ(scratch("4x3", {Algorithm::two_shot, Algorithm::two_shot}), share * 3 / 4);
   }
+}
+
+// An all-reduce inside a host would read and write memory more often than it has to: the engine joins these
+// steps, as they stand here, into one pass over all ranks' memory.
+TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
+  const int n = 4;
+  Plan plan = plan_for(Collective::all_reduce, "4", n, {Algorithm::two_shot}, 1);
+  plan = over_shared_memory(plan, 1);
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  const auto begin = [](int piece) { return 100 * static_cast<std::size_t>(piece); };
+  for (int r = 0; r < n; ++r) {
+    std::vector<Step> expected;
+    const auto add = [&](StepKind kind, int peer, int piece) {
+      expected.push_back({.kind = kind, .peer = peer, .begin = begin(piece), .end = begin(piece + 1)});
+    };
+    const auto after = [&](int distance) { return (r + distance) % n; };
+    const auto before = [&](int distance) { return (r + n - distance) % n; };
+    for (int i = 1; i < n; ++i) add(StepKind::send, after(i), after(i));
+    for (int i = 1; i < n; ++i) add(StepKind::receive_reduce, before(i), r);
+    add(StepKind::finish, -1, r);
+    for (int i = 1; i < n; ++i) add(StepKind::send, after(i), r);
+    for (int i = 1; i < n; ++i) add(StepKind::receive, before(i), before(i));
+
+    Program program = lower(plan, r, 400);
+    EXPECT_EQ(program.scratch, 0U);
+    for (Step& step : program.steps) step.phase = 0;
+    EXPECT_EQ(program.steps, expected) << "rank " << r;
+  }
+  for (const auto& [text, algorithm] :
+       {std::pair{"12", Algorithm::halving_doubling}, {"7", Algorithm::two_shot}}) {
+    const int ranks = std::stoi(text);
+    Plan chained = over_shared_memory(plan_for(Collective::all_reduce, text, ranks, {algorithm}, 3), 1);
+    for (const Program& program : lower_all(chained, 1000).ranks) EXPECT_EQ(program.scratch, 0U);
+  }
+}
+
+Schedule split(Schedule schedule, std::size_t most) {
+  for (Program& program : schedule.ranks) split_steps(program, most);
+  return schedule;
+}
+
+// The engine would run large messages in pieces that mean something else than the plan.
+TEST(Lowering, SplitStepsDoTheSame) {
+  std::minstd_rand random(7);
+  const auto pick = [&](const auto& from) { return from[random() % from.size()]; };
+  for (int i = 0; i < 400; ++i) {
+    const Shape& shape = pick(shapes);
+    const bool is_broadcast = i % 4 == 0;
+    std::vector<Algorithm> algorithms;
+    for (int d = 0; d < shape.dimensions; ++d) {
+      do {
+        algorithms.assign(algorithms.begin(), algorithms.begin() + d);
+        algorithms.push_back(pick(is_broadcast ? for_broadcast : for_all_reduce));
+      } while (!is_broadcast && !lowerable(shape, algorithms));
+    }
+    const int chunks = static_cast<int>(random() % 4) + 1;
+    const Collective collective = is_broadcast ? Collective::broadcast : Collective::all_reduce;
+    const Plan plan = over_shared_memory(plan_for(collective, shape.text, shape.ranks, algorithms, chunks),
+                                         static_cast<unsigned>(random()));
+    const std::size_t count = random() % 300;
+    const std::size_t most = 1 + random() % 40;
+    SCOPED_TRACE(fmt::format("{}, at most {}", name_of(plan, count), most));
+    const int root = static_cast<int>(random()) % shape.ranks;
+    const Schedule whole = lower_all(plan, count, root);
+    const Schedule pieces = split(whole, most);
+    const Verdict verdict = verify(pieces);
+    ASSERT_TRUE(verdict.ok) << verdict.problem;
+    ASSERT_EQ(verdict.elements_sent, verify(whole).elements_sent);
+    for (const Program& program : pieces.ranks) {
+      for (const Step& step : program.steps) ASSERT_LE(step.size(), most) << to_string(step);
+    }
+    SymbolicRun run(pieces, static_cast<unsigned>(i));
+    ASSERT_NO_FATAL_FAILURE(run.finish());
+  }
+}
+
+// A long message would be passed on only when all of it has come, or reduced in several passes over memory.
+TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
+  const auto step = [](StepKind kind, int peer, std::size_t begin, std::size_t end, std::size_t source = 0) {
+    return Step{.kind = kind, .peer = peer, .begin = begin, .end = end, .source = source};
+  };
+  using enum StepKind;
+  Program program{
+      {step(receive_reduce, 1, 0, 10), step(receive_reduce, 2, 0, 10), step(finish, -1, 0, 10),
+       step(send, 1, 0, 10), step(send, 1, 0, 10), step(copy, -1, 10, 20, 0), step(send, 3, 0, 4)},
+      20};
+  split_steps(program, 5);
+  EXPECT_EQ(program.steps,
+            (std::vector{step(receive_reduce, 1, 0, 5), step(receive_reduce, 2, 0, 5), step(finish, -1, 0, 5),
+                         step(send, 1, 0, 5), step(receive_reduce, 1, 5, 10), step(receive_reduce, 2, 5, 10),
+                         step(finish, -1, 5, 10), step(send, 1, 5, 10),
+                         // The second message to 1 stays behind the first one.
+                         step(send, 1, 0, 5), step(send, 1, 5, 10), step(copy, -1, 10, 15, 0),
+                         step(copy, -1, 15, 20, 5), step(send, 3, 0, 4)}));
+  EXPECT_EQ(program.scratch, 20U);
+  const Program before = program;
+  split_steps(program, 5);
+  EXPECT_EQ(program, before);
+  split_steps(program, SIZE_MAX);
+  EXPECT_EQ(program, before);
+  program.steps = {step(send, 1, 0, 11)};
+  split_steps(program, 4);
+  EXPECT_EQ(program.steps, (std::vector{step(send, 1, 0, 4), step(send, 1, 4, 8), step(send, 1, 8, 11)}));
+  EXPECT_THROW(split_steps(program, 0), Error);
 }
 
 // A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.

@@ -56,8 +56,8 @@ Program lower_at(const PlanInRounds& plan, Collective collective, const Place& p
 
 PlanInRounds::PlanInRounds(const Plan& plan) : grid(plan.decomposition, plan.order), chunks(plan.chunks) {
   for (const Phase& phase : phases_of(plan)) {
-    const Algorithm algorithm = plan.dimensions[static_cast<std::size_t>(phase.dimension)].algorithm;
-    phases.push_back({phase, algorithm, rounds});
+    const auto [algorithm, carrier] = plan.dimensions[static_cast<std::size_t>(phase.dimension)];
+    phases.push_back({phase, algorithm, carrier, rounds});
     int most = 0;
     for (const int size : grid.sizes(phase.dimension)) {
       most = std::max(most, rounds_of(algorithm, size));

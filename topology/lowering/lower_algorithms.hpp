@@ -9,6 +9,14 @@ namespace ddl::topology {
 // What a member of a group does in one phase over a range that all of them hold: steps in rounds 0, 1, ...
 // Both ends of a message put it into the same round, and no message of a round waits for another one of it.
 
+/// How a member takes in what several others send it at once.
+enum class Intake {
+  side_by_side,  ///< Each into scratch memory of its own, then added in one order: only that is serial.
+  /// One after the other into what it has, without scratch: for who reads the others' memory, in one pass.
+  in_turn,
+};
+Intake intake_of(Carrier carrier);
+
 /// The piece of Partition(range, size) that `member` is left with by a reduce-scatter. The member's own
 /// number except with halving_doubling, where the digits of the number (one for each prime factor, the
 /// smallest factor's the least) are read backwards: so near members exchange the most, and ranges stay whole.
@@ -18,9 +26,9 @@ int member_of_piece(Algorithm algorithm, int size, int piece);
 
 void ring_reduce_scatter(StepList& steps, const Group& group, Range range);
 void ring_all_gather(StepList& steps, const Group& group, Range range);
-void two_shot_reduce_scatter(StepList& steps, const Group& group, Range range);
+void two_shot_reduce_scatter(StepList& steps, const Group& group, Range range, Intake intake);
 void two_shot_all_gather(StepList& steps, const Group& group, Range range);
-void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Range range);
+void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Range range, Intake intake);
 void halving_doubling_all_gather(StepList& steps, const Group& group, Range range);
 void one_shot_all_reduce(StepList& steps, const Group& group, Range range);
 void tree_reduce(StepList& steps, const Group& group, Range range);

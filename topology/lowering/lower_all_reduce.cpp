@@ -12,14 +12,14 @@ bool is_up(PhaseKind kind) {
   return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
 }
 
-void up(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
-  switch (algorithm) {
+void up(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+  switch (timed.algorithm) {
     case Algorithm::ring:
       return ring_reduce_scatter(steps, group, range);
     case Algorithm::halving_doubling:
-      return halving_doubling_reduce_scatter(steps, group, range);
+      return halving_doubling_reduce_scatter(steps, group, range, intake_of(timed.carrier));
     case Algorithm::two_shot:
-      return two_shot_reduce_scatter(steps, group, range);
+      return two_shot_reduce_scatter(steps, group, range, intake_of(timed.carrier));
     case Algorithm::one_shot:
       return one_shot_all_reduce(steps, group, range);
     case Algorithm::tree:
@@ -84,7 +84,7 @@ class ChunkReduction {
     steps_.start_phase(phase, timed.first_round);
     taken_.push_back({timed.phase.dimension, parts_});
     for (const Part& part : parts_) {
-      in_group(timed, part, [&](const Group& group) { up(steps_, timed.algorithm, group, part.range); });
+      in_group(timed, part, [&](const Group& group) { up(steps_, timed, group, part.range); });
     }
     leave(timed);
   }

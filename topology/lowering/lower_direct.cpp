@@ -46,17 +46,19 @@ Group group_of(const Stage& stage, const Group& group) {
 /// Each member sends each other one what that one is to be left with. The same order everywhere would make
 /// all of them send to one member first.
 template <class RangeOf>
-void exchange_and_reduce(StepList& steps, int round, const Group& group, const RangeOf& range_of) {
+void exchange_and_reduce(StepList& steps, int round, const Group& group, Intake intake,
+                         const RangeOf& range_of) {
   const Range own = range_of(group.mine);
   for (int distance = 1; distance < group.size; ++distance) {
     const int index = group.index_after(distance);
     steps.send(round, group.rank_at(index), range_of(index));
   }
-  if (group.size == 2) {
-    steps.receive_reduce(round, group.after(1), own);
+  if (group.size == 2 || intake == Intake::in_turn) {
+    for (int distance = 1; distance < group.size; ++distance) {
+      steps.receive_reduce(round, group.after(-distance), own);
+    }
     return;
   }
-  // Received side by side, then added in one order: only that is serial.
   std::vector<Range> received;
   for (int distance = 1; distance < group.size; ++distance) {
     received.push_back(steps.take_scratch(own.size()));
@@ -78,6 +80,10 @@ void exchange(StepList& steps, int round, const Group& group, const RangeOf& ran
 
 }  // namespace
 
+Intake intake_of(Carrier carrier) {
+  return carrier == Carrier::shared_memory ? Intake::in_turn : Intake::side_by_side;
+}
+
 int piece_of_member(Algorithm algorithm, int size, int member) {
   if (algorithm != Algorithm::halving_doubling || size == 1) return member;
   const Stage last = stages_of(size, member).back();
@@ -98,10 +104,10 @@ int member_of_piece(Algorithm algorithm, int size, int piece) {
   return member;
 }
 
-void two_shot_reduce_scatter(StepList& steps, const Group& group, Range range) {
+void two_shot_reduce_scatter(StepList& steps, const Group& group, Range range, Intake intake) {
   if (range.empty() || group.size == 1) return;
   const Partition pieces(range, group.size);
-  exchange_and_reduce(steps, 0, group, [&](int index) { return pieces.piece(index); });
+  exchange_and_reduce(steps, 0, group, intake, [&](int index) { return pieces.piece(index); });
 }
 
 void two_shot_all_gather(StepList& steps, const Group& group, Range range) {
@@ -110,12 +116,12 @@ void two_shot_all_gather(StepList& steps, const Group& group, Range range) {
   exchange(steps, 0, group, [&](int index) { return pieces.piece(index); });
 }
 
-void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Range range) {
+void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Range range, Intake intake) {
   if (range.empty() || group.size == 1) return;
   const Partition pieces(range, group.size);
   int round = 0;
   for (const Stage& stage : stages_of(group.size, group.mine)) {
-    exchange_and_reduce(steps, round++, group_of(stage, group),
+    exchange_and_reduce(steps, round++, group_of(stage, group), intake,
                         [&](int digit) { return stage.pieces_of(pieces, digit); });
   }
 }

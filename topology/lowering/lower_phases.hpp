@@ -12,6 +12,7 @@ namespace ddl::topology {
 struct TimedPhase {
   Phase phase;
   Algorithm algorithm;
+  Carrier carrier;
   int first_round;
 };
 
