@@ -27,7 +27,7 @@ constexpr int large_messages = 4;
 constexpr int repeats = 10;
 
 /// Pairs of ranks that are measured together; the first stands for all.
-struct Ways {
+struct MeasuredWays {
   WayKind kind;
   std::vector<std::pair<int, int>> pairs;
 };
@@ -51,7 +51,7 @@ std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, cons
 }
 
 /// Kinds of ways between ranks; the same on all ranks.
-std::vector<Ways> ways_between(const Topology& topology, int ranks) {
+std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
   std::map<int, std::vector<int>> of_host;
   for (int rank = 0; rank < ranks; ++rank) {
     of_host[topology.nodes()[static_cast<std::size_t>(node_of(topology, rank))].host].push_back(rank);
@@ -59,8 +59,8 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
   const auto kind = [&](int a, int b) {
     return way_between(topology, node_of(topology, a), node_of(topology, b));
   };
-  std::optional<Ways> inside;
-  std::optional<Ways> packages;
+  std::optional<MeasuredWays> inside;
+  std::optional<MeasuredWays> packages;
   for (const auto& [host, members] : of_host) {
     std::map<int, std::vector<int>> of_package;
     for (const int rank : members) of_package[package_of(topology, rank)].push_back(rank);
@@ -68,17 +68,18 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
       const int first = members.front();
       if (kind(first, other) == WayKind::between_packages) {
         if (!packages) {
-          packages = Ways{WayKind::between_packages, side_by_side(of_package[package_of(topology, first)],
-                                                                  of_package[package_of(topology, other)])};
+          packages = MeasuredWays{
+              WayKind::between_packages,
+              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)])};
         }
       } else if (!inside && kind(first, other) == WayKind::inside_package) {
-        inside = Ways{WayKind::inside_package, {{first, other}}};
+        inside = MeasuredWays{WayKind::inside_package, {{first, other}}};
       }
     }
     if (inside && packages) break;
   }
-  std::vector<Ways> result;
-  for (std::optional<Ways>& ways : {std::ref(inside), std::ref(packages)}) {
+  std::vector<MeasuredWays> result;
+  for (std::optional<MeasuredWays>& ways : {std::ref(inside), std::ref(packages)}) {
     if (ways) result.push_back(std::move(*ways));
   }
   if (of_host.size() > 1) {
@@ -112,12 +113,33 @@ Program stream(bool sends, int peer) {
   return program;
 }
 
+/// As trainers' memory should be: shared with the ranks of the host, if there are any.
+class ProbedMemory {
+ public:
+  explicit ProbedMemory(Engine& engine) : engine_(engine) {
+    if (engine_.memory() != nullptr) shared_ = engine_.memory()->allocate(engine_.member(), large_bytes);
+    if (shared_ == nullptr) own_.resize(large_bytes);
+  }
+  ProbedMemory(const ProbedMemory&) = delete;
+  ProbedMemory& operator=(const ProbedMemory&) = delete;
+  ~ProbedMemory() {
+    if (shared_ != nullptr) engine_.memory()->release(engine_.member(), shared_);
+  }
+
+  void* data() noexcept { return shared_ != nullptr ? shared_ : own_.data(); }
+
+ private:
+  Engine& engine_;
+  void* shared_ = nullptr;
+  std::vector<std::uint8_t> own_;
+};
+
 class Prober {
  public:
   Prober(CommunicatorImpl& communicator, const topology::CostModel& cost)
-      : communicator_(communicator), cost_(cost), data_(large_bytes) {}
+      : communicator_(communicator), cost_(cost), data_(communicator.job().engine()) {}
 
-  Measurement measure(const Ways& ways) {
+  Measurement measure(const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
     Measurement result{ways.kind, from, to};
     const double round = greatest(measured(std::span(ways.pairs).first(1), ping_pong));
@@ -154,15 +176,15 @@ class Prober {
   }
 
   double greatest(double own) {
-    const auto program = communicator_.prepare(
-        greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
+    const auto program =
+        communicator_.prepare(greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
     communicator_.run("probe", program, &own, 1, DataType::f64, ReduceOp::max);
     return own;
   }
 
   CommunicatorImpl& communicator_;
   topology::CostModel cost_;
-  std::vector<std::uint8_t> data_;
+  ProbedMemory data_;
 };
 
 }  // namespace
@@ -171,7 +193,8 @@ std::vector<Measurement> probe(CommunicatorImpl& communicator, const Topology& t
                                const topology::CostModel& cost) {
   Prober prober(communicator, cost);
   std::vector<Measurement> result;
-  for (const Ways& ways : ways_between(topology, communicator.size())) result.push_back(prober.measure(ways));
+  for (const MeasuredWays& ways : ways_between(topology, communicator.size()))
+    result.push_back(prober.measure(ways));
   return result;
 }
 

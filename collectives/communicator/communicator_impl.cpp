@@ -139,7 +139,8 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
 void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data,
                            std::size_t count, DataType type, ReduceOp op) {
   auto* const bytes = static_cast<std::byte*>(data);
-  Call call{name, of_calls(settings_.number), 0, count, {bytes, bytes, 0, count}, type, op, std::move(program)};
+  Call call{name, of_calls(settings_.number), 0, count, {bytes, bytes, 0, count}, type,
+            op,   std::move(program)};
   {
     const std::lock_guard order(order_mutex_);
     job_->require_usable(name);
@@ -150,15 +151,16 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
 }
 
 Call CommunicatorImpl::call_for(const Request& request, const Runnable& runnable) const {
-  return {request.name,    of_calls(settings_.number), sequence_,  request.count,    request.buffers,
-          request.type,    request.op,                 runnable.program, job_->deadline()};
+  return {
+      request.name, of_calls(settings_.number), sequence_,       request.count, request.buffers, request.type,
+      request.op,   runnable.program,           job_->deadline()};
 }
 
 // Programs.
 
-std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(topology::Program program, std::size_t count,
-                                                                 std::size_t element_bytes, bool mpi_alone,
-                                                                 std::shared_ptr<const PlanNames> names) const {
+std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(
+    topology::Program program, std::size_t count, std::size_t element_bytes, bool mpi_alone,
+    std::shared_ptr<const PlanNames> names) const {
   return std::make_shared<const PreparedProgram>(std::move(program), count, element_bytes, settings_.members,
                                                  job_->engine().ways(mpi_alone), std::move(names));
 }
@@ -214,10 +216,10 @@ CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request
 
 CommunicatorImpl::Comparison CommunicatorImpl::comparison_for(const Request& request,
                                                               const PlanUse& use) const {
-  return comparison_of(hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
-                                static_cast<std::uint64_t>(request.root),
-                                static_cast<std::uint64_t>(request.type),
-                                static_cast<std::uint64_t>(request.op), use.chosen->hash}));
+  return comparison_of(
+      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
+               static_cast<std::uint64_t>(request.op), use.chosen->hash}));
 }
 
 Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison) const {
@@ -315,7 +317,8 @@ void CommunicatorImpl::start_in_engine(const std::shared_ptr<Pending>& pending, 
     const Error own = as_error(error);
     return finish(pending, &own);
   }
-  started->then([self = shared_from_this(), pending, next](const Error* error) { next(*self, pending, error); });
+  started->then(
+      [self = shared_from_this(), pending, next](const Error* error) { next(*self, pending, error); });
 }
 
 void CommunicatorImpl::begin(const std::shared_ptr<Pending>& pending) {

@@ -19,20 +19,21 @@
 namespace ddl::collectives {
 
 struct CommunicatorSettings {
-  int number = 0;  ///< Which of the job's communicators this is; the same on all its ranks.
-  int rank = 0;    ///< In this communicator.
+  int number = 0;                  ///< Which of the job's communicators this is; the same on all its ranks.
+  int rank = 0;                    ///< In this communicator.
   std::vector<int> members = {0};  ///< Each rank's number in the job.
   topology::RankMap map{{""}};
   std::shared_ptr<PlanBook> plans;
 };
 
-/// What stands behind `ddl::Communicator`: it numbers the calls, asks for plans, keeps the programs of earlier
-/// calls, and hands them to the job's engine.
+/// What stands behind `ddl::Communicator`: it numbers the calls, asks for plans, keeps the programs of
+/// earlier calls, and hands them to the job's engine.
 ///
-/// Before a plan is used for the first time all ranks compare it, with what is being called: where they differ
-/// each throws `mismatch`. Calls that come while a comparison is under way wait for it, in order; so do those
-/// that would be too many at a time. They are started by the threads that finish what they wait for. All ranks
-/// make a communicator's calls in the same order, so the first one that waits on any of them can always run.
+/// Before a plan is used for the first time all ranks compare it, with what is being called: where they
+/// differ each throws `mismatch`. Calls that come while a comparison is under way wait for it, in order; so
+/// do those that would be too many at a time. They are started by the threads that finish what they wait for.
+/// All ranks make a communicator's calls in the same order, so the first one that waits on any of them can
+/// always run.
 ///
 /// Any thread.
 class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
@@ -49,6 +50,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] const topology::RankMap& rank_map() const noexcept { return settings_.map; }
   [[nodiscard]] PlanBook& plans() const noexcept { return *settings_.plans; }
   [[nodiscard]] Job& job() const noexcept { return *job_; }
+  [[nodiscard]] const std::shared_ptr<Job>& job_pointer() const noexcept { return job_; }
 
   /// Returns when this rank's part is over.
   void run(const Request& request);
@@ -121,7 +123,8 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   const CommunicatorSettings settings_;
   std::shared_ptr<const PreparedProgram> comparison_;
 
-  // Held while a call gets its number and its program, so that calls are numbered in the order of their turns.
+  // Held while a call gets its number and its program, so that calls are numbered in the order of their
+  // turns.
   std::mutex order_mutex_;
   std::uint64_t sequence_ = 0;
   std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;

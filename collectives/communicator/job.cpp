@@ -65,10 +65,11 @@ int Job::proposed_number(int least) {
 
 bool Job::take_number(int number) {
   if (number >= most_communicators_) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("split: there have been {} communicators in this job, and its messages can name no "
-                            "more: make communicators once and keep them",
-                            most_communicators_))
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("split: there have been {} communicators in this job, and its messages can name no "
+                    "more: make communicators once and keep them",
+                    most_communicators_))
         .as_agreed();
   }
   const std::lock_guard lock(mutex_);

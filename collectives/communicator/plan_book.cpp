@@ -93,9 +93,8 @@ std::shared_ptr<PlanBook> PlanBook::of_members(std::span<const int> members) {
   std::weak_ptr<PlanBook>& entry = of_members_[placement];
   std::shared_ptr<PlanBook> book = entry.lock();
   if (!book) {
-    std::erase_if(of_members_, [&](const auto& other) {
-      return other.second.expired() && other.first != placement;
-    });
+    std::erase_if(of_members_,
+                  [&](const auto& other) { return other.second.expired() && other.first != placement; });
     book.reset(new PlanBook(shared_from_this(), placement));
     entry = book;
   }

@@ -36,8 +36,8 @@ std::uint64_t size_class(std::uint64_t bytes) noexcept;
 /// Throws `invalid_argument` unless the topology has a device for each rank.
 void require_devices(const topology::Topology& topology, int ranks);
 
-/// The plans of a communicator, each chosen when it is first asked for: a pure function of the topology and the
-/// wishes, so that all ranks and all runs choose alike. Any thread; the ranks of a process share one.
+/// The plans of a communicator, each chosen when it is first asked for: a pure function of the topology and
+/// the wishes, so that all ranks and all runs choose alike. Any thread; the ranks of a process share one.
 class PlanBook : public std::enable_shared_from_this<PlanBook> {
  public:
   using Topology = std::shared_ptr<const topology::Topology>;

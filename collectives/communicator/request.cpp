@@ -94,9 +94,15 @@ Request all_reduce_request(Place place, const void* input, void* output, std::si
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);
   if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
-  return {name, Collective::all_reduce,        0,
-          count, count,                        type,
-          op,    {in(input), out(output), 0, count}, place.size == 1 ? copy(input, output, bytes) : Request::Copy{}};
+  return {name,
+          Collective::all_reduce,
+          0,
+          count,
+          count,
+          type,
+          op,
+          {in(input), out(output), 0, count},
+          place.size == 1 ? copy(input, output, bytes) : Request::Copy{}};
 }
 
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,

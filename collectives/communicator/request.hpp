@@ -33,8 +33,8 @@ struct Request {
   } copy = {};
 };
 
-/// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap without
-/// being in place, more bytes than memory could hold, an unknown root, type or operation.
+/// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap
+/// without being in place, more bytes than memory could hold, an unknown root, type or operation.
 Request all_reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                            ReduceOp op);
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,

@@ -52,10 +52,11 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
   run(all_gather_request(place(), &own, wishes.data(), 2, DataType::i64));
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     if (wishes[rank].color >= 0) continue;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("split: found color {} on rank {}, expected 0 or more: every rank takes part in one "
-                            "of the new communicators",
-                            wishes[rank].color, rank))
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("split: found color {} on rank {}, expected 0 or more: every rank takes part in one "
+                    "of the new communicators",
+                    wishes[rank].color, rank))
         .as_agreed();
   }
   CommunicatorSettings settings;
