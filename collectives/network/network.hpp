@@ -15,8 +15,8 @@ using Clock = std::chrono::steady_clock;
 /// way at the same time.
 struct MessageTag {
   std::uint16_t communicator = 0;
-  std::uint16_t call = 0;      ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
-  std::uint32_t message = 0;   ///< Index among the call's messages of this pair and direction.
+  std::uint16_t call = 0;     ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
+  std::uint32_t message = 0;  ///< Index among the call's messages of this pair and direction.
 
   friend bool operator==(const MessageTag&, const MessageTag&) = default;
 };
@@ -30,8 +30,8 @@ struct Transfer {
   [[nodiscard]] bool over() const noexcept { return state >= State::done; }
 };
 
-/// Messages between ranks that share no memory. Nothing here blocks. One thread of a rank at a time, any
-/// thread. A receive must be as long as its message.
+/// Messages between ranks that share no memory. Nothing here blocks. One thread of a rank at a time. A
+/// receive must be as long as its message.
 class Network {
  public:
   Network() = default;
@@ -41,6 +41,9 @@ class Network {
 
   /// "ucx (tcp)", "mpi": for logs.
   [[nodiscard]] virtual std::string name() const = 0;
+
+  /// False: only the thread that opened it may use it.
+  [[nodiscard]] virtual bool any_thread() const { return true; }
 
   /// Either may be over when it returns. Throw `transport` if the peer cannot be reached at all.
   virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
