@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "collectives/communicator/plan_carriers.hpp"
@@ -32,24 +33,26 @@ std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
   return result;
 }
 
-// Each communicator has two numbers in messages: calls that differ between ranks, so that some compare and
-// others do not, wait for each other in vain instead of taking each other's data.
-std::uint16_t of_calls(int number) { return static_cast<std::uint16_t>(2 * number); }
-std::uint16_t of_comparisons(int number) { return static_cast<std::uint16_t>(2 * number + 1); }
-
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   return {ErrorCode::internal, error.what()};
 }
 
+std::shared_ptr<WorkState> over(std::optional<Error> error) {
+  auto work = std::make_shared<WorkState>();
+  work->finish(std::move(error));
+  return work;
+}
+
 }  // namespace
 
+/// A call that is made in parts, by different threads.
 struct CommunicatorImpl::Pending {
   Call call;
   PlanUse* use = nullptr;
   Comparison comparison{};
-  bool compares = false;
-  std::shared_ptr<WorkState> work = std::make_shared<WorkState>();
+  std::shared_ptr<WorkState> call_in_engine = nullptr;  // under flow_mutex_
+  std::shared_ptr<WorkState> work = nullptr;
 };
 
 CommunicatorImpl::CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSettings settings)
@@ -58,7 +61,7 @@ CommunicatorImpl::CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSetting
   const auto names =
       std::make_shared<const PlanNames>(PlanNames{"the comparison of plans before the first use", {}});
   comparison_ = prepare(greatest_program(size(), rank(), Comparison().size()), Comparison().size(),
-                        sizeof(Comparison::value_type), false, names);
+                        sizeof(Comparison::value_type), names);
 }
 
 CommunicatorImpl::~CommunicatorImpl() = default;
@@ -69,91 +72,99 @@ void CommunicatorImpl::run(const Request& request) {
   std::unique_lock order(order_mutex_);
   job_->require_usable(request.name);
   ++sequence_;
-  if (size() == 1 || request.elements == 0) return request.copy.run();
+  if (is_trivial(request)) return request.copy.run();
   const Runnable& runnable = runnable_for(request);
   const Call call = call_for(request, runnable);
   PlanUse* const use = runnable.use;
-  bool compares = true;
-  if (!enter(use, compares)) {
-    const std::shared_ptr<Pending> pending = queue(request, call, use);
+  if (may_start(use)) {
+    order.unlock();
+    return job_->engine().run(call);
+  }
+  Comparison comparison = use != nullptr ? comparison_for(request, *use) : Comparison{};
+  if (!begin_comparison(use)) {
+    const std::shared_ptr<Pending> pending = queue(call, use, comparison);
     order.unlock();
     start_waiting();
-    pending->work->wait();
-    return request.copy.run();
+    return pending->work->wait();
   }
-  Comparison comparison = compares ? comparison_for(request, *use) : Comparison{};
   order.unlock();
   try {
-    if (compares) {
-      job_->engine().run(comparison_call(call, comparison));
-      settle(call, *use, comparison);
-      compares = false;
-      start_waiting();
-    }
-    job_->engine().run(call);
+    job_->engine().run(comparison_call(call, comparison));
+    settle(call, *use, comparison);
   } catch (...) {
-    leave(compares);
+    end_comparison();
     throw;
   }
-  leave(false);
-  request.copy.run();  // now, so that no peer has waited for it
+  end_comparison();
+  job_->engine().run(call);
 }
 
 std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
-  std::unique_lock order(order_mutex_);
   try {
+    std::unique_lock order(order_mutex_);
     job_->require_usable(request.name);
     ++sequence_;
-    request.copy.run();
-    if (size() == 1 || request.elements == 0) {
-      auto work = std::make_shared<WorkState>();
-      work->finish(std::nullopt);
-      return work;
+    if (is_trivial(request)) {
+      request.copy.run();
+      return over(std::nullopt);
     }
     const Runnable& runnable = runnable_for(request);
     const Call call = call_for(request, runnable);
-    bool compares = false;
-    if (enter(runnable.use, compares)) {
+    if (may_start(runnable.use)) {
       order.unlock();
-      std::shared_ptr<WorkState> work;
-      try {
-        work = job_->engine().start(call);
-      } catch (...) {
-        leave(false);
-        throw;
-      }
-      work->then([self = shared_from_this()](const Error*) { self->leave(false); });
-      return work;
+      return job_->engine().start(call);
     }
-    const std::shared_ptr<Pending> pending = queue(request, call, runnable.use);
+    const Comparison comparison =
+        runnable.use != nullptr ? comparison_for(request, *runnable.use) : Comparison{};
+    const std::shared_ptr<Pending> pending = queue(call, runnable.use, comparison);
     order.unlock();
     start_waiting();
     return pending->work;
   } catch (const std::exception& error) {
-    auto work = std::make_shared<WorkState>();
-    work->finish(as_error(error));
-    return work;
+    return over(as_error(error));
   }
 }
 
 void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data,
                            std::size_t count, DataType type, ReduceOp op) {
   auto* const bytes = static_cast<std::byte*>(data);
-  Call call{name, of_calls(settings_.number), 0, count, {bytes, bytes, 0, count}, type,
-            op,   std::move(program)};
+  Call call{.name = name,
+            .communicator = static_cast<std::uint16_t>(settings_.number),
+            .count = count,
+            .buffers = {bytes, bytes, 0, count},
+            .type = type,
+            .op = op,
+            .program = std::move(program),
+            .deadline = job_->deadline()};
   {
     const std::lock_guard order(order_mutex_);
     job_->require_usable(name);
     call.sequence = ++sequence_;
   }
-  call.deadline = job_->deadline();
   if (size() > 1) job_->engine().run(call);
 }
 
+bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
+  return size() == 1 || request.elements == 0;
+}
+
 Call CommunicatorImpl::call_for(const Request& request, const Runnable& runnable) const {
-  return {
-      request.name, of_calls(settings_.number), sequence_,       request.count, request.buffers, request.type,
-      request.op,   runnable.program,           job_->deadline()};
+  return {.name = request.name,
+          .communicator = static_cast<std::uint16_t>(settings_.number),
+          .sequence = sequence_,
+          .count = request.count,
+          .buffers = request.buffers,
+          .type = request.type,
+          .op = request.op,
+          .program = runnable.program,
+          .deadline = job_->deadline()};
+}
+
+void CommunicatorImpl::require_unfailed(const Call& call) const {
+  if (!job_->failed()) return;
+  throw Error(ErrorCode::transport,
+              fmt::format("{} #{}: an earlier collective of this context failed; restart the job", call.name,
+                          call.sequence));
 }
 
 // Programs.
@@ -195,10 +206,29 @@ CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& reques
     names = chosen.names;
     program = topology::lower(chosen.plan, rank(), request.elements, request.root);
   }
+  const bool mpi_alone = runnable.use != nullptr && runnable.use->mpi_alone;
   runnable.steps = program.steps.size();
-  runnable.program = prepare(std::move(program), request.elements, element,
-                             runnable.use != nullptr && runnable.use->mpi_alone, std::move(names));
+  runnable.program = std::make_shared<const PreparedProgram>(
+      std::move(program), request.elements, element, settings_.members, job_->engine().ways(mpi_alone),
+      std::move(names), runnable.use == nullptr ? std::vector<int>() : combined_in_order(*runnable.use));
   return runnable;
+}
+
+/// The order in which all ranks combine what they exchange at once, if that is all the plan is, and inside of
+/// a host.
+std::vector<int> CommunicatorImpl::combined_in_order(const PlanUse& use) const {
+  const topology::Plan& plan = use.chosen->plan;
+  if (plan.collective != Collective::all_reduce || plan.dimensions.size() != 1 || plan.chunks != 1 ||
+      plan.dimensions[0].algorithm != topology::Algorithm::one_shot || use.mpi_alone) {
+    return {};
+  }
+  const std::vector<int>& member_of = job_->engine().ways(false).member;
+  std::vector<int> ranks;
+  for (const int rank : plan.order) {
+    ranks.push_back(settings_.members[static_cast<std::size_t>(rank)]);
+    if (member_of[static_cast<std::size_t>(ranks.back())] == Ways::no_member) return {};
+  }
+  return ranks;
 }
 
 CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request) {
@@ -207,7 +237,7 @@ CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request
   if (!entry) {
     const auto chosen = settings_.plans->plan(request.collective, bytes, request.type);
     const bool mpi_alone = wants_mpi_alone(chosen->plan) && job_->engine().has_mpi();
-    entry = std::make_unique<PlanUse>(PlanUse{chosen, mpi_alone});
+    entry = std::make_unique<PlanUse>(chosen, mpi_alone);
   }
   return *entry;
 }
@@ -225,7 +255,8 @@ CommunicatorImpl::Comparison CommunicatorImpl::comparison_for(const Request& req
 Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison) const {
   auto* const data = reinterpret_cast<std::byte*>(comparison.data());
   Call result = call;
-  result.communicator = of_comparisons(settings_.number);
+  result.compares = true;
+  result.called_type = call.type;
   result.buffers = {data, data, 0, comparison.size()};
   result.type = DataType::i64;
   result.op = ReduceOp::max;
@@ -249,116 +280,141 @@ void CommunicatorImpl::settle(const Call& call, PlanUse& use, const Comparison& 
   std::vector<std::string> notes = use.chosen->plan.notes;
   for (std::string& note : carrier_notes(use.chosen->plan, use.mpi_alone)) notes.push_back(std::move(note));
   job_->tell_of_plan(use.chosen->plan, notes);
-  const std::lock_guard flow(flow_mutex_);
   use.agreed = true;
-  comparing_ = false;
 }
 
 // The order of calls.
 
-/// Whether a call may start now; it counts as under way then. `compares`: whether it may, and then whether it
-/// must compare plans first.
-bool CommunicatorImpl::enter(const PlanUse* use, bool& compares) {
+/// Whether a call may start now, and without a comparison. With order_mutex_.
+bool CommunicatorImpl::may_start(const PlanUse* use) const noexcept {
+  return !makes_wait_.load(std::memory_order_acquire) &&
+         (use == nullptr || use->agreed.load(std::memory_order_acquire));
+}
+
+/// Whether a call may start now with a comparison, which has begun then.
+bool CommunicatorImpl::begin_comparison(const PlanUse* use) {
   const std::lock_guard flow(flow_mutex_);
-  const bool must = use != nullptr && !use->agreed;
-  if (!waiting_.empty() || comparing_ || under_way_ == most_under_way || (must && !compares)) return false;
-  ++under_way_;
-  compares = must;
-  comparing_ = must;
+  if (makes_wait_ || use == nullptr || use->agreed) return false;
+  comparing_ = true;
+  makes_wait_ = true;
   return true;
 }
 
-void CommunicatorImpl::leave(bool compared) {
+void CommunicatorImpl::end_comparison() {
   {
     const std::lock_guard flow(flow_mutex_);
-    --under_way_;
-    if (compared) comparing_ = false;
-    if (waiting_.empty()) return;
+    comparing_ = false;
+    comparison_in_engine_.reset();
   }
   start_waiting();
 }
 
-std::shared_ptr<CommunicatorImpl::Pending> CommunicatorImpl::queue(const Request& request, const Call& call,
-                                                                   PlanUse* use) {
-  auto pending = std::make_shared<Pending>();
-  pending->call = call;
-  pending->use = use;
-  if (use != nullptr) pending->comparison = comparison_for(request, *use);
-  job_->accepted();
+std::shared_ptr<CommunicatorImpl::Pending> CommunicatorImpl::queue(const Call& call, PlanUse* use,
+                                                                   const Comparison& comparison) {
+  auto pending = std::make_shared<Pending>(Pending{call, use, comparison});
+  WorkState::Help help;
+  if (!job_->engine().has_thread()) {
+    help = [self = weak_from_this(), wanted = std::weak_ptr(pending)](const WorkState& work,
+                                                                      bool until_done) {
+      if (const auto communicator = self.lock()) communicator->help(wanted, work, until_done);
+    };
+  }
+  pending->work = std::make_shared<WorkState>(std::move(help));
+  job_->accepted(pending->work);
   const std::lock_guard flow(flow_mutex_);
   waiting_.push_back(pending);
+  makes_wait_ = true;
   return pending;
 }
 
-/// Starts what may start. Calls that end at once come back here: they only leave their mark for the loop.
+/// Starts what may start. Calls that end at once come back here: they leave it to the loop.
 void CommunicatorImpl::start_waiting() {
   std::unique_lock flow(flow_mutex_);
   if (starting_) return;
   starting_ = true;
-  while (!waiting_.empty() && !comparing_ && under_way_ < most_under_way) {
+  while (!waiting_.empty() && !comparing_) {
     const std::shared_ptr<Pending> next = std::move(waiting_.front());
     waiting_.pop_front();
-    ++under_way_;
-    next->compares = next->use != nullptr && !next->use->agreed;
-    comparing_ = next->compares;
+    const bool compares = next->use != nullptr && !next->use->agreed;
+    comparing_ = compares;
     flow.unlock();
-    begin(next);
+    begin(next, compares);
     flow.lock();
   }
+  makes_wait_ = comparing_;
   starting_ = false;
 }
 
-template <typename Next>
-void CommunicatorImpl::start_in_engine(const std::shared_ptr<Pending>& pending, const Call& call, Next next) {
-  std::shared_ptr<WorkState> started;
+void CommunicatorImpl::begin(const std::shared_ptr<Pending>& pending, bool compares) {
+  if (!compares) return begin_call(pending);
   try {
-    started = job_->engine().start(call);
-  } catch (const std::exception& error) {
-    const Error own = as_error(error);
-    return finish(pending, &own);
+    require_unfailed(pending->call);
+    const auto started = job_->engine().start(comparison_call(pending->call, pending->comparison));
+    {
+      const std::lock_guard flow(flow_mutex_);
+      comparison_in_engine_ = started;
+    }
+    started->then(
+        [self = shared_from_this(), pending](const Error* error) { self->compared(pending, error); });
+  } catch (const std::exception& problem) {
+    const Error error = as_error(problem);
+    compared(pending, &error);
   }
-  started->then(
-      [self = shared_from_this(), pending, next](const Error* error) { next(*self, pending, error); });
-}
-
-void CommunicatorImpl::begin(const std::shared_ptr<Pending>& pending) {
-  if (job_->failed()) {
-    const Error error(ErrorCode::transport,
-                      fmt::format("{} #{}: an earlier collective of this context failed; restart the job",
-                                  pending->call.name, pending->call.sequence));
-    return finish(pending, &error);
-  }
-  if (!pending->compares) return begin_call(pending);
-  start_in_engine(pending, comparison_call(pending->call, pending->comparison),
-                  [](CommunicatorImpl& self, const std::shared_ptr<Pending>& same, const Error* error) {
-                    self.compared(same, error);
-                  });
 }
 
 void CommunicatorImpl::compared(const std::shared_ptr<Pending>& pending, const Error* error) {
-  if (error != nullptr) return finish(pending, error);
   try {
+    if (error != nullptr) throw Error(*error);
     settle(pending->call, *pending->use, pending->comparison);
+    begin_call(pending);
   } catch (const std::exception& problem) {
-    const Error own = as_error(problem);
-    return finish(pending, &own);
+    finish(*pending, as_error(problem));
   }
-  pending->compares = false;
-  begin_call(pending);
-  start_waiting();
+  end_comparison();
 }
 
 void CommunicatorImpl::begin_call(const std::shared_ptr<Pending>& pending) {
-  start_in_engine(pending, pending->call,
-                  [](CommunicatorImpl& self, const std::shared_ptr<Pending>& same, const Error* error) {
-                    self.finish(same, error);
-                  });
+  try {
+    require_unfailed(pending->call);
+    const auto started = job_->engine().start(pending->call);
+    {
+      const std::lock_guard flow(flow_mutex_);
+      pending->call_in_engine = started;
+    }
+    started->then([self = shared_from_this(), pending](const Error* error) {
+      self->finish(*pending, error == nullptr ? std::nullopt : std::optional<Error>(*error));
+    });
+  } catch (const std::exception& problem) {
+    finish(*pending, as_error(problem));
+  }
 }
 
-void CommunicatorImpl::finish(const std::shared_ptr<Pending>& pending, const Error* error) {
-  leave(pending->compares);
-  pending->work->finish(error == nullptr ? std::nullopt : std::optional<Error>(*error));
-  job_->over();
+void CommunicatorImpl::finish(const Pending& pending, std::optional<Error> error) {
+  pending.work->finish(std::move(error));
+  job_->over(pending.work);
+}
+
+/// Moves a call on that no thread moves by itself.
+void CommunicatorImpl::help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done) {
+  while (!work.done()) {
+    std::shared_ptr<WorkState> part;
+    {
+      const std::lock_guard flow(flow_mutex_);
+      const std::shared_ptr<Pending> pending = wanted.lock();
+      part = pending && pending->call_in_engine ? pending->call_in_engine : comparison_in_engine_;
+    }
+    try {
+      if (!part || part->done()) {
+        std::this_thread::yield();  // another thread is between two parts
+      } else if (until_done) {
+        part->wait();
+      } else {
+        static_cast<void>(part->test());
+      }
+    } catch (const Error&) {  // it comes to `work` as well
+    }
+    if (!until_done) return;
+  }
 }
 
 }  // namespace ddl::collectives

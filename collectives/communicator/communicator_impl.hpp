@@ -1,12 +1,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/job.hpp"
@@ -38,9 +41,6 @@ struct CommunicatorSettings {
 /// Any thread.
 class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
  public:
-  /// How many calls are under way at a time; the next ones wait.
-  static constexpr std::size_t most_under_way = 64;
-
   CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSettings settings);
   ~CommunicatorImpl();
 
@@ -59,7 +59,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
 
   /// A program of the caller's for elements of `element_bytes`.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
-      topology::Program program, std::size_t count, std::size_t element_bytes, bool mpi_alone = false,
+      topology::Program program, std::size_t count, std::size_t element_bytes,
       std::shared_ptr<const PlanNames> names = nullptr) const;
   /// Runs it, in place: every rank runs one of its own, all of which fit together. `name` is for messages.
   void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
@@ -84,9 +84,10 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   };
   /// A plan, and whether all ranks have agreed on it.
   struct PlanUse {
-    std::shared_ptr<const ChosenPlan> chosen;
-    bool mpi_alone = false;
-    bool agreed = false;  // under flow_mutex_
+    PlanUse(std::shared_ptr<const ChosenPlan> plan, bool alone) : chosen(std::move(plan)), mpi_alone(alone) {}
+    const std::shared_ptr<const ChosenPlan> chosen;
+    const bool mpi_alone;
+    std::atomic<bool> agreed = false;
   };
   struct Runnable {
     std::shared_ptr<const PreparedProgram> program;
@@ -94,28 +95,31 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     PlanUse* use = nullptr;  // null: needs no plan
   };
   using Comparison = std::array<std::int64_t, 2>;
-  /// A call that is made in parts, by different threads.
   struct Pending;
 
+  [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
   [[nodiscard]] Call call_for(const Request& request, const Runnable& runnable) const;
+  void require_unfailed(const Call& call) const;
+
   const Runnable& runnable_for(const Request& request);
   Runnable made_runnable(const Request& request);
+  [[nodiscard]] std::vector<int> combined_in_order(const PlanUse& use) const;
   PlanUse& plan_use_for(const Request& request);
 
   [[nodiscard]] Comparison comparison_for(const Request& request, const PlanUse& use) const;
   [[nodiscard]] Call comparison_call(const Call& call, Comparison& comparison) const;
   void settle(const Call& call, PlanUse& use, const Comparison& greatest);
 
-  bool enter(const PlanUse* use, bool& compares);
-  void leave(bool compared);
-  std::shared_ptr<Pending> queue(const Request& request, const Call& call, PlanUse* use);
+  [[nodiscard]] bool may_start(const PlanUse* use) const noexcept;
+  bool begin_comparison(const PlanUse* use);
+  void end_comparison();
+  std::shared_ptr<Pending> queue(const Call& call, PlanUse* use, const Comparison& comparison);
   void start_waiting();
-  void begin(const std::shared_ptr<Pending>& pending);
+  void begin(const std::shared_ptr<Pending>& pending, bool compares);
   void compared(const std::shared_ptr<Pending>& pending, const Error* error);
   void begin_call(const std::shared_ptr<Pending>& pending);
-  void finish(const std::shared_ptr<Pending>& pending, const Error* error);
-  template <typename Next>
-  void start_in_engine(const std::shared_ptr<Pending>& pending, const Call& call, Next next);
+  void finish(const Pending& pending, std::optional<Error> error);
+  void help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done);
 
   int agreed_number();
 
@@ -134,9 +138,11 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   // Held for moments; never while something else is called.
   std::mutex flow_mutex_;
   std::deque<std::shared_ptr<Pending>> waiting_;
-  std::size_t under_way_ = 0;
+  std::shared_ptr<WorkState> comparison_in_engine_;  // of a call that was queued
   bool comparing_ = false;
   bool starting_ = false;  // some thread is in start_waiting
+  /// Whether calls have to wait: there is a comparison under way, or others wait.
+  std::atomic<bool> makes_wait_ = false;
 };
 
 }  // namespace ddl::collectives

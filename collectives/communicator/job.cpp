@@ -38,23 +38,31 @@ void Job::announce_failure() {
 
 void Job::close() {
   if (closed_.exchange(true)) return;
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return accepted_ == 0 || failed(); });
+  while (!failed()) {
+    std::shared_ptr<WorkState> work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (accepted_.empty()) break;
+      work = *accepted_.begin();
+    }
+    try {
+      work->wait();
+    } catch (const Error&) {  // somebody else has a handle of it
+    }
+    over(work);
   }
   engine_->close();
   on_new_plan({});
 }
 
-void Job::accepted() {
+void Job::accepted(std::shared_ptr<WorkState> work) {
   const std::lock_guard lock(mutex_);
-  ++accepted_;
+  accepted_.insert(std::move(work));
 }
 
-void Job::over() {
+void Job::over(const std::shared_ptr<WorkState>& work) {
   const std::lock_guard lock(mutex_);
-  --accepted_;
-  changed_.notify_all();
+  accepted_.erase(work);
 }
 
 int Job::proposed_number(int least) {

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,9 +61,9 @@ class Job {
   /// Waits for calls under way and leaves in order; after a failure, waits for nothing.
   void close();
 
-  /// Between them: a call has been accepted that the engine does not know of yet.
-  void accepted();
-  void over();
+  /// Between the two the engine does not know of all of a call.
+  void accepted(std::shared_ptr<WorkState> work);
+  void over(const std::shared_ptr<WorkState>& work);
 
   /// A number for a new communicator that this rank has not used, `least` or more; may be too high.
   [[nodiscard]] int proposed_number(int least);
@@ -84,8 +83,7 @@ class Job {
   std::mutex observer_mutex_;
   PlanObserver observer_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::size_t accepted_ = 0;
+  std::set<std::shared_ptr<WorkState>> accepted_;
   int next_number_ = 1;
   std::set<int> taken_;
 };

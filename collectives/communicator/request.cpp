@@ -139,9 +139,10 @@ Request all_gather_request(Place place, const void* input, void* output, std::si
   Request request{name, Collective::all_gather, 0, count, pieces * count, type, ReduceOp::sum};
   if (base != output) {
     require_apart(name, {input, bytes}, {output, all_bytes}, "this rank's piece of the output (in place)");
-    request.copy = copy(input, out(output) + before, bytes);
+    if (place.size == 1) request.copy = copy(input, output, bytes);
   }
-  request.buffers = {base, out(output), 0, pieces * count};
+  const auto own = static_cast<std::size_t>(place.rank);
+  request.buffers = {base, out(output), 0, pieces * count, own * count, (own + 1) * count};
   return request;
 }
 
@@ -159,7 +160,7 @@ Request broadcast_request(Place place, const void* input, void* output, std::siz
   require_data(name, "the root's input", input, count);
   if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
   request.buffers = {in(input), out(output), 0, count};
-  request.copy = copy(input, output, bytes);
+  if (place.size == 1) request.copy = copy(input, output, bytes);
   return request;
 }
 

@@ -24,7 +24,7 @@ struct Request {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   Buffers buffers = {};
-  /// What goes from input to output on this rank alone, which no program does.
+  /// What goes from input to output if there is only one rank.
   struct Copy {
     const void* from = nullptr;
     void* to = nullptr;
