@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/host_segment.hpp"
 #include "collectives/job_topology.hpp"
-#include "collectives/routed_transport.hpp"
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
@@ -22,6 +20,8 @@ namespace {
 
 using collectives::CommunicatorImpl;
 
+constexpr int most_communicators = 2048;
+
 #ifdef DDL_HAVE_MPI
 
 /// Throws on every rank what the lowest failing rank found wrong with its settings.
@@ -31,8 +31,7 @@ ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
   std::string complaint;
   try {
     options = read();
-    const Neighbourhood alone{{""}, false};
-    communicator_settings(options, 0, alone);
+    require_valid(options);
     plans_of(options, bootstrap.size(), {});
   } catch (const Error& error) {
     complaint = error.what();
@@ -112,11 +111,12 @@ void log_connections(Log& log, const collectives::HostSegments& segments, const 
 
 #endif
 
-std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
+std::shared_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
+  require_valid(options);
   const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
-  collectives::CommunicatorSettings settings = communicator_settings(options, 0, nobody);
-  settings.plans = plans_of(options, 1, in_process_topology(options, settings.map));
-  return std::make_unique<CommunicatorImpl>(std::move(settings), nullptr);
+  collectives::EngineSettings settings = engine_settings(0, nobody);
+  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
+  return first_communicator(options, std::move(settings), std::move(plans), most_communicators);
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, [[
   }
 #endif
   const ContextOptions options = read_options();
-  return Context(std::make_unique<State>(options, nullptr, alone(options)));
+  return Context(std::make_unique<State>(options, nullptr, alone(options), nullptr));
 }
 
 }  // namespace ddl
