@@ -11,15 +11,15 @@
 namespace ddl {
 
 Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-                      const std::shared_ptr<collectives::CommunicatorImpl>& first,
+                      std::shared_ptr<collectives::CommunicatorImpl> first,
                       std::shared_ptr<collectives::HostMemory> memory_)
     : options(std::move(options_)),
       log(first->rank(), options.debug_level),
       bootstrap(std::move(bootstrap_)),
-      impl(first),
-      job(first->job_pointer()),
+      impl(std::move(first)),
+      job(impl->job_pointer()),
       memory(std::move(memory_)),
-      communicator(first),
+      communicator(impl),
       exceptions_at_start(std::uncaught_exceptions()) {
   job->on_new_plan(log_plans(log));
 }

@@ -13,7 +13,7 @@ namespace ddl {
 
 struct Context::State {
   State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-        const std::shared_ptr<collectives::CommunicatorImpl>& first,
+        std::shared_ptr<collectives::CommunicatorImpl> first,
         std::shared_ptr<collectives::HostMemory> memory_);
   State(const State&) = delete;
   State& operator=(const State&) = delete;

@@ -29,8 +29,10 @@ struct Buffers {
 
 /// One call of a collective.
 struct Call {
-  /// How many communicators' messages a number of 16 bits can tell apart.
-  static constexpr int most_communicators = 1 << 15;
+  /// Numbers that messages tell apart at most, and how many of them a communicator takes.
+  static constexpr int most_channels = 1 << 16;
+  static constexpr int channels_each = 2;
+  static constexpr int most_communicators = most_channels / channels_each;
 
   const char* name = "";  ///< "all_reduce", ...
   std::uint16_t communicator = 0;
@@ -49,7 +51,7 @@ struct Call {
 
   /// What messages call the communicator.
   [[nodiscard]] std::uint16_t channel() const noexcept {
-    return static_cast<std::uint16_t>(2 * communicator + (compares ? 1 : 0));
+    return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));
   }
 };
 
