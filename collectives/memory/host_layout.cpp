@@ -43,7 +43,7 @@ std::uint64_t HostLayout::signature() noexcept {
   constexpr std::uint64_t version = 1;
   std::uint64_t signature = version;
   for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice),
-                                 sizeof(DoneFlag), sizeof(Doorbell)}) {
+                                 sizeof(Doorbell)}) {
     signature = signature * 1009 + size;
   }
   return signature;
