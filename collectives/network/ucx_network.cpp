@@ -27,25 +27,23 @@ void check(ucs_status_t status, const char* what) {
   if (status != UCS_OK) refuse(what, status);
 }
 
-bool set_by_user(const std::string& name) {
-  return std::getenv(("UCX_" + name).c_str()) != nullptr ||
-         std::getenv(("DDL_UCX_" + name).c_str()) != nullptr;
-}
+bool set_by_user(const std::string& name) { return std::getenv(("UCX_" + name).c_str()) != nullptr; }
+
+bool is_rdma(const std::string& device) { return device.find(':') != device.npos; }
 
 /// For logs.
 std::string describe(const std::vector<std::string>& devices) {
-  for (const char* variable : {"DDL_UCX_TLS", "UCX_TLS", "DDL_UCX_NET_DEVICES", "UCX_NET_DEVICES"}) {
+  for (const char* variable : {"UCX_TLS", "UCX_NET_DEVICES"}) {
     if (const char* value = std::getenv(variable)) return fmt::format("ucx ({}={})", variable, value);
   }
   if (devices.empty()) return "ucx";
-  const bool rdma = std::any_of(devices.begin(), devices.end(),
-                                [](const std::string& device) { return device.find(':') != device.npos; });
+  const bool rdma = std::any_of(devices.begin(), devices.end(), is_rdma);
   return fmt::format("ucx ({}{})", rdma ? "" : "tcp ", fmt::join(devices, " "));
 }
 
 class Configuration {
  public:
-  Configuration() { check(ucp_config_read("DDL", nullptr, &config_), "ucp_config_read"); }
+  Configuration() { check(ucp_config_read(nullptr, nullptr, &config_), "ucp_config_read"); }
   Configuration(const Configuration&) = delete;
   Configuration& operator=(const Configuration&) = delete;
   ~Configuration() { ucp_config_release(config_); }
@@ -150,9 +148,13 @@ struct UcxNetwork::State {
 void UcxNetwork::State::open(const UcxSettings& settings) {
   Configuration configuration;
   configuration.prefer("TLS", "^sm");
-  if (!settings.devices.empty()) {
+  if (!settings.devices.empty() && !set_by_user("NET_DEVICES")) {
     configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
-    if (!set_by_user("TLS") && !set_by_user("NET_DEVICES")) configuration.prefer("WARN_INVALID_CONFIG", "n");
+    if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
+    if (std::none_of(settings.devices.begin(), settings.devices.end(), is_rdma)) {
+      // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
+      configuration.prefer("RNDV_THRESH", "512k");
+    }
   }
 
   ucp_params_t parameters{};
@@ -498,6 +500,10 @@ std::string UcxNetwork::failure() const {
     case Kind::none:
       break;
     case Kind::connection:
+      if (failure.status == UCS_ERR_UNREACHABLE) {
+        return fmt::format("rank {} cannot be reached: no transport and network interface leads there",
+                           failure.peer);
+      }
       return fmt::format(
           "the connection to rank {} broke ({}): its process has died, or its host or the network "
           "fails",
