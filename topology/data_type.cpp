@@ -14,6 +14,10 @@ std::string_view to_string(DataType type) noexcept {
       return "f32";
     case DataType::f64:
       return "f64";
+    case DataType::f16:
+      return "f16";
+    case DataType::bf16:
+      return "bf16";
   }
   return "unknown type";
 }

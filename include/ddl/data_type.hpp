@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ddl/float16.hpp"
+
 namespace ddl {
 
-/// Element types that collectives can move and reduce.
-enum class DataType : std::uint8_t { u8, i32, i64, f32, f64 };
+/// Element types that collectives can move and reduce. The 16-bit floats are `float16` and `bfloat16`; they
+/// are combined in f32.
+enum class DataType : std::uint8_t { u8, i32, i64, f32, f64, f16, bf16 };
 
 /// How `all_reduce` combines elements. `avg` divides the sum by the number of ranks; on integers it
 /// truncates towards zero.
@@ -22,6 +25,8 @@ constexpr std::size_t size_of(DataType type) noexcept {
     case DataType::i64: return 8;
     case DataType::f32: return 4;
     case DataType::f64: return 8;
+    case DataType::f16: return 2;
+    case DataType::bf16: return 2;
   }
   return 0;
 }
@@ -33,7 +38,8 @@ std::string_view to_string(ReduceOp op) noexcept;
 
 template <typename T>
 concept Element = std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
-                  std::same_as<T, std::int64_t> || std::same_as<T, float> || std::same_as<T, double>;
+                  std::same_as<T, std::int64_t> || std::same_as<T, float> || std::same_as<T, double> ||
+                  std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
 template <Element T>
 constexpr DataType data_type_of() noexcept {
@@ -41,6 +47,8 @@ constexpr DataType data_type_of() noexcept {
   if constexpr (std::same_as<T, std::int32_t>) return DataType::i32;
   if constexpr (std::same_as<T, std::int64_t>) return DataType::i64;
   if constexpr (std::same_as<T, float>) return DataType::f32;
+  if constexpr (std::same_as<T, float16>) return DataType::f16;
+  if constexpr (std::same_as<T, bfloat16>) return DataType::bf16;
   return DataType::f64;
 }
 
