@@ -115,8 +115,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  const bool has_root = collective == Collective::broadcast || collective == Collective::reduce;
-  profile.returns = !has_root && algorithm != Algorithm::tree;
+  profile.returns = !has_root(collective) && algorithm != Algorithm::tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];

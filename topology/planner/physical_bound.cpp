@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "ddl/topology/plan.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -112,7 +113,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
     }
     return result;
   }
-  if (collective == Collective::reduce_scatter || collective == Collective::all_gather) {
+  if (has_pieces(collective)) {
     const double total = bytes * others;
     double result = std::max(total / all.one_way, 2 * total / all.both_ways);
     for (std::size_t i = 0; i < capacity.size(); ++i) {
@@ -177,7 +178,7 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   double bound = longest_latency(topology, placement);
   if (collective == Collective::barrier) return bound;
   // The root may be in the middle, so that the farthest rank is half as far.
-  if (collective == Collective::broadcast || collective == Collective::reduce) bound /= 2;
+  if (has_root(collective)) bound /= 2;
   for (const Level level : levels) {
     bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
   }
