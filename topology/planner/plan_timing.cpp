@@ -42,7 +42,12 @@ PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, con
       orders_(rank_orders(placement, routes_)),
       host_order_(orders_.size() - 1),
       profiler_(topology, placement, cost, routes_),
-      pipeline_(profiler_.classes(), cost.step_overhead) {}
+      pipeline_(profiler_.classes(), cost.step_overhead) {
+  for (const int device : placement) {
+    const auto node = static_cast<std::size_t>(topology.devices()[static_cast<std::size_t>(device)]);
+    has_cpu_ |= topology.nodes()[node].kind == NodeKind::cpu;
+  }
+}
 
 std::size_t PlanTiming::order_index(const std::string& name, const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < orders_.size(); ++i) {
@@ -58,10 +63,9 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   const auto d = static_cast<std::size_t>(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
   int root = 0;
-  // Those with pieces are halves of an all-reduce, but for who takes care of what with a ragged dimension.
-  Collective family = Collective::all_reduce;
-  if (has_root(collective)) family = collective;
-  if (has_pieces(collective) && decomposition.ragged()) family = Collective::all_gather;
+  // A reduce-scatter is half of an all-reduce, but for who takes care of what with a ragged dimension.
+  const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
+  const Collective family = is_half ? Collective::all_reduce : collective;
   Key key = {static_cast<int>(shape.order), static_cast<int>(family), static_cast<int>(phase.kind),
              static_cast<int>(algorithm)};
   add_place(key, decomposition, phase.dimension);
@@ -88,7 +92,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     }
   }
   // The way back of a scatter carries the same over the same links.
-  const bool is_back = !has_root(collective) && phase.kind == PhaseKind::all_gather;
+  const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
   if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
   std::unique_ptr<PhaseProfile> made;
   if (is_back) {
@@ -97,7 +101,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
     made = std::make_unique<PhaseProfile>(
-        profiler_.make(collective, algorithm, phase.kind,
+        profiler_.make(collective, algorithm, phase.kind, has_cpu_ && inside_hosts(shape, phase.dimension),
                        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;

@@ -54,6 +54,7 @@ class PlanTiming {
   const PhaseProfile& profile(Collective collective, const PlanShape& shape, const Phase& phase);
 
   double step_overhead_;
+  bool has_cpu_ = false;
   PlannerRoutes routes_;
   HostRanks hosts_;
   std::vector<RankOrder> orders_;
