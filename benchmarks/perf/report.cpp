@@ -61,11 +61,10 @@ Report::Report(const Settings& settings, ddl::Context& context)
   for (const bool in_place : {false, true}) {
     if (in_place ? settings.in_place : settings.out_of_place) {
       const std::string_view title = in_place ? "in-place" : "out-of-place";
-      if (has_baseline) {
-        fmt::print("  {:^46}", title);
-      } else {
-        fmt::print("  {:^30}", title);
-      }
+      const std::size_t blanks = (has_baseline ? 46U : 30U) - title.size();
+      const std::string left(2 + blanks / 2, ' ');
+      const std::string right(blanks - blanks / 2, ' ');
+      fmt::print("{}{}{}", left, title, right);
     }
   }
   fmt::print("\n# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type", "redop", "root");
