@@ -1,7 +1,6 @@
 #include "perf/report.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -27,6 +26,13 @@ double bandwidth(const Row& row, double us) { return us > 0 ? static_cast<double
 std::string root_text(const Row& row) { return row.root ? std::to_string(*row.root) : "-1"; }
 std::string op_text(const Row& row) { return row.op ? std::string(to_string(*row.op)) : "none"; }
 
+/// "4+3+2+1"
+std::string shape_text(const ddl::topology::RankMap& map) {
+  std::string text;
+  for (const int ranks : ranks_per_host(map)) text += (text.empty() ? "" : "+") + std::to_string(ranks);
+  return text;
+}
+
 [[noreturn]] void fail(const std::string& path) {
   throw ddl::Error(ddl::ErrorCode::io,
                    fmt::format("--json {}: cannot write: {}; expected a file in a folder that exists", path,
@@ -42,9 +48,8 @@ Report::Report(const Settings& settings, ddl::Context& context)
     if (!json_) fail(settings.json);
   }
   fmt::print("# ddl {} {}_perf: {} ranks on {} hosts ({}, placed {}), {}, {} memory\n", version(),
-             to_string(settings.collective), ranks_, map_.hosts(), fmt::join(ranks_per_host(map_), "+"),
-             placement_of(map_), settings.in_process > 0 ? "threads" : "processes",
-             settings.registered ? "registered" : "plain");
+             to_string(settings.collective), ranks_, map_.hosts(), shape_text(map_), placement_of(map_),
+             settings.in_process > 0 ? "threads" : "processes", settings.registered ? "registered" : "plain");
   fmt::print("# {} iterations after {}; time: the median of the slowest rank's\n#\n", settings.iterations,
              settings.warm_up);
   const std::string baseline(to_string(settings.baseline));
