@@ -29,7 +29,10 @@ std::string op_text(const Row& row) { return row.op ? std::string(to_string(*row
 /// "4+3+2+1"
 std::string shape_text(const ddl::topology::RankMap& map) {
   std::string text;
-  for (const int ranks : ranks_per_host(map)) text += (text.empty() ? "" : "+") + std::to_string(ranks);
+  for (const int ranks : ranks_per_host(map)) {
+    if (!text.empty()) text += '+';
+    text += std::to_string(ranks);
+  }
   return text;
 }
 
