@@ -29,7 +29,8 @@ bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; 
 /// The part of the buffer that a member of the dimension works on, at most.
 double share_before(const Plan& plan, int dimension) {
   double share = 1;
-  for (int d = 0; d < dimension && plan.collective == Collective::all_reduce; ++d) {
+  const bool has_root = plan.collective == Collective::broadcast || plan.collective == Collective::reduce;
+  for (int d = 0; d < dimension && !has_root; ++d) {
     if (!is_scatter(plan.dimensions[static_cast<std::size_t>(d)].algorithm)) continue;
     share /= sizes_of(plan.decomposition, d).smallest;
   }
@@ -62,6 +63,8 @@ double share_sent(Algorithm algorithm, PhaseKind kind, int members) {
       return (p - 1) / p;
     case PhaseKind::all_reduce:
       return p - 1;
+    case PhaseKind::gather:
+      return 1 / p;
     case PhaseKind::reduce:
       return 1;
     case PhaseKind::broadcast:

@@ -19,9 +19,12 @@ Rounds ring(int size, bool reduces) {
   return {round};
 }
 
-Rounds chain(int size) {
+Rounds chain(int size, bool reduces) {
   Rounds rounds;
-  for (int i = 0; i + 1 < size; ++i) rounds.push_back({1, 1, 0, {{i, i + 1}}, 1, false});
+  for (int i = 0; i + 1 < size; ++i) {
+    const PatternEdge edge = reduces ? PatternEdge{size - 1 - i, size - 2 - i} : PatternEdge{i, i + 1};
+    rounds.push_back({1, 1, reduces ? 1.0 : 0, {edge}, 1, false});
+  }
   return rounds;
 }
 
@@ -60,6 +63,12 @@ Rounds direct(int size, double share, double reduced, bool uses_scratch) {
 Rounds from_root(int size, double share) {
   PatternRound round{1, share, 0, {}, 1, false};
   for (int i = 1; i < size; ++i) round.edges.push_back({0, i});
+  return {round};
+}
+
+Rounds to_root(int size, double share, double reduced) {
+  PatternRound round{1, share, reduced, {}, 1, reduced > 0 && size > 2};
+  for (int i = 1; i < size; ++i) round.edges.push_back({i, 0});
   return {round};
 }
 
@@ -127,7 +136,11 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
       return direct(size, 1, size, true);
     case PhaseKind::scatter:
       return from_root(size, own);
+    case PhaseKind::gather:
+      return to_root(size, own, 0);
     case PhaseKind::reduce:
+      if (algorithm == Algorithm::ring) return chain(size, true);
+      if (algorithm == Algorithm::one_shot) return to_root(size, 1, size - 1);
       return binomial(size, true);
     case PhaseKind::all_gather:
       if (collective == Collective::broadcast) return gather_scattered(size);
@@ -139,7 +152,7 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
   const bool is_broadcast = kind == PhaseKind::broadcast;
   switch (algorithm) {
     case Algorithm::ring:
-      return is_broadcast ? chain(size) : ring(size, reduces);
+      return is_broadcast ? chain(size, false) : ring(size, reduces);
     case Algorithm::halving_doubling:
       return halving_doubling(size, reduces);
     case Algorithm::two_shot:

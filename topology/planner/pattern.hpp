@@ -25,7 +25,7 @@ struct PatternRound {
 };
 
 /// What the members of a group of `size` send one another in a phase, without the data: the same as the
-/// lowering's steps. Member 0 is the root of a broadcast. Edges of a ring are in its order.
+/// lowering's steps. Member 0 is the root of a broadcast or reduce. Edges of a ring are in its order.
 std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size);
 
 }  // namespace ddl::topology

@@ -115,7 +115,8 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  profile.returns = collective == Collective::all_reduce && algorithm != Algorithm::tree;
+  const bool has_root = collective == Collective::broadcast || collective == Collective::reduce;
+  profile.returns = !has_root && algorithm != Algorithm::tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];

@@ -69,10 +69,15 @@ double time_across(const Topology& topology, const Placement& placement, Level l
   }
   std::vector<int> group_of(topology.nodes().size(), -1);  // of a component's root
   int groups = 0;
+  std::vector<double> ranks_of;
   for (const int device : placement) {
     const int node = topology.devices()[static_cast<std::size_t>(device)];
     int& group = group_of[static_cast<std::size_t>(components.root(node))];
-    if (group < 0) group = groups++;
+    if (group < 0) {
+      group = groups++;
+      ranks_of.push_back(0);
+    }
+    ++ranks_of[static_cast<std::size_t>(group)];
   }
   if (groups < 2) return 0;
 
@@ -104,6 +109,17 @@ double time_across(const Topology& topology, const Placement& placement, Level l
     double result = std::max(total / all.one_way, 2 * total / all.both_ways);
     for (const Capacity& group : capacity) {
       result = std::max({result, bytes / group.one_way, 2 * bytes / group.both_ways});
+    }
+    return result;
+  }
+  if (collective == Collective::reduce_scatter || collective == Collective::all_gather) {
+    const double total = bytes * others;
+    double result = std::max(total / all.one_way, 2 * total / all.both_ways);
+    for (std::size_t i = 0; i < capacity.size(); ++i) {
+      // One of them goes one way, the other one back.
+      const double own = bytes * ranks_of[i] / static_cast<double>(placement.size());
+      result =
+          std::max({result, std::max(own, bytes - own) / capacity[i].one_way, bytes / capacity[i].both_ways});
     }
     return result;
   }
@@ -161,7 +177,7 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   double bound = longest_latency(topology, placement);
   if (collective == Collective::barrier) return bound;
   // The root may be in the middle, so that the farthest rank is half as far.
-  if (collective == Collective::broadcast) bound /= 2;
+  if (collective == Collective::broadcast || collective == Collective::reduce) bound /= 2;
   for (const Level level : levels) {
     bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
   }

@@ -57,10 +57,17 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   const auto d = static_cast<std::size_t>(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
   int root = 0;
-  Key key = {static_cast<int>(shape.order), static_cast<int>(phase.kind), static_cast<int>(algorithm)};
+  const bool has_root = collective == Collective::broadcast || collective == Collective::reduce;
+  const bool has_pieces = collective == Collective::reduce_scatter || collective == Collective::all_gather;
+  // Those with pieces are halves of an all-reduce, but for who takes care of what with a ragged dimension.
+  const int family = has_root                               ? static_cast<int>(collective)
+                     : has_pieces && decomposition.ragged() ? static_cast<int>(Collective::all_gather)
+                                                            : static_cast<int>(Collective::all_reduce);
+  Key key = {static_cast<int>(shape.order), family, static_cast<int>(phase.kind),
+             static_cast<int>(algorithm)};
   add_place(key, decomposition, phase.dimension);
   key.push_back(-2);
-  if (collective == Collective::broadcast) {
+  if (has_root) {
     root = static_cast<int>(std::ranges::find(order, 0) - order.begin());
     key.push_back(root);
     if (root != 0) {
@@ -82,7 +89,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     }
   }
   // The way back of a scatter carries the same over the same links.
-  const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
+  const bool is_back = !has_root && phase.kind == PhaseKind::all_gather;
   if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
   std::unique_ptr<PhaseProfile> made;
   if (is_back) {
@@ -103,11 +110,12 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   plan.decomposition = shape.decomposition;
   plan.dimensions.clear();
   for (const Algorithm algorithm : shape.algorithms) plan.dimensions.push_back({algorithm, {}});
+  const bool has_root = collective == Collective::broadcast || collective == Collective::reduce;
   // What a member of a dimension works on.
   std::vector<double> share(shape.algorithms.size(), 1);
   for (std::size_t i = 1; i < share.size(); ++i) {
-    const bool is_cut = collective == Collective::all_reduce && is_scatter(shape.algorithms[i - 1]) &&
-                        !(i == 1 && shape.decomposition.ragged());
+    const bool is_cut =
+        !has_root && is_scatter(shape.algorithms[i - 1]) && !(i == 1 && shape.decomposition.ragged());
     share[i] = share[i - 1] / (is_cut ? shape.decomposition.size(static_cast<int>(i) - 1) : 1);
   }
   std::vector<ProfiledPhase> result;

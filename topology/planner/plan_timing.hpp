@@ -25,7 +25,7 @@ class PlanTiming {
   [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
   [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
 
-  /// The phases of a shape; valid as long as this. A broadcast is from rank 0.
+  /// The phases of a shape; valid as long as this. A broadcast is from rank 0, a reduce to it.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
   /// What the phases keep busy the longest, and us a byte there.
   struct Busiest {

@@ -37,9 +37,9 @@ std::vector<int> chunk_counts(const PlanRequest& request) {
 }
 
 void require_valid(const PlanRequest& request, int ranks) {
-  if (request.collective != Collective::all_reduce && request.collective != Collective::broadcast) {
-    refuse(fmt::format("plan request: found {}, expected all_reduce or broadcast: a barrier needs no plan",
-                       to_string(request.collective)));
+  if (algorithms_of(request.collective).empty()) {
+    refuse(fmt::format("plan request: found {}, expected {}: a barrier needs no plan",
+                       to_string(request.collective), planned_names()));
   }
   if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
     refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
