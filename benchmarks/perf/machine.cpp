@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <fstream>
+#include <utility>
 
 namespace perf {
 
@@ -26,10 +27,11 @@ std::string version() { return DDL_VERSION; }
 
 std::string placement_of(const ddl::topology::RankMap& map) {
   bool is_by_host = true;
-  bool is_dealt = true;  // nobody's local index is before an earlier rank's
+  bool is_dealt = true;  // round after round, in each by host
+  const auto round_and_host = [&](int rank) { return std::pair(map.local_rank(rank), map.host_of(rank)); };
   for (int rank = 1; rank < map.ranks(); ++rank) {
     is_by_host = is_by_host && map.host_of(rank) >= map.host_of(rank - 1);
-    is_dealt = is_dealt && map.local_rank(rank) >= map.local_rank(rank - 1);
+    is_dealt = is_dealt && round_and_host(rank) > round_and_host(rank - 1);
   }
   if (is_by_host) return "host";
   return is_dealt ? "round_robin" : "mixed";

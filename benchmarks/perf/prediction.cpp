@@ -10,6 +10,12 @@ namespace perf {
 
 namespace topology = ddl::topology;
 
+namespace {
+
+constexpr std::size_t message_bytes = std::size_t{256} << 10U;  // at which the library cuts steps
+
+}  // namespace
+
 std::optional<topology::Plan> plan_of(ddl::Context& context, topology::Collective collective,
                                       std::size_t bytes, ddl::DataType type) {
   if (context.size() == 1 || bytes == 0) return std::nullopt;
@@ -25,7 +31,10 @@ Prediction predict(const topology::Topology& topology, const topology::Plan& pla
   topology::Planner(topology, placement).predict(predicted);
   topology::SimulationOptions options;
   options.element_bytes = size_of(plan.type);
-  const topology::Schedule schedule = lower_all(plan, bytes / options.element_bytes, root);
+  topology::Schedule schedule = lower_all(plan, bytes / options.element_bytes, root);
+  for (topology::Program& program : schedule.ranks) {
+    split_steps(program, message_bytes / options.element_bytes);
+  }
   return {predicted.predicted_us, simulate(topology, placement, schedule, options).total_us};
 }
 
