@@ -11,9 +11,9 @@
 namespace ddl::collectives {
 
 struct EngineSettings {
-  int rank = 0;                    ///< In the job, as all ranks here are.
-  topology::RankMap map{{""}};     ///< Of the job.
-  int spins = 0;                   ///< Times to look again before the core is offered to others.
+  int rank = 0;                 ///< In the job, as all ranks here are.
+  topology::RankMap map{{""}};  ///< Of the job.
+  int spins = 0;                ///< Times to look again before the core is offered to others.
   std::shared_ptr<HostMemory> memory = nullptr;  ///< Null: shares memory with nobody.
   std::vector<int> members = {};                 ///< Rank of each member of `memory`.
   std::unique_ptr<Network> network = nullptr;    ///< To those who are not members. May be null.

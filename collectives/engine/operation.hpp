@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "collectives/engine/prepared_program.hpp"
@@ -12,14 +13,17 @@
 namespace ddl::collectives {
 
 /// Where a program's elements are. Element i's first value is at `input` + i; from the program's first write
-/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input` ==
-/// `output` and all elements in the range, the program runs in place. Addresses of elements that do not exist
-/// at that place are only computed, never used.
+/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input`
+/// == `output` and all elements in the range, the program runs in place. Addresses of elements that do not
+/// exist at that place are only computed, never used.
 struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
+  /// Elements that `input` has.
+  std::size_t input_begin = 0;
+  std::size_t input_end = std::numeric_limits<std::size_t>::max();
 };
 
 /// One call of a collective.

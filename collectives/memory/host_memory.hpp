@@ -18,13 +18,17 @@ namespace ddl::collectives {
 /// An address that means the same to all who share a `HostMemory`.
 using SharedAddress = std::uint64_t;
 
-/// Announces one message to its receiver: where its bytes are, or the bytes themselves. One cache line.
+/// Tells a member about one message: where its bytes are, or the bytes themselves, or that it is done with
+/// them. One cache line.
 struct alignas(64) Notice {
   enum class Kind : std::uint32_t {
-    here,    ///< `bytes` bytes are in the notice (at most `most_inline`).
+    here,    ///< The bytes are in the notice (at most `most_inline`).
     parcel,  ///< They are in the parcel that belongs to the notice's place in its ring.
-    open,    ///< They are at `address`; `done` is set once they have been read.
-    lent,    ///< As `open`, and the answer, message `answer` the other way, may be written to `answer_at`.
+    open,    ///< They are at `address`, until a `read` comes back.
+    lent,  ///< As `open`; if the receiver can, it writes message `answer` of the other way to `answer_at` and
+           ///< sends `answered` in place of both `read` and that message.
+    read,  ///< The message, which went the other way, has been read.
+    answered,  ///< It has been read, and its answer written.
   };
   static constexpr std::size_t most_inline = 24;
 
@@ -39,18 +43,11 @@ struct alignas(64) Notice {
     struct {
       SharedAddress address;
       SharedAddress answer_at;
-      SharedAddress done;  ///< Of a `DoneFlag`.
     };
     std::array<std::byte, most_inline> inlined;
   };
 };
 static_assert(sizeof(Notice) == 64);
-
-/// On a cache line of its own; belongs to the sender of a message, written by the receiver.
-struct alignas(64) DoneFlag {
-  enum : std::uint32_t { pending, read, answered };
-  std::atomic<std::uint32_t> value;
-};
 
 /// Who has read how much of one ring.
 struct alignas(64) RingState {
@@ -103,8 +100,8 @@ class HostMemory {
     return reinterpret_cast<std::byte*>(base_ + address);
   }
 
-  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is no
-  /// more. Any thread of the member `index`.
+  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is
+  /// no more. Any thread of the member `index`.
   [[nodiscard]] void* allocate(int index, std::size_t bytes);
   /// Gives it back, and its pages to the system. Any thread of that member.
   void release(int index, void* data) noexcept;

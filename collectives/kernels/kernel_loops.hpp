@@ -1,0 +1,165 @@
+#pragma once
+
+// The loops; see the remark in kernel_vectors.hpp.
+
+#include "collectives/kernels/kernel_operations.hpp"
+#include "collectives/kernels/kernel_table.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+/// `input_count` and `target_count`: 0 if they are not known before the program runs.
+template <typename Element, typename Op, std::size_t input_count, std::size_t target_count>
+class Loop {
+  using T = typename Element::Number;
+  using Value = typename Element::Value;
+
+ public:
+  [[gnu::always_inline]] explicit Loop(const Operands& operands)
+      : operands_(operands), last_(operands.divisor) {
+    for (std::size_t i = 0; i < input_count; ++i) inputs_[i] = operands.inputs[i];
+    for (std::size_t i = 0; i < target_count; ++i) targets_[i] = operands.targets[i];
+  }
+
+  /// Needs `width` bytes. The last ones are computed before anything is written and written when all is done:
+  /// they overlap others, and targets may be inputs.
+  [[gnu::always_inline]] void run() const {
+    const std::size_t bytes = operands_.bytes;
+    Value tail[1];
+    compute(tail, bytes - width);
+    std::size_t at = 0;
+    for (; at + steps * width <= bytes; at += steps * width) {
+      Value values[steps];
+      compute(values, at);
+      write(values, at);
+    }
+    for (; at + width <= bytes; at += width) {
+      Value values[1];
+      compute(values, at);
+      write(values, at);
+    }
+    write(tail, bytes - width);
+  }
+
+ private:
+  static constexpr std::size_t steps = Element::steps;
+
+  [[gnu::always_inline]] std::size_t inputs() const {
+    return input_count > 0 ? input_count : operands_.input_count;
+  }
+  [[gnu::always_inline]] std::size_t targets() const {
+    return target_count > 0 ? target_count : operands_.target_count;
+  }
+  [[gnu::always_inline]] const std::byte* input(std::size_t i) const {
+    return input_count > 0 ? inputs_[i] : operands_.inputs[i];
+  }
+  [[gnu::always_inline]] std::byte* target(std::size_t i) const {
+    return target_count > 0 ? targets_[i] : operands_.targets[i];
+  }
+
+  template <std::size_t n>
+  [[gnu::always_inline]] void compute(Value (&values)[n], std::size_t at) const {
+    const std::byte* from = input(0) + at;
+#pragma GCC unroll 8
+    for (std::size_t s = 0; s < n; ++s) values[s] = Element::get(from + s * width);
+    for (std::size_t i = 1; i < inputs(); ++i) {
+      from = input(i) + at;
+#pragma GCC unroll 8
+      for (std::size_t s = 0; s < n; ++s) {
+        values[s] = combine<Op, T>(values[s], Element::get(from + s * width));
+      }
+    }
+#pragma GCC unroll 8
+    for (std::size_t s = 0; s < n; ++s) last_(values[s]);
+  }
+
+  template <std::size_t n>
+  [[gnu::always_inline]] void write(const Value (&values)[n], std::size_t at) const {
+    for (std::size_t i = 0; i < targets(); ++i) {
+      std::byte* to = target(i) + at;
+#pragma GCC unroll 8
+      for (std::size_t s = 0; s < n; ++s) Element::put(to + s * width, values[s]);
+    }
+  }
+
+  const Operands& operands_;
+  const std::byte* inputs_[input_count + 1];
+  std::byte* targets_[target_count + 1];
+  typename Op::template Last<T> last_;
+};
+
+template <std::size_t bytes>
+[[gnu::always_inline]] inline void copy_piece(std::byte* to, const std::byte* from, std::size_t length,
+                                              std::size_t& at) {
+  if constexpr (bytes < width) {
+    if ((length & bytes) == 0) return;
+    __builtin_memcpy(to + at, from + at, bytes);
+    at += bytes;
+  }
+}
+
+/// Fewer bytes than `width`.
+[[gnu::always_inline]] inline void copy_short(std::byte* to, const std::byte* from, std::size_t length) {
+  std::size_t at = 0;
+  copy_piece<32>(to, from, length, at);
+  copy_piece<16>(to, from, length, at);
+  copy_piece<8>(to, from, length, at);
+  copy_piece<4>(to, from, length, at);
+  copy_piece<2>(to, from, length, at);
+  copy_piece<1>(to, from, length, at);
+}
+
+/// Fewer bytes than `width`.
+template <typename Element, typename Op>
+void reduce_short(const Operands& operands) noexcept {
+  using T = typename Element::Number;
+  std::byte buffer[width] = {};
+  copy_short(buffer, operands.inputs[0], operands.bytes);
+  auto value = Element::get(buffer);
+  for (std::size_t i = 1; i < operands.input_count; ++i) {
+    copy_short(buffer, operands.inputs[i], operands.bytes);
+    value = combine<Op, T>(value, Element::get(buffer));
+  }
+  const typename Op::template Last<T> last(operands.divisor);
+  last(value);
+  Element::put(buffer, value);
+  for (std::size_t i = 0; i < operands.target_count; ++i) {
+    copy_short(operands.targets[i], buffer, operands.bytes);
+  }
+}
+
+template <typename Element, typename Op>
+void reduce_elements(const Operands& operands) noexcept {
+  if (operands.bytes < width) return reduce_short<Element, Op>(operands);
+  if (operands.input_count == 2) {
+    if (operands.target_count == 1) return Loop<Element, Op, 2, 1>(operands).run();
+    if (operands.target_count == 2) return Loop<Element, Op, 2, 2>(operands).run();
+  }
+  Loop<Element, Op, 0, 0>(operands).run();
+}
+
+template <typename Element>
+constexpr void fill(Kernel (&row)[KernelTable::ops]) {
+  row[0] = reduce_elements<Element, Sum>;
+  row[1] = reduce_elements<Element, Average>;
+  row[2] = reduce_elements<Element, Minimum>;
+  row[3] = reduce_elements<Element, Maximum>;
+  row[4] = reduce_elements<Element, Product>;
+}
+
+constexpr KernelTable make_kernels() {
+  KernelTable table{};
+  fill<Plain<std::uint8_t>>(table.kernels[0]);
+  fill<Plain<std::int32_t>>(table.kernels[1]);
+  fill<Plain<std::int64_t>>(table.kernels[2]);
+  fill<Plain<float>>(table.kernels[3]);
+  fill<Plain<double>>(table.kernels[4]);
+  fill<Half>(table.kernels[5]);
+  fill<BrainFloat>(table.kernels[6]);
+  return table;
+}
+
+constexpr KernelTable kernels = make_kernels();
+
+}  // namespace
+}  // namespace ddl::collectives

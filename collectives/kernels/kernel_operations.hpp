@@ -1,0 +1,173 @@
+#pragma once
+
+// What is done to numbers; see the remark in kernel_vectors.hpp.
+
+#include "collectives/kernels/kernel_vectors.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+template <typename T>
+struct Wrapping {
+  using type = T;
+};
+template <>
+struct Wrapping<std::int32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct Wrapping<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <typename T>
+using Unsigned = Vector<typename Wrapping<T>::type>;
+
+struct Nothing {
+  explicit Nothing(int) {}
+  template <typename V>
+  [[gnu::always_inline]] void operator()(V&) const {}
+};
+
+struct Sum {
+  template <typename T>
+  using Last = Nothing;
+  template <typename T>
+  [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
+    return reinterpret_cast<Vector<T>>(reinterpret_cast<Unsigned<T>>(x) + reinterpret_cast<Unsigned<T>>(y));
+  }
+};
+
+struct Product {
+  template <typename T>
+  using Last = Nothing;
+  template <typename T>
+  [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
+    return reinterpret_cast<Vector<T>>(reinterpret_cast<Unsigned<T>>(x) * reinterpret_cast<Unsigned<T>>(y));
+  }
+};
+
+// An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
+struct Minimum {
+  template <typename T>
+  using Last = Nothing;
+  template <typename T>
+  [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
+    if constexpr (static_cast<T>(0.5F) != 0) return (x < y) | (x != x) ? x : y;
+    return x < y ? x : y;
+  }
+};
+
+struct Maximum {
+  template <typename T>
+  using Last = Nothing;
+  template <typename T>
+  [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
+    if constexpr (static_cast<T>(0.5F) != 0) return (x > y) | (x != x) ? x : y;
+    return x > y ? x : y;
+  }
+};
+
+/// Divides by an integer of at least 2.
+template <typename T>
+class Division;
+
+template <>
+class Division<float> {
+ public:
+  explicit Division(int divisor) : divisor_(Floats{} + static_cast<float>(divisor)) {}
+  [[gnu::always_inline]] void operator()(Floats& x) const { x /= divisor_; }
+  [[gnu::always_inline]] void operator()(FloatPair& x) const {
+    x.a /= divisor_;
+    x.b /= divisor_;
+  }
+
+ private:
+  Floats divisor_;
+};
+
+template <>
+class Division<double> {
+ public:
+  explicit Division(int divisor) : divisor_(Vector<double>{} + static_cast<double>(divisor)) {}
+  [[gnu::always_inline]] void operator()(Vector<double>& x) const { x /= divisor_; }
+
+ private:
+  Vector<double> divisor_;
+};
+
+/// x * ceil(2^16 / d) / 2^16: the error, x * (d - 1) / (d * 2^16) at most, is below 1 / d.
+template <>
+class Division<std::uint8_t> {
+ public:
+  explicit Division(int divisor) : factor_(divisor > 0xff ? 0 : (0xffff + divisor) / divisor) {}
+  [[gnu::always_inline]] void operator()(Vector<std::uint8_t>& x) const {
+    std::uint8_t numbers[width];
+    __builtin_memcpy(numbers, &x, width);
+    for (std::size_t i = 0; i < width; ++i) {
+      numbers[i] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(numbers[i] * factor_) >> 16);
+    }
+    __builtin_memcpy(&x, numbers, width);
+  }
+
+ private:
+  int factor_;
+};
+
+/// In f64: the distance of a quotient to the integer above, 1 / d at least, is more than its rounding.
+template <>
+class Division<std::int32_t> {
+ public:
+  explicit Division(int divisor) : divisor_(divisor) {}
+  [[gnu::always_inline]] void operator()(Vector<std::int32_t>& x) const {
+    std::int32_t numbers[width / 4];
+    __builtin_memcpy(numbers, &x, width);
+    for (std::size_t i = 0; i < width / 4; ++i) numbers[i] = static_cast<std::int32_t>(numbers[i] / divisor_);
+    __builtin_memcpy(&x, numbers, width);
+  }
+
+ private:
+  double divisor_;
+};
+
+/// |x| * (floor(2^(63 + l) / d) + 1) / 2^(63 + l), with 2^l the power of two that is not below d. Granlund and
+/// Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2.
+template <>
+class Division<std::int64_t> {
+ public:
+  explicit Division(int divisor) {
+    while ((std::int64_t{1} << (shift_ + 1)) < divisor) ++shift_;
+    factor_ = static_cast<std::uint64_t>((Wide{1} << (64 + shift_)) / static_cast<unsigned>(divisor)) + 1;
+  }
+  [[gnu::always_inline]] void operator()(Vector<std::int64_t>& x) const {
+    std::uint64_t numbers[width / 8];
+    __builtin_memcpy(numbers, &x, width);
+    for (std::uint64_t& number : numbers) {
+      const std::uint64_t sign = 0 - (number >> 63);
+      const Wide product = static_cast<Wide>((number ^ sign) - sign) * factor_;
+      number = ((static_cast<std::uint64_t>(product >> 64) >> shift_) ^ sign) - sign;
+    }
+    __builtin_memcpy(&x, numbers, width);
+  }
+
+ private:
+  __extension__ using Wide = unsigned __int128;
+  int shift_ = 0;  // l - 1
+  std::uint64_t factor_;
+};
+
+struct Average : Sum {
+  template <typename T>
+  using Last = Division<T>;
+};
+
+template <typename Op, typename T>
+[[gnu::always_inline]] inline Vector<T> combine(Vector<T> x, Vector<T> y) {
+  return Op::template apply<T>(x, y);
+}
+template <typename Op, typename T>
+[[gnu::always_inline]] inline FloatPair combine(const FloatPair& x, const FloatPair& y) {
+  return {Op::template apply<float>(x.a, y.a), Op::template apply<float>(x.b, y.b)};
+}
+
+}  // namespace
+}  // namespace ddl::collectives

@@ -1,0 +1,176 @@
+#pragma once
+
+// Vectors of the instruction set that the including source is compiled for. Here, and in the headers that
+// include this one, all is in an anonymous namespace, and no inline function or template of another header is
+// used: the linker keeps one copy of those, and that copy must not need more than the oldest machine has.
+
+#include <cstddef>
+#include <cstdint>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace ddl::collectives {
+namespace {
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define DDL_KERNELS_AVX512
+constexpr std::size_t width = 64;
+#elif defined(__AVX2__) && defined(__F16C__)
+#define DDL_KERNELS_AVX2
+constexpr std::size_t width = 32;
+#else
+constexpr std::size_t width = 16;
+#endif
+
+template <typename T, std::size_t bytes>
+struct VectorType {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+template <typename T>
+using Vector = typename VectorType<T, width>::type;
+
+template <typename V>
+[[gnu::always_inline]] inline V load(const std::byte* from) {
+  V vector;
+  __builtin_memcpy(&vector, from, sizeof(V));
+  return vector;
+}
+
+template <typename V>
+[[gnu::always_inline]] inline void store(std::byte* to, V vector) {
+  __builtin_memcpy(to, &vector, sizeof(V));
+}
+
+using Floats = Vector<float>;
+using Words = Vector<std::uint32_t>;
+
+/// Vectors of numbers that a loop works on at a time.
+constexpr std::size_t unrolled = 8;
+
+/// What `width` bytes of 16-bit floats become.
+struct FloatPair {
+  Floats a;
+  Floats b;
+};
+
+/// `width` bytes of a type that is combined as it is.
+template <typename T>
+struct Plain {
+  using Number = T;
+  using Value = Vector<T>;
+  static constexpr std::size_t steps = unrolled;
+
+  [[gnu::always_inline]] static Value get(const std::byte* from) { return load<Value>(from); }
+  [[gnu::always_inline]] static void put(std::byte* to, Value value) { store(to, value); }
+};
+
+/// The even elements are in `a`, the odd ones in `b`: that takes shifts alone.
+struct BrainFloat {
+  using Number = float;
+  using Value = FloatPair;
+  static constexpr std::size_t steps = unrolled / 2;
+
+  [[gnu::always_inline]] static Value get(const std::byte* from) {
+    const Words words = load<Words>(from);
+    return {reinterpret_cast<Floats>(words << 16), reinterpret_cast<Floats>(words & 0xffff'0000U)};
+  }
+  [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
+    store(to, (rounded(value.a) >> 16) | (rounded(value.b) & 0xffff'0000U));
+  }
+
+ private:
+  /// To nearest even in the upper half; the lower half is rubbish.
+  [[gnu::always_inline]] static Words rounded(Floats value) {
+    const Words bits = reinterpret_cast<Words>(value);
+    const Words nearest = bits + 0x7fffU + ((bits >> 16) & 1U);
+    return value == value ? nearest : bits | 0x40'0000U;
+  }
+};
+
+#if defined(DDL_KERNELS_AVX512)
+
+struct Half {
+  using Number = float;
+  using Value = FloatPair;
+  static constexpr std::size_t steps = unrolled / 2;
+
+  [[gnu::always_inline]] static Value get(const std::byte* from) {
+    return {_mm512_maskz_cvtph_ps(all, load<__m256i>(from)), _mm512_maskz_cvtph_ps(all, load<__m256i>(from + 32))};
+  }
+  [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
+    store(to, _mm512_maskz_cvtps_ph(all, value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    store(to + 32, _mm512_maskz_cvtps_ph(all, value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+
+ private:
+  // GCC 12 takes the operand that the forms without a mask leave undefined for a mistake of ours.
+  static constexpr __mmask16 all = 0xffff;
+};
+
+#elif defined(DDL_KERNELS_AVX2)
+
+struct Half {
+  using Number = float;
+  using Value = FloatPair;
+  static constexpr std::size_t steps = unrolled / 2;
+
+  [[gnu::always_inline]] static Value get(const std::byte* from) {
+    return {_mm256_cvtph_ps(load<__m128i>(from)), _mm256_cvtph_ps(load<__m128i>(from + 16))};
+  }
+  [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
+    store(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT));
+    store(to + 16, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+
+#else
+
+/// As the instructions of F16C do it. Even elements are in `a`, odd ones in `b`.
+struct Half {
+  using Number = float;
+  using Value = FloatPair;
+  static constexpr std::size_t steps = 1;
+
+  [[gnu::always_inline]] static Value get(const std::byte* from) {
+    const Words words = load<Words>(from);
+    return {widened(words & 0xffffU), widened(words >> 16)};
+  }
+  [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
+    store(to, rounded(value.a) | (rounded(value.b) << 16));
+  }
+
+ private:
+  using Ints = Vector<std::int32_t>;
+
+  [[gnu::always_inline]] static Floats widened(Words half) {
+    const Words magnitude = half & 0x7fffU;
+    const Ints compared = reinterpret_cast<Ints>(magnitude);  // SSE2 compares signed words alone
+    const Words normal = (magnitude << 13) + (112U << 23);
+    const Words special = (magnitude << 13) | (compared > 0x7c00 ? Words{} + 0x7fc0'0000U : Words{} + 0x7f80'0000U);
+    const Floats subnormal = __builtin_convertvector(compared, Floats) * 0x1p-24F;
+    Words bits = compared < 0x400 ? reinterpret_cast<Words>(subnormal) : normal;
+    bits = compared >= 0x7c00 ? special : bits;
+    return reinterpret_cast<Floats>(bits | ((half & 0x8000U) << 16));
+  }
+
+  [[gnu::always_inline]] static Words rounded(Floats value) {
+    const Words bits = reinterpret_cast<Words>(value);
+    const Words magnitude = bits & 0x7fff'ffffU;
+    const Ints compared = reinterpret_cast<Ints>(magnitude);
+    const Words normal = (magnitude + ((magnitude >> 13) & 1U) + 0xfffU - (112U << 23)) >> 13;
+    // The addition of 0.5, whose last bit is worth 2^-24, rounds.
+    const Words half = reinterpret_cast<Words>(Floats{} + 0.5F);
+    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) + 0.5F) - half;
+    const Words nan = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;
+    Words result = compared < (113 << 23) ? subnormal : normal;
+    result = compared >= (143 << 23) ? Words{} + 0x7c00U : result;  // 65,536 and above
+    result = compared > 0x7f80'0000 ? nan : result;
+    return result | ((bits >> 16) & 0x8000U);
+  }
+};
+
+#endif
+
+}  // namespace
+}  // namespace ddl::collectives

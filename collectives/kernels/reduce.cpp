@@ -1,0 +1,96 @@
+#include "collectives/kernels/reduce.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/kernels/kernel_table.hpp"
+
+#if defined(DDL_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
+namespace ddl::collectives {
+namespace {
+
+static_assert(static_cast<std::size_t>(DataType::u8) == 0 && static_cast<std::size_t>(DataType::i32) == 1 &&
+              static_cast<std::size_t>(DataType::i64) == 2 && static_cast<std::size_t>(DataType::f32) == 3 &&
+              static_cast<std::size_t>(DataType::f64) == 4 && static_cast<std::size_t>(DataType::f16) == 5 &&
+              static_cast<std::size_t>(DataType::bf16) == 6);
+static_assert(static_cast<std::size_t>(ReduceOp::sum) == 0 && static_cast<std::size_t>(ReduceOp::avg) == 1 &&
+              static_cast<std::size_t>(ReduceOp::min) == 2 && static_cast<std::size_t>(ReduceOp::max) == 3 &&
+              static_cast<std::size_t>(ReduceOp::prod) == 4);
+
+#if defined(DDL_X86_KERNELS)
+InstructionSet find_instruction_set() noexcept {
+  __builtin_cpu_init();  // its answers include what the operating system saves
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    return InstructionSet::baseline;
+  }
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return avx512 ? InstructionSet::avx512 : InstructionSet::avx2;
+}
+
+const KernelTable& kernels_of(InstructionSet set) noexcept {
+  if (set == InstructionSet::avx512) return avx512_kernels();
+  if (set == InstructionSet::avx2) return avx2_kernels();
+  return baseline_kernels();
+}
+#else
+InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
+const KernelTable& kernels_of(InstructionSet) noexcept { return baseline_kernels(); }
+#endif
+
+/// To all targets while the piece is in the core's cache.
+void copy(std::span<std::byte* const> targets, const std::byte* input, std::size_t bytes) noexcept {
+  const std::size_t piece = targets.size() == 1 ? bytes : std::size_t{16} << 10;
+  for (std::size_t at = 0; at < bytes; at += piece) {
+    const std::size_t length = std::min(piece, bytes - at);
+    for (std::byte* target : targets) {
+      if (target != input) std::memcpy(target + at, input + at, length);
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(InstructionSet set) noexcept {
+  switch (set) {
+    case InstructionSet::baseline:
+      return "baseline";
+    case InstructionSet::avx2:
+      return "avx2";
+    case InstructionSet::avx512:
+      return "avx512";
+  }
+  return "unknown instruction set";
+}
+
+InstructionSet native_instruction_set() noexcept {
+  static const InstructionSet set = find_instruction_set();
+  return set;
+}
+
+void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
+            std::span<const std::byte* const> inputs, std::size_t count, int divisor) noexcept {
+  reduce_with(native_instruction_set(), type, op, targets, inputs, count, divisor);
+}
+
+void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
+                 std::span<const std::byte* const> inputs, std::size_t count, int divisor) noexcept {
+  const std::size_t bytes = count * size_of(type);
+  if (bytes == 0) return;
+  const bool divides = op == ReduceOp::avg && divisor > 1;
+  if (inputs.size() == 1 && !divides) return copy(targets, inputs[0], bytes);
+  const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
+  const KernelTable& table = kernels_of(set);
+  table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
+      {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor});
+}
+
+}  // namespace ddl::collectives
