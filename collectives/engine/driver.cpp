@@ -90,7 +90,7 @@ Network* Driver::network_of(const OperationState& operation) const noexcept {
 
 OperationState* Driver::find(const MessageTag& tag) noexcept {
   for (OperationState* operation : operations_) {
-    if (operation->call.communicator == tag.communicator &&
+    if (operation->call.channel() == tag.communicator &&
         static_cast<std::uint16_t>(operation->call.sequence) == tag.call) {
       return operation;
     }
@@ -290,7 +290,7 @@ OperationState* Driver::run_small(const Call& call) {
   const std::size_t bytes = call.buffers.end * size_of(call.type);
   const bool is_small = !order.empty() && bytes <= parcels_.block_bytes();
   if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
-  const MessageTag tag{call.communicator, static_cast<std::uint16_t>(call.sequence), 0};
+  const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
   for (const int member : program.members()) announce_bytes(link(member), tag, call.buffers.input, bytes);
   sources_.clear();
   int idle = 0;

@@ -229,6 +229,7 @@ const topology::RankMap& Engine::map() const noexcept { return state_->map; }
 HostMemory* Engine::memory() const noexcept { return state_->memory.get(); }
 int Engine::member() const noexcept { return state_->ways.member[static_cast<std::size_t>(state_->rank)]; }
 bool Engine::has_mpi() const noexcept { return state_->has_mpi; }
+bool Engine::has_thread() const noexcept { return state_->threaded; }
 std::string Engine::network_name() const { return state_->network_name; }
 const Ways& Engine::ways(bool mpi_alone) const noexcept {
   return mpi_alone ? state_->mpi_ways : state_->ways;

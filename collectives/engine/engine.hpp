@@ -36,6 +36,8 @@ class Engine {
   /// This rank's index in the host's memory.
   [[nodiscard]] int member() const noexcept;
   [[nodiscard]] bool has_mpi() const noexcept;
+  /// Whether what is started moves on by itself; else by those who wait for it or test it.
+  [[nodiscard]] bool has_thread() const noexcept;
   /// "ucx (tcp)"; empty if there is none.
   [[nodiscard]] std::string network_name() const;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "collectives/engine/prepared_program.hpp"
 #include "collectives/network/network.hpp"
@@ -28,16 +29,30 @@ struct Buffers {
 
 /// One call of a collective.
 struct Call {
+  /// Numbers that messages tell apart at most, and how many of them a communicator takes.
+  static constexpr int most_channels = 1 << 16;
+  static constexpr int channels_each = 2;
+  static constexpr int most_communicators = most_channels / channels_each;
+
   const char* name = "";  ///< "all_reduce", ...
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
-  std::size_t count = 0;       ///< As the caller gave it, for messages.
+  /// It is the comparison that goes before a call with this number. What its messages carry is not mixed up
+  /// with the call's, though some ranks may compare and others not.
+  bool compares = false;
+  std::size_t count = 0;                     ///< As the caller gave it, for messages.
+  std::optional<DataType> called_type = {};  ///< The same; if it is not `type`.
   Buffers buffers = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// From when the call is made; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();
+
+  /// What messages call the communicator.
+  [[nodiscard]] std::uint16_t channel() const noexcept {
+    return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));
+  }
 };
 
 }  // namespace ddl::collectives

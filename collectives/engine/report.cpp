@@ -24,8 +24,9 @@ std::string Driver::rank_and_host(int rank) const {
 std::string Driver::describe(const Call& call) const {
   const std::string communicator =
       call.communicator == 0 ? "" : fmt::format(" of communicator {}", call.communicator);
+  const DataType type = call.called_type.value_or(call.type);
   return fmt::format("{} #{}{} ({} {}, {} bytes) on {}", call.name, call.sequence, communicator, call.count,
-                     to_string(call.type), call.count * size_of(call.type), rank_and_host(settings_.rank));
+                     to_string(type), call.count * size_of(type), rank_and_host(settings_.rank));
 }
 
 std::string Driver::describe_plan(const Call& call) const {

@@ -7,7 +7,7 @@
 namespace ddl::collectives {
 
 void WorkState::wait() {
-  if (help_) help_(*this, true);
+  if (help_ && !done()) help_(*this, true);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_.load(std::memory_order_relaxed); });
   if (error_) throw Error(*error_);

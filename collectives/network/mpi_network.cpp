@@ -217,6 +217,7 @@ MpiNetwork::~MpiNetwork() {
   // The copies of the communicator stay until MPI ends: to free them is collective.
 }
 
+int MpiNetwork::communicators() const { return state_->tags.communicators(); }
 bool MpiNetwork::any_thread() const { return state_->any_thread; }
 
 void MpiNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {

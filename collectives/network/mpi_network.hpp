@@ -22,6 +22,7 @@ class MpiNetwork final : public Network {
   ~MpiNetwork() override;
 
   [[nodiscard]] std::string name() const override { return "mpi"; }
+  [[nodiscard]] int communicators() const override;
   [[nodiscard]] bool any_thread() const override;
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override;
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;

@@ -43,6 +43,9 @@ class Network {
   /// "ucx (tcp)", "mpi": for logs.
   [[nodiscard]] virtual std::string name() const = 0;
 
+  /// Communicators that its tags tell apart: those with lower numbers.
+  [[nodiscard]] virtual int communicators() const { return 1 << 14; }
+
   /// False: only the thread that made it may use it.
   [[nodiscard]] virtual bool any_thread() const { return true; }
 

@@ -1,4 +1,4 @@
-#include "collectives/plan_carriers.hpp"
+#include "collectives/communicator/plan_carriers.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/plan_comparison.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
 
 #include <bit>
 

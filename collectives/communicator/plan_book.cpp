@@ -1,4 +1,4 @@
-#include "collectives/plan_book.hpp"
+#include "collectives/communicator/plan_book.hpp"
 
 #include <fmt/format.h>
 
@@ -72,14 +72,39 @@ void require_devices(const topology::Topology& topology, int ranks) {
 }
 
 PlanBook::PlanBook(int ranks, std::function<Topology()> find_topology, PlanWishes wishes)
-    : ranks_(ranks), find_topology_(std::move(find_topology)), wishes_(std::move(wishes)) {
-  check(wishes_, ranks_);
+    : placement_(static_cast<std::size_t>(ranks)),
+      find_topology_(std::move(find_topology)),
+      wishes_(std::move(wishes)) {
+  std::iota(placement_.begin(), placement_.end(), 0);
+  check(wishes_, ranks);
+}
+
+PlanBook::PlanBook(std::shared_ptr<PlanBook> job, topology::Placement placement)
+    : job_(std::move(job)),
+      placement_(std::move(placement)),
+      find_topology_([this] { return job_->topology(); }),
+      wishes_{.mode = job_->wishes_.mode} {}
+
+std::shared_ptr<PlanBook> PlanBook::of_members(std::span<const int> members) {
+  if (job_) return job_->of_members(members);
+  topology::Placement placement(members.begin(), members.end());
+  if (placement == placement_) return shared_from_this();
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<PlanBook>& entry = of_members_[placement];
+  std::shared_ptr<PlanBook> book = entry.lock();
+  if (!book) {
+    std::erase_if(of_members_,
+                  [&](const auto& other) { return other.second.expired() && other.first != placement; });
+    book.reset(new PlanBook(shared_from_this(), placement));
+    entry = book;
+  }
+  return book;
 }
 
 const topology::Topology& PlanBook::known_topology() {
   if (!topology_) {
     Topology found = find_topology_();
-    require_devices(*found, ranks_);
+    if (!job_) require_devices(*found, static_cast<int>(placement_.size()));
     topology_ = std::move(found);
   }
   return *topology_;
@@ -117,10 +142,7 @@ std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uin
 Plan PlanBook::choose(const Key& key) {
   const auto& [collective, bytes, type] = key;
   if (!planner_) {
-    const topology::Topology& topology = known_topology();
-    topology::Placement placement(static_cast<std::size_t>(ranks_));
-    std::iota(placement.begin(), placement.end(), 0);
-    planner_.emplace(topology, std::move(placement));
+    planner_.emplace(known_topology(), placement_);
   }
   for (const Plan& given : wishes_.plans) {
     if (given.collective != collective) continue;
