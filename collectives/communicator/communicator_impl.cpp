@@ -170,10 +170,10 @@ void CommunicatorImpl::require_unfailed(const Call& call) const {
 // Programs.
 
 std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(
-    topology::Program program, std::size_t count, std::size_t element_bytes, bool mpi_alone,
+    topology::Program program, std::size_t count, std::size_t element_bytes,
     std::shared_ptr<const PlanNames> names) const {
   return std::make_shared<const PreparedProgram>(std::move(program), count, element_bytes, settings_.members,
-                                                 job_->engine().ways(mpi_alone), std::move(names));
+                                                 job_->engine().ways(false), std::move(names));
 }
 
 const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& request) {
