@@ -3,6 +3,7 @@
 
 #include "collectives/engine/engine.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
@@ -43,7 +44,7 @@ class Job {
     members_.resize(static_cast<std::size_t>(count));
     for (int rank = 0; rank < ranks(); ++rank) members_[host_of(rank)].push_back(rank);
     std::vector<std::string> names;
-    for (const int host : hosts_) names.push_back("h" + std::to_string(host));
+    for (const int host : hosts_) names.push_back(fmt::format("h{}", host));
     map_ = std::make_unique<RankMap>(names);
     for (const std::vector<int>& members : members_)
       memories_.push_back(share(static_cast<int>(members.size())));
