@@ -1,6 +1,9 @@
 #include "matrix/plan_family.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -105,7 +108,7 @@ bool has_plan(Family family, Collective collective, int ranks) {
 }
 
 std::string host_of(Transport transport, int rank, int ranks) {
-  const auto name = [](int host) { return "h" + std::to_string(host); };
+  const auto name = [](int host) { return fmt::format("h{}", host); };
   switch (transport) {
     case Transport::threads:
     case Transport::shared_memory:
