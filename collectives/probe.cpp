@@ -167,7 +167,6 @@ class Prober {
     double fastest = std::numeric_limits<double>::infinity();
     for (int i = 0; i < repeats; ++i) {
       communicator_.run(barrier_request());
-      if (!program) continue;
       const Clock::time_point start = Clock::now();
       communicator_.run("probe", program, data_.data(), large_bytes, DataType::u8, ReduceOp::sum);
       fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - start).count());

@@ -141,7 +141,7 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
     job_->require_usable(name);
     call.sequence = ++sequence_;
   }
-  if (size() > 1) job_->engine().run(call);
+  if (call.program && size() > 1) job_->engine().run(call);
 }
 
 bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
