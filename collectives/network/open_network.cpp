@@ -73,18 +73,15 @@ void greet_next(UcxNetwork& network, int rank, int ranks) {
     pollfd readable{network.event_descriptor(), POLLIN, 0};
     poll(&readable, 1, milliseconds);
   }
-  const bool heard = received.state == Transfer::State::done;
-  if (heard && sent.state == Transfer::State::done) return;
-  const std::string why = network.failure();
+  if (sent.state == Transfer::State::done && received.state == Transfer::State::done) return;
+  std::string why = network.failure();
   network.abandon();  // the bytes live no longer than this call
-  throw Error(
-      ErrorCode::transport,
-      fmt::format(
-          "{} through {}: {}",
-          heard ? fmt::format("cannot send to rank {}", next)
-                : fmt::format("hears nothing from rank {}", previous),
-          network.name(),
-          why.empty() ? "nothing has come in 15 s; a firewall, or the wrong network interface?" : why));
+  if (why.empty()) {
+    why = fmt::format("{} rank {} within 15 s; is there a firewall?",
+                      received.over() ? "nothing reaches" : "nothing comes from",
+                      received.over() ? next : previous);
+  }
+  throw Error(ErrorCode::transport, fmt::format("{}: {}", network.name(), why));
 }
 
 /// Null, and the reason, if some rank cannot.

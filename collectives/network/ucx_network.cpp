@@ -27,25 +27,23 @@ void check(ucs_status_t status, const char* what) {
   if (status != UCS_OK) refuse(what, status);
 }
 
-bool set_by_user(const std::string& name) {
-  return std::getenv(("UCX_" + name).c_str()) != nullptr ||
-         std::getenv(("DDL_UCX_" + name).c_str()) != nullptr;
-}
+bool set_by_user(const std::string& name) { return std::getenv(("UCX_" + name).c_str()) != nullptr; }
+
+bool is_rdma(const std::string& device) { return device.find(':') != device.npos; }
 
 /// For logs.
 std::string describe(const std::vector<std::string>& devices) {
-  for (const char* variable : {"DDL_UCX_TLS", "UCX_TLS", "DDL_UCX_NET_DEVICES", "UCX_NET_DEVICES"}) {
+  for (const char* variable : {"UCX_TLS", "UCX_NET_DEVICES"}) {
     if (const char* value = std::getenv(variable)) return fmt::format("ucx ({}={})", variable, value);
   }
   if (devices.empty()) return "ucx";
-  const bool rdma = std::any_of(devices.begin(), devices.end(),
-                                [](const std::string& device) { return device.find(':') != device.npos; });
+  const bool rdma = std::any_of(devices.begin(), devices.end(), is_rdma);
   return fmt::format("ucx ({}{})", rdma ? "" : "tcp ", fmt::join(devices, " "));
 }
 
 class Configuration {
  public:
-  Configuration() { check(ucp_config_read("DDL", nullptr, &config_), "ucp_config_read"); }
+  Configuration() { check(ucp_config_read(nullptr, nullptr, &config_), "ucp_config_read"); }
   Configuration(const Configuration&) = delete;
   Configuration& operator=(const Configuration&) = delete;
   ~Configuration() { ucp_config_release(config_); }
@@ -150,17 +148,21 @@ struct UcxNetwork::State {
 void UcxNetwork::State::open(const UcxSettings& settings) {
   Configuration configuration;
   configuration.prefer("TLS", "^sm");
-  configuration.prefer("TCP_MAX_NUM_EPS", "inf");
-  if (!settings.devices.empty()) {
+  if (!settings.devices.empty() && !set_by_user("NET_DEVICES")) {
     configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
-    if (!set_by_user("TLS") && !set_by_user("NET_DEVICES")) configuration.prefer("WARN_INVALID_CONFIG", "n");
+    if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
+    if (std::none_of(settings.devices.begin(), settings.devices.end(), is_rdma)) {
+      // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
+      configuration.prefer("RNDV_THRESH", "512k");
+    }
   }
 
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                           UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  parameters.estimated_num_eps = static_cast<std::size_t>(settings.ranks);
+  // Rings and trees have few neighbours. For more than 256 UCX would take TCP for unfit.
+  parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
   parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
   parameters.name = "ddl";
   check(ucp_init(&parameters, configuration.get(), &context), "ucp_init");
@@ -179,6 +181,16 @@ void UcxNetwork::State::open(const UcxSettings& settings) {
 }
 
 void UcxNetwork::State::shut() noexcept {
+  // UCX warns of what nobody has received, and goodbyes nobody does.
+  constexpr int take_it = 1;
+  const ucp_request_param_t plain{};
+  ucp_tag_recv_info_t info;
+  while (worker != nullptr) {
+    const ucp_tag_message_h message = ucp_tag_probe_nb(worker, 0, 0, take_it, &info);
+    if (message == nullptr) break;
+    const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker, nullptr, 0, message, &plain);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
   if (worker != nullptr) ucp_worker_destroy(std::exchange(worker, nullptr));
   if (context != nullptr) ucp_cleanup(std::exchange(context, nullptr));
   event_descriptor = -1;
@@ -205,6 +217,11 @@ UcxNetwork::State::Peer& UcxNetwork::State::peer_for(int peer, MessageTag tag) {
 
 void UcxNetwork::State::require_connection(Peer& peer) noexcept {
   if (peer.link != Link::unused) return;
+  drain();
+  if (said_goodbye(peer)) {
+    peer.link = Link::left;
+    return;
+  }
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -310,11 +327,15 @@ void UcxNetwork::State::attend_to_broken() noexcept {
   for (Peer& peer : peers) {
     if (peer.link != Link::breaking) continue;
     peer.link = said_goodbye(peer) ? Link::left : Link::broken;
-    if (peer.link == Link::broken && failed_peer < 0) {
-      failed_peer = rank_of(peer);
-      if (failure.kind == Failure::Kind::none) {
+    const int number = rank_of(peer);
+    const bool same_thing = failure.kind == Failure::Kind::transfer && failure.peer == number;
+    if (peer.link == Link::left) {
+      if (same_thing) failure.kind = Failure::Kind::left;
+    } else {
+      if (failed_peer < 0) failed_peer = number;
+      if (same_thing || failure.kind == Failure::Kind::none) {
         failure.kind = Failure::Kind::connection;
-        failure.peer = failed_peer;
+        failure.peer = number;
         failure.status = peer.why;
       }
     }
@@ -424,10 +445,11 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
   State& state = *state_;
   State::Peer& from = state.peer_for(peer, tag);
   State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), true);
-  ucp_tag_recv_info_t info{};
+  const std::uint64_t ended = state.ended;
   ucp_request_param_t parameters{};
+  // UCX before 1.16 tells the length of what has come to the callback only.
   parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* arrived,
                           void* user_data) {
     auto& over = *static_cast<State::Operation*>(user_data);
@@ -435,12 +457,12 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
     over.state->end(over, status, arrived->length);
     ucp_request_free(request);
   };
-  parameters.recv_info.tag_info = &info;
   parameters.user_data = &operation;
   const ucs_status_ptr_t request = ucp_tag_recv_nbx(state.worker, bytes.data(), bytes.size(),
                                                     UcxTag::of(tag, peer), UINT64_MAX, &parameters);
-  if (!UCS_PTR_IS_PTR(request)) {
-    state.end(operation, UCS_PTR_STATUS(request), info.length);
+  if (!UCS_PTR_IS_PTR(request)) state.end(operation, UCS_PTR_STATUS(request), 0);
+  if (transfer.over()) {
+    state.ended = ended;
     return;
   }
   operation.request = request;
@@ -478,6 +500,10 @@ std::string UcxNetwork::failure() const {
     case Kind::none:
       break;
     case Kind::connection:
+      if (failure.status == UCS_ERR_UNREACHABLE) {
+        return fmt::format("rank {} cannot be reached: no transport and network interface leads there",
+                           failure.peer);
+      }
       return fmt::format(
           "the connection to rank {} broke ({}): its process has died, or its host or the network "
           "fails",

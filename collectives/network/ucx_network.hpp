@@ -20,11 +20,12 @@ struct UcxSettings {
 
 /// UCX's tagged messages, over any of its transports but shared memory: between threads and processes of one
 /// host the library has better, and hosts that are emulated on one kernel must not find it. Its settings are
-/// UCX's environment variables, UCX_... or DDL_UCX_...; what the user has set stays.
+/// UCX's environment variables, UCX_...; what the user has set stays.
 ///
 /// Connections are made with the first transfer to or from a rank, which takes as long as the peer's host
-/// needs to answer. A rank that is destroyed in order says goodbye to those that it is connected with; a
-/// connection that breaks without makes `failed_peer`, and ends all transfers of that peer as failed.
+/// needs to answer (the system gives up after some two minutes). A rank that is destroyed in order says
+/// goodbye to those that it is connected with; a connection that breaks without makes `failed_peer`, and ends
+/// all transfers of that peer as failed.
 class UcxNetwork final : public Network {
  public:
   /// On this rank alone. Throws `transport` if UCX cannot be used here, `unsupported` for more ranks than

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -131,6 +132,111 @@ TEST_P(DoorbellBy, RingsForOtherThingsHideNoneThatMatters) {
   other.join();
   publisher.join();
   EXPECT_TRUE(awoke) << "slept through a ring";
+}
+
+/// Takes two threads through rounds side by side, each after a short delay of its own, for about a second.
+class Rounds {
+ public:
+  /// `ring(round)` in another thread, meanwhile `sleep(round)` here, until that returns false.
+  template <typename Ring, typename Sleep>
+  void run(Ring ring, Sleep sleep) {
+    std::thread ringer([&] {
+      unsigned draw = 1;
+      for (int round = 1; started_ != over; ++round) {
+        if (!await(started_, round)) break;
+        delay(draw);
+        ring(round);
+        rung_ = round;
+      }
+    });
+    const Clock::time_point end = Clock::now() + std::chrono::seconds(1);
+    unsigned draw = 2;
+    for (int round = 1; round % 256 != 0 || Clock::now() < end; ++round) {
+      started_ = round;
+      delay(draw);
+      const bool good = sleep(round);
+      EXPECT_TRUE(good) << "slept through a ring in round " << round;
+      if (!good) break;
+      finish(round);
+    }
+    started_ = over;
+    ringer.join();
+  }
+  /// Waits until `ring` has returned.
+  void finish(int round) const { await(rung_, round); }
+
+  static void delay(unsigned& draw) {
+    draw = draw * 1664525U + 1013904223U;
+    for (std::atomic<unsigned> spin = draw >> 27; spin > 0; --spin) {
+    }
+  }
+
+ private:
+  static constexpr int over = std::numeric_limits<int>::max();
+
+  static bool await(const std::atomic<int>& value, int round) {
+    for (int spins = 0; value.load() < round; ++spins) {
+      if (spins > 5000) std::this_thread::yield();
+    }
+    return value.load() != over;
+  }
+
+  alignas(64) std::atomic<int> started_{0};
+  alignas(64) std::atomic<int> rung_{0};
+};
+
+// Whenever a peer publishes and rings while the owner goes to bed, the owner sees it or is called.
+TEST(Doorbell, ARingIsSeenOrCalls) {
+  struct alignas(64) {
+    Doorbell bell;
+    alignas(64) std::atomic<int> published{0};
+    alignas(64) std::atomic<int> called{0};
+  } shared;
+  Rounds rounds;
+  rounds.run(
+      [&](int round) {
+        shared.published.store(round, std::memory_order_seq_cst);
+        if (shared.bell.ring()) shared.called = round;
+      },
+      [&](int round) {
+        shared.bell.prepare(true);
+        const bool seen = shared.published.load(std::memory_order_seq_cst) == round || shared.bell.expect(1);
+        rounds.finish(round);
+        shared.bell.cancel();
+        return seen || shared.called == round;
+      });
+}
+
+// A call that comes late, for what the owner has stopped waiting for, must not make it deaf to the next.
+TEST(Doorbell, ACallForAnEarlierSleepHidesNone) {
+  struct alignas(64) {
+    Doorbell bell;
+    alignas(64) std::atomic<int> published{0};
+  } shared;
+  Rounds rounds;
+  unsigned draw = 3;
+  rounds.run(
+      [&](int round) {
+        for (const int number : {2 * round - 1, 2 * round}) {
+          shared.published.store(number, std::memory_order_seq_cst);
+          EXPECT_FALSE(shared.bell.ring()) << "a futex needs no eventfd";
+          if (number < 2 * round) Rounds::delay(draw);
+        }
+      },
+      [&](int round) {
+        const auto missing = [&] { return 2 * round - shared.published.load(std::memory_order_seq_cst); };
+        shared.bell.prepare(false);
+        shared.bell.expect(1);
+        shared.bell.cancel();
+        const std::uint32_t ticket = shared.bell.prepare(false);
+        if (const int rings = missing(); rings == 0 || shared.bell.expect(rings)) {
+          shared.bell.cancel();
+          return true;
+        }
+        const Clock::time_point end = Clock::now() + longest_sleep;
+        shared.bell.sleep(ticket, end);
+        return Clock::now() < end;
+      });
 }
 
 // A rank would be woken once for each of the messages that it waits for together.

@@ -36,10 +36,6 @@ int position_of(const Plan& plan, int rank, const char* what) {
   return static_cast<int>(found - plan.order.begin());
 }
 
-bool has_pieces(Collective collective) {
-  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
-}
-
 void require_count(const Plan& plan, std::size_t count) {
   if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
   refuse(fmt::format(

@@ -130,9 +130,7 @@ std::span<const Algorithm> algorithms_of(Collective collective) noexcept {
 std::uint64_t elements_of(const Plan& plan) {
   const std::size_t bytes = size_of(plan.type);
   const std::uint64_t elements = plan.bytes / bytes + (plan.bytes % bytes == 0 ? 0 : 1);
-  const bool has_pieces =
-      plan.collective == Collective::reduce_scatter || plan.collective == Collective::all_gather;
-  const std::uint64_t ranks = has_pieces ? plan.order.size() : 1;
+  const std::uint64_t ranks = has_pieces(plan.collective) ? plan.order.size() : 1;
   return elements + (ranks - elements % ranks) % ranks;
 }
 

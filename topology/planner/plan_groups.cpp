@@ -16,7 +16,7 @@ bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; 
 PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition,
                        const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root)
     : collective_(collective),
-      has_root_(collective == Collective::broadcast || collective == Collective::reduce),
+      has_root_(has_root(collective)),
       decomposition_(&decomposition),
       algorithms_(&algorithms),
       order_(&order) {

@@ -22,11 +22,6 @@ constexpr int coarse_rounds = 48;
 /// Of a wanted decomposition.
 constexpr double most_algorithm_choices = 1000;
 
-/// Whether a ring is a chain, which all the data goes along.
-bool has_chains(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce;
-}
-
 /// The sizes of a grid, the first dimension's by group.
 struct Grid {
   std::size_t order;
@@ -97,14 +92,12 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const Decomposition flat({ranks}, {});
   std::vector<PlanShape> shapes;
   const auto add_flat = [&](Algorithm algorithm) { shapes.push_back({0, flat, {algorithm}}); };
-  const bool has_root = has_chains(collective);
-  const bool has_pieces = collective == Collective::reduce_scatter || collective == Collective::all_gather;
-  if (!has_root || ranks <= longest_chain) add_flat(Algorithm::ring);
+  if (!has_root(collective) || ranks <= longest_chain) add_flat(Algorithm::ring);
   if (ranks < 3) {
     if (ranks == 2 && collective == Collective::all_reduce) add_flat(Algorithm::one_shot);
     return shapes;
   }
-  if (has_root) {
+  if (has_root(collective)) {
     if (ranks <= longest_chain) add_flat(Algorithm::two_shot);
     add_flat(Algorithm::tree);
     return shapes;
@@ -112,11 +105,11 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const auto factors = prime_factors(ranks);
   if (factors.size() > 1) {
     add_flat(Algorithm::halving_doubling);
-    if (has_pieces) return shapes;
+    if (has_pieces(collective)) return shapes;
     shapes.push_back({0, Decomposition({factors[0]}, {factors.begin() + 1, factors.end()}),
                       std::vector<Algorithm>(factors.size(), Algorithm::one_shot)});
   }
-  if (!has_pieces) add_flat(Algorithm::tree);
+  if (!has_pieces(collective)) add_flat(Algorithm::tree);
   return shapes;
 }
 
@@ -262,7 +255,7 @@ class Search {
         case Algorithm::halving_doubling:
           return largest > most_direct && !is_quick(largest);
         case Algorithm::ring:
-          return has_chains(request_->collective) && size > longest_chain;
+          return has_root(request_->collective) && size > longest_chain;
         default:
           return false;
       }
@@ -466,7 +459,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
       if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(std::move(shape));
     }
   };
-  const bool is_long_chain = has_chains(request.collective) && ranks > longest_chain;
+  const bool is_long_chain = has_root(request.collective) && ranks > longest_chain;
   if (timing.host_order() != 0 && !timing.hosts().contiguous && !is_long_chain &&
       request.mode != Mode::nccl_per_dimension) {
     std::vector<PlanShape> ring;

@@ -28,7 +28,7 @@ std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragge
       family.mode == Mode::rings || family.mode == Mode::nccl || family.mode == Mode::nccl_per_dimension;
   if (is_rings) return {Algorithm::ring};
   std::vector<Algorithm> result = {Algorithm::ring};
-  if (family.collective == Collective::broadcast || family.collective == Collective::reduce) {
+  if (has_root(family.collective)) {
     if (size == 2) return result;
     result.push_back(Algorithm::two_shot);
     if (family.mode == Mode::scatter_gather) return {Algorithm::two_shot};
@@ -40,9 +40,7 @@ std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragge
   // With groups of different sizes the largest may be of two members and others of one.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
   if (size > 2 && family.mode != Mode::mpi) result.push_back(Algorithm::two_shot);
-  const bool has_pieces =
-      family.collective == Collective::reduce_scatter || family.collective == Collective::all_gather;
-  if (family.mode == Mode::scatter_gather || has_pieces) return result;
+  if (family.mode == Mode::scatter_gather || has_pieces(family.collective)) return result;
   if (!ragged) result.push_back(Algorithm::one_shot);
   result.push_back(Algorithm::tree);
   return result;

@@ -117,6 +117,14 @@ struct Phase {
 std::span<const Collective> planned_collectives() noexcept;
 /// Their names, as in "a, b or c".
 std::string planned_names();
+/// Whether it starts from one rank (broadcast) or ends at one (reduce).
+constexpr bool has_root(Collective collective) noexcept {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+/// Whether the buffer is one piece for each rank.
+constexpr bool has_pieces(Collective collective) noexcept {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+}
 /// What a dimension can do in a collective.
 std::span<const Algorithm> algorithms_of(Collective collective) noexcept;
 /// Elements of `bytes` of the plan's type, rounded up to what it can be lowered for: of reduce_scatter and
