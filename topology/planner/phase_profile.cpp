@@ -26,6 +26,8 @@ PhaseProfile PhaseProfile::reversed() const {
 Profiler::Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
                    PlannerRoutes& routes)
     : routes_(&routes),
+      network_message_us_(cost.cpu_network_message),
+      messages_(routes.resources(), 0),
       classes_(routes.resources()),
       load_(routes.resources(), 0),
       total_(routes.resources(), 0),
@@ -143,13 +145,21 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
         const double moved = share * part_moved(route);
-        for (const Resource resource : route.resources) add_load(resource, moved);
+        for (const Resource resource : route.resources) {
+          add_load(resource, moved);
+          if (!route.is_tcp || network_message_us_ == 0 || !routes_->is_network(resource)) continue;
+          int& messages = messages_[static_cast<std::size_t>(resource)];
+          if (messages++ == 0) with_messages_.push_back(resource);
+          round.busy = std::max(round.busy, messages * part * network_message_us_);
+        }
         round.latency = std::max(round.latency, now.latency * route.latency);
         round.alone = std::max(round.alone, moved * route.us_per_byte);
         int& sends = sends_[static_cast<std::size_t>(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));
       }
     });
+    for (const Resource resource : with_messages_) messages_[static_cast<std::size_t>(resource)] = 0;
+    with_messages_.clear();
     for (const Resource resource : touched_) {
       round.us_per_byte = std::max(round.us_per_byte, load_[static_cast<std::size_t>(resource)]);
     }
@@ -209,7 +219,9 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     ProfileRound mean = profile.rounds.front();
     const auto count = static_cast<double>(profile.rounds.size());
     mean.latency = mean.us_per_byte = 0;
+    mean.busy = 0;
     for (const ProfileRound& round : profile.rounds) {
+      mean.busy += round.busy / count;
       mean.latency += round.latency / count;
       mean.us_per_byte += round.us_per_byte / count;
     }
