@@ -1,6 +1,7 @@
 #include "topology/planner/phase_profile.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace ddl::topology {
@@ -8,6 +9,27 @@ namespace {
 
 /// Rounds alike in what they cost: a chain's are taken together, each with its part of the whole.
 constexpr std::size_t most_rounds = 24;
+
+/// Of the group's range, what a message along an edge carries.
+double share_of(const ProfiledGroup& group, const PatternRound& round, const PatternEdge& edge,
+                Algorithm algorithm, PhaseKind kind) {
+  if (group.shares.empty()) return round.share;
+  const bool gathers = kind == PhaseKind::all_gather;
+  const auto left_with = [&](int member) { return group.shares[static_cast<std::size_t>(member)]; };
+  if (algorithm == Algorithm::two_shot) return left_with(gathers ? edge.from : edge.to);
+  if (algorithm == Algorithm::halving_doubling) {
+    // Of all that agree with one end in the digits that have been exchanged.
+    const int stride = static_cast<int>(std::lround(1 / round.share));
+    double share = 0;
+    for (int member = (gathers ? edge.from : edge.to) % stride; member < static_cast<int>(group.ranks.size());
+         member += stride) {
+      share += left_with(member);
+    }
+    return share;
+  }
+  // Around the ring goes all but what the sender is left with, or the receiver began with.
+  return (1 - left_with(gathers ? edge.to : edge.from)) / round.repeat;
+}
 
 }  // namespace
 
@@ -139,11 +161,11 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       round.uses_scratch |= now.uses_scratch;
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
-      const double share = now.share * group.weight * part;
       profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
+        const double share = share_of(group, now, edge, algorithm, kind) * group.weight * part;
         const double moved = share * part_moved(route);
         for (const Resource resource : route.resources) {
           add_load(resource, moved);

@@ -48,6 +48,7 @@ struct PhaseProfile {
 struct ProfiledGroup {
   std::span<const int> ranks;
   double weight;
+  std::span<const double> shares = {};  ///< Of that, what each member is left with; empty: all as much.
 };
 using GroupVisitor = std::function<void(const ProfiledGroup&)>;
 using GroupSource = std::function<void(const GroupVisitor&)>;
