@@ -10,13 +10,17 @@ usage() {
   cat <<'EOF'
 Usage:
   emulated_cluster.sh up   [--hosts 4] [--ranks-per-host 4] [--rate 1gbit] [--name ddl]
-  emulated_cluster.sh run  [--placement host|round_robin] [--name ddl] -- PROGRAM [ARGUMENTS...]
+  emulated_cluster.sh run  [--placement host|round_robin] [--ranks 4,3,2,1] [--name ddl] --
+                           [MPIRUN_OPTIONS...] PROGRAM [ARGUMENTS...]
   emulated_cluster.sh down [--name ddl]
 
 up    makes the hosts (again, if there are any); each has its own network, host name, System V IPC and
       /dev/shm, and a link of the given rate (tc's notation) in each direction, MTU 1500.
 run   starts PROGRAM with mpirun on all ranks: placed host by host (ranks 0 to 3 on the first host) or
-      round robin (ranks 0, 4, 8 ...). The environment is passed on. The exit status is mpirun's.
+      round robin (ranks 0, 4, 8 ...). --ranks: so many on the first host, the second, and so on; hosts
+      that are not named have none. The environment is passed on, and with it Open MPI's settings
+      (OMPI_MCA_coll_han_priority=100); UCX sees eth0 alone unless UCX_NET_DEVICES says otherwise. The
+      exit status is mpirun's.
       --hosts, --ranks-per-host and --rate may be repeated here; they must be what `up` was given.
 down  ends what runs on the hosts and removes them. There may be none.
 
@@ -87,6 +91,20 @@ up() {
 
 check_same() { [ -z "$2" ] || [ "$2" = "$3" ] || fail "$1 $2: the cluster is up with $1 $3; take it down first"; }
 
+# Sets np. A host's number of ranks is its number of slots.
+write_uneven_hostfile() {
+  local count counts i=0
+  IFS=, read -ra counts <<<"$ranks"
+  [ "${#counts[@]}" -le "$1" ] || fail "--ranks $ranks: found ${#counts[@]} hosts, but $1 are up"
+  np=0
+  : >"$hostfile"
+  for count in "${counts[@]}"; do
+    is_count "$count" || fail "--ranks $ranks: must be numbers from 1 to 999 with commas between, such as 4,3,2,1"
+    printf 'node%d slots=%d\n' "$i" "$count" >>"$hostfile"
+    np=$((np + count)) i=$((i + 1))
+  done
+}
+
 run() {
   [ "$#" -gt 0 ] || fail "run: give a program after --"
   [ -f "$state/config" ] || fail "the cluster '$name' is not up; first: $0 up --hosts 4 --ranks-per-host 4 --rate 1gbit"
@@ -102,12 +120,18 @@ run() {
     round_robin) map=node ;;
     *) fail "--placement $placement: must be host or round_robin" ;;
   esac
+  local hostfile=$state/hostfile np=$((up_hosts * up_ranks))
+  if [ -n "$ranks" ]; then
+    hostfile=$state/hostfile-$ranks
+    write_uneven_hostfile "$up_hosts"
+  fi
   # mpirun runs on the first host, so that its daemons on the others can reach it. ob1 with vader keeps
   # shared memory to one host; UCX would find it between hosts, which share a kernel. More ranks than
   # cores must yield while they wait.
+  export UCX_NET_DEVICES=${UCX_NET_DEVICES:-eth0}
   export DDL_EMULATED_CLUSTER=$state OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   exec "$state/agent" --exec node0 mpirun \
-    --hostfile "$state/hostfile" -np $((up_hosts * up_ranks)) --map-by "$map" --bind-to none \
+    --hostfile "$hostfile" -np "$np" --map-by "$map" --bind-to none \
     --mca plm rsh --mca plm_rsh_agent "$state/agent" --mca plm_rsh_no_tree_spawn 1 \
     --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
     --mca pml ob1 --mca btl self,vader,tcp --mca osc ^ucx --mca mpi_yield_when_idle 1 \
@@ -130,7 +154,7 @@ down() {
 action=$1
 shift
 hosts=4 ranks_per_host=4 rate=1gbit placement=host name=ddl
-given_hosts='' given_ranks_per_host='' given_rate=''
+given_hosts='' given_ranks_per_host='' given_rate='' ranks=''
 while [ "$#" -gt 0 ]; do
   case $1 in
     --) shift; break ;;
@@ -141,6 +165,7 @@ while [ "$#" -gt 0 ]; do
   case $1 in
     --hosts) hosts=$2 given_hosts=$2 ;;
     --ranks-per-host) ranks_per_host=$2 given_ranks_per_host=$2 ;;
+    --ranks) ranks=$2 ;;
     --rate) rate=$2 given_rate=$2 ;;
     --placement) placement=$2 ;;
     --name) name=$2 ;;
@@ -148,6 +173,8 @@ while [ "$#" -gt 0 ]; do
   esac
   shift 2
 done
+[ -z "$ranks" ] || [[ $ranks =~ ^[0-9]+(,[0-9]+)*$ ]] ||
+  fail "--ranks $ranks: must be numbers from 1 to 999 with commas between, such as 4,3,2,1"
 is_count "$hosts" && [ "$hosts" -le 250 ] || fail "--hosts $hosts: must be a number from 1 to 250"
 is_count "$ranks_per_host" || fail "--ranks-per-host $ranks_per_host: must be a number from 1 to 999"
 [[ $rate =~ ^[0-9]+(\.[0-9]+)?[a-zA-Z]+$ ]] || fail "--rate $rate: must be a rate in tc's notation, such as 1gbit"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/plan_comparison.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
 
 namespace ddl::collectives {
 
@@ -27,7 +27,7 @@ constexpr int large_messages = 4;
 constexpr int repeats = 10;
 
 /// Pairs of ranks that are measured together; the first stands for all.
-struct Ways {
+struct MeasuredWays {
   WayKind kind;
   std::vector<std::pair<int, int>> pairs;
 };
@@ -51,7 +51,7 @@ std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, cons
 }
 
 /// Kinds of ways between ranks; the same on all ranks.
-std::vector<Ways> ways_between(const Topology& topology, int ranks) {
+std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
   std::map<int, std::vector<int>> of_host;
   for (int rank = 0; rank < ranks; ++rank) {
     of_host[topology.nodes()[static_cast<std::size_t>(node_of(topology, rank))].host].push_back(rank);
@@ -59,8 +59,8 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
   const auto kind = [&](int a, int b) {
     return way_between(topology, node_of(topology, a), node_of(topology, b));
   };
-  std::optional<Ways> inside;
-  std::optional<Ways> packages;
+  std::optional<MeasuredWays> inside;
+  std::optional<MeasuredWays> packages;
   for (const auto& [host, members] : of_host) {
     std::map<int, std::vector<int>> of_package;
     for (const int rank : members) of_package[package_of(topology, rank)].push_back(rank);
@@ -68,17 +68,18 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
       const int first = members.front();
       if (kind(first, other) == WayKind::between_packages) {
         if (!packages) {
-          packages = Ways{WayKind::between_packages, side_by_side(of_package[package_of(topology, first)],
-                                                                  of_package[package_of(topology, other)])};
+          packages = MeasuredWays{
+              WayKind::between_packages,
+              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)])};
         }
       } else if (!inside && kind(first, other) == WayKind::inside_package) {
-        inside = Ways{WayKind::inside_package, {{first, other}}};
+        inside = MeasuredWays{WayKind::inside_package, {{first, other}}};
       }
     }
     if (inside && packages) break;
   }
-  std::vector<Ways> result;
-  for (std::optional<Ways>& ways : {std::ref(inside), std::ref(packages)}) {
+  std::vector<MeasuredWays> result;
+  for (std::optional<MeasuredWays>& ways : {std::ref(inside), std::ref(packages)}) {
     if (ways) result.push_back(std::move(*ways));
   }
   if (of_host.size() > 1) {
@@ -89,7 +90,7 @@ std::vector<Ways> ways_between(const Topology& topology, int ranks) {
 }
 
 /// `times` messages there and back, one after the other.
-PreparedProgram ping_pong(bool begins, int peer) {
+Program ping_pong(bool begins, int peer) {
   Program program;
   for (int i = 0; i < round_trips; ++i) {
     for (const bool sends : {begins, !begins}) {
@@ -97,11 +98,11 @@ PreparedProgram ping_pong(bool begins, int peer) {
           {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = small_bytes});
     }
   }
-  return {std::move(program), large_bytes};
+  return program;
 }
 
 /// Large messages one way, and a small one back when the last has come.
-PreparedProgram stream(bool sends, int peer) {
+Program stream(bool sends, int peer) {
   Program program;
   for (int i = 0; i < large_messages; ++i) {
     program.steps.push_back(
@@ -109,15 +110,36 @@ PreparedProgram stream(bool sends, int peer) {
   }
   program.steps.push_back(
       {.kind = sends ? StepKind::receive : StepKind::send, .peer = peer, .begin = 0, .end = small_bytes});
-  return {std::move(program), large_bytes};
+  return program;
 }
+
+/// As trainers' memory should be: shared with the ranks of the host, if there are any.
+class ProbedMemory {
+ public:
+  explicit ProbedMemory(Engine& engine) : engine_(engine) {
+    if (engine_.memory() != nullptr) shared_ = engine_.memory()->allocate(engine_.member(), large_bytes);
+    if (shared_ == nullptr) own_.resize(large_bytes);
+  }
+  ProbedMemory(const ProbedMemory&) = delete;
+  ProbedMemory& operator=(const ProbedMemory&) = delete;
+  ~ProbedMemory() {
+    if (shared_ != nullptr) engine_.memory()->release(engine_.member(), shared_);
+  }
+
+  void* data() noexcept { return shared_ != nullptr ? shared_ : own_.data(); }
+
+ private:
+  Engine& engine_;
+  void* shared_ = nullptr;
+  std::vector<std::uint8_t> own_;
+};
 
 class Prober {
  public:
   Prober(CommunicatorImpl& communicator, const topology::CostModel& cost)
-      : communicator_(communicator), cost_(cost), data_(large_bytes) {}
+      : communicator_(communicator), cost_(cost), data_(communicator.job().engine()) {}
 
-  Measurement measure(const Ways& ways) {
+  Measurement measure(const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
     Measurement result{ways.kind, from, to};
     const double round = greatest(measured(std::span(ways.pairs).first(1), ping_pong));
@@ -134,34 +156,34 @@ class Prober {
   template <typename MakeProgram>
   double measured(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
     const int rank = communicator_.rank();
-    std::optional<PreparedProgram> program;
+    std::shared_ptr<const PreparedProgram> program;
     bool begins = false;
     for (const auto& [from, to] : pairs) {
       if (rank == from || rank == to) {
         begins = rank == from;
-        program.emplace(make_program(begins, begins ? to : from));
+        program = communicator_.prepare(make_program(begins, begins ? to : from), large_bytes, 1);
       }
     }
     double fastest = std::numeric_limits<double>::infinity();
     for (int i = 0; i < repeats; ++i) {
-      communicator_.barrier();
-      if (!program) continue;
+      communicator_.run(barrier_request());
       const Clock::time_point start = Clock::now();
-      communicator_.run("probe", *program, data_.data(), DataType::u8, ReduceOp::sum);
+      communicator_.run("probe", program, data_.data(), large_bytes, DataType::u8, ReduceOp::sum);
       fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - start).count());
     }
     return begins ? fastest : 0;
   }
 
   double greatest(double own) {
-    const PreparedProgram program(greatest_program(communicator_.size(), communicator_.rank(), 1), 1);
-    communicator_.run("probe", program, &own, DataType::f64, ReduceOp::max);
+    const auto program =
+        communicator_.prepare(greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
+    communicator_.run("probe", program, &own, 1, DataType::f64, ReduceOp::max);
     return own;
   }
 
   CommunicatorImpl& communicator_;
   topology::CostModel cost_;
-  std::vector<std::uint8_t> data_;
+  ProbedMemory data_;
 };
 
 }  // namespace
@@ -170,7 +192,8 @@ std::vector<Measurement> probe(CommunicatorImpl& communicator, const Topology& t
                                const topology::CostModel& cost) {
   Prober prober(communicator, cost);
   std::vector<Measurement> result;
-  for (const Ways& ways : ways_between(topology, communicator.size())) result.push_back(prober.measure(ways));
+  for (const MeasuredWays& ways : ways_between(topology, communicator.size()))
+    result.push_back(prober.measure(ways));
   return result;
 }
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/topology/calibrate.hpp"
 #include "ddl/topology/cost_model.hpp"
 

@@ -8,7 +8,7 @@ namespace ddl {
 
 InProcessJob::InProcessJob(int ranks)
     : ranks_(ranks),
-      region_(std::make_shared<collectives::ChannelRegion>(collectives::ChannelRegion::in_process(ranks))),
+      memory_(collectives::HostMemory::in_process(ranks)),
       gathering_(static_cast<std::size_t>(ranks)) {}
 
 std::vector<std::string> InProcessJob::all_gather(int rank, std::string_view bytes) {

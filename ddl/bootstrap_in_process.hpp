@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/channel_region.hpp"
+#include "collectives/memory/host_memory.hpp"
 
 namespace ddl {
 
@@ -17,16 +17,15 @@ class InProcessJob {
   explicit InProcessJob(int ranks);
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  [[nodiscard]] const std::shared_ptr<const collectives::ChannelRegion>& region() const noexcept {
-    return region_;
-  }
+  /// Member i is rank i.
+  [[nodiscard]] const std::shared_ptr<collectives::HostMemory>& memory() const noexcept { return memory_; }
   std::vector<std::string> all_gather(int rank, std::string_view bytes);
   /// A rank gave up during start-up: the others' `all_gather` throws `peer_failed`.
   void give_up(int rank);
 
  private:
   const int ranks_;
-  std::shared_ptr<const collectives::ChannelRegion> region_;
+  std::shared_ptr<collectives::HostMemory> memory_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> gathering_;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "collectives/mpi_transport.hpp"
+#include "collectives/network/mpi_network.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {
@@ -107,8 +107,8 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
 
 void MpiBootstrap::abort(int status) noexcept { MPI_Abort(handles_->communicator, status); }
 
-std::unique_ptr<collectives::Transport> MpiBootstrap::make_transport() {
-  return std::make_unique<collectives::MpiTransport>(handles_->communicator);
+std::unique_ptr<collectives::Network> MpiBootstrap::make_mpi_network() {
+  return std::make_unique<collectives::MpiNetwork>(handles_->communicator);
 }
 
 }  // namespace ddl

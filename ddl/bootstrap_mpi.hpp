@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/transport.hpp"
+#include "collectives/network/network.hpp"
 
 namespace ddl {
 
@@ -24,8 +24,8 @@ class MpiBootstrap final : public collectives::Bootstrap {
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
 
-  /// Streams to all ranks; must be gone before this object is.
-  std::unique_ptr<collectives::Transport> make_transport();
+  /// Messages to all ranks, through MPI. Collective. Must be gone before this object is.
+  std::unique_ptr<collectives::Network> make_mpi_network();
 
  private:
   struct Handles;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
 

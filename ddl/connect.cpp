@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "collectives/job_topology.hpp"
 #include "ddl/host_identity.hpp"
@@ -38,21 +40,36 @@ FindTopology in_process_topology(const ContextOptions& options, const topology::
   };
 }
 
-collectives::CommunicatorSettings communicator_settings(const ContextOptions& options, int rank,
-                                                        const Neighbourhood& neighbourhood) {
+void require_valid(const ContextOptions& options) {
   if (options.deadline < std::chrono::milliseconds(1) ||
       options.deadline > std::chrono::seconds(1'000'000'000)) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("ContextOptions::deadline is {} ms: expected 1 ms to 1e9 s", options.deadline.count()));
   }
+}
+
+collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood) {
   constexpr int looks_before_yielding = 2000;
-  collectives::CommunicatorSettings settings;
+  collectives::EngineSettings settings;
   settings.rank = rank;
   settings.map = topology::RankMap(neighbourhood.host_ids);
-  settings.deadline = options.deadline;
   settings.spins = neighbourhood.crowded ? 0 : looks_before_yielding;
   return settings;
+}
+
+std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
+    const ContextOptions& options, collectives::EngineSettings settings,
+    std::shared_ptr<collectives::PlanBook> plans, int most_communicators) {
+  collectives::CommunicatorSettings first;
+  first.rank = settings.rank;
+  first.map = settings.map;
+  first.members.resize(static_cast<std::size_t>(settings.map.ranks()));
+  std::iota(first.members.begin(), first.members.end(), 0);
+  first.plans = std::move(plans);
+  auto job = std::make_shared<collectives::Job>(std::make_shared<collectives::Engine>(std::move(settings)),
+                                                options.deadline, most_communicators);
+  return std::make_shared<collectives::CommunicatorImpl>(std::move(job), std::move(first));
 }
 
 }  // namespace ddl

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
 
 namespace ddl {
@@ -27,8 +27,15 @@ std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, i
 /// The topology of ranks that are all in this process.
 FindTopology in_process_topology(const ContextOptions& options, const topology::RankMap& map);
 
-/// Without plans. Throws `invalid_argument` for a deadline out of range.
-collectives::CommunicatorSettings communicator_settings(const ContextOptions& options, int rank,
-                                                        const Neighbourhood& neighbourhood);
+/// Throws `invalid_argument` for a deadline out of range.
+void require_valid(const ContextOptions& options);
+
+/// Memory and networks are still to be given.
+collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood);
+
+/// The communicator of all ranks. `most_communicators`: in the whole job, as `collectives::Job` counts them.
+std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
+    const ContextOptions& options, collectives::EngineSettings settings,
+    std::shared_ptr<collectives::PlanBook> plans, int most_communicators);
 
 }  // namespace ddl

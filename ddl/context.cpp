@@ -11,22 +11,25 @@
 namespace ddl {
 
 Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-                      std::shared_ptr<collectives::CommunicatorImpl> impl_)
+                      std::shared_ptr<collectives::CommunicatorImpl> first,
+                      std::shared_ptr<collectives::HostMemory> memory_)
     : options(std::move(options_)),
-      log(impl_->rank(), options.debug_level),
+      log(first->rank(), options.debug_level),
       bootstrap(std::move(bootstrap_)),
-      impl(std::move(impl_)),
+      impl(std::move(first)),
+      job(impl->job_pointer()),
+      memory(std::move(memory_)),
       communicator(impl),
       exceptions_at_start(std::uncaught_exceptions()) {
-  impl->on_new_plan(log_plans(log));
+  job->on_new_plan(log_plans(log));
 }
 
 Context::State::~State() {
-  if (impl->failed() || std::uncaught_exceptions() > exceptions_at_start) {
-    impl->announce_failure();
+  if (job->failed() || std::uncaught_exceptions() > exceptions_at_start) {
+    job->announce_failure();
     if (bootstrap) bootstrap->abandon();
   }
-  impl->close();
+  job->close();
 }
 
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}

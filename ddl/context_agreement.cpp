@@ -60,10 +60,10 @@ void Context::root_only(std::string_view name, const std::function<void()>& work
   communicator().barrier();
   std::exception_ptr mine;
   if (is_root()) mine = run_catching(work);
-  if (mine && state_->impl->failed()) std::rethrow_exception(mine);
+  if (mine && state_->job->failed()) std::rethrow_exception(mine);
   std::uint8_t failed = mine ? 1 : 0;
   {
-    const collectives::CommunicatorImpl::PausedDeadline paused(*state_->impl);
+    const collectives::Job::PausedDeadline paused(*state_->job);
     communicator().broadcast(std::span(&failed, 1), 0);
   }
   if (failed == 0) return;
@@ -74,7 +74,7 @@ void Context::root_only(std::string_view name, const std::function<void()>& work
 void Context::on_all_ranks(std::string_view name, const std::function<void()>& work) {
   const std::exception_ptr mine = run_catching(work);
   // A broken communicator cannot agree on anything any more.
-  if (mine && state_->impl->failed()) std::rethrow_exception(mine);
+  if (mine && state_->job->failed()) std::rethrow_exception(mine);
   std::int64_t first_failed = mine ? rank() : size();
   communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
   if (first_failed == size()) return;
@@ -104,7 +104,7 @@ int Context::run(const std::function<int()>& body) {
     }
     log().error(error.what());
     if (size() > 1) {
-      state_->impl->announce_failure();
+      state_->job->announce_failure();
       state_->bootstrap->abandon();
       state_->bootstrap->abort(status);
     }

@@ -29,6 +29,13 @@ ProbeUse read_probe_use(std::string_view text) {
   refuse("DDL_PROBE", text, "off, cached or on");
 }
 
+NetworkUse read_network_use(std::string_view text) {
+  if (text == "auto") return NetworkUse::automatic;
+  if (text == "ucx") return NetworkUse::ucx;
+  if (text == "mpi") return NetworkUse::mpi;
+  refuse("DDL_NETWORK", text, "auto, ucx or mpi");
+}
+
 /// Empty if the environment names no place.
 std::string find_cache_directory() {
   const auto value = [](const char* name) -> std::string {
@@ -84,6 +91,7 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
     options.topology = text;
   }
+  if (const char* text = std::getenv("DDL_NETWORK")) options.network = read_network_use(text);
   const char* const probe = std::getenv("DDL_PROBE");
   options.probe = probe == nullptr ? ProbeUse::cached : read_probe_use(probe);
   options.cache_directory = find_cache_directory();

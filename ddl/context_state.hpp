@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/job.hpp"
+#include "collectives/memory/host_memory.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
 
@@ -11,7 +13,8 @@ namespace ddl {
 
 struct Context::State {
   State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-        std::shared_ptr<collectives::CommunicatorImpl> impl_);
+        std::shared_ptr<collectives::CommunicatorImpl> first,
+        std::shared_ptr<collectives::HostMemory> memory_);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Leaves the job in order, unless a failure was seen or an exception is passing through.
@@ -19,9 +22,11 @@ struct Context::State {
 
   ContextOptions options;
   Log log;
-  // Outlives the communicator, whose transport may use what the bootstrap started.
+  // Outlives the job's engine, whose networks may use what the bootstrap started.
   std::unique_ptr<collectives::Bootstrap> bootstrap;
   std::shared_ptr<collectives::CommunicatorImpl> impl;
+  std::shared_ptr<collectives::Job> job;
+  std::shared_ptr<collectives::HostMemory> memory;  ///< Null: shares memory with nobody.
   Communicator communicator;
   int exceptions_at_start;
 };

@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "collectives/host_segment.hpp"
+#include "collectives/communicator/plan_carriers.hpp"
 #include "collectives/job_topology.hpp"
-#include "collectives/routed_transport.hpp"
+#include "collectives/memory/open_host_memory.hpp"
+#include "collectives/network/open_network.hpp"
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
@@ -20,9 +23,19 @@
 namespace ddl {
 namespace {
 
-using collectives::CommunicatorImpl;
-
 #ifdef DDL_HAVE_MPI
+
+collectives::NetworkChoice choice_of(NetworkUse use) {
+  switch (use) {
+    case NetworkUse::ucx:
+      return collectives::NetworkChoice::ucx;
+    case NetworkUse::mpi:
+      return collectives::NetworkChoice::mpi;
+    case NetworkUse::automatic:
+      break;
+  }
+  return collectives::NetworkChoice::automatic;
+}
 
 /// Throws on every rank what the lowest failing rank found wrong with its settings.
 ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
@@ -31,8 +44,7 @@ ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
   std::string complaint;
   try {
     options = read();
-    const Neighbourhood alone{{""}, false};
-    communicator_settings(options, 0, alone);
+    require_valid(options);
     plans_of(options, bootstrap.size(), {});
   } catch (const Error& error) {
     complaint = error.what();
@@ -56,6 +68,7 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
       {"-mode in DDL_OPTIONS", mode},
       {"DDL_PLAN's hash", plans},
       {"DDL_TOPOLOGY", options.topology},
+      {"DDL_NETWORK", to_string(choice_of(options.network))},
       {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
   for (const auto& [name, own] : settings) {
     const std::vector<std::string> values = bootstrap.all_gather(own);
@@ -85,20 +98,54 @@ void require_devices(const topology::Topology& topology, int ranks) {
   }
 }
 
-std::unique_ptr<collectives::SharedChannels> channels_of(const collectives::HostSegments& segments,
-                                                         const topology::RankMap& map, int rank) {
-  if (!segments.own) return nullptr;
-  return std::make_unique<collectives::SharedChannels>(segments.own, map.ranks_of(map.host_of(rank)), rank);
+bool may_want_mpi_alone(const ContextOptions& options) {
+  return options.mode == topology::Mode::mpi ||
+         std::ranges::any_of(options.plans, collectives::wants_mpi_alone);
 }
 
-void log_connections(Log& log, const collectives::HostSegments& segments, const topology::RankMap& map,
-                     const ContextOptions& options, const collectives::JobTopology& job) {
-  for (int host = 0; host < map.hosts(); ++host) {
-    const std::string& obstacle = segments.obstacles[static_cast<std::size_t>(host)];
-    if (obstacle.empty()) continue;
-    log.warning(fmt::format("the {} ranks of host {} cannot share memory and use MPI instead: {}",
-                            map.ranks_of(host).size(), map.host_name(host), obstacle));
+/// What carries data between the ranks.
+struct Connections {
+  collectives::HostMemories memories;
+  collectives::OpenedNetwork opened;
+  std::unique_ptr<collectives::Network> mpi;
+
+  /// As the networks can tell them apart.
+  [[nodiscard]] int most_communicators() const {
+    int most = collectives::Call::most_channels;
+    for (const collectives::Network* network : {opened.network.get(), mpi.get()}) {
+      if (network != nullptr) most = std::min(most, network->communicators());
+    }
+    return most / collectives::Call::channels_each;
   }
+};
+
+Connections open_connections(MpiBootstrap& bootstrap, const topology::RankMap& map,
+                             const ContextOptions& options) {
+  Connections result;
+  if (map.ranks() == 1) return result;
+  result.memories = open_host_memory(bootstrap, map);
+  const auto has_obstacle = [](const std::string& obstacle) { return !obstacle.empty(); };
+  if (map.hosts() > 1 || std::ranges::any_of(result.memories.obstacles, has_obstacle)) {
+    result.opened =
+        open_network(bootstrap, choice_of(options.network), [&] { return bootstrap.make_mpi_network(); });
+  }
+  if (may_want_mpi_alone(options)) result.mpi = bootstrap.make_mpi_network();
+  return result;
+}
+
+void log_connections(Log& log, const Connections& connections, const std::string& network,
+                     const topology::RankMap& map, const ContextOptions& options,
+                     const collectives::JobTopology& job) {
+  const std::vector<std::string>& obstacles = connections.memories.obstacles;
+  for (std::size_t host = 0; host < obstacles.size(); ++host) {
+    if (obstacles[host].empty()) continue;
+    log.warning(fmt::format("the {} ranks of host {} cannot share memory and use the network instead: {}",
+                            map.ranks_of(static_cast<int>(host)).size(),
+                            map.host_name(static_cast<int>(host)), obstacles[host]));
+  }
+  const std::string& reason = connections.opened.reason;
+  if (!reason.empty()) log.warning(fmt::format("the network is {} and not UCX: {}", network, reason));
+  if (!network.empty()) log.info(fmt::format("network: {}", network));
   for (const std::string& warning : job.warnings) log.warning(warning);
   for (const std::string& note : job.notes) log.debug(note);
   log.info(fmt::format("{} ranks on {} hosts, mode {}, topology {} with {} devices on {} hosts, hash {:016x}",
@@ -112,11 +159,13 @@ void log_connections(Log& log, const collectives::HostSegments& segments, const 
 
 #endif
 
-std::unique_ptr<CommunicatorImpl> alone(const ContextOptions& options) {
+std::shared_ptr<collectives::CommunicatorImpl> alone(const ContextOptions& options) {
+  require_valid(options);
   const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
-  collectives::CommunicatorSettings settings = communicator_settings(options, 0, nobody);
-  settings.plans = plans_of(options, 1, in_process_topology(options, settings.map));
-  return std::make_unique<CommunicatorImpl>(std::move(settings), nullptr);
+  collectives::EngineSettings settings = engine_settings(0, nobody);
+  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
+  return first_communicator(options, std::move(settings), std::move(plans),
+                            collectives::Call::most_communicators);
 }
 
 }  // namespace
@@ -158,20 +207,22 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     const ContextOptions options = agree_on_options(*bootstrap, read_options);
     require_same_settings(*bootstrap, options);
     const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
-    collectives::CommunicatorSettings settings = communicator_settings(options, rank, neighbourhood);
+    collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
     const topology::RankMap map = settings.map;
     const collectives::JobTopology job = find_topology(*bootstrap, map, options);
     require_devices(*job.topology, map.ranks());
-    settings.plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
-    const collectives::HostSegments segments = open_host_segments(*bootstrap, map);
-    std::unique_ptr<collectives::Transport> transport;
-    if (map.ranks() > 1) {
-      transport = std::make_unique<collectives::RoutedTransport>(channels_of(segments, map, rank),
-                                                                 bootstrap->make_transport());
-    }
-    auto impl = std::make_unique<CommunicatorImpl>(std::move(settings), std::move(transport));
-    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(impl)));
-    log_connections(context.log(), segments, map, options, job);
+    auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
+    Connections connections = open_connections(*bootstrap, map, options);
+    const int most_communicators = connections.most_communicators();
+    settings.memory = connections.memories.own;
+    if (settings.memory) settings.members = map.ranks_of(map.host_of(rank));
+    settings.network = std::move(connections.opened.network);
+    settings.mpi = std::move(connections.mpi);
+    auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
+    Context context(
+        std::make_unique<State>(options, std::move(bootstrap), std::move(first), connections.memories.own));
+    const std::string network = context.state_->job->engine().network_name();
+    log_connections(context.log(), connections, network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     return context;
   } catch (const Error& error) {
@@ -197,7 +248,7 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, [[
   }
 #endif
   const ContextOptions options = read_options();
-  return Context(std::make_unique<State>(options, nullptr, alone(options)));
+  return Context(std::make_unique<State>(options, nullptr, alone(options), nullptr));
 }
 
 }  // namespace ddl

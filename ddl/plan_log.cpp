@@ -8,7 +8,7 @@
 
 namespace ddl {
 
-collectives::CommunicatorImpl::PlanObserver log_plans(Log& log) {
+collectives::PlanObserver log_plans(Log& log) {
   const auto warned = std::make_shared<std::set<std::string>>();
   return [&log, warned](const topology::Plan& plan, const std::vector<std::string>& notes) {
     for (const std::string& note : notes) {

@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/shared_channels.hpp"
 #include "ddl/bootstrap_in_process.hpp"
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
@@ -81,14 +80,13 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     if (!options.hosts.empty()) own.host_id = options.hosts[static_cast<std::size_t>(rank)];
     auto bootstrap = std::make_unique<InProcessBootstrap>(job, rank);
     const Neighbourhood neighbourhood = meet(*bootstrap, own.host_id);
-    std::vector<int> members(static_cast<std::size_t>(ranks));
-    std::iota(members.begin(), members.end(), 0);
-    collectives::CommunicatorSettings settings = communicator_settings(own, rank, neighbourhood);
-    settings.plans = plans;
-    auto impl = std::make_shared<collectives::CommunicatorImpl>(
-        std::move(settings),
-        std::make_unique<collectives::SharedChannels>(job->region(), std::move(members), rank));
-    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), std::move(impl));
+    require_valid(own);
+    collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
+    settings.memory = job->memory();
+    settings.members.resize(static_cast<std::size_t>(ranks));
+    std::iota(settings.members.begin(), settings.members.end(), 0);
+    const auto impl = first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
+    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl, job->memory());
     calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
     return state;
   };
@@ -101,14 +99,14 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
       job->give_up(rank);
       return;
     }
-    const std::shared_ptr<collectives::CommunicatorImpl> impl = state->impl;
+    const std::shared_ptr<collectives::Job> own_job = state->job;
     Context context(std::move(state));
     try {
       body(context);
     } catch (...) {
       first.keep(std::current_exception());
       // All ranks throw an agreed error, so nobody needs to be stopped on its account.
-      if (!is_agreed(std::current_exception())) impl->announce_failure();
+      if (!is_agreed(std::current_exception())) own_job->announce_failure();
     }
   };
 

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,16 +37,16 @@ inline std::string json_problem(const std::exception& error) {
 }
 
 /// The value of one of a set of enumerators, as `to_string` spells them.
-template <typename Enum, std::size_t n>
-std::optional<Enum> named(const std::array<Enum, n>& all, std::string_view name) {
-  const auto* const found = std::ranges::find(all, name, [](Enum value) { return to_string(value); });
+template <typename All>
+auto named(const All& all, std::string_view name) -> std::optional<std::ranges::range_value_t<All>> {
+  const auto found = std::ranges::find(all, name, [](auto value) { return to_string(value); });
   return found == all.end() ? std::nullopt : std::optional(*found);
 }
 
-template <typename Enum, std::size_t n>
-std::string names(const std::array<Enum, n>& all) {
+template <typename All>
+std::string names(const All& all) {
   std::vector<std::string_view> result;
-  for (const Enum value : all) result.push_back(to_string(value));
+  for (const auto value : all) result.push_back(to_string(value));
   return fmt::format("one of {}", fmt::join(result, ", "));
 }
 

@@ -11,9 +11,9 @@
 namespace ddl::collectives {
 
 struct EngineSettings {
-  int rank = 0;                    ///< In the job, as all ranks here are.
-  topology::RankMap map{{""}};     ///< Of the job.
-  int spins = 0;                   ///< Times to look again before the core is offered to others.
+  int rank = 0;                 ///< In the job, as all ranks here are.
+  topology::RankMap map{{""}};  ///< Of the job.
+  int spins = 0;                ///< Times to look again before the core is offered to others.
   std::shared_ptr<HostMemory> memory = nullptr;  ///< Null: shares memory with nobody.
   std::vector<int> members = {};                 ///< Rank of each member of `memory`.
   std::unique_ptr<Network> network = nullptr;    ///< To those who are not members. May be null.
@@ -36,6 +36,8 @@ class Engine {
   /// This rank's index in the host's memory.
   [[nodiscard]] int member() const noexcept;
   [[nodiscard]] bool has_mpi() const noexcept;
+  /// Whether what is started moves on by itself; else by those who wait for it or test it.
+  [[nodiscard]] bool has_thread() const noexcept;
   /// "ucx (tcp)"; empty if there is none.
   [[nodiscard]] std::string network_name() const;
 

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "collectives/engine/prepared_program.hpp"
 #include "collectives/network/network.hpp"
@@ -12,28 +14,45 @@
 namespace ddl::collectives {
 
 /// Where a program's elements are. Element i's first value is at `input` + i; from the program's first write
-/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input` ==
-/// `output` and all elements in the range, the program runs in place. Addresses of elements that do not exist
-/// at that place are only computed, never used.
+/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input`
+/// == `output` and all elements in the range, the program runs in place. Addresses of elements that do not
+/// exist at that place are only computed, never used.
 struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
+  /// Elements that `input` has.
+  std::size_t input_begin = 0;
+  std::size_t input_end = std::numeric_limits<std::size_t>::max();
 };
 
 /// One call of a collective.
 struct Call {
+  /// Numbers that messages tell apart at most, and how many of them a communicator takes.
+  static constexpr int most_channels = 1 << 16;
+  static constexpr int channels_each = 2;
+  static constexpr int most_communicators = most_channels / channels_each;
+
   const char* name = "";  ///< "all_reduce", ...
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
-  std::size_t count = 0;       ///< As the caller gave it, for messages.
+  /// It is the comparison that goes before a call with this number. What its messages carry is not mixed up
+  /// with the call's, though some ranks may compare and others not.
+  bool compares = false;
+  std::size_t count = 0;                     ///< As the caller gave it, for messages.
+  std::optional<DataType> called_type = {};  ///< The same; if it is not `type`.
   Buffers buffers = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// From when the call is made; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();
+
+  /// What messages call the communicator.
+  [[nodiscard]] std::uint16_t channel() const noexcept {
+    return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));
+  }
 };
 
 }  // namespace ddl::collectives

@@ -15,15 +15,22 @@ namespace ddl::collectives {
 class WorkState {
  public:
   using Continuation = std::function<void(const Error*)>;
+  /// Moves the operation on in the caller's thread: until it is done, or by what can be done now.
+  using Help = std::function<void(const WorkState&, bool until_done)>;
+
+  /// `help`: for operations that no thread moves by itself.
+  explicit WorkState(Help help = nullptr) : help_(std::move(help)) {}
 
   void wait();
   [[nodiscard]] bool test();
   void then(Continuation continuation);
+  [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 
   /// Called once; runs the continuations.
   void finish(std::optional<Error> error);
 
  private:
+  const Help help_;
   std::atomic<bool> done_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -34,9 +34,7 @@ class Doorbell {
 
   /// Called after something was published with a sequentially consistent store. True if the owner sleeps by
   /// descriptor and this was the last ring it needs: the caller writes to the owner's eventfd.
-  [[nodiscard]] bool ring() noexcept {
-    return sleeping_.load(std::memory_order_seq_cst) != awake && count();
-  }
+  [[nodiscard]] bool ring() noexcept { return sleeping_.load(std::memory_order_seq_cst) != awake && count(); }
   /// Wakes the owner whatever it still needs. As `ring`.
   [[nodiscard]] bool ring_loudly() noexcept { return wake(); }
 

@@ -4,27 +4,34 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "collectives/memory/doorbell.hpp"
 #include "collectives/memory/file_descriptor.hpp"
+#include "collectives/memory/mapping.hpp"
 
 namespace ddl::collectives {
+
+class Heap;
+class ProcessHeap;
 
 /// An address that means the same to all who share a `HostMemory`.
 using SharedAddress = std::uint64_t;
 
-/// Announces one message to its receiver: where its bytes are, or the bytes themselves. One cache line.
+/// Tells a member about one message: where its bytes are, or the bytes themselves, or that it is done with
+/// them. One cache line.
 struct alignas(64) Notice {
   enum class Kind : std::uint32_t {
-    here,    ///< `bytes` bytes are in the notice (at most `most_inline`).
+    here,    ///< The bytes are in the notice (at most `most_inline`).
     parcel,  ///< They are in the parcel that belongs to the notice's place in its ring.
-    open,    ///< They are at `address`; `done` is set once they have been read.
-    lent,    ///< As `open`, and the answer, message `answer` the other way, may be written to `answer_at`.
+    open,    ///< They are at `address`, until a `read` comes back.
+    lent,  ///< As `open`; if the receiver can, it writes message `answer` of the other way to `answer_at` and
+           ///< sends `answered` in place of both `read` and that message.
+    read,  ///< The message, which went the other way, has been read.
+    answered,  ///< It has been read, and its answer written.
   };
   static constexpr std::size_t most_inline = 24;
 
@@ -39,18 +46,11 @@ struct alignas(64) Notice {
     struct {
       SharedAddress address;
       SharedAddress answer_at;
-      SharedAddress done;  ///< Of a `DoneFlag`.
     };
     std::array<std::byte, most_inline> inlined;
   };
 };
 static_assert(sizeof(Notice) == 64);
-
-/// On a cache line of its own; belongs to the sender of a message, written by the receiver.
-struct alignas(64) DoneFlag {
-  enum : std::uint32_t { pending, read, answered };
-  std::atomic<std::uint32_t> value;
-};
 
 /// Who has read how much of one ring.
 struct alignas(64) RingState {
@@ -67,8 +67,9 @@ struct alignas(128) MemberState {
 ///
 /// It holds each member's doorbell, a ring of notices with their parcels for each ordered pair of members,
 /// and a heap for each member. Between processes it is one anonymous file (memfd), mapped whole by each of
-/// them; pages take up memory when they are first touched. Between threads every address of the process is
-/// shared, and heaps are the process's own.
+/// them; pages take up memory when they are first touched, and vanish with the last process. Heaps are as
+/// large as the machine's memory, if the system allows so much address space. Between threads every address
+/// of the process is shared, and heaps are the process's own.
 ///
 /// Thread-safe where it says so.
 class HostMemory {
@@ -76,16 +77,18 @@ class HostMemory {
   /// Random; tells this job's memory from another's.
   using Token = std::array<std::uint64_t, 2>;
 
-  virtual ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
 
-  /// For `members` threads of this process. The result is shared by all of them.
+  /// For `members` threads of this process. The result is shared by all of them. Throws `transport` if there
+  /// is no address space.
   static std::shared_ptr<HostMemory> in_process(int members);
-  /// For `members` processes; this one is member `index`. `file` is what the others pass to `open`. Throws
-  /// `transport` if the system refuses.
+  /// For `members` processes; this one is member `index`. `events`: the members' eventfds, by index. `file`
+  /// is what the others pass to `open`. Throws `transport` if the system refuses.
   static std::shared_ptr<HostMemory> create(int members, int index, const Token& token,
                                             std::vector<FileDescriptor> events, FileDescriptor& file);
-  /// Throws `transport` unless it is such memory for so many members and has that token. `events`: the
-  /// members' eventfds, by index.
+  /// Throws `transport` unless it is such memory for so many members and has that token.
   static std::shared_ptr<HostMemory> open(int members, int index, const Token& token,
                                           std::vector<FileDescriptor> events, const FileDescriptor& file);
 
@@ -103,45 +106,70 @@ class HostMemory {
     return reinterpret_cast<std::byte*>(base_ + address);
   }
 
-  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is no
-  /// more. Any thread of the member `index`.
+  /// `bytes` bytes of shared memory, zeros, aligned to 64, from 1 MiB on to 2 MiB. Returns null if there is
+  /// no more. Any thread of the member `index`, which between processes is this one.
   [[nodiscard]] void* allocate(int index, std::size_t bytes);
-  /// Gives it back, and its pages to the system. Any thread of that member.
+  /// Gives it back, and from 1 MiB on its pages to the system. Any thread of that member. Null is allowed.
   void release(int index, void* data) noexcept;
+  /// Bytes that each member can allocate at most.
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
 
   [[nodiscard]] MemberState& member(int index) const noexcept { return member_states_[index]; }
-  /// Rings a member's bell, writing to its eventfd if it has to be.
+  /// Rings a member's bell, writing to its eventfd if it has to be. Any thread.
   void ring(int index) const noexcept {
     if (member(index).bell.ring()) signal(index);
   }
   void ring_loudly(int index) const noexcept {
     if (member(index).bell.ring_loudly()) signal(index);
   }
-  /// A member's eventfd.
-  [[nodiscard]] int event_descriptor(int index) const noexcept;
+  /// A member's eventfd; it does not block. Between threads it is made at the first call: throws `transport`
+  /// if there are no more. Any thread.
+  [[nodiscard]] int event_descriptor(int index) const;
 
   /// Rings of notices: `notices_per_ring` (a power of two) for each ordered pair, each with a parcel of
   /// `parcel_bytes`. Fewer and smaller with many members.
   [[nodiscard]] std::size_t notices_per_ring() const noexcept { return notices_per_ring_; }
   [[nodiscard]] std::size_t parcel_bytes() const noexcept { return parcel_bytes_; }
-  [[nodiscard]] Notice* notices(int from, int to) const noexcept;
-  [[nodiscard]] std::byte* parcels(int from, int to) const noexcept;
-  [[nodiscard]] RingState& ring_state(int from, int to) const noexcept;
+  [[nodiscard]] Notice* notices(int from, int to) const noexcept {
+    return notices_ + pair(from, to) * notices_per_ring_;
+  }
+  [[nodiscard]] std::byte* parcels(int from, int to) const noexcept {
+    return parcels_ + pair(from, to) * notices_per_ring_ * parcel_bytes_;
+  }
+  [[nodiscard]] RingState& ring_state(int from, int to) const noexcept {
+    return ring_states_[pair(from, to)];
+  }
 
   /// 0, or 1 + the first rank (number in the job) that announced its failure.
-  [[nodiscard]] std::atomic<std::uint32_t>& failed() const noexcept;
+  [[nodiscard]] std::atomic<std::uint32_t>& failed() const noexcept { return *failed_; }
 
- protected:
-  HostMemory() = default;
+ private:
+  /// Shared by processes unless `heap_bytes` is 0.
+  HostMemory(int members, int index, Mapping mapping, std::size_t heap_bytes,
+             std::vector<FileDescriptor> events);
+
+  [[nodiscard]] std::size_t pair(int from, int to) const noexcept {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(members_) + static_cast<std::size_t>(to);
+  }
   void signal(int index) const noexcept;
 
-  int members_ = 0;
+  int members_;
+  int index_;  // -1: all threads'
   std::uintptr_t base_ = 0;
-  std::size_t size_ = 0;
-  std::size_t notices_per_ring_ = 0;
-  std::size_t parcel_bytes_ = 0;
-  MemberState* member_states_ = nullptr;
-  // ... the rest is the implementation's
+  std::size_t size_ = std::numeric_limits<std::size_t>::max();
+  std::size_t notices_per_ring_;
+  std::size_t parcel_bytes_;
+  MemberState* member_states_;
+  RingState* ring_states_;
+  Notice* notices_;
+  std::byte* parcels_;
+  std::atomic<std::uint32_t>* failed_;
+
+  std::size_t heap_bytes_;
+  Mapping mapping_;
+  std::unique_ptr<Heap> heap_;                  // of member `index_`
+  std::unique_ptr<ProcessHeap> process_heap_;   // of all threads
+  std::unique_ptr<std::atomic<int>[]> events_;  // by member; -1: none yet
 };
 
 }  // namespace ddl::collectives

@@ -15,8 +15,8 @@ using Clock = std::chrono::steady_clock;
 /// way at the same time.
 struct MessageTag {
   std::uint16_t communicator = 0;
-  std::uint16_t call = 0;      ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
-  std::uint32_t message = 0;   ///< Index among the call's messages of this pair and direction.
+  std::uint16_t call = 0;     ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
+  std::uint32_t message = 0;  ///< Index among the call's messages of this pair and direction.
 
   friend bool operator==(const MessageTag&, const MessageTag&) = default;
 };
@@ -31,7 +31,8 @@ struct Transfer {
 };
 
 /// Messages between ranks that share no memory. Nothing here blocks. One thread of a rank at a time, any
-/// thread. A receive must be as long as its message.
+/// thread unless `any_thread` says otherwise. A receive must be as long as its message. Messages with equal
+/// tags from one rank to another arrive in the order in which they were sent.
 class Network {
  public:
   Network() = default;
@@ -42,7 +43,14 @@ class Network {
   /// "ucx (tcp)", "mpi": for logs.
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// Either may be over when it returns. Throw `transport` if the peer cannot be reached at all.
+  /// Communicators that its tags tell apart: those with lower numbers.
+  [[nodiscard]] virtual int communicators() const { return 1 << 14; }
+
+  /// False: only the thread that made it may use it.
+  [[nodiscard]] virtual bool any_thread() const { return true; }
+
+  /// Either may be over when it returns. Throw `transport` if the peer cannot be reached at all, and
+  /// `unsupported` if the tag does not fit.
   virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
   virtual void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) = 0;
 
@@ -55,8 +63,10 @@ class Network {
   /// False: something has come; `progress` first.
   virtual bool arm() { return false; }
 
-  /// The rank whose connection broke, or -1; and why a transfer failed.
+  /// The first rank whose connection broke though it had not left in order, or -1. Only ranks to or from
+  /// which there has been a transfer are watched.
   [[nodiscard]] virtual int failed_peer() const { return -1; }
+  /// Why the first transfer failed, or the first connection broke. Empty if nothing has.
   [[nodiscard]] virtual std::string failure() const { return {}; }
 
   /// The job fails: waits for nothing from here on, not in the destructor either. What is under way is

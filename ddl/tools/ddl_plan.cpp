@@ -57,10 +57,11 @@ What is asked
   --device auto|cpu|gpu   where the ranks of this machine are
   --placement by-host|round-robin
                           fill one host after the other (default), or deal the ranks out
-  --bytes N               of each rank's buffer; K, M and G are powers of 1024
-  --collective all_reduce|broadcast
-  --root RANK             of a broadcast; 0 unless given
-  --type f32|f64|i32|i64|u8
+  --bytes N               of each rank's buffer; K, M and G are powers of 1024. Of a reduce_scatter or all_gather
+                          the whole buffer, of which a rank has a piece
+  --collective all_reduce|broadcast|reduce_scatter|all_gather|reduce
+  --root RANK             of a broadcast or reduce; 0 unless given
+  --type f32|f64|f16|bf16|i32|i64|u8
   --mode LETTER[:DIMENSIONS]
                           which plans are considered: p everything (default), r rings, n NCCL over all ranks,
                           b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m what an
@@ -115,6 +116,14 @@ void check_ranks(const PlanArguments& arguments, int ranks) {
     throw UsageError(
         fmt::format("--straggler: found rank {}, expected one from 0 to {}", straggler.rank, ranks - 1));
   }
+}
+
+void check_pieces(const PlanArguments& arguments, int ranks) {
+  const std::uint64_t unit = static_cast<std::uint64_t>(ranks) * size_of(arguments.request.type);
+  if (!has_pieces(arguments.request.collective) || arguments.request.bytes % unit == 0) return;
+  throw UsageError(
+      fmt::format("--bytes: found {}, expected a multiple of {}: a piece of whole elements for each of {}",
+                  arguments.request.bytes, unit, count_text(static_cast<std::uint64_t>(ranks), "rank")));
 }
 
 topology::PlanRequest request_of(const PlanArguments& arguments, int ranks) {
@@ -173,7 +182,7 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
       must_simulate || (simulate_if_possible && problem.empty()) || (arguments.json && is_cheap);
   if (!verifies && !simulates) return;
   const std::size_t element_bytes = size_of(report.plan.type);
-  report.schedule = topology::lower_all(report.plan, report.plan.bytes / element_bytes, report.root);
+  report.schedule = topology::lower_all(report.plan, topology::elements_of(report.plan), report.root);
   if (verifies) report.verdict = topology::verify(*report.schedule);
   if (!simulates) return;
   topology::SimulationOptions options = arguments.simulation;
@@ -197,6 +206,7 @@ int run(std::span<const std::string> words) {
   const auto ranks = static_cast<int>(placement.size());
   check_ranks(arguments, ranks);
   topology::PlanRequest request = request_of(arguments, ranks);
+  check_pieces(arguments, ranks);
 
   Planner planner(topology, std::move(placement));
   PlanReport report;

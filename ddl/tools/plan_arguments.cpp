@@ -43,12 +43,19 @@ std::optional<std::string> optional_value(const CommandLine& line, std::string_v
   return line.value(flag);
 }
 
-DataType parse_type(const CommandLine& line) {
-  constexpr std::array types = {DataType::f32, DataType::f64, DataType::i32, DataType::i64, DataType::u8};
+/// One of the enumerators, by its name; the first one unless given.
+template <typename Enum>
+Enum named_one(const CommandLine& line, std::string_view flag, std::span<const Enum> all) {
   std::vector<std::string_view> names;
-  for (const DataType type : types) names.push_back(to_string(type));
-  const std::string text = one_of(line, "--type", names);
-  return types[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())];
+  for (const Enum value : all) names.push_back(to_string(value));
+  const std::string text = one_of(line, flag, names);
+  return all[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())];
+}
+
+DataType parse_type(const CommandLine& line) {
+  static constexpr std::array types = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                                       DataType::i32, DataType::i64, DataType::u8};
+  return named_one(line, "--type", std::span<const DataType>(types));
 }
 
 std::uint64_t parse_seed(const std::string& text) {
@@ -134,10 +141,8 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   constexpr std::array<std::string_view, 2> placements = {"by-host", "round-robin"};
   result.round_robin = one_of(line, "--placement", placements) == "round-robin";
 
-  constexpr std::array<std::string_view, 2> collectives = {"all_reduce", "broadcast"};
-  if (one_of(line, "--collective", collectives) == "broadcast") {
-    result.request.collective = topology::Collective::broadcast;
-  }
+  const auto planned = topology::planned_collectives();
+  result.request.collective = named_one(line, "--collective", planned);
   result.request.type = parse_type(line);
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);

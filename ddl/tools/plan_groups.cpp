@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -58,7 +59,7 @@ void add_lines(const Plan& plan, int dimension, int first, int root_place, std::
       for (int d = first; d < dimension; ++d) {
         const std::size_t i = as_index(d - first);
         if (has_tree(plan, d) && at[i] != 0) takes_part = false;
-        if (plan.collective == Collective::broadcast && at[i] != root[i]) takes_part = false;
+        if (has_root(plan.collective) && at[i] != root[i]) takes_part = false;
       }
       if (!takes_part) continue;
       std::vector<int> line;
@@ -73,8 +74,8 @@ std::set<std::vector<int>> owners_of_segments(const Plan& plan, int root_positio
   const Decomposition& grid = plan.decomposition;
   std::set<std::vector<int>> result;
   std::vector<int> first(as_index(grid.groups()), 0);
-  if (plan.collective == Collective::broadcast || has_tree(plan, 0)) {
-    if (plan.collective == Collective::broadcast) {
+  if (has_root(plan.collective) || has_tree(plan, 0)) {
+    if (has_root(plan.collective)) {
       // The member with the root's index, where there is one.
       const int index = root_position - grid.group_begin(grid.group_of(root_position));
       for (int group = 0; group < grid.groups(); ++group) {
@@ -82,6 +83,15 @@ std::set<std::vector<int>> owners_of_segments(const Plan& plan, int root_positio
       }
     }
     return {first};
+  }
+  if (has_pieces(plan.collective)) {
+    for (int member = 0; member < grid.size(0); ++member) {
+      for (int group = 0; group < grid.groups(); ++group) {
+        first[as_index(group)] = member % grid.group_size(group);
+      }
+      result.insert(first);
+    }
+    return result;
   }
   std::set<std::pair<int, int>> starts;  // of segments, as fractions
   std::set<int> sizes;
@@ -97,6 +107,16 @@ std::set<std::vector<int>> owners_of_segments(const Plan& plan, int root_positio
     result.insert(std::move(owners));
   }
   return result;
+}
+
+/// Messages that one of the pattern becomes where pieces that lie apart go together, at most.
+double ranges_in_message(const Plan& plan, int dimension) {
+  if (!has_pieces(plan.collective)) return 1;
+  const Decomposition& grid = plan.decomposition;
+  int stride = 1;
+  for (int d = 0; d <= dimension; ++d) stride *= grid.size(d);
+  if (grid.ragged() || plan.chunks > 1) return std::ceil(1.0 * grid.ranks() / stride);
+  return topology::neighbour_runs(plan.order, stride);
 }
 
 }  // namespace
@@ -130,14 +150,14 @@ std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int roo
 double transfers_of(const Plan& plan) {
   const Decomposition& grid = plan.decomposition;
   const int dimensions = grid.dimensions();
-  const bool is_all_reduce = plan.collective == Collective::all_reduce;
+  const bool goes_out = has_root(plan.collective);
   // Ranks that take part in each dimension.
   std::vector<double> active(as_index(dimensions), static_cast<double>(grid.ranks()));
-  for (int d = 1; d < dimensions && is_all_reduce; ++d) {
+  for (int d = 1; d < dimensions && !goes_out; ++d) {
     active[as_index(d)] = active[as_index(d - 1)] / (has_tree(plan, d - 1) ? grid.size(d - 1) : 1);
   }
   double outer = 1;
-  for (int d = dimensions - 1; d > 0 && !is_all_reduce; --d) active[as_index(d)] = outer *= grid.size(d);
+  for (int d = dimensions - 1; d > 0 && goes_out; --d) active[as_index(d)] = outer *= grid.size(d);
   // A ragged first dimension cuts each shard into segments, whose messages are separate.
   double pieces = 1;
   if (grid.ragged()) {
@@ -148,20 +168,21 @@ double transfers_of(const Plan& plan) {
   for (const Phase& phase : phases_of(plan)) {
     const int p = grid.size(phase.dimension);
     const double groups = active[as_index(phase.dimension)] / p;
+    const double all_to_all = 1.0 * p * (p - 1);
     double messages = 0;  // of a group
     switch (plan.dimensions[as_index(phase.dimension)].algorithm) {
       case Algorithm::ring:
-        messages = is_all_reduce ? 1.0 * p * (p - 1) : p - 1;
+      case Algorithm::one_shot:
+        messages = goes_out ? p - 1 : all_to_all;
         break;
       case Algorithm::halving_doubling:
         for (const int factor : topology::prime_factors(p)) messages += 1.0 * p * (factor - 1);
         break;
-      case Algorithm::two_shot:
-        messages = phase.kind == PhaseKind::scatter ? p - 1 : 1.0 * p * (p - 1);
+      case Algorithm::two_shot: {
+        const bool is_one_way = phase.kind == PhaseKind::scatter || phase.kind == PhaseKind::gather;
+        messages = is_one_way ? p - 1 : all_to_all;
         break;
-      case Algorithm::one_shot:
-        messages = is_all_reduce ? 1.0 * p * (p - 1) : p - 1;
-        break;
+      }
       case Algorithm::tree:
         messages = p - 1;
         break;
@@ -169,7 +190,8 @@ double transfers_of(const Plan& plan) {
         messages = 2.0 * (p - 1);
         break;
     }
-    transfers += groups * messages * (phase.dimension > 0 ? pieces : 1);
+    transfers +=
+        groups * messages * (phase.dimension > 0 ? pieces : 1) * ranges_in_message(plan, phase.dimension);
   }
   return transfers * plan.chunks;
 }

@@ -50,7 +50,7 @@ void rate(std::vector<RatedPlan>& plans, topology::Planner& planner, int root,
   for (RatedPlan& rated : plans) {
     if (!budget.spend(rated.plan)) continue;
     options.element_bytes = size_of(rated.plan.type);
-    const auto schedule = topology::lower_all(rated.plan, rated.plan.bytes / options.element_bytes, root);
+    const auto schedule = topology::lower_all(rated.plan, topology::elements_of(rated.plan), root);
     rated.simulated_us =
         topology::simulate(planner.topology(), planner.placement(), schedule, options).total_us;
   }

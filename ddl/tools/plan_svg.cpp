@@ -550,8 +550,7 @@ class Picture {
                                          plan_.decomposition.size(d));
     std::string algorithm(to_string(dimension.algorithm));
     std::ranges::replace(algorithm, '_', '-');
-    const bool is_chain =
-        dimension.algorithm == Algorithm::ring && plan_.collective == topology::Collective::broadcast;
+    const bool is_chain = dimension.algorithm == Algorithm::ring && has_root(plan_.collective);
     if (is_chain) algorithm = "chain";
     canvas_.text({margin, y += 14}, cut(fmt::format("{} of {}", algorithm, size), gutter - 10, small_),
                  small_);
@@ -570,7 +569,7 @@ class Picture {
     const double from = lane.goes_on ? row_left - 2 : lane.stops.front().first;
     const double to = lane.goes_on ? row_left + row_width_ : lane.stops.back().first;
     const bool is_ring = plan_.dimensions[as_index(lane.dimension)].algorithm == Algorithm::ring &&
-                         plan_.collective == topology::Collective::all_reduce;
+                         !has_root(plan_.collective);
     const Stroke stroke = {color, 1.8, ""};
     if (is_ring) {
       constexpr double half = 4.5;

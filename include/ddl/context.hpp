@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,12 +19,21 @@
 namespace ddl {
 
 class Log;
+template <typename T>
+class SharedBuffer;
 
 /// Whether plans are chosen by measured figures of links in place of those that their kinds promise.
 enum class ProbeUse : std::uint8_t {
   off,     ///< Never.
   cached,  ///< If figures for this topology have been kept (by `on`, or by `ddl-topo probe`).
   on,      ///< Measures while starting and keeps the figures, if there are none.
+};
+
+/// What carries data between ranks that share no memory.
+enum class NetworkUse : std::uint8_t {
+  automatic,  ///< UCX; MPI, with a warning, where UCX is not to be had.
+  ucx,
+  mpi,
 };
 
 /// Settings of a context. `from_environment()` fills them from the variables named here.
@@ -33,9 +43,12 @@ struct ContextOptions {
   /// Name of this rank's host; ranks with the same name share memory. Empty: found from the machine.
   /// DDL_HOST_ID lets ranks of one machine pretend to be on several.
   std::string host_id;
+  /// The same on all ranks. DDL_NETWORK=auto, ucx or mpi.
+  NetworkUse network = NetworkUse::automatic;
   /// Which plans compete for each collective: everything, rings, ... DDL_OPTIONS="-mode r".
   topology::Mode mode = topology::Mode::explore;
-  /// Only plans with this grid of workers, as `Decomposition::parse` reads it; empty: any.
+  /// Only plans with this grid of workers, as `Decomposition::parse` reads it; empty: any. Like `plans`, for
+  /// communicators of all ranks in their order.
   /// DDL_OPTIONS="-mode p:4x4".
   std::string decomposition;
   /// Plans to use as they are, at most one for each collective; the others are chosen. DDL_PLAN names files
@@ -60,11 +73,12 @@ struct ContextOptions {
 
 /// One worker's view of the job: who it is, the communicator, and what only rank 0 does.
 ///
-/// Movable, not copyable. Destroying it leaves the job (under mpirun: MPI_Finalize, if this context
-/// called MPI_Init and no error has been seen). Not thread-safe; use it from one thread.
+/// Movable, not copyable. Destroying it waits for collectives that are under way and leaves the job (under
+/// mpirun: MPI_Finalize, if this context called MPI_Init and no error has been seen). Not thread-safe; use it
+/// from one thread. Its communicators may be used by any.
 class Context {
  public:
-  /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through MPI.
+  /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through UCX, or else MPI.
   /// Without mpirun: a job of one rank. If the program has called MPI_Init, that is used and left as
   /// it is; else MPI_Init is called, after settings that keep Open MPI's warnings about forks, unused
   /// networks and containers quiet (environment variables OMPI_MCA_*, where they are not set). A process
@@ -131,6 +145,7 @@ class Context {
                                 const Report& report);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
+  friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
 };
 
 /// Settings of `run_in_process`.
@@ -140,9 +155,9 @@ struct InProcessOptions {
   std::vector<std::string> hosts;
 };
 
-/// Runs `body` on `ranks` threads, each with a context of its own in one job (the in-process
-/// transport; works without MPI). Returns when all have ended; rethrows the first exception, after
-/// which the other ranks' pending collectives fail with `peer_failed`. 1 to 1024 ranks.
+/// Runs `body` on `ranks` threads, each with a context of its own in one job; works without MPI. They share
+/// memory whatever hosts they pretend to be on. Returns when all have ended; rethrows the first exception,
+/// after which the other ranks' pending collectives fail with `peer_failed`. 1 to 1024 ranks.
 void run_in_process(int ranks, const std::function<void(Context&)>& body,
                     const InProcessOptions& options = InProcessOptions());
 

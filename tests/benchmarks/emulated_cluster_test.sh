@@ -59,6 +59,12 @@ expect_ranks host "rank 0 node0 10.77.0.1/24 1" "rank 1 node0 10.77.0.1/24 1" \
   "rank 2 node1 10.77.0.2/24 1" "rank 3 node1 10.77.0.2/24 1"
 expect_ranks round_robin "rank 0 node0 10.77.0.1/24 1" "rank 1 node1 10.77.0.2/24 1" \
   "rank 2 node0 10.77.0.1/24 1" "rank 3 node1 10.77.0.2/24 1"
+expect_failure "found 3 hosts, but 2 are up" bash "$cluster" run --name "$name" --ranks 1,1,1 -- hostname
+expect_failure "4,3,2,1" bash "$cluster" run --name "$name" --ranks 2,0 -- hostname
+uneven=$(timeout 60 bash "$cluster" run --name "$name" --ranks 3,1 --placement round_robin -- \
+  /bin/sh -c 'echo rank $OMPI_COMM_WORLD_RANK $(hostname) $UCX_NET_DEVICES' 2>&1) || fail "run --ranks 3,1: $uneven"
+[ "$(grep ^rank <<<"$uneven" | sort)" = "$(printf '%s\n' "rank 0 node0 eth0" "rank 1 node1 eth0" \
+  "rank 2 node0 eth0" "rank 3 node0 eth0")" ] || fail "--ranks 3,1: $uneven"
 timeout 60 bash "$cluster" run --name "$name" -- /bin/sh -c 'exit 3' >/dev/null 2>&1
 [ $? = 3 ] || fail "the exit status of the program is lost"
 

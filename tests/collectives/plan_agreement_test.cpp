@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/communicator_impl.hpp"
-#include "collectives/plan_comparison.hpp"
-#include "collectives/shared_channels.hpp"
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
+#include "collectives/memory/host_memory.hpp"
 #include "ddl/context.hpp"
 #include "ddl/topology/verifier.hpp"
 
@@ -20,31 +20,34 @@ namespace {
 
 /// Each rank has plans of its own.
 std::vector<std::string> errors_of(const std::vector<PlanWishes>& wishes,
-                                   const std::function<void(CommunicatorImpl&)>& call) {
+                                   const std::function<void(Communicator&)>& call) {
   const int ranks = static_cast<int>(wishes.size());
-  const auto region = std::make_shared<const ChannelRegion>(ChannelRegion::in_process(ranks));
+  const auto memory = HostMemory::in_process(ranks);
   std::vector<std::string> errors(wishes.size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      EngineSettings engine{.rank = rank,
+                            .map = topology::RankMap(std::vector<std::string>(wishes.size(), "host"))};
+      engine.memory = memory;
+      for (int i = 0; i < ranks; ++i) engine.members.push_back(i);
       CommunicatorSettings settings;
       settings.rank = rank;
-      settings.map = topology::RankMap(std::vector<std::string>(wishes.size(), "host"));
-      settings.deadline = std::chrono::seconds(60);
+      settings.map = engine.map;
+      settings.members = engine.members;
       settings.plans = std::make_shared<PlanBook>(
           ranks, [&] { return std::make_shared<const topology::Topology>(topology::make_preset("host:8")); },
           wishes[static_cast<std::size_t>(rank)]);
-      std::vector<int> members;
-      for (int i = 0; i < ranks; ++i) members.push_back(i);
-      CommunicatorImpl communicator(std::move(settings),
-                                    std::make_unique<SharedChannels>(region, std::move(members), rank));
+      const auto job =
+          std::make_shared<Job>(std::make_shared<Engine>(std::move(engine)), std::chrono::seconds(60), 4);
+      Communicator communicator(std::make_shared<CommunicatorImpl>(job, std::move(settings)));
       try {
         call(communicator);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
         errors[static_cast<std::size_t>(rank)] = error.what();
       }
-      communicator.close();
+      job->close();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -65,7 +68,7 @@ TEST(PlanAgreement, ADifferentPlanIsAnErrorOnEveryRank) {
   tree.plans = {tree_of(3)};
   PlanWishes ring = tree;
   ring.plans[0].dimensions[0].algorithm = topology::Algorithm::ring;
-  const std::vector<std::string> errors = errors_of({tree, ring, tree}, [](CommunicatorImpl& communicator) {
+  const std::vector<std::string> errors = errors_of({tree, ring, tree}, [](Communicator& communicator) {
     std::vector<float> values(1'000);
     communicator.all_reduce(values.data(), values.size(), DataType::f32, ReduceOp::sum);
   });
@@ -79,26 +82,26 @@ TEST(PlanAgreement, ADifferentPlanIsAnErrorOnEveryRank) {
 }
 
 TEST(PlanAgreement, ADifferentCallIsAnErrorOnEveryRank) {
-  const std::vector<std::function<void(CommunicatorImpl&)>> calls{
-      [](CommunicatorImpl& c) {
+  const std::vector<std::function<void(Communicator&)>> calls{
+      [](Communicator& c) {
         std::vector<double> values(1'000);
         c.all_reduce(values.data(), values.size(), DataType::f64, ReduceOp::sum);
       },
-      [](CommunicatorImpl& c) {
+      [](Communicator& c) {
         std::vector<double> values(100'000);
         c.all_reduce(values.data(), values.size(), DataType::f64, ReduceOp::sum);
       },
-      [](CommunicatorImpl& c) {
+      [](Communicator& c) {
         std::vector<std::int64_t> values(1'000);
         c.all_reduce(values.data(), values.size(), DataType::i64, ReduceOp::sum);
       },
-      [](CommunicatorImpl& c) {
+      [](Communicator& c) {
         std::vector<double> values(1'000);
         c.broadcast(values.data(), 8'000, 0);
       },
   };
   for (std::size_t other = 1; other < calls.size(); ++other) {
-    const auto errors = errors_of({PlanWishes{}, PlanWishes{}}, [&](CommunicatorImpl& communicator) {
+    const auto errors = errors_of({PlanWishes{}, PlanWishes{}}, [&](Communicator& communicator) {
       calls[communicator.rank() == 0 ? 0 : other](communicator);
     });
     for (const std::string& error : errors) EXPECT_NE(error.find("called something else"), std::string::npos);
@@ -115,7 +118,7 @@ TEST(PlanAgreement, TheComparisonFindsOneAmongMany) {
         own.plans = {tree_of(ranks)};
         if (rank == odd) own.plans[0].chunks = 2;
       }
-      const auto errors = errors_of(wishes, [](CommunicatorImpl& communicator) {
+      const auto errors = errors_of(wishes, [](Communicator& communicator) {
         float value = 1;
         communicator.all_reduce(&value, 1, DataType::f32, ReduceOp::sum);
         EXPECT_EQ(value, static_cast<float>(communicator.size()));

@@ -1,7 +1,7 @@
 // Which plan a call gets. If it failed, a program with many sizes would plan all the time, or ranks would not
 // find out that a topology is too small until they wait for each other.
 
-#include "collectives/plan_book.hpp"
+#include "collectives/communicator/plan_book.hpp"
 
 #include <gtest/gtest.h>
 

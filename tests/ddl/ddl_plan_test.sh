@@ -119,6 +119,25 @@ status 0 --topology ac922:4 --bytes 64M --collective broadcast --root 5 --verify
 is broadcast /collective
 is 67108864 /bytes
 is true /verified
+for collective in reduce_scatter all_gather reduce; do
+  status 0 --topology ac922:4 --bytes 64M --collective $collective --type bf16 --root 5 --verify --simulate --json \
+    --explain --candidates 5
+  is $collective /collective
+  is bf16 /type
+  is true /verified
+  read -r predicted simulated bound < <(value /predicted_us /simulated_us /bound_us | tr '\n' ' ')
+  holds "$bound <= $simulated && $predicted < 1.3 * $simulated && $simulated < 1.3 * $predicted" "$collective"
+  status 0 --topology ac922:4 --bytes 64M --collective $collective --explain --simulate
+  says out "$collective 67.11 MB f32: "
+  for placement in by-host round-robin; do
+    status 0 --topology ethernet:3x3 --bytes 36K --collective $collective --placement $placement --verify \
+      --save "$work/pieces.json" --svg "$work/pieces.svg"
+    says out verified
+    "$check_document" svg "$work/pieces.svg" >/dev/null || fail "picture of $collective"
+    status 0 --topology ethernet:3x3 --plan "$work/pieces.json" --verify
+    says out verified
+  done
+done
 status 0 --topology ac922:4 --bytes 1G --type f64 --json
 is 1073741824 /bytes
 is f64 /type
@@ -194,6 +213,8 @@ refuses 2 "--bytes: found '-4'" --bytes=-4
 refuses 2 "--bytes: found '0'" --bytes 0
 refuses 2 "--bytes: found '99999999999999999999'" --bytes 99999999999999999999
 refuses 2 "--bytes: found 10, expected a multiple of 4, the size of an element of f32" --bytes 10
+refuses 2 "--bytes: found 72, expected a multiple of 64: a piece of whole elements for each of 16 ranks" \
+  --topology ac922:4 --bytes 72 --collective all_gather
 refuses 2 "unknown option '--simulat'; the nearest is --simulate" --bytes 4 --simulat
 refuses 2 "found 'ac922', expected options alone" ac922
 refuses 2 "the nearest preset is 'ac922'" --bytes 4 --topology ac92:4
@@ -203,7 +224,7 @@ refuses 2 "--mode: decomposition 2x2x2 has 8 positions, but there are 16 ranks" 
 refuses 2 "--mode: " "${reference[@]}" --mode p:
 refuses 2 "--mode: mode 'x'" "${reference[@]}" --mode x
 refuses 2 "--chunks: found '65', expected an integer from 1 to 64" "${reference[@]}" --chunks 65
-refuses 2 "--collective: found 'allreduce', expected one of all_reduce, broadcast; the nearest is all_reduce" \
+refuses 2 "--collective: found 'allreduce', expected one of all_reduce, broadcast, reduce_scatter, all_gather, reduce; the nearest is all_reduce" \
   "${reference[@]}" --collective allreduce
 refuses 2 "--type: found 'f31', expected one of f32" "${reference[@]}" --type f31
 refuses 2 "--placement: found 'random', expected one of by-host, round-robin" "${reference[@]}" --placement random

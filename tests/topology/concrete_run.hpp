@@ -36,6 +36,12 @@ class ConcreteRun {
         return check_all_reduce();
       case Collective::broadcast:
         return check_broadcast();
+      case Collective::reduce_scatter:
+        return check_reduce_scatter();
+      case Collective::all_gather:
+        return check_all_gather();
+      case Collective::reduce:
+        return check_reduced(static_cast<std::size_t>(schedule_.root), 0, schedule_.count);
       default:
         return check_barrier();
     }
@@ -204,13 +210,36 @@ class ConcreteRun {
     target = reduces ? combine(target, source) : source;
   }
 
-  std::string check_all_reduce() const {
-    for (std::size_t i = 0; i < schedule_.count; ++i) {
+  [[nodiscard]] std::string check_reduced(std::size_t rank, std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i) {
       Element sum;
       for (const auto& memory : initial_) sum.sum += memory[i].sum;
-      for (const State& state : states_) {
-        if (state.memory[i].sum != finished(sum).sum) return "another sum";
-        if (state.memory[i] != states_[0].memory[i]) return "ranks disagree";
+      if (states_[rank].memory[i].sum != finished(sum).sum) return "another sum";
+    }
+    return {};
+  }
+  std::string check_all_reduce() const {
+    for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+      if (std::string problem = check_reduced(rank, 0, schedule_.count); !problem.empty()) return problem;
+      for (std::size_t i = 0; i < schedule_.count; ++i) {
+        if (states_[rank].memory[i] != states_[0].memory[i]) return "ranks disagree";
+      }
+    }
+    return {};
+  }
+  std::string check_reduce_scatter() const {
+    const std::size_t piece = schedule_.count / states_.size();
+    for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+      std::string problem = check_reduced(rank, rank * piece, (rank + 1) * piece);
+      if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+  std::string check_all_gather() const {
+    const std::size_t piece = schedule_.count / states_.size();
+    for (const State& state : states_) {
+      for (std::size_t i = 0; i < schedule_.count; ++i) {
+        if (state.memory[i] != initial_[i / piece][i]) return "other data";
       }
     }
     return {};

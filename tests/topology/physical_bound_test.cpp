@@ -36,6 +36,20 @@ TEST(PhysicalBound, ABroadcastEntersEachHostOnce) {
   EXPECT_NEAR(bound, 100e6 / (12.5 * bytes_per_us), 1);
 }
 
+// Of 16 pieces a host keeps four.
+TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
+  const Topology topology = make_preset("ac922:4");
+  const double once = 100e6 / (12.5 * bytes_per_us);
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+    EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), collective, 100'000'000), once * 3 / 4,
+                1);
+    // Three ranks on one host and one on another: that one's NIC passes three quarters, one way.
+    EXPECT_NEAR(physical_bound(topology, {0, 1, 2, 4}, collective, 100'000'000), once * 3 / 4, 1);
+  }
+  EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), Collective::reduce, 100'000'000), once,
+              1);
+}
+
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
   // Two packages of an AC922 joined by 32 GB/s, and each with a way out that leads nowhere else.
   const Topology topology = make_preset("ac922");
@@ -89,8 +103,9 @@ TEST(PhysicalBound, NoPlanBeatsItOnRandomGraphs) {
     Placement placement = place_by_host(topology, devices);
     std::shuffle(placement.begin(), placement.end(), random);
     Planner planner(topology, placement);
-    for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
-      for (const std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{40'000'000}}) {
+    for (const Collective collective : planned_collectives()) {
+      for (std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{40'000'000}}) {
+        if (has_pieces(collective)) bytes -= bytes % (4 * placement.size());
         const double bound = physical_bound(topology, placement, collective, bytes);
         for (const Plan& plan : planner.candidates({collective, bytes}, 4)) {
           const double time = simulate(topology, placement, lower_all(plan, bytes / 4)).total_us;

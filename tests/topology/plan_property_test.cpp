@@ -93,6 +93,21 @@ void expect_bytes(const Plan& plan, const Schedule& schedule) {
     ASSERT_EQ(total, (n - 1) * count) << "each rank but the root is to get each element once";
     return;
   }
+  if (has_pieces(plan.collective)) {
+    ASSERT_EQ(total, (n - 1) * count)
+        << "each rank is to get, or give, each element that is not its own once";
+    if (plan.decomposition.ragged()) return;
+    for (const std::uint64_t elements : sent) ASSERT_EQ(elements, count / n * (n - 1));
+    return;
+  }
+  if (plan.collective == Collective::reduce) {
+    ASSERT_GE(total, (n - 1) * count) << "each rank but the root is to give each element once";
+    const auto is_two_shot = [](const auto& d) { return d.algorithm == Algorithm::two_shot; };
+    if (std::ranges::none_of(plan.dimensions, is_two_shot)) {
+      ASSERT_EQ(total, (n - 1) * count);
+    }
+    return;
+  }
   ASSERT_EQ(total, all_reduce_elements(plan, count));
   const auto chunks = static_cast<std::uint64_t>(plan.chunks);
   if (plan.decomposition.ragged() || count % (n * chunks) != 0) return;
@@ -146,18 +161,29 @@ Decomposition random_decomposition(int ranks, bool ragged, Random& random) {
   return {{sizes[0]}, {sizes.begin() + 1, sizes.end()}};
 }
 
+Collective random_collective(Random& random) {
+  const auto all = planned_collectives();
+  return all[random() % all.size()];
+}
+
+/// What it can be lowered for, near `count`.
+std::size_t fitting(Collective collective, std::size_t count, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  return has_pieces(collective) ? (count + n - 1) / n * n : count;
+}
+
 Plan random_plan(int ranks, Random& random) {
   Plan plan;
-  plan.collective = below(random, 3) == 0 ? Collective::broadcast : Collective::all_reduce;
+  plan.collective = random_collective(random);
   plan.decomposition = random_decomposition(ranks, below(random, 3) == 0, random);
   plan.dimensions.clear();
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     const bool is_all_reduce = plan.collective == Collective::all_reduce;
+    const auto possible = algorithms_of(plan.collective);
     Algorithm algorithm;
     do {
-      algorithm = static_cast<Algorithm>(below(random, 6));
-    } while (algorithm == (is_all_reduce ? Algorithm::double_tree : Algorithm::halving_doubling) ||
-             (is_all_reduce && d == 0 && plan.decomposition.ragged() && algorithm == Algorithm::one_shot));
+      algorithm = possible[random() % possible.size()];
+    } while (is_all_reduce && d == 0 && plan.decomposition.ragged() && algorithm == Algorithm::one_shot);
     plan.dimensions.push_back({algorithm, static_cast<Carrier>(below(random, 5))});
   }
   plan.order.resize(static_cast<std::size_t>(ranks));
@@ -166,7 +192,7 @@ Plan random_plan(int ranks, Random& random) {
   plan.order_name = "shuffled";
   plan.chunks = below(random, 2) == 0 ? 1 << below(random, 7) : 1 + below(random, 64);
   plan.bytes = random();
-  plan.type = static_cast<DataType>(below(random, 5));
+  plan.type = static_cast<DataType>(below(random, 7));
   plan.mode = static_cast<Mode>(below(random, 6));
   plan.predicted_us = static_cast<double>(random()) / 3;
   plan.phase_us.resize(phases_of(plan).size());
@@ -179,6 +205,7 @@ Plan random_plan(int ranks, Random& random) {
 /// Some that divide, some that leave pieces empty, few steps for many chunks.
 std::size_t random_count(const Plan& plan, Random& random) {
   const auto n = static_cast<std::size_t>(plan.decomposition.ranks());
+  if (has_pieces(plan.collective)) return n * static_cast<std::size_t>(below(random, 5));
   switch (below(random, 4)) {
     case 0:
       return static_cast<std::size_t>(below(random, 4));
@@ -240,7 +267,7 @@ class Machines {
 
   PlanRequest request() {
     PlanRequest request;
-    request.collective = below(random_, 3) == 0 ? Collective::broadcast : Collective::all_reduce;
+    request.collective = random_collective(random_);
     request.bytes = std::uint64_t{1} << below(random_, 31);
     return request;
   }
@@ -344,7 +371,8 @@ TEST(PlanProperty, NoSimulationBeatsThePhysicalBound) {
     machines.next(2 + below(machines.random(), 11));
     if (machines.ranks() < 2) continue;
     const PlanRequest request = machines.request();
-    const std::uint64_t count = std::max<std::uint64_t>(request.bytes / 4, 1);
+    const std::uint64_t count =
+        fitting(request.collective, std::max<std::uint64_t>(request.bytes / 4, 1), machines.ranks());
     const double bound =
         physical_bound(machines.topology(), machines.placement(), request.collective, count * 4);
     ASSERT_GT(bound, 0);

@@ -100,11 +100,7 @@ std::vector<int> shuffled(int ranks, std::mt19937_64& random) {
 /// 2 to 9 ranks in one to three dimensions, ragged ones too, with each algorithm in each dimension.
 std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
   const bool is_all_reduce = collective == Collective::all_reduce;
-  const std::vector<Algorithm> algorithms =
-      is_all_reduce ? std::vector{Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
-                                  Algorithm::one_shot, Algorithm::tree}
-                    : std::vector{Algorithm::ring, Algorithm::two_shot, Algorithm::one_shot, Algorithm::tree,
-                                  Algorithm::double_tree};
+  const auto algorithms = algorithms_of(collective);
   const std::vector<std::pair<const char*, int>> decompositions = {
       {"2", 2},     {"3", 3},   {"4", 4},     {"5", 5},       {"6", 6},           {"7", 7},
       {"9", 9},     {"2x2", 4}, {"2x3", 6},   {"3x2", 6},     {"3x3", 9},         {"4x2", 8},
@@ -119,6 +115,7 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
       plan.dimensions.assign(dimensions, {});
       for (std::size_t d = 0; d < dimensions; ++d) {
         plan.dimensions[d].algorithm = algorithms[(first + d * (1 + random() % 4)) % algorithms.size()];
+        plan.dimensions[d].carrier = random() % 2 == 0 ? Carrier::network : Carrier::shared_memory;
       }
       if (is_all_reduce && plan.decomposition.ragged() &&
           plan.dimensions[0].algorithm == Algorithm::one_shot) {
@@ -128,7 +125,8 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
         plan.chunks = chunks;
         plan.order = shuffled(ranks, random);
         // Pieces of one and two elements, and of none in a part of the cases.
-        const std::size_t count = static_cast<std::size_t>(ranks) * (chunks == 1 ? 2 : 3) + random() % 4;
+        const std::size_t rest = has_pieces(collective) ? 0 : random() % 4;
+        const std::size_t count = static_cast<std::size_t>(ranks) * (chunks == 1 ? 2 : 3) + rest;
         const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
         originals.push_back({names(plan), lower_all(plan, count, is_all_reduce ? 0 : root)});
       }
@@ -173,6 +171,24 @@ TEST(VerifierMutation, Broadcast) {
   EXPECT_LT(tally.passed, tally.made / 4);
   EXPECT_LE(tally.refused_right, tally.refused_checked / 50) << "schedules that are right are refused";
 }
+
+void try_lowered(Collective collective, unsigned seed, int least_made) {
+  std::mt19937_64 random(seed);
+  Tally tally;
+  for (const Original& original : lowered(collective, random)) {
+    try_mutants(original, most_of_each / 2, random, tally);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  report(std::string(to_string(collective)).c_str(), tally);
+  EXPECT_GT(tally.made, least_made);
+  EXPECT_GT(tally.passed, 0);
+  EXPECT_LT(tally.passed, tally.made / 3);
+  EXPECT_LE(tally.refused_right, tally.refused_checked / 20) << "schedules that are right are refused";
+}
+
+TEST(VerifierMutation, ReduceScatter) { try_lowered(Collective::reduce_scatter, 4, 5000); }
+TEST(VerifierMutation, AllGather) { try_lowered(Collective::all_gather, 5, 5000); }
+TEST(VerifierMutation, Reduce) { try_lowered(Collective::reduce, 6, 5000); }
 
 TEST(VerifierMutation, Barrier) {
   std::mt19937_64 random(3);

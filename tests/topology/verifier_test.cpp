@@ -291,6 +291,56 @@ TEST(Verifier, FindsABroadcastOfTheWrongData) {
   expect_problem(schedule, {"rank 0, at the end, element 3", "found rank 0's data, expected rank 1's"});
 }
 
+/// Two ranks that exchange pieces of `piece` elements.
+Schedule gather_of_two(std::size_t piece) {
+  return schedule_of(Collective::all_gather, 2 * piece,
+                     {Program{{send(1, 0, piece), receive(1, piece, 2 * piece)}, 0},
+                      Program{{send(0, piece, 2 * piece), receive(0, 0, piece)}, 0}});
+}
+
+TEST(Verifier, FindsAnAllGatherOfTheWrongPieces) {
+  EXPECT_TRUE(verify(gather_of_two(3)));
+  Schedule schedule = gather_of_two(3);
+  schedule.ranks[0].steps.pop_back();
+  schedule.ranks[1].steps.erase(schedule.ranks[1].steps.begin());
+  expect_problem(schedule, {"rank 0, at the end, element 3", "found nothing", "expected rank 1's"});
+  schedule = gather_of_two(3);
+  schedule.ranks[0].steps[0] = send(1, 3, 6);
+  expect_problem(schedule, {"rank 0, step 0", "reads address 3", "expected the rank's piece, [0, 3)"});
+  schedule = gather_of_two(3);
+  schedule.ranks[0].steps.push_back(finish(0, 3));
+  expect_problem(schedule, {"found a finish, expected none in an all_gather"});
+  schedule = gather_of_two(3);
+  schedule.count = 5;
+  expect_problem(schedule, {"found 5 elements, expected a multiple of 2"});
+}
+
+TEST(Verifier, FindsAReduceScatterWithoutSomeContribution) {
+  const auto make = [] {
+    return schedule_of(Collective::reduce_scatter, 4,
+                       {Program{{send(1, 2, 4), receive_reduce(1, 0, 2), finish(0, 2)}, 0},
+                        Program{{send(0, 0, 2), receive_reduce(0, 2, 4), finish(2, 4)}, 0}});
+  };
+  EXPECT_TRUE(verify(make())) << verify(make()).problem;
+  Schedule schedule = make();
+  schedule.ranks[1].steps.pop_back();
+  expect_problem(schedule, {"rank 1, at the end, element 2", "not finished"});
+  schedule = make();
+  schedule.ranks[1].steps[1].kind = StepKind::receive;
+  expect_problem(schedule, {"rank 1, step 2", "none of rank 1"});
+}
+
+TEST(Verifier, FindsAReduceToTheWrongRoot) {
+  Schedule schedule =
+      schedule_of(Collective::reduce, 2,
+                  {Program{{receive_reduce(1, 0, 2), finish(0, 2)}, 0}, Program{{send(0, 0, 2)}, 0}});
+  EXPECT_TRUE(verify(schedule)) << verify(schedule).problem;
+  schedule.root = 1;
+  expect_problem(schedule, {"rank 1, at the end, element 0", "none of rank 0"});
+  schedule.root = 2;
+  expect_problem(schedule, {"found root 2, expected 0 to 1"});
+}
+
 // Bad input: what any program may hand in.
 
 TEST(Verifier, RefusesSchedulesThatAreNone) {
@@ -383,7 +433,7 @@ TEST(Verifier, NeverThrowsAndNeverPassesNonsense) {
   for (int trial = 0; trial < trials; ++trial) {
     const bool mild = trial % 2 == 0;
     const auto address = [&] { return mild ? below(5) : nasty[below(nasty.size())]; };
-    Schedule schedule = schedule_of(static_cast<Collective>(below(mild ? 3 : 4)), mild ? 2 : address(), {},
+    Schedule schedule = schedule_of(static_cast<Collective>(below(mild ? 6 : 7)), mild ? 2 : address(), {},
                                     static_cast<int>(below(3)) - (mild ? 0 : 1));
     for (std::size_t ranks = below(4) + (mild ? 1 : 0); ranks > 0; --ranks) {
       Program& program = schedule.ranks.emplace_back();

@@ -67,6 +67,11 @@ int core_link(const Topology& topology, int device_node) {
   return -1;
 }
 
+bool is_in_memory(const Topology& topology, int from_node, int to_node, std::span<const Channel> route) {
+  return route.size() == 2 && link_of(route[0]) == core_link(topology, from_node) &&
+         link_of(route[1]) == core_link(topology, to_node);
+}
+
 void require_valid(const Topology& topology, const Placement& placement) {
   const std::size_t devices = topology.devices().size();
   if (placement.empty()) refuse("placement: found no rank, expected at least one");

@@ -36,17 +36,31 @@ int position_of(const Plan& plan, int rank, const char* what) {
   return static_cast<int>(found - plan.order.begin());
 }
 
-/// `root` is not used by an all_reduce.
-Program lower_at(const PlanInRounds& plan, Collective collective, const Place& place, const Place& root,
-                 std::size_t count) {
+void require_count(const Plan& plan, std::size_t count) {
+  if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
+  refuse(fmt::format(
+      "lowering: found a{} {} of {} elements, expected a multiple of {}: each rank has a piece of one length",
+      plan.collective == Collective::all_gather ? "n" : "", to_string(plan.collective), count,
+      plan.order.size()));
+}
+
+/// `root` is that of a broadcast or reduce.
+Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
   StepList steps(count);
+  if (has_pieces(plan.plan->collective)) {
+    lower_pieces(plan, place, count, steps);
+    return std::move(steps).in_order();
+  }
   const Partition chunks({0, count}, plan.chunks);
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
     steps.start_chunk(chunk);
-    if (collective == Collective::broadcast) {
-      lower_broadcast(plan, place, root, chunks.piece(chunk), steps);
+    const Range range = chunks.piece(chunk);
+    if (plan.plan->collective == Collective::broadcast) {
+      lower_broadcast(plan, place, root, range, steps);
+    } else if (plan.plan->collective == Collective::reduce) {
+      lower_reduce(plan, place, root, range, steps);
     } else {
-      lower_all_reduce(plan, place, chunks.piece(chunk), steps);
+      lower_all_reduce(plan, place, range, steps);
     }
   }
   return std::move(steps).in_order();
@@ -54,10 +68,10 @@ Program lower_at(const PlanInRounds& plan, Collective collective, const Place& p
 
 }  // namespace
 
-PlanInRounds::PlanInRounds(const Plan& plan) : grid(plan.decomposition, plan.order), chunks(plan.chunks) {
-  for (const Phase& phase : phases_of(plan)) {
-    const Algorithm algorithm = plan.dimensions[static_cast<std::size_t>(phase.dimension)].algorithm;
-    phases.push_back({phase, algorithm, rounds});
+PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
+  for (const Phase& phase : phases_of(of)) {
+    const auto [algorithm, carrier] = of.dimensions[static_cast<std::size_t>(phase.dimension)];
+    phases.push_back({phase, algorithm, carrier, rounds});
     int most = 0;
     for (const int size : grid.sizes(phase.dimension)) {
       most = std::max(most, rounds_of(algorithm, size));
@@ -68,21 +82,23 @@ PlanInRounds::PlanInRounds(const Plan& plan) : grid(plan.decomposition, plan.ord
 
 Program lower(const Plan& plan, int rank, std::size_t count, int root) {
   require_valid(plan);
+  require_count(plan, count);
   const PlanInRounds in_rounds(plan);
   const Place place = in_rounds.grid.place(position_of(plan, rank, "rank"));
   const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
-  return lower_at(in_rounds, plan.collective, place, root_place, count);
+  return lower_at(in_rounds, place, root_place, count);
 }
 
 Schedule lower_all(const Plan& plan, std::size_t count, int root) {
   require_valid(plan);
+  require_count(plan, count);
   const PlanInRounds in_rounds(plan);
   const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
   Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};
   for (std::size_t position = 0; position < plan.order.size(); ++position) {
     const Place place = in_rounds.grid.place(static_cast<int>(position));
     schedule.ranks[static_cast<std::size_t>(plan.order[position])] =
-        lower_at(in_rounds, plan.collective, place, root_place, count);
+        lower_at(in_rounds, place, root_place, count);
   }
   return schedule;
 }

@@ -12,37 +12,19 @@ bool is_up(PhaseKind kind) {
   return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
 }
 
-void up(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
-  switch (algorithm) {
-    case Algorithm::ring:
-      return ring_reduce_scatter(steps, group, range);
-    case Algorithm::halving_doubling:
-      return halving_doubling_reduce_scatter(steps, group, range);
-    case Algorithm::two_shot:
-      return two_shot_reduce_scatter(steps, group, range);
-    case Algorithm::one_shot:
-      return one_shot_all_reduce(steps, group, range);
-    case Algorithm::tree:
-      return tree_reduce(steps, group, range);
-    case Algorithm::double_tree:
-      return;  // refused by require_valid
-  }
+void up(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+  if (range.empty() || group.size == 1) return;
+  if (timed.phase.kind == PhaseKind::reduce) return tree_reduce(steps, group, range);
+  if (timed.phase.kind == PhaseKind::all_reduce) return one_shot_all_reduce(steps, group, range);
+  EqualShares shares(range, group.size);
+  reduce_scatter(steps, timed.algorithm, group, shares, intake_of(timed.carrier));
 }
 
-void down(StepList& steps, Algorithm algorithm, const Group& group, Range range) {
-  switch (algorithm) {
-    case Algorithm::ring:
-      return ring_all_gather(steps, group, range);
-    case Algorithm::halving_doubling:
-      return halving_doubling_all_gather(steps, group, range);
-    case Algorithm::two_shot:
-      return two_shot_all_gather(steps, group, range);
-    case Algorithm::tree:
-      return tree_broadcast(steps, group, range);
-    case Algorithm::one_shot:
-    case Algorithm::double_tree:
-      return;  // has no way down; refused by require_valid
-  }
+void down(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+  if (range.empty() || group.size == 1) return;
+  if (timed.phase.kind == PhaseKind::broadcast) return tree_broadcast(steps, group, range);
+  EqualShares shares(range, group.size);
+  all_gather(steps, timed.algorithm, group, shares);
 }
 
 /// One rank's way of a chunk through the phases. It works on parts of the chunk: one, or with a scattered
@@ -84,7 +66,7 @@ class ChunkReduction {
     steps_.start_phase(phase, timed.first_round);
     taken_.push_back({timed.phase.dimension, parts_});
     for (const Part& part : parts_) {
-      in_group(timed, part, [&](const Group& group) { up(steps_, timed.algorithm, group, part.range); });
+      in_group(timed, part, [&](const Group& group) { up(steps_, timed, group, part.range); });
     }
     leave(timed);
   }
@@ -107,7 +89,7 @@ class ChunkReduction {
     if (taken_.empty() || taken_.back().dimension != timed.phase.dimension) return;
     steps_.start_phase(phase, timed.first_round);
     for (const Part& part : taken_.back().parts) {
-      in_group(timed, part, [&](const Group& group) { down(steps_, timed.algorithm, group, part.range); });
+      in_group(timed, part, [&](const Group& group) { down(steps_, timed, group, part.range); });
     }
   }
 

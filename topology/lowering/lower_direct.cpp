@@ -1,5 +1,7 @@
 // Algorithms whose members send to several others at once.
 
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "topology/lowering/lower_algorithms.hpp"
@@ -16,8 +18,8 @@ struct Stage {
   int first_piece;  // of the pieces that it splits
   int run;          // pieces that each one is left with
 
-  [[nodiscard]] Range pieces_of(const Partition& pieces, int digit) const {
-    return pieces.pieces(first_piece + digit * run, first_piece + (digit + 1) * run);
+  [[nodiscard]] std::span<const Range> pieces_of(Shares& shares, int digit) const {
+    return shares.pieces(first_piece + digit * run, first_piece + (digit + 1) * run);
   }
 };
 
@@ -45,38 +47,47 @@ Group group_of(const Stage& stage, const Group& group) {
 
 /// Each member sends each other one what that one is to be left with. The same order everywhere would make
 /// all of them send to one member first.
-template <class RangeOf>
-void exchange_and_reduce(StepList& steps, int round, const Group& group, const RangeOf& range_of) {
-  const Range own = range_of(group.mine);
+template <class RangesOf>
+void exchange_and_reduce(StepList& steps, int round, const Group& group, Intake intake,
+                         const RangesOf& ranges_of) {
   for (int distance = 1; distance < group.size; ++distance) {
     const int index = group.index_after(distance);
-    steps.send(round, group.rank_at(index), range_of(index));
+    steps.send(round, group.rank_at(index), ranges_of(index));
   }
-  if (group.size == 2) {
-    steps.receive_reduce(round, group.after(1), own);
+  const std::span<const Range> own = ranges_of(group.mine);
+  if (group.size == 2 || intake == Intake::in_turn) {
+    for (const Range& range : own) {
+      for (int distance = 1; distance < group.size; ++distance) {
+        steps.receive_reduce(round, group.after(-distance), range);
+      }
+    }
     return;
   }
-  // Received side by side, then added in one order: only that is serial.
-  std::vector<Range> received;
+  std::vector<std::pair<Range, Range>> received;  // and what each is added to
   for (int distance = 1; distance < group.size; ++distance) {
-    received.push_back(steps.take_scratch(own.size()));
-    steps.receive(round, group.after(-distance), received.back());
+    for (const Range& range : own) {
+      received.emplace_back(steps.take_scratch(range.size()), range);
+      steps.receive(round, group.after(-distance), received.back().first);
+    }
   }
-  for (const Range& part : received) steps.reduce(round, own, part.begin);
+  for (const auto& [part, range] : received) steps.reduce(round, range, part.begin);
 }
 
-template <class RangeOf>
-void exchange(StepList& steps, int round, const Group& group, const RangeOf& range_of) {
-  for (int distance = 1; distance < group.size; ++distance) {
-    steps.send(round, group.after(distance), range_of(group.mine));
-  }
+template <class RangesOf>
+void exchange(StepList& steps, int round, const Group& group, const RangesOf& ranges_of) {
+  const std::span<const Range> own = ranges_of(group.mine);
+  for (int distance = 1; distance < group.size; ++distance) steps.send(round, group.after(distance), own);
   for (int distance = 1; distance < group.size; ++distance) {
     const int index = group.index_after(-distance);
-    steps.receive(round, group.rank_at(index), range_of(index));
+    steps.receive(round, group.rank_at(index), ranges_of(index));
   }
 }
 
 }  // namespace
+
+Intake intake_of(Carrier carrier) {
+  return carrier == Carrier::shared_memory ? Intake::in_turn : Intake::side_by_side;
+}
 
 int piece_of_member(Algorithm algorithm, int size, int member) {
   if (algorithm != Algorithm::halving_doubling || size == 1) return member;
@@ -98,36 +109,50 @@ int member_of_piece(Algorithm algorithm, int size, int piece) {
   return member;
 }
 
-void two_shot_reduce_scatter(StepList& steps, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  const Partition pieces(range, group.size);
-  exchange_and_reduce(steps, 0, group, [&](int index) { return pieces.piece(index); });
+void two_shot_reduce_scatter(StepList& steps, const Group& group, Shares& shares, Intake intake) {
+  exchange_and_reduce(steps, 0, group, intake, [&](int index) { return shares.piece(index); });
 }
 
-void two_shot_all_gather(StepList& steps, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  const Partition pieces(range, group.size);
-  exchange(steps, 0, group, [&](int index) { return pieces.piece(index); });
+void two_shot_all_gather(StepList& steps, const Group& group, Shares& shares) {
+  exchange(steps, 0, group, [&](int index) { return shares.piece(index); });
 }
 
-void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  const Partition pieces(range, group.size);
+void halving_doubling_reduce_scatter(StepList& steps, const Group& group, Shares& shares, Intake intake) {
   int round = 0;
   for (const Stage& stage : stages_of(group.size, group.mine)) {
-    exchange_and_reduce(steps, round++, group_of(stage, group),
-                        [&](int digit) { return stage.pieces_of(pieces, digit); });
+    exchange_and_reduce(steps, round++, group_of(stage, group), intake,
+                        [&](int digit) { return stage.pieces_of(shares, digit); });
   }
 }
 
-void halving_doubling_all_gather(StepList& steps, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  const Partition pieces(range, group.size);
+void halving_doubling_all_gather(StepList& steps, const Group& group, Shares& shares) {
   const std::vector<Stage> stages = stages_of(group.size, group.mine);
   int round = 0;
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
     exchange(steps, round++, group_of(*stage, group),
-             [&](int digit) { return stage->pieces_of(pieces, digit); });
+             [&](int digit) { return stage->pieces_of(shares, digit); });
+  }
+}
+
+void reduce_scatter(StepList& steps, Algorithm algorithm, const Group& group, Shares& shares, Intake intake) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return ring_reduce_scatter(steps, group, shares);
+    case Algorithm::halving_doubling:
+      return halving_doubling_reduce_scatter(steps, group, shares, intake);
+    default:
+      return two_shot_reduce_scatter(steps, group, shares, intake);
+  }
+}
+
+void all_gather(StepList& steps, Algorithm algorithm, const Group& group, Shares& shares) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return ring_all_gather(steps, group, shares);
+    case Algorithm::halving_doubling:
+      return halving_doubling_all_gather(steps, group, shares);
+    default:
+      return two_shot_all_gather(steps, group, shares);
   }
 }
 
@@ -147,6 +172,28 @@ void one_shot_all_reduce(StepList& steps, const Group& group, Range range) {
   const Range sum{operands[0], operands[0] + range.size()};
   for (std::size_t i = 1; i < operands.size(); ++i) steps.reduce(0, sum, operands[i]);
   if (group.mine != 0) steps.copy(0, range, sum.begin);
+}
+
+void one_shot_reduce(StepList& steps, const Group& group, Range range, Intake intake) {
+  if (group.mine != 0) return steps.send(0, group.rank_at(0), range);
+  if (group.size == 2 || intake == Intake::in_turn) {
+    for (int index = 1; index < group.size; ++index) steps.receive_reduce(0, group.rank_at(index), range);
+    return;
+  }
+  std::vector<Range> received;
+  for (int index = 1; index < group.size; ++index) {
+    received.push_back(steps.take_scratch(range.size()));
+    steps.receive(0, group.rank_at(index), received.back());
+  }
+  for (const Range& part : received) steps.reduce(0, range, part.begin);
+}
+
+void gather(StepList& steps, const Group& group, Range range) {
+  const Partition pieces(range, group.size);
+  if (group.mine != 0) return steps.send(0, group.rank_at(0), pieces.piece(group.mine));
+  for (int index = 1; index < group.size; ++index) {
+    steps.receive(0, group.rank_at(index), pieces.piece(index));
+  }
 }
 
 void one_shot_broadcast(StepList& steps, const Group& group, Range range) {

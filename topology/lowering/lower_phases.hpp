@@ -12,13 +12,15 @@ namespace ddl::topology {
 struct TimedPhase {
   Phase phase;
   Algorithm algorithm;
+  Carrier carrier;
   int first_round;
 };
 
 /// What lowering needs of a plan, for all ranks. Refers to the plan.
 struct PlanInRounds {
-  explicit PlanInRounds(const Plan& plan);
+  explicit PlanInRounds(const Plan& of);
 
+  const Plan* plan;
   Grid grid;
   std::vector<TimedPhase> phases;
   int rounds = 0;  ///< Of a chunk.
@@ -29,5 +31,10 @@ struct PlanInRounds {
 void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps);
 void lower_broadcast(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                      StepList& steps);
+void lower_reduce(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
+                  StepList& steps);
+
+/// Steps of the rank at `place` for all chunks of a reduce_scatter or all_gather, of `count` elements in all.
+void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps);
 
 }  // namespace ddl::topology

@@ -13,9 +13,18 @@ void StepList::start_phase(int phase, int first_round) {
 }
 
 void StepList::send(int round, int peer, Range range) { add(StepKind::send, round, peer, range); }
+void StepList::send(int round, int peer, std::span<const Range> ranges) {
+  for (const Range& range : ranges) send(round, peer, range);
+}
 void StepList::receive(int round, int peer, Range range) { add(StepKind::receive, round, peer, range); }
 void StepList::receive_reduce(int round, int peer, Range range) {
   add(StepKind::receive_reduce, round, peer, range);
+}
+void StepList::receive(int round, int peer, std::span<const Range> ranges) {
+  for (const Range& range : ranges) receive(round, peer, range);
+}
+void StepList::receive_reduce(int round, int peer, std::span<const Range> ranges) {
+  for (const Range& range : ranges) receive_reduce(round, peer, range);
 }
 void StepList::reduce(int round, Range target, std::size_t source) {
   add(StepKind::reduce, round, -1, target, source);

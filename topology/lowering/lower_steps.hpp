@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ddl/topology/schedule.hpp"
@@ -23,8 +24,11 @@ class StepList {
   void start_phase(int phase, int first_round);
 
   void send(int round, int peer, Range range);
+  void send(int round, int peer, std::span<const Range> ranges);
   void receive(int round, int peer, Range range);
+  void receive(int round, int peer, std::span<const Range> ranges);
   void receive_reduce(int round, int peer, Range range);
+  void receive_reduce(int round, int peer, std::span<const Range> ranges);
   /// target = target op source
   void reduce(int round, Range target, std::size_t source);
   void copy(int round, Range target, std::size_t source);

@@ -12,6 +12,12 @@ std::string_view to_string(Collective collective) noexcept {
       return "broadcast";
     case Collective::barrier:
       return "barrier";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce:
+      return "reduce";
   }
   return "?";
 }

@@ -29,7 +29,7 @@ bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; 
 /// The part of the buffer that a member of the dimension works on, at most.
 double share_before(const Plan& plan, int dimension) {
   double share = 1;
-  for (int d = 0; d < dimension && plan.collective == Collective::all_reduce; ++d) {
+  for (int d = 0; d < dimension && !has_root(plan.collective); ++d) {
     if (!is_scatter(plan.dimensions[static_cast<std::size_t>(d)].algorithm)) continue;
     share /= sizes_of(plan.decomposition, d).smallest;
   }
@@ -62,6 +62,8 @@ double share_sent(Algorithm algorithm, PhaseKind kind, int members) {
       return (p - 1) / p;
     case PhaseKind::all_reduce:
       return p - 1;
+    case PhaseKind::gather:
+      return 1 / p;
     case PhaseKind::reduce:
       return 1;
     case PhaseKind::broadcast:
@@ -72,6 +74,18 @@ double share_sent(Algorithm algorithm, PhaseKind kind, int members) {
 }
 
 }  // namespace
+
+int neighbour_runs(std::span<const int> order, int stride) {
+  std::vector<bool> has(order.size(), false);
+  for (std::size_t at = 0; at < order.size(); at += static_cast<std::size_t>(stride)) {
+    has[static_cast<std::size_t>(order[at])] = true;
+  }
+  int runs = 0;
+  for (std::size_t rank = 0; rank < has.size(); ++rank) {
+    if (has[rank] && (rank == 0 || !has[rank - 1])) ++runs;
+  }
+  return runs;
+}
 
 std::vector<int> prime_factors(int size) {
   std::vector<int> factors;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "ddl/topology/plan.hpp"
@@ -14,6 +15,11 @@ struct PhaseFigures {
 };
 
 PhaseFigures figures_of(const Plan& plan, const Phase& phase);
+
+/// Of the ranks at every `stride`-th position of an order, from the first one on: how many runs of
+/// neighbouring numbers there are. So many ranges their pieces are in a reduce_scatter or all_gather of one
+/// chunk.
+int neighbour_runs(std::span<const int> order, int stride);
 
 /// The prime factors of a size, ascending.
 std::vector<int> prime_factors(int size);

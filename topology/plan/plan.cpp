@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "ddl/error.hpp"
@@ -17,26 +18,27 @@ constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mod
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
+std::string with_article(std::string_view name) {
+  return fmt::format("a{} {}", name.starts_with('a') ? "n" : "", name);
+}
+
 void require_algorithm(const Plan& plan, int index) {
   const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
   if (dimension.algorithm > Algorithm::double_tree || dimension.carrier > Carrier::nccl) {
     refuse(fmt::format("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist",
                        index, static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier)));
   }
-  const bool is_all_reduce = plan.collective == Collective::all_reduce;
-  if (is_all_reduce && dimension.algorithm == Algorithm::double_tree) {
-    refuse(
-        fmt::format("plan: dimensions[{}]: found double_tree in an all_reduce, expected ring, "
-                    "halving_doubling, two_shot, one_shot or tree: double_tree is for broadcasts",
-                    index));
+  const std::span<const Algorithm> possible = algorithms_of(plan.collective);
+  if (std::ranges::find(possible, dimension.algorithm) == possible.end()) {
+    std::string expected;
+    for (const Algorithm algorithm : possible) {
+      const bool is_last = algorithm == possible.back();
+      expected += fmt::format("{}{}", expected.empty() ? "" : is_last ? " or " : ", ", to_string(algorithm));
+    }
+    refuse(fmt::format("plan: dimensions[{}]: found {} in {}, expected {}", index,
+                       to_string(dimension.algorithm), with_article(to_string(plan.collective)), expected));
   }
-  if (!is_all_reduce && dimension.algorithm == Algorithm::halving_doubling) {
-    refuse(
-        fmt::format("plan: dimensions[{}]: found halving_doubling in a broadcast, expected ring, two_shot, "
-                    "one_shot, tree or double_tree",
-                    index));
-  }
-  if (is_all_reduce && index == 0 && plan.decomposition.ragged() &&
+  if (plan.collective == Collective::all_reduce && index == 0 && plan.decomposition.ragged() &&
       dimension.algorithm == Algorithm::one_shot) {
     refuse(fmt::format(
         "plan: dimensions[0]: found one_shot in the ragged first dimension of {}, expected ring, "
@@ -86,6 +88,50 @@ std::uint64_t hash(const Plan& plan) {
   for (const int rank : plan.order) fnv.add_number(static_cast<std::uint64_t>(rank));
   fnv.add_number(static_cast<std::uint64_t>(plan.chunks));
   return fnv.value();
+}
+
+std::span<const Collective> planned_collectives() noexcept {
+  static constexpr std::array all = {Collective::all_reduce, Collective::broadcast,
+                                     Collective::reduce_scatter, Collective::all_gather, Collective::reduce};
+  return all;
+}
+
+std::string planned_names() {
+  std::string names;
+  for (const Collective collective : planned_collectives()) {
+    const bool is_last = collective == planned_collectives().back();
+    names += fmt::format("{}{}", names.empty() ? "" : is_last ? " or " : ", ", to_string(collective));
+  }
+  return names;
+}
+
+std::span<const Algorithm> algorithms_of(Collective collective) noexcept {
+  using enum Algorithm;
+  static constexpr std::array all_reduce = {ring, halving_doubling, two_shot, one_shot, tree};
+  static constexpr std::array broadcast = {ring, two_shot, one_shot, tree, double_tree};
+  static constexpr std::array pieces = {ring, halving_doubling, two_shot};
+  static constexpr std::array reduce = {ring, two_shot, one_shot, tree};
+  switch (collective) {
+    case Collective::all_reduce:
+      return all_reduce;
+    case Collective::broadcast:
+      return broadcast;
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+      return pieces;
+    case Collective::reduce:
+      return reduce;
+    case Collective::barrier:
+      break;
+  }
+  return {};
+}
+
+std::uint64_t elements_of(const Plan& plan) {
+  const std::size_t bytes = size_of(plan.type);
+  const std::uint64_t elements = plan.bytes / bytes + (plan.bytes % bytes == 0 ? 0 : 1);
+  const std::uint64_t ranks = has_pieces(plan.collective) ? plan.order.size() : 1;
+  return elements + (ranks - elements % ranks) % ranks;
 }
 
 std::string_view to_string(Algorithm algorithm) noexcept {
@@ -185,14 +231,16 @@ std::string_view to_string(PhaseKind kind) noexcept {
       return "all_reduce";
     case PhaseKind::scatter:
       return "scatter";
+    case PhaseKind::gather:
+      return "gather";
   }
   return "?";
 }
 
 void require_valid(const Plan& plan) {
-  if (plan.collective != Collective::all_reduce && plan.collective != Collective::broadcast) {
-    refuse(fmt::format("plan: found collective {}, expected all_reduce or broadcast: a barrier needs no plan",
-                       to_string(plan.collective)));
+  if (algorithms_of(plan.collective).empty()) {
+    refuse(fmt::format("plan: found collective {}, expected {}: a barrier needs no plan",
+                       to_string(plan.collective), planned_names()));
   }
   if (plan.dimensions.size() != static_cast<std::size_t>(plan.decomposition.dimensions())) {
     refuse(fmt::format("plan: found {} dimensions, expected {}, as many as {} has", plan.dimensions.size(),

@@ -24,7 +24,6 @@ constexpr int format_version = 1;
 constexpr std::size_t most_ranks = std::size_t{1} << 24;
 constexpr double longest_us = 1e15;
 
-constexpr std::array collectives = {Collective::all_reduce, Collective::broadcast};
 constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
                               DataType::f64, DataType::f16, DataType::bf16};
 constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
@@ -239,8 +238,8 @@ class Reader : public json::json_sax_t {
     }
   }
 
-  template <typename Enum, std::size_t n>
-  void set(Enum& target, const std::array<Enum, n>& all, std::string_view text) const {
+  template <typename Enum, typename All>
+  void set(Enum& target, const All& all, std::string_view text) const {
     const auto value = named(all, text);
     if (!value) {
       fail(level_ == Level::record ? fmt::format("{}.{}", object_path(), record_key_) : std::string(key_),
@@ -251,7 +250,7 @@ class Reader : public json::json_sax_t {
 
   void root_text(std::string value) {
     if (key_ == "collective") {
-      set(plan_.collective, collectives, value);
+      set(plan_.collective, planned_collectives(), value);
     } else if (key_ == "type") {
       set(plan_.type, types, value);
     } else if (key_ == "mode") {

@@ -19,9 +19,12 @@ Rounds ring(int size, bool reduces) {
   return {round};
 }
 
-Rounds chain(int size) {
+Rounds chain(int size, bool reduces) {
   Rounds rounds;
-  for (int i = 0; i + 1 < size; ++i) rounds.push_back({1, 1, 0, {{i, i + 1}}, 1, false});
+  for (int i = 0; i + 1 < size; ++i) {
+    const PatternEdge edge = reduces ? PatternEdge{size - 1 - i, size - 2 - i} : PatternEdge{i, i + 1};
+    rounds.push_back({1, 1, reduces ? 1.0 : 0, {edge}, 1, false});
+  }
   return rounds;
 }
 
@@ -35,15 +38,15 @@ void add_exchange(std::vector<PatternEdge>& edges, int size, int factor, int str
   }
 }
 
-Rounds halving_doubling(int size, bool reduces) {
+Rounds halving_doubling(int size, bool reduces, bool in_turn) {
   Rounds rounds;
   int stride = 1;
   double share = 1;
   for (const int factor : prime_factors(size)) {
     share /= factor;
-    PatternRound round{1, share, reduces ? (factor - 1) * share : 0, {}, 1, false};
+    PatternRound round{1, share, reduces ? (in_turn ? 1 : factor - 1) * share : 0, {}, 1, false};
     add_exchange(round.edges, size, factor, stride);
-    round.uses_scratch = reduces && factor > 2;
+    round.uses_scratch = reduces && factor > 2 && !in_turn;
     rounds.push_back(std::move(round));
     stride *= factor;
   }
@@ -60,6 +63,12 @@ Rounds direct(int size, double share, double reduced, bool uses_scratch) {
 Rounds from_root(int size, double share) {
   PatternRound round{1, share, 0, {}, 1, false};
   for (int i = 1; i < size; ++i) round.edges.push_back({0, i});
+  return {round};
+}
+
+Rounds to_root(int size, double share, double reduced, bool uses_scratch) {
+  PatternRound round{1, share, reduced, {}, 1, uses_scratch};
+  for (int i = 1; i < size; ++i) round.edges.push_back({i, 0});
   return {round};
 }
 
@@ -117,7 +126,8 @@ Rounds double_tree(int size) {
 
 }  // namespace
 
-std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size) {
+std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
+                                     bool in_turn) {
   if (size < 2) return {};
   const bool reduces = kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce;
   const double own = 1.0 / size;
@@ -127,7 +137,12 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
       return direct(size, 1, size, true);
     case PhaseKind::scatter:
       return from_root(size, own);
+    case PhaseKind::gather:
+      return to_root(size, own, 0, false);
     case PhaseKind::reduce:
+      if (algorithm == Algorithm::ring) return chain(size, true);
+      if (algorithm == Algorithm::one_shot)
+        return to_root(size, 1, in_turn ? 1 : size - 1, size > 2 && !in_turn);
       return binomial(size, true);
     case PhaseKind::all_gather:
       if (collective == Collective::broadcast) return gather_scattered(size);
@@ -139,11 +154,11 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
   const bool is_broadcast = kind == PhaseKind::broadcast;
   switch (algorithm) {
     case Algorithm::ring:
-      return is_broadcast ? chain(size) : ring(size, reduces);
+      return is_broadcast ? chain(size, false) : ring(size, reduces);
     case Algorithm::halving_doubling:
-      return halving_doubling(size, reduces);
+      return halving_doubling(size, reduces, in_turn);
     case Algorithm::two_shot:
-      return direct(size, own, reduces ? 1 - own : 0, reduces && size > 2);
+      return direct(size, own, reduces ? (in_turn ? own : 1 - own) : 0, reduces && size > 2 && !in_turn);
     case Algorithm::one_shot:
       return from_root(size, 1);
     case Algorithm::tree:

@@ -25,7 +25,9 @@ struct PatternRound {
 };
 
 /// What the members of a group of `size` send one another in a phase, without the data: the same as the
-/// lowering's steps. Member 0 is the root of a broadcast. Edges of a ring are in its order.
-std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size);
+/// lowering's steps. Member 0 is the root of a broadcast or reduce. Edges of a ring are in its order.
+/// `in_turn`: what several members send is reduced in one pass, as over shared memory.
+std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
+                                     bool in_turn = false);
 
 }  // namespace ddl::topology

@@ -100,7 +100,7 @@ std::vector<Load> Profiler::take_total(std::vector<double>& total) {
   return result;
 }
 
-PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind,
+PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, bool in_turn,
                             const GroupSource& for_each_group) {
   PhaseProfile profile;
   // Patterns of each group size that occurs.
@@ -110,16 +110,21 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   for_each_group([&](const ProfiledGroup& group) {
     const int size = static_cast<int>(group.ranks.size());
     if (patterns.contains(size)) return;
-    auto pattern = pattern_of(collective, algorithm, kind, size);
+    auto pattern = pattern_of(collective, algorithm, kind, size, in_turn);
     rounds = std::max(rounds, pattern.size());
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  profile.returns = collective == Collective::all_reduce && algorithm != Algorithm::tree;
+  profile.returns = !has_root(collective) && algorithm != Algorithm::tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];
   };
+  // What is reduced while it is read, or comes back to who sent it.
+  const bool is_lent =
+      collective == Collective::all_reduce && (kind == PhaseKind::all_gather || kind == PhaseKind::broadcast);
+  const bool is_half = is_lent || kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce;
+  const auto part_moved = [&](const PlannedRoute& route) { return route.in_memory && is_half ? 0.5 : 1.0; };
   for (std::size_t i = 0; i < rounds; ++i) {
     ProfileRound round;
     // Smaller rings have fewer rounds: what they carry counts as if spread over all.
@@ -137,9 +142,10 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
-        for (const Resource resource : route.resources) add_load(resource, share);
+        const double moved = share * part_moved(route);
+        for (const Resource resource : route.resources) add_load(resource, moved);
         round.latency = std::max(round.latency, now.latency * route.latency);
-        round.alone = std::max(round.alone, share * route.us_per_byte);
+        round.alone = std::max(round.alone, moved * route.us_per_byte);
         int& sends = sends_[static_cast<std::size_t>(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));
       }

@@ -57,8 +57,9 @@ class Profiler {
   Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
            PlannerRoutes& routes);
 
-  /// `for_each_group` calls its argument with every group; it is called several times.
-  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind,
+  /// `for_each_group` calls its argument with every group; it is called several times. `in_turn` as in
+  /// `pattern_of`.
+  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, bool in_turn,
                     const GroupSource& for_each_group);
 
   [[nodiscard]] const ResourceClasses& classes() const noexcept { return classes_; }

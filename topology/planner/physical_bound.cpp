@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "ddl/topology/plan.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -56,8 +57,9 @@ class Components {
 
 /// What the links that leave a group can carry, in bytes a us.
 struct Capacity {
-  double one_way = 0;    ///< Out of it, and as much into it.
-  double both_ways = 0;  ///< Out and into it together: half-duplex links count once.
+  double in = 0;
+  double out = 0;
+  double both_ways = 0;  ///< Out of it and into it together: half-duplex links count once.
 };
 
 /// What must leave and enter groups, over what can.
@@ -69,48 +71,78 @@ double time_across(const Topology& topology, const Placement& placement, Level l
   }
   std::vector<int> group_of(topology.nodes().size(), -1);  // of a component's root
   int groups = 0;
+  std::vector<double> ranks_of;
   for (const int device : placement) {
     const int node = topology.devices()[static_cast<std::size_t>(device)];
     int& group = group_of[static_cast<std::size_t>(components.root(node))];
-    if (group < 0) group = groups++;
+    if (group < 0) {
+      group = groups++;
+      ranks_of.push_back(0);
+    }
+    ++ranks_of[static_cast<std::size_t>(group)];
   }
   if (groups < 2) return 0;
 
+  constexpr double unlimited = std::numeric_limits<double>::infinity();
   std::vector<Capacity> capacity(static_cast<std::size_t>(groups));
-  Capacity all;
+  double all_one_way = 0;
+  double all_both_ways = 0;
   for (const Link& link : topology.links()) {
     const int from = components.root(link.from);
     const int to = components.root(link.to);
     if (from == to) continue;
     const bool is_half = link.duplex == Duplex::half;
-    const double one = link.bandwidth * bytes_per_us;
+    // Only the receiver's core moves what goes from memory to memory, and at best twice as fast as it copies.
+    const bool is_core = is_half && link.kind == LinkKind::memory;
+    const double one = link.bandwidth * bytes_per_us * (is_core ? 2 : 1);
     int ends = 0;
     for (const int root : {from, to}) {
       const int group = group_of[static_cast<std::size_t>(root)];
       if (group < 0) continue;
       ++ends;
-      capacity[static_cast<std::size_t>(group)].one_way += one;
-      capacity[static_cast<std::size_t>(group)].both_ways += is_half ? one : 2 * one;
-      all.both_ways += is_half ? one : 2 * one;
+      Capacity& mine = capacity[static_cast<std::size_t>(group)];
+      mine.in += one;
+      mine.out += is_core ? unlimited : one;
+      mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
+      all_both_ways += is_half && !is_core ? one : 2 * one;
     }
     // A byte that crosses a half-duplex link between two groups leaves one of them: the link counts once.
-    if (ends > 0) all.one_way += is_half ? one : ends * one;
+    if (ends > 0) all_one_way += is_half && !is_core ? one : ends * one;
   }
-  const auto smaller = [](const Capacity& a, const Capacity& b) { return a.one_way < b.one_way; };
 
   const double others = groups - 1;
+  const double n = static_cast<double>(placement.size());
   if (collective == Collective::all_reduce) {
     const double total = 2 * bytes * others;
-    double result = std::max(total / all.one_way, 2 * total / all.both_ways);
+    double result = std::max(total / all_one_way, 2 * total / all_both_ways);
     for (const Capacity& group : capacity) {
-      result = std::max({result, bytes / group.one_way, 2 * bytes / group.both_ways});
+      result = std::max({result, bytes / group.in, bytes / group.out, 2 * bytes / group.both_ways});
     }
     return result;
   }
-  // Whatever the root: the narrowest group may be its own.
-  std::ranges::sort(capacity, smaller);
-  return std::max(
-      {bytes * others / all.one_way, bytes / capacity[1].one_way, bytes / capacity.back().one_way});
+  if (has_pieces(collective)) {
+    const double total = bytes * others;
+    double result = std::max(total / all_one_way, 2 * total / all_both_ways);
+    for (std::size_t i = 0; i < capacity.size(); ++i) {
+      const double own = bytes * ranks_of[i] / n;
+      const double in = collective == Collective::all_gather ? bytes - own : own;
+      result = std::max(
+          {result, in / capacity[i].in, (bytes - in) / capacity[i].out, bytes / capacity[i].both_ways});
+    }
+    return result;
+  }
+  // Into each group but the root's and out of that, or the other way round. Whatever the root: the narrowest
+  // group may be its own, or the widest one.
+  const bool gathers = collective == Collective::reduce;
+  const auto ways = [&](double Capacity::*way) {
+    std::vector<double> result;
+    for (const Capacity& group : capacity) result.push_back(group.*way);
+    std::ranges::sort(result);
+    return result;
+  };
+  const double second = ways(gathers ? &Capacity::out : &Capacity::in)[1];
+  const double widest = ways(gathers ? &Capacity::in : &Capacity::out).back();
+  return std::max({bytes * others / all_one_way, bytes / second, bytes / widest});
 }
 
 /// Least latency from a node to each, whatever lies between.
@@ -161,7 +193,7 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   double bound = longest_latency(topology, placement);
   if (collective == Collective::barrier) return bound;
   // The root may be in the middle, so that the farthest rank is half as far.
-  if (collective == Collective::broadcast) bound /= 2;
+  if (has_root(collective)) bound /= 2;
   for (const Level level : levels) {
     bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
   }

@@ -32,10 +32,10 @@ double stream_time(const ProfileRound& round, double bytes, double step_overhead
 
 }  // namespace
 
-double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead) {
+double phase_time(const ProfiledPhase& phase, double bytes, int chunks, double step_overhead) {
   double time = 0;
   for (const ProfileRound& round : phase.profile->rounds) {
-    time += rounds_time(round, bytes * phase.share, step_overhead);
+    time += rounds_time(round, bytes * phase.share, step_overhead * phase.messages(chunks));
   }
   return time;
 }
@@ -43,18 +43,17 @@ double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead
 void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
   phases_.assign(phases.begin(), phases.end());
   rounds_.clear();
-  issue_ = 0;
   // Stages of a dimension on the way down use the streams of the way up, from the last to the first.
   std::map<std::pair<int, std::size_t>, std::size_t> streams;
   std::size_t others = 0;
-  for (const ProfiledPhase& phase : phases_) {
+  for (std::size_t at = 0; at < phases_.size(); ++at) {
+    const ProfiledPhase& phase = phases_[at];
     const auto& rounds = phase.profile->rounds;
     for (std::size_t i = 0; i < rounds.size(); ++i) {
       std::size_t stage = phase.is_down ? rounds.size() - 1 - i : i;
       if (!phase.profile->returns) stage = most_rounds + others++;
       const auto entry = streams.try_emplace({phase.dimension, stage}, streams.size()).first;
-      rounds_.push_back({&rounds[i], phase.share, entry->second});
-      issue_ += rounds[i].repeat * rounds[i].sends;
+      rounds_.push_back({&rounds[i], phase.share, entry->second, at});
     }
   }
   streams_ = streams.size();
@@ -127,7 +126,7 @@ double PipelineTime::least(double bytes, int chunks) {
   const double chunk = bytes / chunks;
   durations_.clear();
   for (const Rounds& rounds : rounds_) {
-    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, step_overhead_));
+    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, overhead(rounds, chunks)));
   }
   double time = std::accumulate(durations_.begin(), durations_.end(), 0.0);
   for (const Busy& busy : busy_) {
@@ -136,7 +135,16 @@ double PipelineTime::least(double bytes, int chunks) {
     for (std::size_t i = busy.last + 1; i < durations_.size(); ++i) around += durations_[i];
     time = std::max(time, around + busy.us_per_byte * bytes);
   }
-  return std::max(time, chunks * issue_ * step_overhead_);
+  return std::max(time, issue(chunks));
+}
+
+/// us for which a rank that sends the most is busy with that.
+double PipelineTime::issue(int chunks) const {
+  double of_chunk = 0;
+  for (const Rounds& rounds : rounds_) {
+    of_chunk += rounds.round->repeat * rounds.round->sends * overhead(rounds, chunks);
+  }
+  return chunks * of_chunk;
 }
 
 /// When the last of `chunks` is through `sequence_`, each in its turn on its streams and on the first
@@ -188,8 +196,8 @@ double PipelineTime::of(double bytes, int chunks, int most_steps) {
     const double part = static_cast<double>(round.repeat) / steps;
     Timed timed;
     timed.duration = durations_[i] / steps;
-    timed.issue = round.sends * step_overhead_ * part;
-    timed.held = stream_time(round, chunk * rounds_[i].share, step_overhead_) * part;
+    timed.issue = round.sends * overhead(rounds_[i], chunks) * part;
+    timed.held = stream_time(round, chunk * rounds_[i].share, overhead(rounds_[i], chunks)) * part;
     timed.stream = rounds_[i].stream;
     timed.uses_scratch = round.uses_scratch;
     for (std::size_t k = 0; k < busy_.size(); ++k) {
@@ -200,7 +208,7 @@ double PipelineTime::of(double bytes, int chunks, int most_steps) {
     for (int step = 0; step < steps; ++step) sequence_.push_back(i);
   }
   // Others have room to spare: their order is not the schedule's.
-  const double issuing = chunks * issue_ * step_overhead_;
+  const double issuing = issue(chunks);
   const double busiest = busy_.empty() ? 0 : busy_[0].us_per_byte * bytes;
   const double limit = 0.8 * std::max(issuing, busiest);
   std::size_t tight = 0;

@@ -12,11 +12,15 @@ struct ProfiledPhase {
   const PhaseProfile* profile;
   double share;
   int dimension;
-  bool is_down;  ///< Of an all-reduce: goes back over the streams of the way up.
+  bool is_down;                ///< Of an all-reduce: goes back over the streams of the way up.
+  double ranges = 1;           ///< Messages that one of the pattern becomes, of a plan with one chunk.
+  double ranges_of_chunk = 1;  ///< The same with several.
+
+  [[nodiscard]] double messages(int chunks) const { return chunks == 1 ? ranges : ranges_of_chunk; }
 };
 
-/// Time of a chunk of `bytes` alone in one phase.
-double phase_time(const ProfiledPhase& phase, double bytes, double step_overhead);
+/// Time of one of `chunks`, of `bytes`, alone in one phase.
+double phase_time(const ProfiledPhase& phase, double bytes, int chunks, double step_overhead);
 
 /// How long chunks take that follow one another through the phases.
 ///
@@ -47,6 +51,7 @@ class PipelineTime {
     const ProfileRound* round;
     double share;
     std::size_t stream;
+    std::size_t phase;
   };
   /// Several rounds, if there are many, as one.
   struct Timed {
@@ -72,6 +77,11 @@ class PipelineTime {
     double share;
   };
 
+  /// us for which a message of the pattern keeps its sender busy.
+  [[nodiscard]] double overhead(const Rounds& rounds, int chunks) const {
+    return step_overhead_ * phases_[rounds.phase].messages(chunks);
+  }
+  [[nodiscard]] double issue(int chunks) const;
   double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();
   void add_resource(std::size_t of_class);
@@ -82,7 +92,6 @@ class PipelineTime {
   std::vector<Rounds> rounds_;
   std::size_t streams_ = 0;
   std::vector<Busy> busy_;
-  double issue_ = 0;  // messages of a chunk that a rank sends
   int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
 
   std::vector<ColumnLoad> loads_;

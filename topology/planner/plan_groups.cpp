@@ -15,7 +15,11 @@ bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; 
 
 PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition,
                        const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root)
-    : collective_(collective), decomposition_(&decomposition), algorithms_(&algorithms), order_(&order) {
+    : collective_(collective),
+      has_root_(has_root(collective)),
+      decomposition_(&decomposition),
+      algorithms_(&algorithms),
+      order_(&order) {
   for (int group = 0; group < (decomposition.ragged() ? decomposition.groups() : 1); ++group) {
     sizes_.push_back(decomposition.group_size(group));
   }
@@ -60,7 +64,7 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
     const int size = decomposition_->group_size(group);
     const auto members = std::span(*order_).subspan(
         static_cast<std::size_t>(decomposition_->group_begin(group)), static_cast<std::size_t>(size));
-    const int entry = collective_ == Collective::broadcast && root_member_ < size ? root_member_ : 0;
+    const int entry = has_root_ && root_member_ < size ? root_member_ : 0;
     if (entry == 0) {
       visit({members, 1});
       continue;
@@ -72,13 +76,14 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
 }
 
 std::vector<PlanGroups::Layer> PlanGroups::layers() const {
-  if (collective_ == Collective::broadcast) {
+  if (has_root_) {
     Layer entry{1, {}};
     for (const int size : sizes_) entry.owner_by_size.push_back(root_member_ < size ? root_member_ : 0);
     return {entry};
   }
   const Algorithm first = algorithms_->front();
   if (first == Algorithm::tree) return {{1, std::vector<int>(sizes_.size(), 0)}};
+  if (decomposition_->ragged() && collective_ != Collective::all_reduce) return piece_owners();
   if (decomposition_->ragged() && is_scatter(first)) return segments();
   std::vector<Layer> result;
   for (int member = 0; member < sizes_[0]; ++member) result.push_back({1, {member}});
@@ -107,6 +112,20 @@ std::vector<PlanGroups::Layer> PlanGroups::segments() const {
   return result;
 }
 
+std::vector<PlanGroups::Layer> PlanGroups::piece_owners() const {
+  std::vector<Layer> result;
+  for (int member = 0; member < sizes_.back(); ++member) {
+    int pieces = 0;
+    for (int group = 0; group < decomposition_->groups(); ++group) {
+      if (member < decomposition_->group_size(group)) ++pieces;
+    }
+    Layer layer{static_cast<double>(pieces) / decomposition_->ranks(), {}};
+    for (const int size : sizes_) layer.owner_by_size.push_back(member % size);
+    result.push_back(std::move(layer));
+  }
+  return result;
+}
+
 void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
                                  const GroupVisitor& visit) const {
   const auto outer = decomposition_->outer();
@@ -114,16 +133,15 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
   int stride = 1;
   for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
   const int size = outer[here];
-  const bool is_broadcast = collective_ == Collective::broadcast;
-  const int entry = is_broadcast ? root_outer_[here] : 0;
+  const int entry = has_root_ ? root_outer_[here] : 0;
 
   /// Whether those at these coordinates in the dimensions before take part.
   const auto takes_part = [&](int inner) {
     for (std::size_t i = 0; i < here && !whole; ++i) {
       const int coordinate = inner % outer[i];
       inner /= outer[i];
-      if (is_broadcast && coordinate != root_outer_[i]) return false;
-      if (!is_broadcast && (*algorithms_)[i + 1] == Algorithm::tree && coordinate != 0) return false;
+      if (has_root_ && coordinate != root_outer_[i]) return false;
+      if (!has_root_ && (*algorithms_)[i + 1] == Algorithm::tree && coordinate != 0) return false;
     }
     return true;
   };

@@ -9,8 +9,9 @@ namespace ddl::topology {
 /// The groups that run a phase at once. Refers to its arguments.
 ///
 /// All-reduce: only members that the dimensions before left active; with a scattered ragged first dimension,
-/// the owners of each segment. Broadcast: those that have the data, and their groups, when it starts at the
-/// position `root`.
+/// the owners of each segment. Reduce-scatter and all-gather: with a ragged first dimension, those that take
+/// care of the pieces of members with one number. Broadcast and reduce: those that have the data, and their
+/// groups, when it starts or ends at the position `root`.
 class PlanGroups {
  public:
   PlanGroups(Collective collective, const Decomposition& decomposition,
@@ -33,9 +34,11 @@ class PlanGroups {
                        const GroupVisitor& visit) const;
   [[nodiscard]] std::vector<Layer> layers() const;
   [[nodiscard]] std::vector<Layer> segments() const;
+  [[nodiscard]] std::vector<Layer> piece_owners() const;
   [[nodiscard]] std::size_t size_index(int group) const;
 
   Collective collective_;
+  bool has_root_;
   const Decomposition* decomposition_;
   const std::vector<Algorithm>* algorithms_;
   const std::vector<int>* order_;

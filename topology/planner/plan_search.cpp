@@ -92,12 +92,12 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const Decomposition flat({ranks}, {});
   std::vector<PlanShape> shapes;
   const auto add_flat = [&](Algorithm algorithm) { shapes.push_back({0, flat, {algorithm}}); };
-  if (collective != Collective::broadcast || ranks <= longest_chain) add_flat(Algorithm::ring);
+  if (!has_root(collective) || ranks <= longest_chain) add_flat(Algorithm::ring);
   if (ranks < 3) {
     if (ranks == 2 && collective == Collective::all_reduce) add_flat(Algorithm::one_shot);
     return shapes;
   }
-  if (collective == Collective::broadcast) {
+  if (has_root(collective)) {
     if (ranks <= longest_chain) add_flat(Algorithm::two_shot);
     add_flat(Algorithm::tree);
     return shapes;
@@ -105,10 +105,11 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   const auto factors = prime_factors(ranks);
   if (factors.size() > 1) {
     add_flat(Algorithm::halving_doubling);
+    if (has_pieces(collective)) return shapes;
     shapes.push_back({0, Decomposition({factors[0]}, {factors.begin() + 1, factors.end()}),
                       std::vector<Algorithm>(factors.size(), Algorithm::one_shot)});
   }
-  add_flat(Algorithm::tree);
+  if (!has_pieces(collective)) add_flat(Algorithm::tree);
   return shapes;
 }
 
@@ -254,7 +255,7 @@ class Search {
         case Algorithm::halving_doubling:
           return largest > most_direct && !is_quick(largest);
         case Algorithm::ring:
-          return request_->collective == Collective::broadcast && size > longest_chain;
+          return has_root(request_->collective) && size > longest_chain;
         default:
           return false;
       }
@@ -458,8 +459,8 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
       if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(std::move(shape));
     }
   };
-  const bool has_chains = request.collective == Collective::broadcast && ranks > longest_chain;
-  if (timing.host_order() != 0 && !timing.hosts().contiguous && !has_chains &&
+  const bool is_long_chain = has_root(request.collective) && ranks > longest_chain;
+  if (timing.host_order() != 0 && !timing.hosts().contiguous && !is_long_chain &&
       request.mode != Mode::nccl_per_dimension) {
     std::vector<PlanShape> ring;
     add_with_algorithms({request.collective, Mode::rings}, {0, {ranks}, {}}, ring);

@@ -28,18 +28,19 @@ std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragge
       family.mode == Mode::rings || family.mode == Mode::nccl || family.mode == Mode::nccl_per_dimension;
   if (is_rings) return {Algorithm::ring};
   std::vector<Algorithm> result = {Algorithm::ring};
-  if (family.collective == Collective::broadcast) {
+  if (has_root(family.collective)) {
     if (size == 2) return result;
     result.push_back(Algorithm::two_shot);
     if (family.mode == Mode::scatter_gather) return {Algorithm::two_shot};
     if (family.mode == Mode::mpi) return {Algorithm::ring, Algorithm::two_shot, Algorithm::tree};
-    result.insert(result.end(), {Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree});
+    result.insert(result.end(), {Algorithm::one_shot, Algorithm::tree});
+    if (family.collective == Collective::broadcast) result.push_back(Algorithm::double_tree);
     return result;
   }
   // With groups of different sizes the largest may be of two members and others of one.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
   if (size > 2 && family.mode != Mode::mpi) result.push_back(Algorithm::two_shot);
-  if (family.mode == Mode::scatter_gather) return result;
+  if (family.mode == Mode::scatter_gather || has_pieces(family.collective)) return result;
   if (!ragged) result.push_back(Algorithm::one_shot);
   result.push_back(Algorithm::tree);
   return result;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "topology/plan/phase_figures.hpp"
 #include "topology/planner/plan_groups.hpp"
 
 namespace ddl::topology {
@@ -41,7 +42,12 @@ PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, con
       orders_(rank_orders(placement, routes_)),
       host_order_(orders_.size() - 1),
       profiler_(topology, placement, cost, routes_),
-      pipeline_(profiler_.classes(), cost.step_overhead) {}
+      pipeline_(profiler_.classes(), cost.step_overhead) {
+  for (const int device : placement) {
+    const auto node = static_cast<std::size_t>(topology.devices()[static_cast<std::size_t>(device)]);
+    has_cpu_ |= topology.nodes()[node].kind == NodeKind::cpu;
+  }
+}
 
 std::size_t PlanTiming::order_index(const std::string& name, const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < orders_.size(); ++i) {
@@ -57,10 +63,14 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   const auto d = static_cast<std::size_t>(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
   int root = 0;
-  Key key = {static_cast<int>(shape.order), static_cast<int>(phase.kind), static_cast<int>(algorithm)};
+  // A reduce-scatter is half of an all-reduce, but for who takes care of what with a ragged dimension.
+  const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
+  const Collective family = is_half ? Collective::all_reduce : collective;
+  Key key = {static_cast<int>(shape.order), static_cast<int>(family), static_cast<int>(phase.kind),
+             static_cast<int>(algorithm)};
   add_place(key, decomposition, phase.dimension);
   key.push_back(-2);
-  if (collective == Collective::broadcast) {
+  if (has_root(collective)) {
     root = static_cast<int>(std::ranges::find(order, 0) - order.begin());
     key.push_back(root);
     if (root != 0) {
@@ -91,7 +101,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
     made = std::make_unique<PhaseProfile>(
-        profiler_.make(collective, algorithm, phase.kind,
+        profiler_.make(collective, algorithm, phase.kind, has_cpu_ && inside_hosts(shape, phase.dimension),
                        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;
@@ -106,7 +116,7 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   // What a member of a dimension works on.
   std::vector<double> share(shape.algorithms.size(), 1);
   for (std::size_t i = 1; i < share.size(); ++i) {
-    const bool is_cut = collective == Collective::all_reduce && is_scatter(shape.algorithms[i - 1]) &&
+    const bool is_cut = !has_root(collective) && is_scatter(shape.algorithms[i - 1]) &&
                         !(i == 1 && shape.decomposition.ragged());
     share[i] = share[i - 1] / (is_cut ? shape.decomposition.size(static_cast<int>(i) - 1) : 1);
   }
@@ -115,8 +125,37 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
     const bool is_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
     result.push_back({&profile(collective, shape, phase), share[static_cast<std::size_t>(phase.dimension)],
                       phase.dimension, is_down});
+    if (has_pieces(collective)) set_ranges(shape, result.back());
   }
   return result;
+}
+
+void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
+  const Decomposition& decomposition = shape.decomposition;
+  const std::vector<int>& order = orders_[shape.order].ranks;
+  int stride = 1;
+  for (int d = 0; d < phase.dimension; ++d) stride *= decomposition.size(d);
+  const int size = decomposition.size(phase.dimension);
+  // What each round of halving_doubling sends is less.
+  const bool halves =
+      shape.algorithms[static_cast<std::size_t>(phase.dimension)] == Algorithm::halving_doubling;
+  const std::vector<int> factors = halves ? prime_factors(size) : std::vector{size};
+  double ranges = 0;
+  double of_chunk = 0;
+  for (const int factor : factors) {
+    stride *= factor;
+    const int ranks = (static_cast<int>(order.size()) + stride - 1) / stride;
+    of_chunk += ranks;
+    if (decomposition.ragged()) {
+      ranges += ranks;
+      continue;
+    }
+    const auto [entry, is_new] = runs_.try_emplace({shape.order, stride}, 0);
+    if (is_new) entry->second = neighbour_runs(order, stride);
+    ranges += entry->second;
+  }
+  phase.ranges = ranges / static_cast<double>(factors.size());
+  phase.ranges_of_chunk = of_chunk / static_cast<double>(factors.size());
 }
 
 PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {

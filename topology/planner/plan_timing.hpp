@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ddl/topology/planner.hpp"
@@ -25,7 +27,7 @@ class PlanTiming {
   [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
   [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
 
-  /// The phases of a shape; valid as long as this. A broadcast is from rank 0.
+  /// The phases of a shape; valid as long as this. A broadcast is from rank 0, a reduce to it.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
   /// What the phases keep busy the longest, and us a byte there.
   struct Busiest {
@@ -48,9 +50,11 @@ class PlanTiming {
     std::size_t operator()(const Key& key) const noexcept;
   };
 
+  void set_ranges(const PlanShape& shape, ProfiledPhase& phase);
   const PhaseProfile& profile(Collective collective, const PlanShape& shape, const Phase& phase);
 
   double step_overhead_;
+  bool has_cpu_ = false;
   PlannerRoutes routes_;
   HostRanks hosts_;
   std::vector<RankOrder> orders_;
@@ -59,6 +63,7 @@ class PlanTiming {
   PipelineTime pipeline_;
   std::unordered_map<Key, std::unique_ptr<PhaseProfile>, KeyHash> profiles_;
   std::unordered_map<Key, bool, KeyHash> inside_;
+  std::map<std::pair<std::size_t, int>, int> runs_;  // of neighbours, by order and stride
 };
 
 }  // namespace ddl::topology

@@ -31,8 +31,7 @@ double PlanTrial::time(const Plan& plan) {
   SimulationOptions options;
   options.cost = cost_;
   options.element_bytes = size_of(plan.type);
-  const std::uint64_t count = (plan.bytes + options.element_bytes - 1) / options.element_bytes;
-  return simulator_.run(lower_all(plan, count), options).total_us;
+  return simulator_.run(lower_all(plan, elements_of(plan)), options).total_us;
 }
 
 }  // namespace ddl::topology

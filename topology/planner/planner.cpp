@@ -37,9 +37,9 @@ std::vector<int> chunk_counts(const PlanRequest& request) {
 }
 
 void require_valid(const PlanRequest& request, int ranks) {
-  if (request.collective != Collective::all_reduce && request.collective != Collective::broadcast) {
-    refuse(fmt::format("plan request: found {}, expected all_reduce or broadcast: a barrier needs no plan",
-                       to_string(request.collective)));
+  if (algorithms_of(request.collective).empty()) {
+    refuse(fmt::format("plan request: found {}, expected {}: a barrier needs no plan",
+                       to_string(request.collective), planned_names()));
   }
   if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
     refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
@@ -111,7 +111,9 @@ struct Planner::State {
       if (best && best_us <= timed.us / nearness) break;
       if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
       double messages = 0;
-      for (const ProfiledPhase& phase : phases[timed.shape]) messages += phase.profile->messages;
+      for (const ProfiledPhase& phase : phases[timed.shape]) {
+        messages += phase.profile->messages * phase.messages(timed.chunks);
+      }
       // As many of the chunks as may be: how far the prediction is off with them is how far it is off.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
@@ -178,8 +180,8 @@ struct Planner::State {
     const auto bytes = static_cast<double>(plan.bytes);
     plan.phase_us.clear();
     for (const ProfiledPhase& phase : phases) {
-      plan.phase_us.push_back(plan.bytes == 0 ? 0
-                                              : phase_time(phase, bytes / plan.chunks, cost.step_overhead));
+      plan.phase_us.push_back(
+          plan.bytes == 0 ? 0 : phase_time(phase, bytes / plan.chunks, plan.chunks, cost.step_overhead));
     }
     plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
     plan.bound_us = bound(plan.collective, plan.bytes);

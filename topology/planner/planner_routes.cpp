@@ -92,10 +92,14 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
       {kind_of_host(from.host), from.index, kind_of_host(to.host), to.index, from.host == to.host});
   if (!is_new) return entry->second;
   Template& made = entry->second;
-  for (const Channel channel : topology_->route(from.node, to.node)) {
+  const auto route = topology_->route(from.node, to.node);
+  made.in_memory = is_in_memory(*topology_, from.node, to.node, route);
+  for (const Channel channel : route) {
+    made.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
+  }
+  for (const Channel channel : std::span(route).last(made.in_memory ? 1 : route.size())) {
     const int link = link_of(channel);
     const auto direction = static_cast<std::uint8_t>(resource_of(channel) % 2);
-    made.latency += topology_->links()[static_cast<std::size_t>(link)].latency;
     made.us_per_byte = std::max(made.us_per_byte, us_per_byte(2 * link));
     const auto in = [&](int host) {
       const auto& links = hosts_[static_cast<std::size_t>(host)].links;
@@ -124,7 +128,7 @@ PlannedRoute PlannerRoutes::resolve(int from_rank, int to_rank) {
                                                  : hop.link;
     buffer_.push_back(2 * link + hop.direction);
   }
-  return {buffer_, made.latency, made.us_per_byte};
+  return {buffer_, made.latency, made.us_per_byte, made.in_memory};
 }
 
 PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
@@ -138,9 +142,10 @@ PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
     known.end = static_cast<std::uint32_t>(known_resources_.size());
     known.latency = route.latency;
     known.us_per_byte = route.us_per_byte;
+    known.in_memory = route.in_memory;
   }
   return {std::span(known_resources_).subspan(known.begin, known.end - known.begin), known.latency,
-          known.us_per_byte};
+          known.us_per_byte, known.in_memory};
 }
 
 }  // namespace ddl::topology

@@ -17,6 +17,7 @@ struct PlannedRoute {
   std::span<const Resource> resources;  ///< Valid until the next call.
   double latency = 0;                   ///< us
   double us_per_byte = 0;               ///< Of the narrowest.
+  bool in_memory = false;               ///< See `is_in_memory`: of the links there is only the last one.
 };
 
 /// `Topology::route` between ranks, asked once for all hosts that are alike: hosts with the same nodes and
@@ -59,6 +60,7 @@ class PlannerRoutes {
     std::vector<Hop> hops;
     double latency = 0;
     double us_per_byte = 0;
+    bool in_memory = false;
   };
   struct Key {
     int from_kind, from_index, to_kind, to_index;
@@ -73,6 +75,7 @@ class PlannerRoutes {
     std::uint32_t end = 0;
     double latency = -1;  // below 0: not yet
     double us_per_byte = 0;
+    bool in_memory = false;
   };
 
   void find_kinds();

@@ -9,7 +9,9 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -83,6 +85,7 @@ class Run {
       ranks_[rank].core_bytes_per_us =
           topology_.links()[static_cast<std::size_t>(link_of(*channel))].bandwidth * bytes_per_us;
     }
+    find_lent();
     for (const Straggler& straggler : options.stragglers) {
       Rank& rank = ranks_[static_cast<std::size_t>(straggler.rank)];
       rank.factor = std::max(rank.factor, straggler.factor);
@@ -144,6 +147,7 @@ class Run {
     double since = 0;
     double began = 0;         // the flow
     std::uint64_t bytes = 0;  // of all that have left
+    double volume = 0;        // what they counted as
     RouteTable::Route route;
   };
 
@@ -367,9 +371,49 @@ class Run {
 
   void start_flow(std::uint32_t index) {
     StreamState& state = states_[index];
-    const std::uint64_t bytes = bytes_of(step_of(streams_.all()[index].from, streams_.send(state.next)));
+    const Stream& stream = streams_.all()[index];
+    const std::uint64_t bytes = bytes_of(step_of(stream.from, streams_.send(state.next)));
+    const double volume = static_cast<double>(bytes) * part_moved(stream.to, streams_.receive(state.next));
     state.bytes += bytes;
-    start_flow(index, static_cast<double>(bytes));
+    state.volume += volume;
+    start_flow(index, volume);
+  }
+
+  /// Of the bytes of a transfer, what counts on its links: see `is_in_memory`.
+  [[nodiscard]] double part_moved(int rank, std::uint32_t receive) const {
+    const std::uint32_t at = streams_.first_step(rank) + receive;
+    if (!states_[streams_.of_step(at)].route.in_memory) return 1;
+    return step_of(rank, receive).kind == StepKind::receive_reduce || is_lent_[at] ? 0.5 : 1;
+  }
+
+  /// Whether a receive_reduce goes on with one of the same range, in the same pass over it.
+  [[nodiscard]] bool is_joined(int rank, std::uint32_t step) const {
+    const auto joins = [&](std::uint32_t s) {
+      const std::uint32_t stream = streams_.of_step(streams_.first_step(rank) + s);
+      return step_of(rank, s).kind == StepKind::receive_reduce && states_[stream].route.in_memory;
+    };
+    if (step == 0 || !joins(step) || !joins(step - 1)) return false;
+    const Step& mine = step_of(rank, step);
+    const Step& before = step_of(rank, step - 1);
+    return mine.begin == before.begin && mine.end == before.end;
+  }
+
+  /// Receives of what this rank sent the same peer before: `is_lent_`.
+  void find_lent() {
+    is_lent_.assign(streams_.steps(), false);
+    std::set<std::tuple<std::int32_t, std::size_t, std::size_t>> sent;
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      sent.clear();
+      std::uint32_t at = streams_.first_step(rank);
+      for (const Step& step : schedule_.ranks[static_cast<std::size_t>(rank)].steps) {
+        const bool in_memory = !is_local(step.kind) && states_[streams_.of_step(at)].route.in_memory;
+        if (in_memory && step.kind == StepKind::send) sent.emplace(step.peer, step.begin, step.end);
+        if (in_memory && step.kind == StepKind::receive) {
+          is_lent_[at] = sent.contains({step.peer, step.begin, step.end});
+        }
+        ++at;
+      }
+    }
   }
 
   void start_flow(std::uint32_t index, double bytes) {
@@ -403,8 +447,10 @@ class Run {
     complete(stream.from, streams_.send(transfer));
     const std::uint32_t step = streams_.receive(transfer);
     const Step& receive = step_of(stream.to, step);
-    const double delay = state.latency * latency_factor(stream, transfer - stream.first);
-    const bool reduces = receive.kind == StepKind::receive_reduce;
+    // What the others have in memory is looked for once.
+    const bool joins = is_joined(stream.to, step);
+    const double delay = joins ? 0 : state.latency * latency_factor(stream, transfer - stream.first);
+    const bool reduces = receive.kind == StepKind::receive_reduce && !joins;
     if (delay > 0) {
       events_.push(now_ + delay, {reduces ? EventKind::arrived : EventKind::complete,
                                   static_cast<std::uint32_t>(stream.to), step});
@@ -500,20 +546,27 @@ class Run {
   }
 
   [[nodiscard]] std::vector<ChannelUse> channel_uses(double total_us) const {
-    std::map<Channel, std::uint64_t> bytes;
+    struct Carried {
+      std::uint64_t bytes = 0;
+      double volume = 0;
+    };
+    std::map<Channel, Carried> all;
     for (std::size_t i = 0; i < streams_.all().size(); ++i) {
-      for (const Channel channel : channels_[i]) bytes[channel] += states_[i].bytes;
+      for (const Channel channel : channels_[i]) {
+        Carried& carried = all[channel];
+        carried.bytes += states_[i].bytes;
+        carried.volume += states_[i].volume;
+      }
     }
     std::vector<ChannelUse> result;
-    for (const auto& [channel, carried] : bytes) {
+    for (const auto& [channel, carried] : all) {
       const Link& link = topology_.links()[static_cast<std::size_t>(link_of(channel))];
-      std::uint64_t sharing = carried;
+      double volume = carried.volume;
       if (link.duplex == Duplex::half) {
-        const auto back = bytes.find(channel ^ 1);
-        if (back != bytes.end()) sharing += back->second;
+        const auto back = all.find(channel ^ 1);
+        if (back != all.end()) volume += back->second.volume;
       }
-      result.push_back(
-          {channel, carried, static_cast<double>(sharing) / (link.bandwidth * bytes_per_us * total_us)});
+      result.push_back({channel, carried.bytes, volume / (link.bandwidth * bytes_per_us * total_us)});
     }
     return result;
   }
@@ -527,6 +580,7 @@ class Run {
   std::vector<std::uint32_t> core_of_;  // each rank's flow of reductions, after the streams'
   std::vector<int> rank_of_core_;
   std::vector<Channel> core_channels_;
+  std::vector<bool> is_lent_;                       // of each step
   std::vector<std::span<const Channel>> channels_;  // of each stream; the route table's
   MaxMin max_min_;
   std::vector<std::uint32_t> pending_;  // of each step, how many steps it waits for

@@ -28,10 +28,12 @@ RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
   const auto [entry, is_new] = routes_.try_emplace(key);
   Route& route = entry->second;
   if (is_new) {
-    const auto channels = topology_->route(node_of(from_rank), node_of(to_rank));
+    const auto all = topology_->route(node_of(from_rank), node_of(to_rank));
+    route.in_memory = is_in_memory(*topology_, node_of(from_rank), node_of(to_rank), all);
+    const auto channels = std::span(all).last(route.in_memory ? 1 : all.size());
     route.begin = static_cast<std::uint32_t>(channels_.size());
     route.size = static_cast<std::uint32_t>(channels.size());
-    for (const Channel channel : channels) {
+    for (const Channel channel : all) {
       route.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
     }
     channels_.insert(channels_.end(), channels.begin(), channels.end());

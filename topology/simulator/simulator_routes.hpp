@@ -20,7 +20,8 @@ class RouteTable {
   struct Route {
     std::uint32_t begin = 0;
     std::uint32_t size = 0;
-    double latency = 0;  // us
+    double latency = 0;      // us
+    bool in_memory = false;  // see `is_in_memory`: of the channels there is only the last one
   };
   Route between(int from_rank, int to_rank);
   /// Valid until the next call of `between`.

@@ -23,9 +23,12 @@ std::string check_shape(const Schedule& schedule) {
     case Collective::all_reduce:
     case Collective::broadcast:
     case Collective::barrier:
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+    case Collective::reduce:
       break;
     default:
-      return fmt::format("found collective number {}, expected all_reduce, broadcast or barrier",
+      return fmt::format("found collective number {}, expected one of Collective",
                          static_cast<int>(schedule.collective));
   }
   if (schedule.ranks.empty()) return "found no ranks, expected at least 1";
@@ -33,8 +36,16 @@ std::string check_shape(const Schedule& schedule) {
     return fmt::format("found {} ranks, expected at most {}", schedule.ranks.size(), INT32_MAX);
   }
   const int ranks = static_cast<int>(schedule.ranks.size());
-  if (schedule.collective == Collective::broadcast && (schedule.root < 0 || schedule.root >= ranks)) {
+  const bool has_root =
+      schedule.collective == Collective::broadcast || schedule.collective == Collective::reduce;
+  if (has_root && (schedule.root < 0 || schedule.root >= ranks)) {
     return fmt::format("found root {}, expected 0 to {}", schedule.root, ranks - 1);
+  }
+  const bool has_pieces =
+      schedule.collective == Collective::reduce_scatter || schedule.collective == Collective::all_gather;
+  if (has_pieces && schedule.count % schedule.ranks.size() != 0) {
+    return fmt::format("found {} elements, expected a multiple of {}: each rank has a piece of one length",
+                       schedule.count, schedule.ranks.size());
   }
   if (schedule.collective == Collective::barrier && schedule.count == 0 && ranks > 1) {
     return "found a barrier over 0 elements, expected 1: ranks hear of each other through it";

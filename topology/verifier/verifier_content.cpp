@@ -19,8 +19,10 @@ class SymbolicRun {
         expressions_(static_cast<int>(schedule_.ranks.size())) {
     memories_.reserve(schedule_.ranks.size());
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
-      memories_.emplace_back(schedule_.count, schedule_.ranks[rank].scratch,
-                             static_cast<Expressions::Id>(rank));
+      const bool has_piece = schedule_.collective == Collective::all_gather;
+      memories_.emplace_back(schedule_.count + schedule_.ranks[rank].scratch,
+                             static_cast<Expressions::Id>(rank), has_piece ? piece_begin(rank) : 0,
+                             has_piece ? piece_begin(rank + 1) : schedule_.count);
     }
   }
 
@@ -33,6 +35,12 @@ class SymbolicRun {
         return check_all_reduce();
       case Collective::broadcast:
         return check_broadcast();
+      case Collective::reduce_scatter:
+        return check_reduce_scatter();
+      case Collective::all_gather:
+        return check_all_gather();
+      case Collective::reduce:
+        return check_reduce();
       case Collective::barrier:
         break;
     }
@@ -40,6 +48,10 @@ class SymbolicRun {
   }
 
  private:
+  /// Where the piece of a rank begins, of reduce_scatter and all_gather.
+  [[nodiscard]] std::size_t piece_begin(std::size_t rank) const {
+    return schedule_.count / schedule_.ranks.size() * rank;
+  }
   SymbolicMemory& memory(StepId id) { return memories_[static_cast<std::size_t>(steps_.rank(id))]; }
 
   std::string run(StepId id) {
@@ -67,14 +79,27 @@ class SymbolicRun {
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::nothing) {
         return fmt::format(
-            "{}: found that it reads address {}, which nothing was written to; expected the buffer, [0, {}), "
-            "or "
-            "what an earlier step wrote",
-            steps_.name(id), begin, schedule_.count);
+            "{}: found that it reads address {}, which nothing was written to; expected {} or what an "
+            "earlier "
+            "step wrote",
+            steps_.name(id), begin, own_data(steps_.rank(id)));
       }
       begin += piece.length;
     }
     return {};
+  }
+
+  [[nodiscard]] std::string a_collective() const {
+    const std::string_view name = to_string(schedule_.collective);
+    return fmt::format("a{} {}", name.starts_with('a') ? "n" : "", name);
+  }
+
+  [[nodiscard]] std::string own_data(int rank) const {
+    if (schedule_.collective != Collective::all_gather) {
+      return fmt::format("the buffer, [0, {}),", schedule_.count);
+    }
+    const auto r = static_cast<std::size_t>(rank);
+    return fmt::format("the rank's piece, [{}, {}),", piece_begin(r), piece_begin(r + 1));
   }
 
   /// `incoming_` to the range of a receive, reduce or copy.
@@ -84,8 +109,8 @@ class SymbolicRun {
       memory(id).write(step.begin, incoming_);
       return {};
     }
-    if (schedule_.collective == Collective::broadcast) {
-      return fmt::format("{}: found a reduction, expected none in a broadcast", steps_.name(id));
+    if (schedule_.collective == Collective::broadcast || schedule_.collective == Collective::all_gather) {
+      return fmt::format("{}: found a reduction, expected none in {}", steps_.name(id), a_collective());
     }
     memory(id).read(step.begin, step.end, present_);
     if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
@@ -122,9 +147,13 @@ class SymbolicRun {
 
   std::string finish(StepId id) {
     const Step& step = steps_[id];
-    if (schedule_.collective != Collective::all_reduce) {
-      return fmt::format("{}: found a finish, expected none in a {}", steps_.name(id),
-                         to_string(schedule_.collective));
+    switch (schedule_.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce_scatter:
+      case Collective::reduce:
+        break;
+      default:
+        return fmt::format("{}: found a finish, expected none in {}", steps_.name(id), a_collective());
     }
     memory(id).read(step.begin, step.end, present_);
     for (Piece& piece : present_) {
@@ -142,33 +171,76 @@ class SymbolicRun {
     return {};
   }
 
-  /// Visits the pieces of every rank's buffer: visit(rank, address, piece) returns what is wrong.
+  /// Visits the pieces of a range of a rank's buffer: visit(piece) returns what is wrong.
   template <typename Visit>
-  std::string at_the_end(Visit visit) {
+  std::string at_the_end(std::size_t rank, std::size_t begin, std::size_t end, Visit visit) {
+    memories_[rank].read(begin, end, present_);
+    std::size_t at = begin;
+    for (const Piece& piece : present_) {
+      std::string problem = visit(piece);
+      if (problem.empty() && piece.expression != Expressions::nothing && piece.origin != at) {
+        problem = fmt::format("found element {}, expected element {}", piece.origin, at);
+      }
+      if (!problem.empty()) return fmt::format("rank {}, at the end, element {}: {}", rank, at, problem);
+      at += piece.length;
+    }
+    return {};
+  }
+  /// The same of every rank's buffer.
+  template <typename Visit>
+  std::string at_every_end(Visit visit) {
     for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-      memories_[rank].read(0, schedule_.count, present_);
-      std::size_t at = 0;
-      for (const Piece& piece : present_) {
-        std::string problem = visit(rank, at, piece);
-        if (problem.empty() && piece.expression != Expressions::nothing && piece.origin != at) {
-          problem = fmt::format("found element {}, expected element {}", piece.origin, at);
-        }
-        if (!problem.empty()) return fmt::format("rank {}, at the end, element {}: {}", rank, at, problem);
-        at += piece.length;
+      std::string problem = at_the_end(rank, 0, schedule_.count, visit);
+      if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+
+  std::string check_reduced(const Piece& piece) {
+    if (piece.expression == Expressions::nothing || !expressions_.complete(piece.expression)) {
+      return fmt::format("found {}, expected each rank's contribution once",
+                         expressions_.describe(piece.expression, steps_));
+    }
+    if (!piece.finished) return "found that it is not finished, expected a `finish` of it";
+    return {};
+  }
+
+  std::string check_copied(const Piece& piece, Expressions::Id from, std::string_view who) const {
+    if (piece.expression == from) return {};
+    const std::string found = piece.expression == Expressions::nothing
+                                  ? "nothing that was ever written"
+                                  : fmt::format("rank {}'s data", piece.expression);
+    return fmt::format("found {}, expected rank {}'s, {}", found, from, who);
+  }
+
+  std::string check_reduce_scatter() {
+    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+      std::string problem = at_the_end(rank, piece_begin(rank), piece_begin(rank + 1),
+                                       [&](const Piece& piece) { return check_reduced(piece); });
+      if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+
+  std::string check_reduce() {
+    return at_the_end(static_cast<std::size_t>(schedule_.root), 0, schedule_.count,
+                      [&](const Piece& piece) { return check_reduced(piece); });
+  }
+
+  std::string check_all_gather() {
+    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+      for (std::size_t of = 0; of < memories_.size(); ++of) {
+        std::string problem = at_the_end(rank, piece_begin(of), piece_begin(of + 1), [&](const Piece& piece) {
+          return check_copied(piece, static_cast<Expressions::Id>(of), "whose piece it is");
+        });
+        if (!problem.empty()) return problem;
       }
     }
     return {};
   }
 
   std::string check_all_reduce() {
-    std::string problem = at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
-      if (!expressions_.complete(piece.expression)) {
-        return fmt::format("found {}, expected each rank's contribution once",
-                           expressions_.describe(piece.expression, steps_));
-      }
-      if (!piece.finished) return "found that it is not finished, expected a `finish` of it";
-      return {};
-    });
+    std::string problem = at_every_end([&](const Piece& piece) { return check_reduced(piece); });
     if (!problem.empty() || schedule_.count == 0) return problem;
     Pieces first;
     memories_[0].read(0, schedule_.count, first);
@@ -190,14 +262,11 @@ class SymbolicRun {
 
   std::string check_broadcast() {
     const auto root = static_cast<Expressions::Id>(schedule_.root);
-    return at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
-      if (piece.expression == root) return {};
-      return fmt::format("found rank {}'s data, expected rank {}'s, the root's", piece.expression, root);
-    });
+    return at_every_end([&](const Piece& piece) { return check_copied(piece, root, "the root's"); });
   }
 
   std::string check_barrier() {
-    return at_the_end([&](std::size_t, std::size_t, const Piece& piece) -> std::string {
+    return at_every_end([&](const Piece& piece) -> std::string {
       if (expressions_.has_all(piece.expression)) return {};
       return fmt::format("found {}, expected to hear of each rank",
                          expressions_.describe(piece.expression, steps_));

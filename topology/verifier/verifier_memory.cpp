@@ -17,10 +17,12 @@ void append(Pieces& pieces, const Piece& piece) {
   pieces.push_back(piece);
 }
 
-SymbolicMemory::SymbolicMemory(std::size_t count, std::size_t scratch, Expressions::Id own)
-    : size_(count + scratch) {
-  if (count > 0) cells_.emplace(0, Cell{0, own, false});
-  if (scratch > 0) cells_.emplace(count, Cell{});
+SymbolicMemory::SymbolicMemory(std::size_t size, Expressions::Id own, std::size_t own_begin,
+                               std::size_t own_end)
+    : size_(size) {
+  if (own_begin > 0) cells_.emplace(0, Cell{});
+  if (own_begin < own_end) cells_.emplace(own_begin, Cell{own_begin, own, false});
+  if (own_end < size) cells_.insert_or_assign(own_end, Cell{});
 }
 
 void SymbolicMemory::read(std::size_t begin, std::size_t end, Pieces& pieces) const {

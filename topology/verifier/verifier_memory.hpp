@@ -26,8 +26,8 @@ void append(Pieces& pieces, const Piece& piece);
 /// The symbolic content of one rank's addresses.
 class SymbolicMemory {
  public:
-  /// [0, count) holds the rank's own data, [count, count + scratch) nothing.
-  SymbolicMemory(std::size_t count, std::size_t scratch, Expressions::Id own);
+  /// [own_begin, own_end) holds the rank's own data, the rest of [0, size) nothing.
+  SymbolicMemory(std::size_t size, Expressions::Id own, std::size_t own_begin, std::size_t own_end);
 
   /// Replaces `pieces` by those of [begin, end).
   void read(std::size_t begin, std::size_t end, Pieces& pieces) const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ddl/topology/topology.hpp"
@@ -22,6 +23,12 @@ struct CostModel {
 /// `cpu`, because the core that reduces is the one that moves the bytes, one after the other. -1: none, as on
 /// a `gpu`.
 int core_link(const Topology& topology, int device_node);
+
+/// Whether bytes from a device to another one are moved by the receiver's core alone, from memory to memory:
+/// both are `cpu` devices with a `core_link`, and that is all that is on the way. A copy then takes its bytes
+/// over the receiver's link. What it need not write anywhere (it is reduced while it is read) or need not
+/// read (the sender of a range gets it back reduced, written by the one who reduces it) takes half of that.
+bool is_in_memory(const Topology& topology, int from_node, int to_node, std::span<const Channel> route);
 
 /// Where ranks are: `placement[r]` is the index into `Topology::devices()` of rank r. One rank a device.
 using Placement = std::vector<int>;

@@ -24,9 +24,14 @@ namespace ddl::topology {
 /// of the first dimension gets the data by the member with the root's index in its own group, or by its
 /// first one if it has fewer. Empty pieces have no steps; a count of 0 has none at all.
 ///
-/// Scratch: none with ring and tree, and with halving_doubling if all factors are 2. In a group of p that
-/// exchanges N elements of a chunk: two_shot of p > 2 and halving_doubling less than N, one_shot N(p-1). The
-/// phases of a chunk share it, at most 4 chunks have their own, and the others take turns.
+/// Over shared memory, two_shot and halving_doubling reduce what the others sent with one receive_reduce
+/// after the other of the same range, rank by rank around the group: whoever runs that reads all of them in
+/// one pass. Elsewhere they are received side by side.
+///
+/// Scratch: none with ring and tree, over shared memory with two_shot and halving_doubling, and with the
+/// latter if all factors are 2. In a group of p that exchanges N elements of a chunk: two_shot of p > 2 and
+/// halving_doubling less than N, one_shot N(p-1). The phases of a chunk share it, at most 4 chunks have their
+/// own, and the others take turns.
 ///
 /// Errors: `invalid_argument` for a plan that `require_valid` refuses, and a rank or root that does not
 /// exist.
@@ -34,6 +39,13 @@ Program lower(const Plan& plan, int rank, std::size_t count, int root = 0);
 
 /// All ranks' programs. 5 million steps take 0.1 s and 32 bytes each.
 Schedule lower_all(const Plan& plan, std::size_t count, int root = 0);
+
+/// Cuts every step of more than `most_elements` elements into as few pieces as that takes, their sizes at
+/// most one apart. Both ends of a message have one length and are cut alike, so all ranks' programs must be
+/// split by the same number. Steps of one range that follow one another are listed piece by piece (the first
+/// pieces of all of them, then the second ones), so that a piece is passed on while the next one comes in. A
+/// schedule that was valid is valid. O(resulting steps). Throws `invalid_argument` for 0.
+void split_steps(Program& program, std::size_t most_elements);
 
 /// Dissemination barrier over a buffer of one element: ceil(log2 n) rounds (Hensgen, Finkel and Manber, 1988,
 /// "Two algorithms for barrier synchronization"). After it, each rank has heard of each. Throws

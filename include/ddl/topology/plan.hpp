@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,24 +17,30 @@ namespace ddl::topology {
 ///
 /// In an all-reduce, "up" is done from the first dimension to the last, "down" back from the last to the
 /// first:
+///
+/// A reduce-scatter is the way up alone, an all-gather the way down, in the order of the dimensions that they
+/// have there: with ring, halving_doubling and two_shot. A piece of the result belongs to a rank, wherever
+/// that is in the grid: what a member sends is a message for each range of neighbouring ranks' pieces. Reduce
+/// is a broadcast backwards.
 enum class Algorithm : std::uint8_t {
   /// Up: ring reduce-scatter, p-1 steps of N/p; down: ring all-gather, the same (Patarasuk and Yuan, 2009).
-  /// Broadcast: a chain, pipelined in chunks.
+  /// Broadcast and reduce: a chain, pipelined in chunks.
   ring,
   /// As ring, but in exchanges of groups of f for each prime factor f of p: recursive halving and doubling if
   /// p is a power of two (Rabenseifner, 2004). log2 p steps; the same bytes, the most of them between near
-  /// members. Not for broadcast.
+  /// members. Not for broadcast and reduce.
   halving_doubling,
   /// As ring, but each member sends each other one its piece at once: p-1 messages in one step.
   /// Broadcast: the root scatters, then all gather (van de Geijn, 1994): 2N(p-1)/p by the root, N(p-2)/p by
-  /// each other one.
+  /// each other one. Reduce: each member reduces its piece, and the root gathers them: N(p-1)/p by each.
   two_shot,
   /// Up: each member sends all it has to each other one and reduces what it gets: (p-1)N bytes, one step;
   /// down: nothing. The dimensions after it work on the same data p times, side by side. A decomposition
   /// into twos with one_shot everywhere is recursive doubling. Broadcast: the root sends to each other one.
+  /// Reduce: each other one sends to the root, which adds N(p-1).
   one_shot,
   /// Up: binomial tree to the first member; the other members take no part in the dimensions after it; down:
-  /// binomial tree back. ceil(log2 p) steps of N each way. Broadcast: a binomial tree.
+  /// binomial tree back. ceil(log2 p) steps of N each way. Broadcast and reduce: a binomial tree.
   tree,
   /// Broadcast alone: two binary trees, each for half of the data, in which each member is a leaf at least
   /// once and so sends at most N (Sanders, Speck and Traeff, 2009).
@@ -50,8 +57,8 @@ enum class Mode : std::uint8_t {
   /// m: what an MPI library does that knows nothing of the wiring, over MPI: ranks in their order, one chunk,
   /// and the same algorithm for all of them. All-reduce: ring; halving_doubling (Rabenseifner) and recursive
   /// doubling (the number of ranks in primes, one_shot in each), unless it is prime; tree; one_shot between
-  /// two. Broadcast: ring (a chain), two_shot (van de Geijn), tree. No hierarchy: of dimensions that are asked
-  /// for, all have the same algorithm.
+  /// two. Broadcast: ring (a chain), two_shot (van de Geijn), tree. No hierarchy: of dimensions that are
+  /// asked for, all have the same algorithm.
   mpi,
 };
 
@@ -88,7 +95,15 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-enum class PhaseKind : std::uint8_t { reduce_scatter, all_gather, reduce, broadcast, all_reduce, scatter };
+enum class PhaseKind : std::uint8_t {
+  reduce_scatter,
+  all_gather,
+  reduce,
+  broadcast,
+  all_reduce,
+  scatter,
+  gather,
+};
 
 /// A stretch of a plan within one dimension.
 struct Phase {
@@ -98,8 +113,28 @@ struct Phase {
   friend bool operator==(const Phase&, const Phase&) = default;
 };
 
+/// Collectives that are done by plans: all but barrier.
+std::span<const Collective> planned_collectives() noexcept;
+/// Their names, as in "a, b or c".
+std::string planned_names();
+/// Whether it starts from one rank (broadcast) or ends at one (reduce).
+constexpr bool has_root(Collective collective) noexcept {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+/// Whether the buffer is one piece for each rank.
+constexpr bool has_pieces(Collective collective) noexcept {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+}
+/// What a dimension can do in a collective.
+std::span<const Algorithm> algorithms_of(Collective collective) noexcept;
+/// Elements of `bytes` of the plan's type, rounded up to what it can be lowered for: of reduce_scatter and
+/// all_gather, a multiple of the number of ranks.
+std::uint64_t elements_of(const Plan& plan);
+
 /// In the order in which a chunk goes through them. Dimensions of size 1 have none. All-reduce: up, then
-/// down. Broadcast: from the last dimension to the first; two_shot is a scatter and an all-gather.
+/// down. Reduce-scatter and all-gather: one of the two. Broadcast: from the last dimension to the first;
+/// two_shot is a scatter and an all-gather. Reduce: from the first to the last; two_shot is a reduce-scatter
+/// and a gather.
 std::vector<Phase> phases_of(const Plan& plan);
 
 /// 64 bits of what decides the steps (FNV-1a), the same on every machine. Ranks compare it before they use
@@ -126,7 +161,8 @@ std::string to_json(const Plan& plan);
 /// more than 2^24 ranks.
 Plan plan_from_json(std::string_view text, std::string_view source);
 /// Throws `invalid_argument` unless dimensions, order, chunks and algorithms fit together: an order that is
-/// no permutation, one_shot in a ragged dimension of an all-reduce, double_tree in an all-reduce, and so on.
+/// no permutation, one_shot in a ragged dimension of an all-reduce, an algorithm that is none of
+/// `algorithms_of`, and so on.
 void require_valid(const Plan& plan);
 
 }  // namespace ddl::topology

@@ -21,8 +21,10 @@ struct Verdict {
 /// the number format's rounding aside:
 ///
 /// - completeness: at the end every element of every rank's buffer holds each rank's contribution exactly
-///   once and was finished exactly once, after the last one came in (all_reduce); holds the root's
-///   (broadcast); every rank has heard of every other (barrier);
+///   once and was finished exactly once, after the last one came in (all_reduce; of the root's buffer in a
+///   reduce, of each rank's own piece in a reduce_scatter); holds the root's (broadcast), or that of the rank
+///   whose piece it is (all_gather, where only a rank's own piece holds anything at first); every rank has
+///   heard of every other (barrier);
 /// - matching: each send has its receive, of the same length, and no receive waits for nothing;
 /// - no step reads memory that nothing has been written to, touches an address outside buffer and scratch, or
 ///   both of them with one range (they need not lie side by side);
@@ -30,7 +32,7 @@ struct Verdict {
 ///   and its receive start together once each one's conflicts are over and its stream has come to it; that
 ///   relation must be without cycles. Buffers of any size then only help (see `Program`);
 /// - agreement: the order of operands in which each element is combined is the same on all ranks, so that
-///   all end with the same bits.
+///   all end with the same bits (all_reduce).
 ///
 /// Takes any value and never throws for what it holds: negative peers, ranges that wrap around, kinds that
 /// are none. `phase`, `chunk` and what a kind does not use are not looked at.

@@ -1,0 +1,6 @@
+// Measures broadcast with the columns and flags of NVIDIA's nccl-tests; --help says more.
+#include "perf/program.hpp"
+
+int main(int count, char** arguments) {
+  return perf::main_of(ddl::topology::Collective::broadcast, count, arguments);
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Measures an emulated cluster against what it should reach. See `cluster.sh --help`.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+usage() {
+  cat <<'EOT'
+Usage: cluster.sh DIRECTORY [--quick]
+
+Makes 4 emulated hosts with links of 1 Gb/s (emulated_cluster.sh) and runs on them, with ranks placed by host and
+round robin: all_reduce_perf on 4x4 ranks beside Open MPI as it comes, with its ring forced, and with its HAN
+component; on 4+3+2+1 ranks; broadcast_perf; idle_wait and start_up_time. The links are measured once
+(DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into DIRECTORY, which must be new or empty; then
+a table of targets (targets.py) on standard output. Takes about 15 minutes; --quick, with fewer iterations, 5.
+The exit status is 1 if a target is missed.
+
+DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
+EOT
+}
+
+fail() {
+  printf 'cluster.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+out='' small_iterations=20 large_iterations=7
+for word in "$@"; do
+  case $word in
+    --help | -h) usage; exit 0 ;;
+    --quick) small_iterations=7 large_iterations=3 ;;
+    -*) fail "unknown option $word; see --help" ;;
+    *) [ -z "$out" ] || fail "found '$word', expected one directory"; out=$word ;;
+  esac
+done
+[ -n "$out" ] || { usage >&2; exit 2; }
+bin=$(realpath "${DDL_BIN:-$here/../build/bin}")
+[ -x "$bin/all_reduce_perf" ] || fail "$bin has no all_reduce_perf; build first, or set DDL_BIN"
+command -v python3 >/dev/null || fail "python3 is missing"
+[ -z "$(ls -A "$out" 2>/dev/null)" ] || fail "$out holds files; give a new directory"
+mkdir -p "$out" || fail "cannot make $out"
+out=$(realpath "$out")
+
+name=targets$$
+trap 'bash "$here/emulated_cluster.sh" down --name "$name"' EXIT
+bash "$here/emulated_cluster.sh" up --name "$name" --hosts 4 --ranks-per-host 4 --rate 1gbit || exit 2
+export DDL_CACHE_DIR=$out/cache DDL_PROBE=on
+on_cluster() { bash "$here/emulated_cluster.sh" run --name "$name" "$@"; }
+
+# Open MPI's way: as it comes, ring, or HAN (which 4.1 leaves off).
+variant_settings() {
+  case $1 in
+    default) ;;
+    ring) printf '%s ' --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 ;;
+    han) printf '%s ' --mca coll_han_priority 100 --mca coll_adapt_priority 0 ;;
+  esac
+}
+
+for placement in host round_robin; do
+  for variant in default ring han; do
+    read -ra settings <<<"$(variant_settings "$variant")" || :
+    json=$out/cluster_${placement}_$variant.jsonl
+    all_reduce=("${settings[@]}" "$bin/all_reduce_perf" --place in --baseline mpi --predict --json "$json")
+    printf '\n## placed by %s, Open MPI: %s\n' "$placement" "$variant"
+    on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 1K -e 2M -n "$small_iterations" -w 2
+    on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 4M -e 64M -n "$large_iterations" -w 1
+  done
+  printf '\n## placed by %s, 4+3+2+1 ranks; broadcast\n' "$placement"
+  on_cluster --placement "$placement" --ranks 4,3,2,1 -- "$bin/all_reduce_perf" --place in -b 16M -e 16M \
+    -n "$large_iterations" -w 1 --baseline mpi --predict --json "$out/uneven_$placement.jsonl"
+  on_cluster --placement "$placement" -- "$bin/broadcast_perf" --place in -b 16M -e 16M -n "$large_iterations" \
+    -w 1 --baseline mpi --predict --json "$out/broadcast_$placement.jsonl"
+done
+printf '\n## waiting, starting\n'
+on_cluster --ranks 1,1 -- "$bin/idle_wait" --seconds 5 --json "$out/idle_wait_hosts.jsonl"
+on_cluster -- "$bin/start_up_time" --json "$out/start_up_time.jsonl"
+echo
+python3 "$here/targets.py" "$out"

@@ -1,0 +1,129 @@
+// What a rank that waits for a late peer takes of its core. --help says more.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/work.hpp"
+
+namespace {
+
+constexpr std::string_view help = R"(idle_wait: what a rank that waits for a late peer takes of its core
+
+  mpirun -n 2 idle_wait [--seconds 5] [--json FILE]
+
+The last rank comes so many seconds late to a barrier, to an all-reduce, and to one that was started with
+all_reduce_async. For each: the CPU time that the others spent, all threads of the process together, as a share
+of one core; of the ranks the largest. --json appends a line for each.
+)";
+
+struct Options {
+  double seconds = 5;
+  std::string json;
+};
+
+[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
+}
+
+Options parse(std::span<const std::string_view> arguments) {
+  Options options;
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    const std::string_view flag = arguments[i];
+    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
+    const std::string_view value = arguments[i + 1];
+    if (flag == "--seconds") {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.seconds);
+      const bool is_fine = error == std::errc{} && end == value.data() + value.size() &&
+                           options.seconds >= 0.1 && options.seconds <= 300;  // false for NaN
+      if (!is_fine) refuse(flag, value, "a number from 0.1 to 300");
+    } else if (flag == "--json" && !value.empty()) {
+      options.json = value;
+    } else {
+      refuse("flags", flag, "--seconds or --json, each with a value");
+    }
+  }
+  return options;
+}
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// The largest share of a core that a waiting rank took.
+double measure(ddl::Context& context, double seconds, const std::function<void()>& meet) {
+  meet();  // what a first call costs is not what is asked
+  context.communicator().barrier();
+  const bool is_late = context.rank() == context.size() - 1;
+  const auto start = std::chrono::steady_clock::now();
+  const double before = cpu_seconds();
+  if (is_late) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  meet();
+  const double spent = cpu_seconds() - before;
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  double share = is_late ? 0 : spent / waited.count();
+  context.communicator().all_reduce(std::span(&share, 1), ddl::ReduceOp::max);
+  return share;
+}
+
+int run(ddl::Context& context, std::span<const std::string_view> arguments) {
+  Options options;
+  std::ofstream json;
+  context.on_all_ranks("command line", [&] {
+    options = parse(arguments);
+    if (context.size() < 2) refuse("ranks", "1", "at least 2; start it with mpirun -n 2");
+    if (!options.json.empty() && context.is_root()) {
+      json.open(options.json, std::ios::app);
+      if (!json) throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", options.json));
+    }
+  });
+  ddl::Communicator& communicator = context.communicator();
+  std::vector<float> values(1024);
+  struct Way {
+    std::string_view name;
+    std::function<void()> meet;
+  };
+  const std::vector<Way> ways = {
+      {"barrier", [&] { communicator.barrier(); }},
+      {"all_reduce", [&] { communicator.all_reduce(std::span(values)); }},
+      {"all_reduce_async", [&] { communicator.all_reduce_async(std::span(values)).wait(); }},
+  };
+  for (const Way& way : ways) {
+    const double share = measure(context, options.seconds, way.meet);
+    if (!context.is_root()) continue;
+    fmt::print("{:<17} {:>6.2f}% of a core, {} ranks on {} hosts, {} s\n", way.name, share * 100,
+               context.size(), context.hosts(), options.seconds);
+    if (json.is_open()) {
+      json << fmt::format(
+          "{{\"benchmark\":\"idle_wait\",\"call\":\"{}\",\"ranks\":{},\"hosts\":{},\"seconds\":{},"
+          "\"core_share\":{}}}\n",
+          way.name, context.size(), context.hosts(), options.seconds, share);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+}

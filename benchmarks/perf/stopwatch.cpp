@@ -1,0 +1,44 @@
+#include "perf/stopwatch.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace perf {
+
+std::vector<Times> measure(ddl::Context& context, std::span<const std::function<void()>> runs,
+                           const Repetitions& repetitions) {
+  ddl::Communicator& communicator = context.communicator();
+  const auto iterations = static_cast<std::size_t>(repetitions.iterations);
+  std::vector<double> us(runs.size() * iterations);  // by run, then iteration
+  for (int i = 0; i < repetitions.warm_up; ++i) {
+    for (const auto& run : runs) {
+      communicator.barrier();
+      for (int call = 0; call < repetitions.calls; ++call) run();
+    }
+  }
+  for (std::size_t i = 0; i < iterations; ++i) {
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      communicator.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      for (int call = 0; call < repetitions.calls; ++call) runs[r]();
+      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+      us[r * iterations + i] = time.count() / repetitions.calls;
+    }
+  }
+  communicator.all_reduce(std::span(us), ddl::ReduceOp::max);
+  std::vector<Times> result;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::span own = std::span(us).subspan(r * iterations, iterations);
+    result.push_back({median_of(own), *std::ranges::min_element(own)});
+  }
+  return result;
+}
+
+double median_of(std::span<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace perf

@@ -1,0 +1,81 @@
+// How long it takes to make a context, beyond MPI_Init. --help says more.
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "ddl/ddl.hpp"
+
+namespace {
+
+constexpr std::string_view help = R"(start_up_time: how long it takes to make a context, beyond MPI_Init
+
+  mpirun -n 16 start_up_time [--json FILE]
+
+Calls MPI_Init, and after a barrier of MPI's times ddl::Context::from_environment, and from there the first
+all-reduce: the slowest rank's times. --json appends a line.
+)";
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double greatest(double value) {
+  double result = 0;
+  MPI_Allreduce(&value, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return result;
+}
+
+void measure(const std::string& json) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto start = std::chrono::steady_clock::now();
+  ddl::Context context = ddl::Context::from_environment();
+  const double context_s = seconds_since(start);
+  double value = 1;
+  context.communicator().all_reduce(std::span(&value, 1));
+  const double both_s = seconds_since(start);
+  const double most_context_s = greatest(context_s);
+  const double most_both_s = greatest(both_s);
+  if (!context.is_root()) return;
+  fmt::print("{} ranks on {} hosts: context {:.3f} s, with the first all-reduce {:.3f} s\n", context.size(),
+             context.hosts(), most_context_s, most_both_s);
+  if (json.empty()) return;
+  std::ofstream file(json, std::ios::app);
+  file << fmt::format(
+      "{{\"benchmark\":\"start_up_time\",\"ranks\":{},\"hosts\":{},\"context_s\":{},"
+      "\"first_all_reduce_s\":{}}}\n",
+      context.size(), context.hosts(), most_context_s, most_both_s);
+  if (!file.flush()) {
+    throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", json));
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string_view flag = count > 1 ? arguments[1] : "";
+  if (flag == "--help" || flag == "-h") {
+    fmt::print("{}", help);
+    return 0;
+  }
+  if (count != 1 && !(count == 3 && flag == "--json")) {
+    fmt::print(stderr, "start_up_time: found '{}', expected nothing or --json FILE; --help says more\n",
+               flag);
+    return 2;
+  }
+  MPI_Init(&count, &arguments);
+  try {
+    measure(count == 3 ? arguments[2] : "");
+  } catch (const ddl::Error& error) {
+    fmt::print(stderr, "start_up_time: {}\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return 0;
+}

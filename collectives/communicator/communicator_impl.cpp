@@ -1,0 +1,420 @@
+#include "collectives/communicator/communicator_impl.hpp"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "collectives/communicator/plan_carriers.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
+#include "ddl/error.hpp"
+#include "ddl/topology/lowering.hpp"
+
+namespace ddl::collectives {
+
+using topology::Collective;
+
+namespace {
+
+// Programs of earlier calls are kept up to these limits; a job that needs more starts over.
+constexpr std::size_t most_programs = 512;
+constexpr std::size_t most_kept_steps = std::size_t{1} << 20;
+
+/// FNV-1a.
+std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
+  std::uint64_t result = 0xcbf29ce484222325;
+  for (const std::uint64_t part : parts) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      result = (result ^ ((part >> shift) & 0xff)) * 0x100000001b3;
+    }
+  }
+  return result;
+}
+
+Error as_error(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
+  return {ErrorCode::internal, error.what()};
+}
+
+std::shared_ptr<WorkState> over(std::optional<Error> error) {
+  auto work = std::make_shared<WorkState>();
+  work->finish(std::move(error));
+  return work;
+}
+
+}  // namespace
+
+/// A call that is made in parts, by different threads.
+struct CommunicatorImpl::Pending {
+  Call call;
+  PlanUse* use = nullptr;
+  Comparison comparison{};
+  std::shared_ptr<WorkState> call_in_engine = nullptr;  // under flow_mutex_
+  std::shared_ptr<WorkState> work = nullptr;
+};
+
+CommunicatorImpl::CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSettings settings)
+    : job_(std::move(job)), settings_(std::move(settings)) {
+  if (size() == 1) return;
+  const auto names =
+      std::make_shared<const PlanNames>(PlanNames{"the comparison of plans before the first use", {}});
+  comparison_ = prepare(greatest_program(size(), rank(), Comparison().size()), Comparison().size(),
+                        sizeof(Comparison::value_type), names);
+}
+
+CommunicatorImpl::~CommunicatorImpl() = default;
+
+// Calls.
+
+void CommunicatorImpl::run(const Request& request) {
+  std::unique_lock order(order_mutex_);
+  job_->require_usable(request.name);
+  ++sequence_;
+  if (is_trivial(request)) return request.copy.run();
+  const Runnable& runnable = runnable_for(request);
+  const Call call = call_for(request, runnable);
+  PlanUse* const use = runnable.use;
+  if (may_start(use)) {
+    order.unlock();
+    return job_->engine().run(call);
+  }
+  Comparison comparison = use != nullptr ? comparison_for(request, *use) : Comparison{};
+  if (!begin_comparison(use)) {
+    const std::shared_ptr<Pending> pending = queue(call, use, comparison);
+    order.unlock();
+    start_waiting();
+    return pending->work->wait();
+  }
+  order.unlock();
+  try {
+    job_->engine().run(comparison_call(call, comparison));
+    settle(call, *use, comparison);
+  } catch (...) {
+    end_comparison();
+    throw;
+  }
+  end_comparison();
+  job_->engine().run(call);
+}
+
+std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
+  try {
+    std::unique_lock order(order_mutex_);
+    job_->require_usable(request.name);
+    ++sequence_;
+    if (is_trivial(request)) {
+      request.copy.run();
+      return over(std::nullopt);
+    }
+    const Runnable& runnable = runnable_for(request);
+    const Call call = call_for(request, runnable);
+    if (may_start(runnable.use)) {
+      order.unlock();
+      return job_->engine().start(call);
+    }
+    const Comparison comparison =
+        runnable.use != nullptr ? comparison_for(request, *runnable.use) : Comparison{};
+    const std::shared_ptr<Pending> pending = queue(call, runnable.use, comparison);
+    order.unlock();
+    start_waiting();
+    return pending->work;
+  } catch (const std::exception& error) {
+    return over(as_error(error));
+  }
+}
+
+void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data,
+                           std::size_t count, DataType type, ReduceOp op) {
+  auto* const bytes = static_cast<std::byte*>(data);
+  Call call{.name = name,
+            .communicator = static_cast<std::uint16_t>(settings_.number),
+            .count = count,
+            .buffers = {bytes, bytes, 0, count},
+            .type = type,
+            .op = op,
+            .program = std::move(program),
+            .deadline = job_->deadline()};
+  {
+    const std::lock_guard order(order_mutex_);
+    job_->require_usable(name);
+    call.sequence = ++sequence_;
+  }
+  if (call.program && size() > 1) job_->engine().run(call);
+}
+
+bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
+  return size() == 1 || request.elements == 0;
+}
+
+Call CommunicatorImpl::call_for(const Request& request, const Runnable& runnable) const {
+  return {.name = request.name,
+          .communicator = static_cast<std::uint16_t>(settings_.number),
+          .sequence = sequence_,
+          .count = request.count,
+          .buffers = request.buffers,
+          .type = request.type,
+          .op = request.op,
+          .program = runnable.program,
+          .deadline = job_->deadline()};
+}
+
+void CommunicatorImpl::require_unfailed(const Call& call) const {
+  if (!job_->failed()) return;
+  throw Error(ErrorCode::transport,
+              fmt::format("{} #{}: an earlier collective of this context failed; restart the job", call.name,
+                          call.sequence));
+}
+
+// Programs.
+
+std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(
+    topology::Program program, std::size_t count, std::size_t element_bytes,
+    std::shared_ptr<const PlanNames> names) const {
+  return std::make_shared<const PreparedProgram>(std::move(program), count, element_bytes, settings_.members,
+                                                 job_->engine().ways(false), std::move(names));
+}
+
+const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& request) {
+  const Key key{request.collective, request.root, request.elements, request.type};
+  if (const auto found = runnables_.find(key); found != runnables_.end()) return found->second;
+  try {
+    Runnable runnable = made_runnable(request);
+    if (runnables_.size() >= most_programs || kept_steps_ >= most_kept_steps) {
+      runnables_.clear();
+      kept_steps_ = 0;
+    }
+    kept_steps_ += runnable.steps;
+    return runnables_.emplace(key, std::move(runnable)).first->second;
+  } catch (...) {
+    job_->fail();  // the other ranks may be able to, and wait for this one
+    throw;
+  }
+}
+
+CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& request) {
+  const std::size_t element = size_of(request.type);
+  Runnable runnable;
+  topology::Program program;
+  std::shared_ptr<const PlanNames> names;
+  if (request.collective == Collective::barrier) {
+    program = topology::lower_barrier(size(), rank());
+  } else {
+    runnable.use = &plan_use_for(request);
+    const ChosenPlan& chosen = *runnable.use->chosen;
+    names = chosen.names;
+    program = topology::lower(chosen.plan, rank(), request.elements, request.root);
+  }
+  const bool mpi_alone = runnable.use != nullptr && runnable.use->mpi_alone;
+  runnable.steps = program.steps.size();
+  runnable.program = std::make_shared<const PreparedProgram>(
+      std::move(program), request.elements, element, settings_.members, job_->engine().ways(mpi_alone),
+      std::move(names), runnable.use == nullptr ? std::vector<int>() : combined_in_order(*runnable.use));
+  return runnable;
+}
+
+/// The order in which all ranks combine what they exchange at once, if that is all the plan is, and inside of
+/// a host.
+std::vector<int> CommunicatorImpl::combined_in_order(const PlanUse& use) const {
+  const topology::Plan& plan = use.chosen->plan;
+  if (plan.collective != Collective::all_reduce || plan.dimensions.size() != 1 || plan.chunks != 1 ||
+      plan.dimensions[0].algorithm != topology::Algorithm::one_shot || use.mpi_alone) {
+    return {};
+  }
+  const std::vector<int>& member_of = job_->engine().ways(false).member;
+  std::vector<int> ranks;
+  for (const int rank : plan.order) {
+    ranks.push_back(settings_.members[static_cast<std::size_t>(rank)]);
+    if (member_of[static_cast<std::size_t>(ranks.back())] == Ways::no_member) return {};
+  }
+  return ranks;
+}
+
+CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request) {
+  const std::uint64_t bytes = request.elements * size_of(request.type);
+  std::unique_ptr<PlanUse>& entry = uses_[{request.collective, size_class(bytes), request.type}];
+  if (!entry) {
+    const auto chosen = settings_.plans->plan(request.collective, bytes, request.type);
+    const bool mpi_alone = wants_mpi_alone(chosen->plan) && job_->engine().has_mpi();
+    entry = std::make_unique<PlanUse>(chosen, mpi_alone);
+  }
+  return *entry;
+}
+
+// The comparison of plans.
+
+CommunicatorImpl::Comparison CommunicatorImpl::comparison_for(const Request& request,
+                                                              const PlanUse& use) const {
+  return comparison_of(
+      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
+               static_cast<std::uint64_t>(request.op), use.chosen->hash}));
+}
+
+Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison) const {
+  auto* const data = reinterpret_cast<std::byte*>(comparison.data());
+  Call result = call;
+  result.compares = true;
+  result.called_type = call.type;
+  result.buffers = {data, data, 0, comparison.size()};
+  result.type = DataType::i64;
+  result.op = ReduceOp::max;
+  result.program = comparison_;
+  return result;
+}
+
+/// After a comparison: throws if the ranks are not alike.
+void CommunicatorImpl::settle(const Call& call, PlanUse& use, const Comparison& greatest) {
+  if (!are_equal(greatest)) {
+    job_->fail();
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format("{} #{} ({} {}) on rank {}: another rank called something else, or has another plan "
+                    "for it. This rank's plan has the hash {:016x}: {}. All ranks must call the same "
+                    "collectives with the same counts, types, operations and roots, in the same order, and "
+                    "have the same DDL_OPTIONS and DDL_PLAN",
+                    call.name, call.sequence, call.count, to_string(call.type), rank(), use.chosen->hash,
+                    use.chosen->names->plan));
+  }
+  std::vector<std::string> notes = use.chosen->plan.notes;
+  for (std::string& note : carrier_notes(use.chosen->plan, use.mpi_alone)) notes.push_back(std::move(note));
+  job_->tell_of_plan(use.chosen->plan, notes);
+  use.agreed = true;
+}
+
+// The order of calls.
+
+/// Whether a call may start now, and without a comparison. With order_mutex_.
+bool CommunicatorImpl::may_start(const PlanUse* use) const noexcept {
+  return !makes_wait_.load(std::memory_order_acquire) &&
+         (use == nullptr || use->agreed.load(std::memory_order_acquire));
+}
+
+/// Whether a call may start now with a comparison, which has begun then.
+bool CommunicatorImpl::begin_comparison(const PlanUse* use) {
+  const std::lock_guard flow(flow_mutex_);
+  if (makes_wait_ || use == nullptr || use->agreed) return false;
+  comparing_ = true;
+  makes_wait_ = true;
+  return true;
+}
+
+void CommunicatorImpl::end_comparison() {
+  {
+    const std::lock_guard flow(flow_mutex_);
+    comparing_ = false;
+    comparison_in_engine_.reset();
+  }
+  start_waiting();
+}
+
+std::shared_ptr<CommunicatorImpl::Pending> CommunicatorImpl::queue(const Call& call, PlanUse* use,
+                                                                   const Comparison& comparison) {
+  auto pending = std::make_shared<Pending>(Pending{call, use, comparison});
+  WorkState::Help help;
+  if (!job_->engine().has_thread()) {
+    help = [self = weak_from_this(), wanted = std::weak_ptr(pending)](const WorkState& work,
+                                                                      bool until_done) {
+      if (const auto communicator = self.lock()) communicator->help(wanted, work, until_done);
+    };
+  }
+  pending->work = std::make_shared<WorkState>(std::move(help));
+  job_->accepted(pending->work);
+  const std::lock_guard flow(flow_mutex_);
+  waiting_.push_back(pending);
+  makes_wait_ = true;
+  return pending;
+}
+
+/// Starts what may start. Calls that end at once come back here: they leave it to the loop.
+void CommunicatorImpl::start_waiting() {
+  std::unique_lock flow(flow_mutex_);
+  if (starting_) return;
+  starting_ = true;
+  while (!waiting_.empty() && !comparing_) {
+    const std::shared_ptr<Pending> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    const bool compares = next->use != nullptr && !next->use->agreed;
+    comparing_ = compares;
+    flow.unlock();
+    begin(next, compares);
+    flow.lock();
+  }
+  makes_wait_ = comparing_;
+  starting_ = false;
+}
+
+void CommunicatorImpl::begin(const std::shared_ptr<Pending>& pending, bool compares) {
+  if (!compares) return begin_call(pending);
+  try {
+    require_unfailed(pending->call);
+    const auto started = job_->engine().start(comparison_call(pending->call, pending->comparison));
+    {
+      const std::lock_guard flow(flow_mutex_);
+      comparison_in_engine_ = started;
+    }
+    started->then(
+        [self = shared_from_this(), pending](const Error* error) { self->compared(pending, error); });
+  } catch (const std::exception& problem) {
+    const Error error = as_error(problem);
+    compared(pending, &error);
+  }
+}
+
+void CommunicatorImpl::compared(const std::shared_ptr<Pending>& pending, const Error* error) {
+  try {
+    if (error != nullptr) throw Error(*error);
+    settle(pending->call, *pending->use, pending->comparison);
+    begin_call(pending);
+  } catch (const std::exception& problem) {
+    finish(*pending, as_error(problem));
+  }
+  end_comparison();
+}
+
+void CommunicatorImpl::begin_call(const std::shared_ptr<Pending>& pending) {
+  try {
+    require_unfailed(pending->call);
+    const auto started = job_->engine().start(pending->call);
+    {
+      const std::lock_guard flow(flow_mutex_);
+      pending->call_in_engine = started;
+    }
+    started->then([self = shared_from_this(), pending](const Error* error) {
+      self->finish(*pending, error == nullptr ? std::nullopt : std::optional<Error>(*error));
+    });
+  } catch (const std::exception& problem) {
+    finish(*pending, as_error(problem));
+  }
+}
+
+void CommunicatorImpl::finish(const Pending& pending, std::optional<Error> error) {
+  pending.work->finish(std::move(error));
+  job_->over(pending.work);
+}
+
+/// Moves a call on that no thread moves by itself.
+void CommunicatorImpl::help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done) {
+  while (!work.done()) {
+    std::shared_ptr<WorkState> part;
+    {
+      const std::lock_guard flow(flow_mutex_);
+      const std::shared_ptr<Pending> pending = wanted.lock();
+      part = pending && pending->call_in_engine ? pending->call_in_engine : comparison_in_engine_;
+    }
+    try {
+      if (!part || part->done()) {
+        std::this_thread::yield();  // another thread is between two parts
+      } else if (until_done) {
+        part->wait();
+      } else {
+        static_cast<void>(part->test());
+      }
+    } catch (const Error&) {  // it comes to `work` as well
+    }
+    if (!until_done) return;
+  }
+}
+
+}  // namespace ddl::collectives

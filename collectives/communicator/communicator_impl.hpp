@@ -1,0 +1,149 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator/job.hpp"
+#include "collectives/communicator/plan_book.hpp"
+#include "collectives/communicator/request.hpp"
+#include "collectives/engine/engine.hpp"
+#include "ddl/data_type.hpp"
+#include "ddl/topology/rank_map.hpp"
+
+namespace ddl::collectives {
+
+struct CommunicatorSettings {
+  int number = 0;                  ///< Which of the job's communicators this is; the same on all its ranks.
+  int rank = 0;                    ///< In this communicator.
+  std::vector<int> members = {0};  ///< Each rank's number in the job.
+  topology::RankMap map{{""}};
+  std::shared_ptr<PlanBook> plans;
+};
+
+/// What stands behind `ddl::Communicator`: it numbers the calls, asks for plans, keeps the programs of
+/// earlier calls, and hands them to the job's engine.
+///
+/// Before a plan is used for the first time all ranks compare it, with what is being called: where they
+/// differ each throws `mismatch`. Calls that come while a comparison is under way wait for it, in order; so
+/// do those that would be too many at a time. They are started by the threads that finish what they wait for.
+/// All ranks make a communicator's calls in the same order, so the first one that waits on any of them can
+/// always run.
+///
+/// Any thread.
+class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
+ public:
+  CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSettings settings);
+  ~CommunicatorImpl();
+
+  [[nodiscard]] int rank() const noexcept { return settings_.rank; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(settings_.members.size()); }
+  [[nodiscard]] Place place() const noexcept { return {rank(), size()}; }
+  [[nodiscard]] const topology::RankMap& rank_map() const noexcept { return settings_.map; }
+  [[nodiscard]] PlanBook& plans() const noexcept { return *settings_.plans; }
+  [[nodiscard]] Job& job() const noexcept { return *job_; }
+  [[nodiscard]] const std::shared_ptr<Job>& job_pointer() const noexcept { return job_; }
+
+  /// Returns when this rank's part is over.
+  void run(const Request& request);
+  /// What is wrong with this job or its plans comes by the result.
+  std::shared_ptr<WorkState> start(const Request& request);
+
+  /// A program of the caller's for elements of `element_bytes`.
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
+      topology::Program program, std::size_t count, std::size_t element_bytes,
+      std::shared_ptr<const PlanNames> names = nullptr) const;
+  /// Runs it, in place: every rank runs one of its own, all of which fit together, or none, and makes the call
+  /// all the same. `name` is for messages.
+  void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
+           DataType type, ReduceOp op);
+
+  /// See `ddl::Communicator::split`.
+  std::shared_ptr<CommunicatorImpl> split(int color, int key);
+
+ private:
+  struct Key {
+    topology::Collective collective;
+    int root;
+    std::size_t elements;
+    DataType type;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct PlanKey {
+    topology::Collective collective;
+    std::uint64_t size_class;
+    DataType type;
+    auto operator<=>(const PlanKey&) const = default;
+  };
+  /// A plan, and whether all ranks have agreed on it.
+  struct PlanUse {
+    PlanUse(std::shared_ptr<const ChosenPlan> plan, bool alone) : chosen(std::move(plan)), mpi_alone(alone) {}
+    const std::shared_ptr<const ChosenPlan> chosen;
+    const bool mpi_alone;
+    std::atomic<bool> agreed = false;
+  };
+  struct Runnable {
+    std::shared_ptr<const PreparedProgram> program;
+    std::size_t steps = 0;
+    PlanUse* use = nullptr;  // null: needs no plan
+  };
+  using Comparison = std::array<std::int64_t, 2>;
+  struct Pending;
+
+  [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
+  [[nodiscard]] Call call_for(const Request& request, const Runnable& runnable) const;
+  void require_unfailed(const Call& call) const;
+
+  const Runnable& runnable_for(const Request& request);
+  Runnable made_runnable(const Request& request);
+  [[nodiscard]] std::vector<int> combined_in_order(const PlanUse& use) const;
+  PlanUse& plan_use_for(const Request& request);
+
+  [[nodiscard]] Comparison comparison_for(const Request& request, const PlanUse& use) const;
+  [[nodiscard]] Call comparison_call(const Call& call, Comparison& comparison) const;
+  void settle(const Call& call, PlanUse& use, const Comparison& greatest);
+
+  [[nodiscard]] bool may_start(const PlanUse* use) const noexcept;
+  bool begin_comparison(const PlanUse* use);
+  void end_comparison();
+  std::shared_ptr<Pending> queue(const Call& call, PlanUse* use, const Comparison& comparison);
+  void start_waiting();
+  void begin(const std::shared_ptr<Pending>& pending, bool compares);
+  void compared(const std::shared_ptr<Pending>& pending, const Error* error);
+  void begin_call(const std::shared_ptr<Pending>& pending);
+  void finish(const Pending& pending, std::optional<Error> error);
+  void help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done);
+
+  int agreed_number();
+
+  const std::shared_ptr<Job> job_;
+  const CommunicatorSettings settings_;
+  std::shared_ptr<const PreparedProgram> comparison_;
+
+  // Held while a call gets its number and its program, so that calls are numbered in the order of their
+  // turns.
+  std::mutex order_mutex_;
+  std::uint64_t sequence_ = 0;
+  std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;
+  std::map<Key, Runnable> runnables_;
+  std::size_t kept_steps_ = 0;  // of all runnables
+
+  // Held for moments; never while something else is called.
+  std::mutex flow_mutex_;
+  std::deque<std::shared_ptr<Pending>> waiting_;
+  std::shared_ptr<WorkState> comparison_in_engine_;  // of a call that was queued
+  bool comparing_ = false;
+  bool starting_ = false;  // some thread is in start_waiting
+  /// Whether calls have to wait: there is a comparison under way, or others wait.
+  std::atomic<bool> makes_wait_ = false;
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,88 @@
+#include "collectives/communicator/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+
+Job::Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators)
+    : engine_(std::move(engine)), deadline_(deadline), most_communicators_(most_communicators) {}
+
+Job::~Job() = default;
+
+void Job::on_new_plan(PlanObserver observer) {
+  const std::lock_guard lock(observer_mutex_);
+  observer_ = std::move(observer);
+}
+
+void Job::tell_of_plan(const topology::Plan& plan, const std::vector<std::string>& notes) {
+  const std::lock_guard lock(observer_mutex_);
+  if (observer_) observer_(plan, notes);
+}
+
+void Job::refuse(const char* name) const {
+  throw Error(ErrorCode::transport,
+              fmt::format("{}: {}", name,
+                          closed_ ? "this communicator's context has been destroyed"
+                                  : "an earlier collective of this context failed; restart the job"));
+}
+
+void Job::announce_failure() {
+  failed_ = true;
+  engine_->announce_failure();
+}
+
+void Job::close() {
+  if (closed_.exchange(true)) return;
+  while (!failed()) {
+    std::shared_ptr<WorkState> work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (accepted_.empty()) break;
+      work = *accepted_.begin();
+    }
+    try {
+      work->wait();
+    } catch (const Error&) {  // somebody else has a handle of it
+    }
+    over(work);
+  }
+  engine_->close();
+  on_new_plan({});
+}
+
+void Job::accepted(std::shared_ptr<WorkState> work) {
+  const std::lock_guard lock(mutex_);
+  accepted_.insert(std::move(work));
+}
+
+void Job::over(const std::shared_ptr<WorkState>& work) {
+  const std::lock_guard lock(mutex_);
+  accepted_.erase(work);
+}
+
+int Job::proposed_number(int least) {
+  const std::lock_guard lock(mutex_);
+  next_number_ = std::max(next_number_, least);
+  return next_number_++;
+}
+
+bool Job::take_number(int number) {
+  if (number >= most_communicators_) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("split: there have been {} communicators in this job, and its messages can name no "
+                    "more: make communicators once and keep them",
+                    most_communicators_))
+        .as_agreed();
+  }
+  const std::lock_guard lock(mutex_);
+  next_number_ = std::max(next_number_, number + 1);
+  return taken_.insert(number).second;
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/engine.hpp"
+#include "ddl/topology/plan.hpp"
+
+namespace ddl::collectives {
+
+/// Called with each plan that a communicator uses for the first time, and what its use falls short of it.
+using PlanObserver = std::function<void(const topology::Plan& plan, const std::vector<std::string>& notes)>;
+
+/// What all communicators of a rank's context share. Any thread.
+class Job {
+ public:
+  /// `most_communicators`: how many can be told apart during the job's life, the first one among them.
+  Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
+
+  /// For calls that are made now.
+  [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
+    return pauses_.load(std::memory_order_relaxed) != 0 ? std::chrono::milliseconds::max() : deadline_;
+  }
+  /// Calls made while one of these lives wait for as long as it takes.
+  class PausedDeadline {
+   public:
+    explicit PausedDeadline(Job& job) : job_(job) { ++job_.pauses_; }
+    PausedDeadline(const PausedDeadline&) = delete;
+    PausedDeadline& operator=(const PausedDeadline&) = delete;
+    ~PausedDeadline() { --job_.pauses_; }
+
+   private:
+    Job& job_;
+  };
+
+  void on_new_plan(PlanObserver observer);
+  void tell_of_plan(const topology::Plan& plan, const std::vector<std::string>& notes);
+
+  /// True once a collective has gone wrong half-way: later calls throw `transport`.
+  [[nodiscard]] bool failed() const noexcept { return failed_ || engine_->failed(); }
+  /// For what the engine does not know to be wrong.
+  void fail() noexcept { failed_ = true; }
+  /// Throws `transport` after a failure, or once the job is closed.
+  void require_usable(const char* name) const {
+    if (closed_.load(std::memory_order_relaxed) || failed()) refuse(name);
+  }
+  /// Tells the peers that this rank will not go on. Does nothing the second time.
+  void announce_failure();
+  /// Waits for calls under way and leaves in order; after a failure, waits for nothing.
+  void close();
+
+  /// Between the two the engine does not know of all of a call.
+  void accepted(std::shared_ptr<WorkState> work);
+  void over(const std::shared_ptr<WorkState>& work);
+
+  /// A number for a new communicator that this rank has not used, `least` or more; may be too high.
+  [[nodiscard]] int proposed_number(int least);
+  /// False if this rank has used the number meanwhile. Throws `unsupported`, agreed, if there is no such
+  /// number.
+  [[nodiscard]] bool take_number(int number);
+
+ private:
+  [[noreturn]] void refuse(const char* name) const;
+
+  std::shared_ptr<Engine> engine_;
+  std::chrono::milliseconds deadline_;
+  int most_communicators_;
+  std::atomic<int> pauses_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> closed_ = false;
+  std::mutex observer_mutex_;
+  PlanObserver observer_;
+  std::mutex mutex_;
+  std::set<std::shared_ptr<WorkState>> accepted_;
+  int next_number_ = 1;
+  std::set<int> taken_;
+};
+
+}  // namespace ddl::collectives

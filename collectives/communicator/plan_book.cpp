@@ -1,0 +1,164 @@
+#include "collectives/communicator/plan_book.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+
+using topology::Collective;
+using topology::Plan;
+
+namespace {
+
+void check(const PlanWishes& wishes, int ranks) {
+  const auto refuse_ranks = [&](std::string_view what, int found) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is for {} ranks, but this job has {}", what, found, ranks));
+  };
+  if (wishes.decomposition && wishes.decomposition->ranks() != ranks) {
+    refuse_ranks(fmt::format("the decomposition {}", to_string(*wishes.decomposition)),
+                 wishes.decomposition->ranks());
+  }
+  for (std::size_t i = 0; i < wishes.plans.size(); ++i) {
+    const Plan& plan = wishes.plans[i];
+    topology::require_valid(plan);
+    if (plan.collective == Collective::barrier) {
+      throw Error(ErrorCode::invalid_argument, "found a plan for a barrier, which needs none");
+    }
+    if (plan.decomposition.ranks() != ranks) {
+      refuse_ranks(fmt::format("the given plan for {}, {},", to_string(plan.collective),
+                               to_string(plan.decomposition)),
+                   plan.decomposition.ranks());
+    }
+    const auto same = [&](const Plan& other) { return other.collective == plan.collective; };
+    if (std::any_of(wishes.plans.begin(), wishes.plans.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("found two plans for {}, expected at most one", to_string(plan.collective)));
+    }
+  }
+}
+
+std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
+  auto names = std::make_shared<PlanNames>();
+  names->plan = summary(plan);
+  for (const topology::Phase& phase : phases_of(plan)) {
+    names->phases.push_back(fmt::format("{} in dimension {}", to_string(phase.kind), phase.dimension));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::uint64_t size_class(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t smallest = 256;
+  if (bytes <= smallest) return smallest;
+  if (bytes > std::uint64_t{1} << 62) return bytes;
+  const std::uint64_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+void require_devices(const topology::Topology& topology, int ranks) {
+  if (topology.devices().size() >= static_cast<std::size_t>(ranks)) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the topology has {} devices, but this job has {} ranks: give one with at least as "
+                          "many devices (DDL_TOPOLOGY), or start fewer ranks",
+                          topology.devices().size(), ranks));
+}
+
+PlanBook::PlanBook(int ranks, std::function<Topology()> find_topology, PlanWishes wishes)
+    : placement_(static_cast<std::size_t>(ranks)),
+      find_topology_(std::move(find_topology)),
+      wishes_(std::move(wishes)) {
+  std::iota(placement_.begin(), placement_.end(), 0);
+  check(wishes_, ranks);
+}
+
+PlanBook::PlanBook(std::shared_ptr<PlanBook> job, topology::Placement placement)
+    : job_(std::move(job)),
+      placement_(std::move(placement)),
+      find_topology_([this] { return job_->topology(); }),
+      wishes_{.mode = job_->wishes_.mode} {}
+
+std::shared_ptr<PlanBook> PlanBook::of_members(std::span<const int> members) {
+  if (job_) return job_->of_members(members);
+  topology::Placement placement(members.begin(), members.end());
+  if (placement == placement_) return shared_from_this();
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<PlanBook>& entry = of_members_[placement];
+  std::shared_ptr<PlanBook> book = entry.lock();
+  if (!book) {
+    std::erase_if(of_members_,
+                  [&](const auto& other) { return other.second.expired() && other.first != placement; });
+    book.reset(new PlanBook(shared_from_this(), placement));
+    entry = book;
+  }
+  return book;
+}
+
+const topology::Topology& PlanBook::known_topology() {
+  if (!topology_) {
+    Topology found = find_topology_();
+    if (!job_) require_devices(*found, static_cast<int>(placement_.size()));
+    topology_ = std::move(found);
+  }
+  return *topology_;
+}
+
+PlanBook::Topology PlanBook::topology() {
+  const std::lock_guard lock(mutex_);
+  known_topology();
+  return topology_;
+}
+
+void PlanBook::replace_topology(Topology topology) {
+  const std::lock_guard lock(mutex_);
+  planner_.reset();
+  plans_.clear();
+  topology_.reset();
+  find_topology_ = [topology = std::move(topology)] { return topology; };
+  known_topology();
+}
+
+std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uint64_t bytes, DataType type) {
+  const Key key{collective, size_class(bytes), type};
+  const std::lock_guard lock(mutex_);
+  auto& entry = plans_[key];
+  if (!entry) {
+    auto chosen = std::make_shared<ChosenPlan>();
+    chosen->plan = choose(key);
+    chosen->hash = topology::hash(chosen->plan);
+    chosen->names = names_of(chosen->plan);
+    entry = std::move(chosen);
+  }
+  return entry;
+}
+
+Plan PlanBook::choose(const Key& key) {
+  const auto& [collective, bytes, type] = key;
+  if (!planner_) {
+    planner_.emplace(known_topology(), placement_);
+  }
+  for (const Plan& given : wishes_.plans) {
+    if (given.collective != collective) continue;
+    Plan plan = given;
+    plan.bytes = bytes;
+    plan.type = type;
+    planner_->predict(plan);
+    return plan;
+  }
+  // No executor here runs NCCL's collectives.
+  return planner_->choose({.collective = collective,
+                           .bytes = bytes,
+                           .type = type,
+                           .mode = wishes_.mode,
+                           .decomposition = wishes_.decomposition,
+                           .nccl = false});
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,41 @@
+#include "collectives/communicator/plan_carriers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ddl::collectives {
+
+using topology::Carrier;
+using topology::Plan;
+using topology::PlanDimension;
+
+bool wants_mpi_alone(const Plan& plan) {
+  return std::ranges::all_of(
+      plan.dimensions, [](const PlanDimension& dimension) { return dimension.carrier == Carrier::mpi; });
+}
+
+std::vector<std::string> carrier_notes(const Plan& plan, bool over_network) {
+  std::vector<std::string> notes;
+  const auto has = [&](Carrier carrier) {
+    return std::ranges::find(plan.dimensions, carrier, &PlanDimension::carrier) != plan.dimensions.end();
+  };
+  constexpr std::string_view instead =
+      "their bytes go through shared memory inside a host and through the network between hosts";
+  if (has(Carrier::mpi) && !over_network) {
+    notes.push_back(fmt::format(
+        "a plan wants dimensions carried by MPI, {}; {}",
+        wants_mpi_alone(plan) ? "but this job has no MPI" : "which is done only if all its dimensions are",
+        instead));
+  }
+  for (const Carrier carrier : {Carrier::cuda_ipc, Carrier::nccl}) {
+    if (!has(carrier)) continue;
+    notes.push_back(
+        fmt::format("a plan wants dimensions carried by {}, but this build moves data of CPUs "
+                    "alone; {}",
+                    to_string(carrier), instead));
+  }
+  return notes;
+}
+
+}  // namespace ddl::collectives

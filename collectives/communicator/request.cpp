@@ -1,0 +1,192 @@
+#include "collectives/communicator/request.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+
+using topology::Collective;
+
+namespace {
+
+template <typename... Values>
+[[noreturn]] void refuse(const char* name, fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: {}", name, fmt::format(format, std::forward<Values>(values)...)));
+}
+
+std::size_t element_size(const char* name, DataType type) {
+  const std::size_t bytes = size_of(type);
+  if (bytes == 0) refuse(name, "found type number {}, which is none", static_cast<int>(type));
+  return bytes;
+}
+
+void require_operation(const char* name, ReduceOp op) {
+  if (op > ReduceOp::prod) refuse(name, "found operation number {}, which is none", static_cast<int>(op));
+}
+
+void require_root(const char* name, Place place, int root) {
+  if (root >= 0 && root < place.size) return;
+  refuse(name, "root {} does not exist: this communicator has ranks 0 to {}", root, place.size - 1);
+}
+
+/// Bytes of `pieces` times `count` elements.
+std::size_t bytes_of(const char* name, std::size_t pieces, std::size_t count, std::size_t element) {
+  // Half of all addresses is more than a process can have, and leaves room for sums.
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
+  if (count <= most / element / pieces) return pieces * count * element;
+  if (pieces == 1) refuse(name, "{} elements of {} bytes are more than memory can hold", count, element);
+  refuse(name, "{} pieces of {} elements of {} bytes are more than memory can hold", pieces, count, element);
+}
+
+void require_data(const char* name, const char* which, const void* data, std::size_t count) {
+  if (data == nullptr && count != 0) refuse(name, "{} is null, but {} elements were given", which, count);
+}
+
+std::uintptr_t address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
+struct Extent {
+  const void* data;
+  std::size_t bytes;
+};
+
+void require_apart(const char* name, Extent input, Extent output, const char* in_place) {
+  const std::uintptr_t in = address_of(input.data);
+  const std::uintptr_t out = address_of(output.data);
+  if (in + input.bytes <= out || out + output.bytes <= in) return;
+  refuse(name,
+         "the input, {} bytes at {}, and the output, {} bytes at {}, overlap: expected {}, or memory that "
+         "has nothing in common",
+         input.bytes, input.data, output.bytes, output.data, in_place);
+}
+
+/// For `bytes` bytes to either side of an object; such addresses are only computed.
+template <typename Pointer>
+Pointer moved_back(Pointer data, std::size_t bytes) {
+  return reinterpret_cast<Pointer>(address_of(data) - bytes);
+}
+
+const std::byte* in(const void* input) { return static_cast<const std::byte*>(input); }
+std::byte* out(void* output) { return static_cast<std::byte*>(output); }
+
+Request::Copy copy(const void* input, void* output, std::size_t bytes) {
+  return input == output ? Request::Copy{} : Request::Copy{input, output, bytes};
+}
+
+constexpr const char* same_memory = "the same memory (in place)";
+
+}  // namespace
+
+void Request::Copy::run() const noexcept {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+Request all_reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                           ReduceOp op) {
+  constexpr const char* name = "all_reduce";
+  const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
+  require_operation(name, op);
+  require_data(name, "the input", input, count);
+  require_data(name, "the output", output, count);
+  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
+  return {name,
+          Collective::all_reduce,
+          0,
+          count,
+          count,
+          type,
+          op,
+          {in(input), out(output), 0, count},
+          place.size == 1 ? copy(input, output, bytes) : Request::Copy{}};
+}
+
+Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                               ReduceOp op) {
+  constexpr const char* name = "reduce_scatter";
+  const auto pieces = static_cast<std::size_t>(place.size);
+  const auto own = static_cast<std::size_t>(place.rank);
+  const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
+  const std::size_t bytes = all_bytes / pieces;
+  require_operation(name, op);
+  require_data(name, "the input", input, count);
+  require_data(name, "the output", output, count);
+  std::byte* const base = moved_back(out(output), own * bytes);
+  Request request{name, Collective::reduce_scatter, 0, count, pieces * count, type, op};
+  if (base == input) {
+    request.buffers = {in(input), base, 0, pieces * count};
+  } else {
+    require_apart(name, {input, all_bytes}, {output, bytes}, "this rank's piece of the input (in place)");
+    request.buffers = {in(input), base, own * count, (own + 1) * count};
+  }
+  if (place.size == 1) request.copy = copy(input, output, bytes);
+  return request;
+}
+
+Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type) {
+  constexpr const char* name = "all_gather";
+  const auto pieces = static_cast<std::size_t>(place.size);
+  const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
+  const std::size_t bytes = all_bytes / pieces;
+  const std::size_t before = static_cast<std::size_t>(place.rank) * bytes;
+  require_data(name, "the input", input, count);
+  require_data(name, "the output", output, count);
+  const std::byte* const base = moved_back(in(input), before);
+  Request request{name, Collective::all_gather, 0, count, pieces * count, type, ReduceOp::sum};
+  if (base != output) {
+    require_apart(name, {input, bytes}, {output, all_bytes}, "this rank's piece of the output (in place)");
+    if (place.size == 1) request.copy = copy(input, output, bytes);
+  }
+  const auto own = static_cast<std::size_t>(place.rank);
+  request.buffers = {base, out(output), 0, pieces * count, own * count, (own + 1) * count};
+  return request;
+}
+
+Request broadcast_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                          int root) {
+  constexpr const char* name = "broadcast";
+  const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
+  require_root(name, place, root);
+  require_data(name, "the output", output, count);
+  Request request{name, Collective::broadcast, root, count, count, type, ReduceOp::sum};
+  if (place.rank != root) {
+    request.buffers = {out(output), out(output), 0, count};
+    return request;
+  }
+  require_data(name, "the root's input", input, count);
+  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
+  request.buffers = {in(input), out(output), 0, count};
+  if (place.size == 1) request.copy = copy(input, output, bytes);
+  return request;
+}
+
+Request reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                       ReduceOp op, int root) {
+  constexpr const char* name = "reduce";
+  const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
+  require_operation(name, op);
+  require_root(name, place, root);
+  require_data(name, "the input", input, count);
+  Request request{name, Collective::reduce, root, count, count, type, op};
+  if (place.rank != root) {
+    request.buffers = {in(input), nullptr, 0, 0};
+    return request;
+  }
+  require_data(name, "the root's output", output, count);
+  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
+  request.buffers = {in(input), out(output), 0, count};
+  if (place.size == 1) request.copy = copy(input, output, bytes);
+  return request;
+}
+
+Request barrier_request() noexcept {
+  // Never written to: what the program writes stays in memory of the engine's.
+  static constexpr std::byte nothing{};
+  return {"barrier", Collective::barrier, 0, 0, 1, DataType::u8, ReduceOp::sum, {&nothing, nullptr, 0, 0}};
+}
+
+}  // namespace ddl::collectives

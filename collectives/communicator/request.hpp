@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/engine/operation.hpp"
+#include "ddl/data_type.hpp"
+#include "ddl/topology/schedule.hpp"
+
+namespace ddl::collectives {
+
+/// One rank of a communicator.
+struct Place {
+  int rank = 0;
+  int size = 1;
+};
+
+/// A call whose arguments have been checked, and where its program's elements are.
+struct Request {
+  const char* name = "";
+  topology::Collective collective = topology::Collective::barrier;
+  int root = 0;
+  std::size_t count = 0;     ///< As the caller gave it.
+  std::size_t elements = 0;  ///< The program's: of all ranks' pieces together.
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  Buffers buffers = {};
+  /// What goes from input to output if there is only one rank.
+  struct Copy {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::size_t bytes = 0;
+    void run() const noexcept;
+  } copy = {};
+};
+
+/// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap
+/// without being in place, more bytes than memory could hold, an unknown root, type or operation.
+Request all_reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                           ReduceOp op);
+Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                               ReduceOp op);
+Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type);
+Request broadcast_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                          int root);
+Request reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
+                       ReduceOp op, int root);
+Request barrier_request() noexcept;
+
+}  // namespace ddl::collectives

@@ -1,0 +1,350 @@
+#include "collectives/engine/driver.hpp"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "collectives/engine/pause.hpp"
+#include "collectives/kernels/reduce.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+constexpr std::size_t staging_blocks_per_slab = 8;
+constexpr std::size_t parcels_per_slab = 64;
+constexpr std::size_t alignment = 64;
+/// Of memory that members can read themselves: longer messages are not copied.
+constexpr std::size_t most_eager_bytes = 1024;
+
+std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
+  return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{alignment})),
+          [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
+}
+
+}  // namespace
+
+Driver::Driver(EngineSettings settings)
+    : settings_(std::move(settings)),
+      memory_(settings_.memory.get()),
+      bell_(&own_bell_),
+      staging_(PreparedProgram::message_bytes, staging_blocks_per_slab,
+               [this](std::size_t bytes) { return shared_bytes(bytes); }),
+      parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
+      eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
+      spins_(settings_.spins) {
+  member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
+  for (std::size_t i = 0; i < settings_.members.size(); ++i) {
+    member_of_[static_cast<std::size_t>(settings_.members[i])] = static_cast<int>(i);
+    if (settings_.members[i] == settings_.rank) self_ = static_cast<int>(i);
+  }
+  if (memory_ != nullptr) {
+    if (self_ == Ways::no_member)
+      throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
+    bell_ = &memory_->member(self_).bell;
+    links_.resize(settings_.members.size());
+  }
+  const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;
+  if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);
+  if (polls && memory_ == nullptr) {
+    event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (event_ < 0)
+      throw Error(ErrorCode::transport, fmt::format("eventfd failed: {}", std::strerror(errno)));
+    owns_event_ = true;
+  }
+}
+
+Driver::~Driver() {
+  // Transfers of operations that failed may still be under way: the network goes first.
+  settings_.network.reset();
+  settings_.mpi.reset();
+  if (owns_event_) close(event_);
+}
+
+std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
+  if (memory_ == nullptr) return plain_bytes(bytes);
+  void* data = memory_->allocate(self_, bytes);
+  if (data == nullptr) {
+    throw Error(
+        ErrorCode::transport,
+        fmt::format("the host's shared memory has no room for {} bytes more of working memory", bytes));
+  }
+  return {static_cast<std::byte*>(data),
+          [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
+}
+
+Link& Driver::link(int member) {
+  std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(member)];
+  if (!link) {
+    link =
+        std::make_unique<Link>(*memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]);
+  }
+  return *link;
+}
+
+Network* Driver::network_of(const OperationState& operation) const noexcept {
+  return operation.program().mpi_alone() ? settings_.mpi.get() : settings_.network.get();
+}
+
+OperationState* Driver::find(const MessageTag& tag) noexcept {
+  for (OperationState* operation : operations_) {
+    if (operation->call.channel() == tag.communicator &&
+        static_cast<std::uint16_t>(operation->call.sequence) == tag.call) {
+      return operation;
+    }
+  }
+  return nullptr;
+}
+
+OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work) {
+  if (free_operations_.empty()) {
+    all_operations_.push_back(std::make_unique<OperationState>());
+    free_operations_.reserve(all_operations_.size());
+    operations_.reserve(all_operations_.size());
+    free_operations_.push_back(all_operations_.back().get());
+  }
+  OperationState& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  operation.work = std::move(work);
+  set_up(operation, call);
+  operations_.push_back(&operation);
+  for (const int member : operation.program().members()) {
+    Link& peer = link(member);
+    if (peer.listeners++ == 0) listened_.push_back(&peer);
+  }
+  post_receives(operation);
+  take_early(operation);
+  return operation;
+}
+
+void Driver::set_up(OperationState& operation, const Call& call) {
+  const PreparedProgram& program = *call.program;
+  const std::size_t tasks = program.tasks().size();
+  operation.call = call;
+  operation.active = true;
+  operation.done = false;
+  operation.element = size_of(call.type);
+  operation.started = Clock::now();
+  operation.until = call.deadline == std::chrono::milliseconds::max() ? Clock::time_point::max()
+                                                                      : operation.started + call.deadline;
+  operation.unfinished = tasks;
+  operation.missing.assign(program.missing().begin(), program.missing().end());
+  operation.ready.clear();
+  operation.ready.reserve(tasks);
+  for (const std::uint32_t task : program.first()) operation.ready.push_back(program.urgency(task));
+  operation.arrivals.assign(program.inputs().size(), {});
+  operation.posts.assign(program.members().empty() ? 0 : tasks, {});
+  operation.posts_out = 0;
+  operation.unstaged.clear();
+  operation.transfers.assign(program.net_tasks(), {});
+  operation.blocks.assign(program.net_tasks(), nullptr);
+  operation.transferring.clear();
+  operation.unsent.clear();
+  operation.sending = 0;
+  operation.next_net_reduce = 0;
+  operation.receiving_blocks = 0;
+  if (operation.scratch_bytes < program.scratch() * operation.element) {
+    operation.scratch.reset();
+    operation.scratch_bytes = program.scratch() * operation.element;
+    operation.scratch = shared_bytes(operation.scratch_bytes);
+  }
+  place_elements(operation);
+}
+
+/// Where elements are read and written.
+void Driver::place_elements(OperationState& operation) {
+  const PreparedProgram& program = operation.program();
+  const Buffers& buffers = operation.call.buffers;
+  operation.input_was_copied = false;
+  operation.all_in_work = false;
+  const bool all_in_output = buffers.begin == 0 && buffers.end >= program.count();
+  if (!all_in_output) {
+    const PreparedProgram::Writes writes = program.writes_of(buffers.begin, buffers.end);
+    operation.all_in_work = writes == PreparedProgram::Writes::across;
+    if (writes != PreparedProgram::Writes::inside) {
+      const std::size_t bytes = program.count() * operation.element;
+      if (operation.work_bytes < bytes) {
+        operation.work_memory.reset();
+        operation.work_bytes = bytes;
+        operation.work_memory = shared_bytes(bytes);
+      }
+    }
+  }
+  const bool in_place = buffers.input == buffers.output && all_in_output;
+  if (in_place || !program.reads_mixtures()) return;
+  const std::size_t end = std::min(buffers.input_end, program.count());
+  const auto copy = [&](std::size_t from, std::size_t to) {
+    if (from >= to) return;
+    std::memmove(operation.target(from), buffers.input + from * operation.element,
+                 (to - from) * operation.element);
+  };
+  // The places differ between inside and outside of what goes to the output.
+  copy(buffers.input_begin, std::min(end, buffers.begin));
+  copy(std::max(buffers.input_begin, buffers.begin), std::min(end, buffers.end));
+  copy(std::max(buffers.input_begin, buffers.end), end);
+  operation.input_was_copied = true;
+}
+
+void Driver::finish(OperationState& operation) {
+  const PreparedProgram& program = operation.program();
+  const Buffers& buffers = operation.call.buffers;
+  const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
+    const std::size_t offset = begin * operation.element;
+    std::memmove(buffers.output + offset, from + offset, (end - begin) * operation.element);
+  };
+  if (operation.all_in_work) {
+    copy(operation.work_memory.get(), buffers.begin, std::min(buffers.end, program.count()));
+  }
+  if (buffers.input != buffers.output && !operation.input_was_copied) {
+    for (const PreparedProgram::Range& range : program.unwritten()) {
+      const std::size_t begin = std::max({range.begin, buffers.begin, buffers.input_begin});
+      const std::size_t end = std::min({range.end, buffers.end, buffers.input_end});
+      if (begin < end) copy(buffers.input, begin, end);
+    }
+  }
+  std::erase(operations_, &operation);
+  for (const int member : program.members()) {
+    Link& peer = link(member);
+    if (--peer.listeners == 0) std::erase(listened_, &peer);
+  }
+  operation.active = false;
+  operation.done = true;
+  if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
+    give_back(operation);
+    work->finish(std::nullopt);
+  }
+}
+
+void Driver::give_back(OperationState& operation) {
+  operation.call.program.reset();
+  free_operations_.push_back(&operation);
+}
+
+void Driver::fail(const Error& error) {
+  // Nothing is given back: peers and the network may still use the memory.
+  const std::vector<OperationState*> failed = std::exchange(operations_, {});
+  for (OperationState* operation : failed) {
+    operation->active = false;
+    operation->done = true;
+    if (operation->work) std::exchange(operation->work, nullptr)->finish(error);
+  }
+}
+
+bool Driver::progress() {
+  bool moved = memory_ != nullptr && drain();
+  if (settings_.network && settings_.network->progress()) moved = true;
+  if (settings_.mpi && awaited_network() == settings_.mpi.get() && settings_.mpi->progress()) moved = true;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    OperationState& operation = *operations_[i];
+    if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
+    if (run_ready(operation)) moved = true;
+    if (operation.unfinished != 0) continue;
+    finish(operation);
+    moved = true;
+    --i;
+  }
+  return moved;
+}
+
+std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {
+  std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max() / 2;
+  for (const OperationState* operation : operations_) {
+    if (operation->call.communicator == communicator) oldest = std::min(oldest, operation->call.sequence);
+  }
+  return oldest;
+}
+
+void Driver::abandon() noexcept {
+  if (settings_.network) settings_.network->abandon();
+  if (settings_.mpi) settings_.mpi->abandon();
+}
+
+void Driver::interrupt() noexcept {
+  interrupted_.store(true, std::memory_order_seq_cst);
+  if (!bell_->ring_loudly()) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(event_, &one, sizeof one));
+}
+
+void Driver::announce_failure() {
+  if (std::exchange(announced_, true)) return;
+  abandon();
+  if (memory_ == nullptr) return;
+  std::uint32_t none = 0;
+  memory_->failed().compare_exchange_strong(none, static_cast<std::uint32_t>(settings_.rank) + 1,
+                                            std::memory_order_seq_cst);
+  for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
+}
+
+void Driver::announce_leaving() {
+  if (std::exchange(announced_, true) || memory_ == nullptr) return;
+  memory_->member(self_).left.store(1, std::memory_order_seq_cst);
+  for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
+}
+
+OperationState* Driver::run_small(const Call& call) {
+  const PreparedProgram& program = *call.program;
+  const std::span<const int> order = program.combined_in_order();
+  const std::size_t bytes = call.buffers.end * size_of(call.type);
+  const bool is_small = !order.empty() && bytes <= parcels_.block_bytes();
+  if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
+  const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
+  for (const int member : program.members()) announce_bytes(link(member), tag, call.buffers.input, bytes);
+  sources_.clear();
+  int idle = 0;
+  for (const int rank : order) {
+    if (rank == settings_.rank) {
+      sources_.push_back(call.buffers.input);
+      continue;
+    }
+    Link& peer = link(member_of_[static_cast<std::size_t>(rank)]);
+    const Notice* notice = peer.arrived();
+    for (; notice == nullptr && idle < spins_; ++idle) {
+      pause_briefly();
+      notice = peer.arrived();
+    }
+    if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
+        notice->bytes != bytes || notice->kind > Notice::Kind::parcel) {
+      return &begin_posted(call);
+    }
+    sources_.push_back(notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel());
+  }
+  std::byte* target = call.buffers.output;
+  reduce(call.type, call.op, std::span(&target, 1), sources_, call.buffers.end,
+         call.op == ReduceOp::avg ? program.ranks() : 1);
+  for (const int member : program.members()) {
+    link(member).drop();
+    link(member).make_room();
+  }
+  return nullptr;
+}
+
+bool Driver::has_room(const PreparedProgram& program) {
+  for (const int member : program.members()) {
+    Link& peer = link(member);
+    if (peer.is_full() || !peer.outbox.empty()) return false;
+  }
+  return true;
+}
+
+/// A small call whose posts have gone out, but that has to wait, or to make way for others.
+OperationState& Driver::begin_posted(const Call& call) {
+  OperationState& operation = begin(call, nullptr);
+  const auto is_post = [&](std::uint64_t urgency) {
+    return operation.task(static_cast<std::uint32_t>(urgency)).kind == Task::Kind::post;
+  };
+  // A whole-buffer exchange: all of its posts could be started at once.
+  std::erase_if(operation.ready, is_post);
+  std::make_heap(operation.ready.begin(), operation.ready.end(), std::greater<>());
+  for (std::uint32_t i = 0; i < operation.program().tasks().size(); ++i) {
+    if (operation.task(i).kind == Task::Kind::post) complete(operation, i);
+  }
+  return operation;
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/block_pool.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/link.hpp"
+#include "collectives/engine/operation_state.hpp"
+
+namespace ddl::collectives {
+
+/// What moves a rank's operations. One thread at a time, whoever holds the engine's ownership token; what
+/// other threads may call says so.
+class Driver {
+ public:
+  explicit Driver(EngineSettings settings);
+  ~Driver();
+
+  [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
+  [[nodiscard]] int member() const noexcept { return self_; }
+
+  /// Begins a call. `work` is null if the caller waits for `done` of the result, and gives it back then.
+  OperationState& begin(const Call& call, std::shared_ptr<WorkState> work);
+  void give_back(OperationState& operation);
+  /// Begins a call as `begin` does, or, if it is small and alone and nobody keeps it waiting, does all of it
+  /// and returns null.
+  OperationState* run_small(const Call& call);
+
+  /// Does what can be done now. False if that was nothing.
+  bool progress();
+  /// Spins, yields, and sleeps at last, until something may have come. Throws when a deadline has passed or a
+  /// peer is gone.
+  void wait(int& idle);
+  [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
+
+  /// Whether peers still have to be told something.
+  [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
+  /// The least sequence number of a communicator's calls under way; the greatest number if there are none.
+  [[nodiscard]] std::uint64_t oldest_call(std::uint16_t communicator) const noexcept;
+
+  /// Ends all operations with this error.
+  void fail(const Error& error);
+
+  /// Any thread: ends a `wait`.
+  void interrupt() noexcept;
+
+  void announce_failure();
+  void announce_leaving();
+  /// Nothing is waited for from here on.
+  void abandon() noexcept;
+
+ private:
+  // What is under way: driver.cpp.
+  [[nodiscard]] OperationState* find(const MessageTag& tag) noexcept;
+  void set_up(OperationState& operation, const Call& call);
+  void place_elements(OperationState& operation);
+  [[nodiscard]] bool has_room(const PreparedProgram& program);
+  OperationState& begin_posted(const Call& call);
+  void finish(OperationState& operation);
+  std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);
+  [[nodiscard]] Network* network_of(const OperationState& operation) const noexcept;
+
+  // Messages inside a host: notices.cpp.
+  bool drain();
+  bool drain(Link& link);
+  void take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel,
+            bool may_run);
+  void take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
+                 bool may_run);
+  void keep_for_later(const Link& link, const Notice& notice);
+  void take_early(OperationState& operation);
+  bool empty_outbox(Link& link);
+  void acknowledge(OperationState& operation, Link& link, std::uint32_t message, Notice::Kind kind);
+  void announce_bytes(Link& link, const MessageTag& tag, const std::byte* data, std::size_t bytes);
+  Link& link(int member);
+
+  // Tasks: tasks.cpp.
+  bool run_ready(OperationState& operation);
+  void run(OperationState& operation, std::uint32_t index);
+  void complete(OperationState& operation, std::uint32_t index);
+  void post(OperationState& operation, std::uint32_t index);
+  void post_now(OperationState& operation, Link& link, std::uint32_t index);
+  bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
+  void unstage(OperationState& operation, std::uint32_t index);
+  bool stage_more(OperationState& operation, bool beyond_limit);
+  void pull(OperationState& operation, std::uint32_t index);
+  void pass(OperationState& operation, std::uint32_t index);
+  void release_input(OperationState& operation, std::uint32_t input);
+  void transfer_range(OperationState& operation, std::uint32_t index);
+  void post_receives(OperationState& operation);
+  void reduce_received(OperationState& operation, std::uint32_t index);
+  bool sweep_transfers(OperationState& operation);
+
+  // Waiting: waiting.cpp.
+  void yield();
+  void sleep();
+  [[nodiscard]] std::int32_t rings_needed() const;
+  [[nodiscard]] Network* awaited_network() const;
+  void check_peers(const std::vector<bool>& had_left) const;
+  void check_deadlines() const;
+  [[nodiscard]] Clock::time_point next_deadline() const;
+  void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
+
+  // Messages for people: report.cpp.
+  [[nodiscard]] std::string describe(const Call& call) const;
+  [[nodiscard]] std::string describe_plan(const Call& call) const;
+  [[nodiscard]] std::string rank_and_host(int rank) const;
+  [[nodiscard]] std::string describe_awaited(const OperationState& operation) const;
+  /// Calls `f(rank, task, what)` for each message that is waited for.
+  template <typename F>
+  void each_awaited(const OperationState& operation, F&& f) const;
+  [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index) const;
+  [[noreturn]] void throw_timeout(const OperationState& operation) const;
+
+  struct Early {
+    int member = -1;
+    Notice notice;
+    std::byte* held = nullptr;
+    bool used = false;
+  };
+
+  EngineSettings settings_;
+  HostMemory* memory_;
+  int self_ = Ways::no_member;
+  Doorbell own_bell_{};  // where there is no host memory
+  Doorbell* bell_;
+  int event_ = -1;  // eventfd of this rank
+  bool owns_event_ = false;
+  std::vector<std::unique_ptr<Link>> links_;  // by member
+  std::vector<Link*> listened_;
+  std::vector<OperationState*> operations_;  // under way, oldest first
+  std::vector<std::unique_ptr<OperationState>> all_operations_;
+  std::vector<OperationState*> free_operations_;
+  std::vector<std::unique_ptr<Early>> early_;
+  std::vector<Early*> free_early_;
+  std::vector<Early*> kept_early_;
+  BlockPool staging_;
+  BlockPool parcels_;
+  std::size_t eager_bytes_;
+  std::vector<std::byte*> targets_;
+  std::vector<const std::byte*> sources_;
+  std::vector<int> member_of_;       // by rank
+  std::size_t waiting_notices_ = 0;  // in outboxes
+  int spins_;  // times to look again before the core is offered to others: see `yield`
+  int naps_ = 0;
+  std::atomic<bool> interrupted_ = false;
+  bool announced_ = false;
+};
+
+}  // namespace ddl::collectives

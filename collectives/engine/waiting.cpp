@@ -1,0 +1,189 @@
+// What a rank does while there is nothing to do.
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "collectives/engine/driver.hpp"
+#include "collectives/engine/each_awaited.hpp"
+#include "collectives/engine/pause.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+constexpr int yields_before_sleep = 16;
+constexpr auto longest_idle_yield = std::chrono::microseconds(2);
+constexpr std::size_t most_tasks_looked_at = 4096;
+// A network that cannot wake its ranks is looked at again: often at first, then less and less.
+constexpr int shortest_naps = 20;
+constexpr auto shortest_nap = std::chrono::microseconds(50);
+constexpr auto longest_nap = std::chrono::microseconds(1000);
+
+}  // namespace
+
+void Driver::wait(int& idle) {
+  ++idle;
+  if (idle <= spins_) {
+    pause_briefly();
+  } else if (idle <= spins_ + yields_before_sleep) {
+    yield();
+  } else {
+    sleep();
+  }
+}
+
+/// Whoever runs meanwhile may be the one that is waited for, and spinning would have kept it from its core.
+void Driver::yield() {
+  const Clock::time_point start = Clock::now();
+  sched_yield();
+  const bool others_ran = Clock::now() - start > longest_idle_yield;
+  spins_ = others_ran ? 0 : settings_.spins;
+}
+
+/// The network that some operation waits for.
+Network* Driver::awaited_network() const {
+  for (const OperationState* operation : operations_) {
+    if (operation->program().net_tasks() != 0) return network_of(*operation);
+  }
+  return nullptr;
+}
+
+/// How many rings it takes at least until there is something to do.
+std::int32_t Driver::rings_needed() const {
+  if (operations_.size() != 1 || waiting_notices_ != 0) return 1;
+  const OperationState& operation = *operations_.front();
+  const PreparedProgram& program = operation.program();
+  const std::span<const Task> tasks = program.tasks();
+  if (program.net_tasks() != 0 || tasks.size() > most_tasks_looked_at) return 1;
+  std::uint32_t least = Task::none;
+  for (std::uint32_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    const std::uint32_t missing = operation.missing[i];
+    if (task.kind == Task::Kind::post) {
+      if (!operation.posts[i].is_out) continue;
+      // Its answer may come in the place of the post's partner; then nothing else may wait for it.
+      const std::uint32_t last = task.partner == Task::none ? i : task.partner;
+      if (!program.after(last).empty()) return 1;
+      continue;
+    }
+    if (missing == 0 || task.inputs_begin == task.inputs_end) continue;
+    std::uint32_t to_come = 0;
+    for (std::uint32_t k = task.inputs_begin; k < task.inputs_end; ++k) {
+      if (operation.arrivals[k].data == nullptr) ++to_come;
+    }
+    // What waits for other tasks as well cannot be the next one.
+    if (to_come == missing) least = std::min(least, to_come);
+  }
+  if (least == Task::none) least = static_cast<std::uint32_t>(operation.posts_out);
+  return std::max<std::int32_t>(1, static_cast<std::int32_t>(least));
+}
+
+void Driver::sleep() {
+  Network* network = awaited_network();
+  const bool polls = network != nullptr && event_ >= 0 && network->event_descriptor() >= 0;
+  const std::uint32_t ticket = bell_->prepare(polls);
+  // Whether a peer has left is asked before the last look: what it wrote, it wrote before it left.
+  std::vector<bool> had_left;
+  for (const Link* link : listened_) {
+    had_left.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
+  }
+  if (progress() || !busy() || interrupted_.exchange(false, std::memory_order_seq_cst)) {
+    bell_->cancel();
+    naps_ = 0;
+    return;
+  }
+  for (OperationState* operation : operations_) {
+    if (!stage_more(*operation, true)) continue;
+    bell_->cancel();
+    return;
+  }
+  try {
+    check_peers(had_left);
+    check_deadlines();
+  } catch (...) {
+    bell_->cancel();
+    throw;
+  }
+  if ((polls && !network->arm()) || bell_->expect(rings_needed())) {
+    bell_->cancel();
+    return;
+  }
+  nap_until(next_deadline(), ticket, polls ? network : nullptr);
+}
+
+void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
+  if (network == nullptr) {
+    if (awaited_network() != nullptr) {
+      const auto nap = naps_ < shortest_naps
+                           ? shortest_nap
+                           : std::min(longest_nap, shortest_nap * (naps_ - shortest_naps + 2));
+      ++naps_;
+      until = std::min(until, Clock::now() + nap);
+    }
+    bell_->sleep(ticket, until);
+    return;
+  }
+  std::array<pollfd, 2> events{pollfd{event_, POLLIN, 0}, pollfd{network->event_descriptor(), POLLIN, 0}};
+  int timeout_ms = -1;
+  if (until != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
+  }
+  poll(events.data(), events.size(), timeout_ms);
+  bell_->cancel();
+  if ((events[0].revents & POLLIN) != 0) {
+    std::uint64_t rings = 0;
+    static_cast<void>(!read(event_, &rings, sizeof rings));
+  }
+}
+
+void Driver::check_peers(const std::vector<bool>& had_left) const {
+  if (operations_.empty()) return;
+  const Call& call = operations_.front()->call;
+  if (memory_ != nullptr) {
+    const auto failed = static_cast<int>(memory_->failed().load(std::memory_order_seq_cst)) - 1;
+    if (failed >= 0 && failed != settings_.rank) {
+      throw Error(ErrorCode::peer_failed, fmt::format("{}: {} has failed; its own message says why",
+                                                      describe(call), rank_and_host(failed)));
+    }
+  }
+  for (const Network* network : {settings_.network.get(), settings_.mpi.get()}) {
+    if (network == nullptr || network->failed_peer() < 0 || awaited_network() != network) continue;
+    throw Error(ErrorCode::peer_failed,
+                fmt::format("{}: the connection to {} broke: {}", describe(call),
+                            rank_and_host(network->failed_peer()), network->failure()));
+  }
+  for (std::size_t i = 0; i < had_left.size() && i < listened_.size(); ++i) {
+    if (!had_left[i]) continue;
+    for (const OperationState* operation : operations_) {
+      each_awaited(*operation, [&](int rank, const Task&, const char*) {
+        if (rank != listened_[i]->rank) return;
+        throw Error(
+            ErrorCode::peer_failed,
+            fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
+                        describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
+      });
+    }
+  }
+}
+
+void Driver::check_deadlines() const {
+  const Clock::time_point now = Clock::now();
+  for (const OperationState* operation : operations_) {
+    if (now >= operation->until) throw_timeout(*operation);
+  }
+}
+
+Clock::time_point Driver::next_deadline() const {
+  Clock::time_point next = Clock::time_point::max();
+  for (const OperationState* operation : operations_) next = std::min(next, operation->until);
+  return next;
+}
+
+}  // namespace ddl::collectives

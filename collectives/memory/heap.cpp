@@ -1,0 +1,113 @@
+#include "collectives/memory/heap.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+
+namespace ddl::collectives {
+namespace {
+
+// A multiple of every usual page size, so that a large block has its pages for itself.
+constexpr std::size_t large_granule = std::size_t{64} << 10;
+
+std::size_t up(std::size_t bytes, std::size_t granule) { return (bytes + granule - 1) / granule * granule; }
+
+/// Leaves zeros.
+void give_back_pages(std::byte* data, std::size_t bytes) noexcept {
+  if (madvise(data, bytes, MADV_REMOVE) != 0) std::memset(data, 0, bytes);
+}
+
+}  // namespace
+
+Heap::Heap(std::byte* data, std::size_t bytes) : data_(data) {
+  if (bytes > 0) free_.emplace(0, bytes);
+}
+
+Heap::Blocks::iterator Heap::place_low(std::size_t bytes, std::size_t& offset) {
+  const auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= bytes; });
+  if (found != free_.end()) offset = found->first;
+  return found;
+}
+
+Heap::Blocks::iterator Heap::place_high(std::size_t bytes, std::size_t& offset) {
+  for (auto block = free_.end(); block != free_.begin();) {
+    --block;
+    const auto [start, length] = *block;
+    if (length < bytes) continue;
+    offset = (start + length - bytes) / large_alignment * large_alignment;
+    if (offset >= start) return block;
+  }
+  return free_.end();
+}
+
+void Heap::take(Blocks::iterator free, std::size_t offset, std::size_t bytes) {
+  const std::size_t end = free->first + free->second;
+  used_.emplace(offset, bytes);
+  if (offset + bytes < end) free_.emplace(offset + bytes, end - offset - bytes);
+  if (offset == free->first) {
+    free_.erase(free);
+  } else {
+    free->second = offset - free->first;
+  }
+}
+
+void* Heap::allocate(std::size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  const bool is_large = bytes >= large;
+  const std::size_t length =
+      is_large ? up(bytes, large_granule) : up(std::max<std::size_t>(bytes, 1), small_alignment);
+  std::size_t offset = 0;
+  std::size_t used_before = 0;  // bytes of the block that may hold something
+  {
+    const std::lock_guard lock(mutex_);
+    const auto free = is_large ? place_high(length, offset) : place_low(length, offset);
+    if (free == free_.end()) return nullptr;
+    take(free, offset, length);
+    if (offset < written_) used_before = std::min(length, written_ - offset);
+    if (!is_large) written_ = std::max(written_, offset + length);
+  }
+  std::byte* const data = data_ + offset;
+  if (is_large) {
+    if (used_before > 0) give_back_pages(data, length);
+    madvise(data, length, MADV_HUGEPAGE);
+  } else {
+    std::memset(data, 0, used_before);
+  }
+  return data;
+}
+
+void Heap::release(void* data) noexcept {
+  if (data == nullptr) return;
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - data_);
+  std::unique_lock lock(mutex_);
+  // Moving the node between the maps needs no memory.
+  auto node = used_.extract(offset);
+  assert(!node.empty());
+  if (node.empty()) return;
+  if (node.mapped() >= large) {
+    lock.unlock();
+    give_back_pages(data_ + offset, node.mapped());
+    lock.lock();
+  }
+  const auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + node.mapped()) {
+    node.mapped() += next->second;
+    free_.erase(next);
+  }
+  const auto after = free_.lower_bound(offset);
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      before->second += node.mapped();
+      return;
+    }
+  }
+  free_.insert(std::move(node));
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+namespace ddl::collectives {
+
+/// Hands out blocks of a range of shared memory: small ones from its start on, large ones (`large` bytes or
+/// more) from its end. What it knows of them is kept outside the range, where no other process can reach it.
+///
+/// First fit, O(free blocks). Any thread.
+class Heap {
+ public:
+  static constexpr std::size_t large = std::size_t{1} << 20;
+  static constexpr std::size_t small_alignment = 64;
+  static constexpr std::size_t large_alignment = std::size_t{2} << 20;
+
+  /// The range must hold zeros, be aligned to `large_alignment`, and be mapped from a file in memory.
+  Heap(std::byte* data, std::size_t bytes);
+
+  /// Zeros; null if there is no such room. Large blocks may be given huge pages by the system.
+  [[nodiscard]] void* allocate(std::size_t bytes);
+  /// The pages of a large block go back to the system. Null is allowed; what `allocate` has not returned is
+  /// not.
+  void release(void* data) noexcept;
+
+ private:
+  using Blocks = std::map<std::size_t, std::size_t>;  // offset, bytes
+
+  /// Takes [offset, offset + bytes) from a free block.
+  void take(Blocks::iterator free, std::size_t offset, std::size_t bytes);
+  Blocks::iterator place_low(std::size_t bytes, std::size_t& offset);
+  Blocks::iterator place_high(std::size_t bytes, std::size_t& offset);
+
+  std::byte* const data_;
+  std::mutex mutex_;
+  Blocks free_;
+  Blocks used_;
+  std::size_t written_ = 0;  // small blocks have been here; beyond, everything is zeros
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,431 @@
+// The engine on ranks that are threads: on hosts that share memory as threads do, or as processes do (each
+// with a mapping of its own, so that the ranks' other memory is not shared), with a network between hosts.
+
+#include "collectives/engine/engine.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/lowering.hpp"
+#include "mailbox_network.hpp"
+#include "thrown_error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+using topology::Algorithm;
+using topology::Carrier;
+using topology::Collective;
+using topology::Decomposition;
+using topology::Plan;
+using topology::Program;
+using topology::RankMap;
+using topology::Step;
+using topology::StepKind;
+
+enum class Sharing { threads, processes, none };
+
+/// A job: `hosts[r]` is the host of rank r.
+class Job {
+ public:
+  Job(std::vector<int> hosts, Sharing sharing, bool network_wakes = true)
+      : hosts_(std::move(hosts)), sharing_(sharing), wakes_(network_wakes), mailboxes_(ranks()) {
+    const int count = 1 + *std::max_element(hosts_.begin(), hosts_.end());
+    members_.resize(static_cast<std::size_t>(count));
+    for (int rank = 0; rank < ranks(); ++rank) members_[host_of(rank)].push_back(rank);
+    std::vector<std::string> names;
+    for (const int host : hosts_) names.push_back(fmt::format("h{}", host));
+    map_ = std::make_unique<RankMap>(names);
+    for (const std::vector<int>& members : members_)
+      memories_.push_back(share(static_cast<int>(members.size())));
+  }
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(hosts_.size()); }
+
+  void run(const std::function<void(Engine&)>& body, int spins = 100) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          Engine engine(settings(rank, spins));
+          try {
+            body(engine);
+            engine.close();
+          } catch (...) {
+            engine.announce_failure();
+            throw;
+          }
+        } catch (const std::exception& error) {
+          const std::lock_guard lock(mutex_);
+          errors.push_back(error.what());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<std::string> errors;
+
+ private:
+  [[nodiscard]] std::size_t host_of(int rank) const {
+    return static_cast<std::size_t>(hosts_[static_cast<std::size_t>(rank)]);
+  }
+
+  std::vector<std::shared_ptr<HostMemory>> share(int members) {
+    if (sharing_ == Sharing::none || members == 1) return {};
+    if (sharing_ == Sharing::threads) {
+      return std::vector(static_cast<std::size_t>(members), HostMemory::in_process(members));
+    }
+    std::vector<std::shared_ptr<HostMemory>> memories;
+    std::vector<FileDescriptor> events;
+    for (int i = 0; i < members; ++i) events.emplace_back(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    const auto copies = [&] {
+      std::vector<FileDescriptor> all;
+      for (const FileDescriptor& event : events) all.emplace_back(dup(event.get()));
+      return all;
+    };
+    const HostMemory::Token token{1, 2};
+    FileDescriptor file;
+    memories.push_back(HostMemory::create(members, 0, token, copies(), file));
+    for (int i = 1; i < members; ++i) memories.push_back(HostMemory::open(members, i, token, copies(), file));
+    return memories;
+  }
+
+  EngineSettings settings(int rank, int spins) {
+    EngineSettings settings;
+    settings.rank = rank;
+    settings.map = *map_;
+    settings.spins = spins;
+    const std::vector<std::shared_ptr<HostMemory>>& memories = memories_[host_of(rank)];
+    if (!memories.empty()) {
+      const std::vector<int>& members = members_[host_of(rank)];
+      const auto index = std::find(members.begin(), members.end(), rank) - members.begin();
+      settings.memory = memories[static_cast<std::size_t>(index)];
+      settings.members = members;
+    }
+    settings.network = mailboxes_.open(rank, wakes_);
+    return settings;
+  }
+
+  std::vector<int> hosts_;
+  Sharing sharing_;
+  bool wakes_;
+  test::Mailboxes mailboxes_;
+  std::vector<std::vector<int>> members_;
+  std::unique_ptr<RankMap> map_;
+  std::vector<std::vector<std::shared_ptr<HostMemory>>> memories_;
+  std::mutex mutex_;
+};
+
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) all[static_cast<std::size_t>(rank)] = rank;
+  return all;
+}
+
+Plan plan_of(const std::string& grid, Algorithm algorithm, int ranks, int chunks, bool shared_first) {
+  Plan plan;
+  plan.decomposition = Decomposition::parse(grid, ranks);
+  plan.dimensions.assign(static_cast<std::size_t>(plan.decomposition.dimensions()),
+                         {algorithm, Carrier::network});
+  if (shared_first) plan.dimensions[0].carrier = Carrier::shared_memory;
+  plan.order = all_ranks(ranks);
+  plan.chunks = chunks;
+  return plan;
+}
+
+using Values = std::vector<std::int32_t>;
+
+Values contribution(int rank, std::size_t count) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101);
+  }
+  return values;
+}
+
+Values sum_of_all(int ranks, std::size_t count) {
+  Values sum(count);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Values values = contribution(rank, count);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+  }
+  return sum;
+}
+
+Call all_reduce_of(Values& input, Values& output, std::uint64_t sequence,
+                   std::shared_ptr<const PreparedProgram> program) {
+  Call call;
+  call.name = "all_reduce";
+  call.sequence = sequence;
+  call.count = input.size();
+  call.buffers = {reinterpret_cast<const std::byte*>(input.data()),
+                  reinterpret_cast<std::byte*>(output.data()), 0, input.size()};
+  call.type = DataType::i32;
+  call.op = ReduceOp::sum;
+  call.program = std::move(program);
+  call.deadline = std::chrono::seconds(30);
+  return call;
+}
+
+/// Each rank all-reduces `times` times, in place and not in turn.
+void expect_all_reduce(Job& job, const Plan& plan, std::size_t count, int times = 2, int spins = 100) {
+  const int ranks = job.ranks();
+  const Values sum = sum_of_all(ranks, count);
+  std::atomic<int> wrong = 0;
+  job.run(
+      [&](Engine& engine) {
+        const auto program = std::make_shared<PreparedProgram>(
+            topology::lower(plan, engine.rank(), count), count, 4, all_ranks(ranks), engine.ways(false));
+        for (int i = 0; i < times; ++i) {
+          Values input = contribution(engine.rank(), count);
+          Values output(count, -1);
+          const bool in_place = i % 2 == 0;
+          engine.run(
+              all_reduce_of(input, in_place ? input : output, static_cast<std::uint64_t>(i + 1), program));
+          if ((in_place ? input : output) != sum) ++wrong;
+          if (!in_place && input != contribution(engine.rank(), count)) ++wrong;
+        }
+      },
+      spins);
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
+  EXPECT_EQ(wrong, 0) << to_string(plan.decomposition) << " " << to_string(plan.dimensions[0].algorithm)
+                      << " of " << count;
+}
+
+constexpr Algorithm all_algorithms[] = {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
+                                        Algorithm::one_shot, Algorithm::tree};
+
+// A wrong sum, or a hang, in any of the ways that data takes inside a host.
+TEST(Engine, AllReducesInsideAHost) {
+  for (const Sharing sharing : {Sharing::threads, Sharing::processes}) {
+    for (const Algorithm algorithm : all_algorithms) {
+      for (const std::size_t count : {1u, 6u, 300u, 5000u, 300'000u}) {
+        for (const int ranks : {2, 3, 5}) {
+          Job job(std::vector<int>(static_cast<std::size_t>(ranks)), sharing);
+          expect_all_reduce(job, plan_of(std::to_string(ranks), algorithm, ranks, 1, true), count);
+        }
+      }
+    }
+  }
+}
+
+// Large plain memory is copied through a small staging area: ranks that fill theirs with pieces that nobody
+// can use yet would wait for each other for ever.
+TEST(Engine, StagingMemoryRunsOutWithoutADeadlock) {
+  for (const int chunks : {1, 8}) {
+    Job job({0, 0, 0, 0}, Sharing::processes);
+    expect_all_reduce(job, plan_of("4", Algorithm::two_shot, 4, chunks, true), 5'000'000, 1);
+  }
+}
+
+// A wrong sum in the way from memory to the network and back.
+TEST(Engine, AllReducesOverHosts) {
+  for (const bool wakes : {true, false}) {
+    for (const Sharing sharing : {Sharing::threads, Sharing::processes, Sharing::none}) {
+      for (const Algorithm algorithm : all_algorithms) {
+        for (const std::size_t count : {3u, 1000u, 300'000u}) {
+          Job job({0, 0, 1, 1, 2, 2}, sharing, wakes);
+          expect_all_reduce(job, plan_of("2x3", algorithm, 6, 3, sharing != Sharing::none), count);
+        }
+      }
+    }
+  }
+}
+
+// More messages than a ring holds, while ranks sleep at once.
+TEST(Engine, FullRingsEmptyAgain) {
+  Job job({0, 0, 0}, Sharing::processes);
+  expect_all_reduce(job, plan_of("3", Algorithm::ring, 3, 64, true), 64 * 64, 20, 0);
+}
+
+// A trainer that reduces in one order here and in another one there would hang.
+TEST(Engine, CallsOfTwoCommunicatorsComeInAnyOrder) {
+  constexpr std::size_t count = 100'000;
+  for (const Sharing sharing : {Sharing::processes, Sharing::none}) {
+    Job job({0, 0, 0, 0}, sharing);
+    const Plan plan = plan_of("4", Algorithm::ring, 4, 4, sharing != Sharing::none);
+    const Values sum = sum_of_all(4, count);
+    std::atomic<int> wrong = 0;
+    job.run([&](Engine& engine) {
+      const auto program = std::make_shared<PreparedProgram>(topology::lower(plan, engine.rank(), count),
+                                                             count, 4, all_ranks(4), engine.ways(false));
+      constexpr int calls = 10;
+      std::vector<Values> values(2 * calls, contribution(engine.rank(), count));
+      std::vector<std::shared_ptr<WorkState>> works;
+      for (int i = 0; i < 2 * calls; ++i) {
+        const int communicator = engine.rank() % 2 == 0 ? i / calls : 1 - i / calls;
+        Values& mine = values[static_cast<std::size_t>(i)];
+        Call call = all_reduce_of(mine, mine, static_cast<std::uint64_t>(i % calls + 1), program);
+        call.communicator = static_cast<std::uint16_t>(communicator);
+        works.push_back(engine.start(call));
+      }
+      for (const auto& work : works) work->wait();
+      for (const Values& mine : values) {
+        if (mine != sum) ++wrong;
+      }
+    });
+    EXPECT_EQ(job.errors, std::vector<std::string>{});
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// Blocking calls of several threads on communicators of their own must not wait for each other.
+TEST(Engine, ThreadsCallAtOnce) {
+  constexpr std::size_t count = 3000;
+  constexpr int threads_per_rank = 3;
+  Job job({0, 0, 1}, Sharing::processes);
+  const Plan plan = plan_of("3", Algorithm::ring, 3, 1, false);
+  const Values sum = sum_of_all(3, count);
+  std::atomic<int> wrong = 0;
+  job.run([&](Engine& engine) {
+    const auto program = std::make_shared<PreparedProgram>(topology::lower(plan, engine.rank(), count), count,
+                                                           4, all_ranks(3), engine.ways(false));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < threads_per_rank; ++t) {
+      threads.emplace_back([&, t] {
+        for (std::uint64_t i = 1; i <= 50; ++i) {
+          Values mine = contribution(engine.rank(), count);
+          Call call = all_reduce_of(mine, mine, i, program);
+          call.communicator = static_cast<std::uint16_t>(t);
+          if (i % 3 == 0) {
+            engine.start(call)->wait();
+          } else {
+            engine.run(call);
+          }
+          if (mine != sum) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
+  EXPECT_EQ(wrong, 0);
+}
+
+// The path of small messages: one rank ahead of the others, waits of any length, other calls in between.
+TEST(Engine, SmallExchangesMixWithOthers) {
+  for (const int spins : {0, 1000}) {
+    Job job({0, 0, 0}, Sharing::processes);
+    const Plan one_shot = plan_of("3", Algorithm::one_shot, 3, 1, true);
+    const Plan ring = plan_of("3", Algorithm::ring, 3, 1, true);
+    std::atomic<int> wrong = 0;
+    job.run(
+        [&](Engine& engine) {
+          std::minstd_rand random(static_cast<unsigned>(engine.rank()));
+          for (const std::size_t count : {1u, 6u, 7u, 1000u}) {
+            const auto small =
+                std::make_shared<PreparedProgram>(topology::lower(one_shot, engine.rank(), count), count, 4,
+                                                  all_ranks(3), engine.ways(false), nullptr, all_ranks(3));
+            const auto other = std::make_shared<PreparedProgram>(topology::lower(ring, engine.rank(), count),
+                                                                 count, 4, all_ranks(3), engine.ways(false));
+            const Values sum = sum_of_all(3, count);
+            for (std::uint64_t i = 1; i <= 300; ++i) {
+              Values mine = contribution(engine.rank(), count);
+              Values result(count);
+              const bool is_small = i % 7 != 0;
+              Call call = all_reduce_of(mine, i % 2 == 0 ? mine : result, i, is_small ? small : other);
+              call.communicator = static_cast<std::uint16_t>(count);
+              if (random() % 5 == 0) {
+                engine.start(call)->wait();
+              } else {
+                engine.run(call);
+              }
+              if ((i % 2 == 0 ? mine : result) != sum) ++wrong;
+            }
+          }
+        },
+        spins);
+    EXPECT_EQ(job.errors, std::vector<std::string>{});
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+Step send(int peer, std::size_t begin, std::size_t end) {
+  return {.kind = StepKind::send, .peer = peer, .begin = begin, .end = end};
+}
+Step receive(int peer, std::size_t begin, std::size_t end) {
+  return {.kind = StepKind::receive, .peer = peer, .begin = begin, .end = end};
+}
+
+std::shared_ptr<PreparedProgram> program_of(std::vector<Step> steps, std::size_t count,
+                                            const Engine& engine) {
+  const auto names = std::make_shared<PlanNames>(PlanNames{"a plan by hand", {"the only phase"}});
+  return std::make_shared<PreparedProgram>(Program{std::move(steps), 0}, count, 4,
+                                           all_ranks(engine.map().ranks()), engine.ways(false), names);
+}
+
+// Users see who did not come, and what was called.
+TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
+  for (const Sharing sharing : {Sharing::threads, Sharing::none}) {
+    Job job({0, 0}, sharing);
+    std::atomic<bool> over = false;
+    job.run([&](Engine& engine) {
+      if (engine.rank() == 1) {
+        while (!over) std::this_thread::yield();
+        return;
+      }
+      Values values(5);
+      Call call = all_reduce_of(values, values, 3, program_of({receive(1, 0, 5)}, 5, engine));
+      call.deadline = std::chrono::milliseconds(50);
+      const Error error = test::error_of([&] { engine.run(call); });
+      over = true;
+      EXPECT_EQ(error.code(), ErrorCode::timeout);
+      const std::string text = error.what();
+      for (const char* part :
+           {"all_reduce #3 (5 i32, 20 bytes) on rank 0 (host h0)", "the deadline passed after",
+            "rank 1 (host h0)", "the only phase, chunk 0", "plan: a plan by hand"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+      }
+      EXPECT_EQ(test::error_of([&] { engine.run(call); }).code(), ErrorCode::transport);
+      throw error;  // the other must not wait for a close in order
+    });
+    EXPECT_EQ(job.errors.size(), 1u);
+  }
+}
+
+// A rank that has left, or has failed, is named at once and not when the deadline passes.
+TEST(Engine, PeersThatLeftOrFailedAreNamed) {
+  for (const bool fails : {true, false}) {
+    Job job({0, 0}, Sharing::processes);
+    job.run([&](Engine& engine) {
+      if (engine.rank() == 1) {
+        if (fails) engine.announce_failure();
+        return;
+      }
+      Values values(5);
+      engine.run(all_reduce_of(values, values, 1, program_of({receive(1, 0, 5)}, 5, engine)));
+    });
+    ASSERT_EQ(job.errors.size(), 1u);
+    EXPECT_NE(job.errors[0].find(fails ? "rank 1 (host h0) has failed" : "rank 1 (host h0) has left the job"),
+              std::string::npos)
+        << job.errors[0];
+  }
+}
+
+// Ranks that call with other counts get an error instead of wrong data.
+TEST(Engine, OtherLengthsAreAMismatch) {
+  Job job({0, 0}, Sharing::processes);
+  job.run([&](Engine& engine) {
+    Values values(50);
+    const std::size_t mine = engine.rank() == 0 ? 50 : 49;
+    auto program = engine.rank() == 0 ? program_of({receive(1, 0, mine)}, 50, engine)
+                                      : program_of({send(0, 0, mine)}, 50, engine);
+    engine.run(all_reduce_of(values, values, 1, std::move(program)));
+  });
+  ASSERT_GE(job.errors.size(), 1u);
+  EXPECT_NE(job.errors[0].find("has 196 bytes, expected 200"), std::string::npos) << job.errors[0];
+}
+
+}  // namespace
+}  // namespace ddl::collectives

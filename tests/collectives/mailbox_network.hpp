@@ -1,0 +1,124 @@
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/network/network.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::test {
+
+using collectives::MessageTag;
+using collectives::Network;
+using collectives::Transfer;
+
+/// Stands for a network between ranks that are threads: messages are copied when both ends are there.
+class Mailboxes {
+ public:
+  explicit Mailboxes(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {
+    for (Rank& rank : ranks_) rank.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  }
+  Mailboxes(const Mailboxes&) = delete;
+  Mailboxes& operator=(const Mailboxes&) = delete;
+  ~Mailboxes() {
+    for (const Rank& rank : ranks_) close(rank.event);
+  }
+
+  std::unique_ptr<Network> open(int rank, bool wakes = true) {
+    return std::make_unique<Mailbox>(*this, rank, wakes);
+  }
+
+ private:
+  using Key = std::tuple<int, int, std::uint16_t, std::uint16_t, std::uint32_t>;  // from, to, tag
+  struct End {
+    std::byte* data;
+    std::size_t bytes;
+    Transfer* transfer;
+  };
+  struct Meeting {
+    std::deque<End> sends;
+    std::deque<End> receives;
+  };
+  struct Rank {
+    std::vector<Transfer*> over;
+    int event = -1;
+  };
+
+  class Mailbox final : public Network {
+   public:
+    Mailbox(Mailboxes& all, int rank, bool wakes) : all_(all), rank_(rank), wakes_(wakes) {}
+    [[nodiscard]] std::string name() const override { return "mailboxes"; }
+    void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override {
+      transfer.state = Transfer::State::active;
+      all_.add(rank_, peer, tag, true, {const_cast<std::byte*>(bytes.data()), bytes.size(), &transfer});
+    }
+    void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override {
+      transfer.state = Transfer::State::active;
+      all_.add(peer, rank_, tag, false, {bytes.data(), bytes.size(), &transfer});
+    }
+    bool progress() override { return all_.end_transfers(rank_); }
+    [[nodiscard]] int event_descriptor() const override {
+      return wakes_ ? all_.ranks_[static_cast<std::size_t>(rank_)].event : -1;
+    }
+    bool arm() override { return wakes_ && all_.arm(rank_); }
+    void abandon() noexcept override {}
+
+   private:
+    Mailboxes& all_;
+    int rank_;
+    bool wakes_;
+  };
+
+  void add(int from, int to, MessageTag tag, bool is_send, End end) {
+    const std::lock_guard lock(mutex_);
+    Meeting& meeting = meetings_[{from, to, tag.communicator, tag.call, tag.message}];
+    (is_send ? meeting.sends : meeting.receives).push_back(end);
+    while (!meeting.sends.empty() && !meeting.receives.empty()) {
+      const End sent = meeting.sends.front();
+      const End received = meeting.receives.front();
+      meeting.sends.pop_front();
+      meeting.receives.pop_front();
+      if (sent.bytes != received.bytes) throw Error(ErrorCode::internal, "mailboxes: lengths differ");
+      std::memcpy(received.data, sent.data, sent.bytes);
+      end_later(from, sent.transfer);
+      end_later(to, received.transfer);
+    }
+  }
+  void end_later(int rank, Transfer* transfer) {
+    Rank& owner = ranks_[static_cast<std::size_t>(rank)];
+    owner.over.push_back(transfer);
+    const std::uint64_t one = 1;
+    static_cast<void>(!write(owner.event, &one, sizeof one));
+  }
+  bool end_transfers(int rank) {
+    const std::lock_guard lock(mutex_);
+    Rank& owner = ranks_[static_cast<std::size_t>(rank)];
+    for (Transfer* transfer : owner.over) transfer->state = Transfer::State::done;
+    const bool any = !owner.over.empty();
+    owner.over.clear();
+    return any;
+  }
+  bool arm(int rank) {
+    const std::lock_guard lock(mutex_);
+    Rank& owner = ranks_[static_cast<std::size_t>(rank)];
+    std::uint64_t rings = 0;
+    static_cast<void>(!read(owner.event, &rings, sizeof rings));
+    return owner.over.empty();
+  }
+
+  std::mutex mutex_;
+  std::map<Key, Meeting> meetings_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace ddl::test

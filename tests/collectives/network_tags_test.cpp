@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "collectives/network/message_tags.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+// Two messages with one tag: a collective gets the data of another one.
+TEST(UcxTag, TellsApartCommunicatorsCallsMessagesAndSources) {
+  std::set<std::uint64_t> tags;
+  int count = 0;
+  for (const std::uint16_t communicator : {0, 1, UcxTag::communicators - 1}) {
+    for (const std::uint16_t call : {0, 1, 63, 16383}) {
+      for (const std::uint32_t message : {0U, 1U, 4095U, 131071U}) {
+        for (const int source : {0, 1, 262143}) {
+          tags.insert(UcxTag::of({communicator, call, message}, source));
+          ++count;
+        }
+      }
+    }
+  }
+  for (const int source : {0, 1, 262143}) {
+    tags.insert(UcxTag::goodbye(source));
+    ++count;
+  }
+  EXPECT_EQ(tags.size(), static_cast<std::size_t>(count));
+}
+
+TEST(UcxTag, KeepsApartWhatIsUnderWayTogetherWhenNumbersWrap) {
+  EXPECT_NE(UcxTag::of({1, 65535, 0}, 0), UcxTag::of({1, 0, 0}, 0));
+  EXPECT_NE(UcxTag::of({1, 16384 - 63, 0}, 0), UcxTag::of({1, 16384, 0}, 0));
+  EXPECT_NE(UcxTag::of({1, 0, 131072 - 4095}, 0), UcxTag::of({1, 0, 131072}, 0));
+  EXPECT_EQ(UcxTag::of({1, 0, 131072}, 0), UcxTag::of({1, 0, 0}, 0));
+}
+
+/// 2^31 - 1: Open MPI's; 2^28 - 1, 2^23 - 1: of other MPIs, and of Open MPI with UCX under it.
+class MpiTagsTest : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(MpiTagsTest, TellApartWhatIsUnderWayTogetherAndFit) {
+  const MpiTags tags(GetParam());
+  std::set<std::pair<int, int>> places;
+  int count = 0;
+  for (const int communicator : {0, 1, 2, tags.communicators() - 2, tags.communicators() - 1}) {
+    for (const std::uint16_t call : {0, 1, 63, 255}) {
+      for (const std::uint32_t message : {0U, 1U, 4095U}) {
+        const auto place = tags.of({static_cast<std::uint16_t>(communicator), call, message});
+        EXPECT_GE(place.tag, 0);
+        EXPECT_LE(place.tag, GetParam());
+        EXPECT_GE(place.copy, 0);
+        EXPECT_LT(place.copy, tags.copies());
+        places.emplace(place.copy, place.tag);
+        ++count;
+      }
+    }
+  }
+  EXPECT_EQ(places.size(), static_cast<std::size_t>(count));
+}
+
+INSTANTIATE_TEST_SUITE_P(Libraries, MpiTagsTest,
+                         testing::Values((std::int64_t{1} << 31) - 1, (std::int64_t{1} << 28) - 1,
+                                         (std::int64_t{1} << 23) - 1, (std::int64_t{1} << 20) - 1,
+                                         3'000'000));
+
+TEST(MpiTags, HaveRoomFor512Communicators) {
+  EXPECT_EQ(MpiTags((std::int64_t{1} << 31) - 1).communicators(), 512);
+  EXPECT_EQ(MpiTags((std::int64_t{1} << 31) - 1).copies(), 1);
+  EXPECT_EQ(MpiTags((std::int64_t{1} << 23) - 1).communicators(), 128);
+}
+
+}  // namespace
+}  // namespace ddl::collectives

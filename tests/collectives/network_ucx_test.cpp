@@ -1,0 +1,319 @@
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/network/interfaces.hpp"
+#include "collectives/network/ucx_network.hpp"
+#include "thrown_error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+using State = Transfer::State;
+using Bytes = std::vector<std::byte>;
+
+constexpr auto patience = std::chrono::seconds(30);
+
+UcxSettings settings(int rank, int ranks) {
+  const MachineInterfaces here = local_interfaces();
+  return {rank, ranks, ranks, usable_interfaces({here}, 0)};
+}
+
+/// Ranks that are workers of UCX in one process, driven by the test.
+struct Job {
+  explicit Job(int ranks) {
+    std::vector<std::string> addresses;
+    for (int r = 0; r < ranks; ++r) {
+      networks.push_back(std::make_unique<UcxNetwork>(settings(r, ranks)));
+      addresses.push_back(networks.back()->address());
+    }
+    for (const auto& network : networks) network->connect(addresses);
+  }
+  UcxNetwork& operator[](int rank) { return *networks[static_cast<std::size_t>(rank)]; }
+  void leave(int rank) { networks[static_cast<std::size_t>(rank)].reset(); }
+  /// Drives all ranks until it holds; false after the test's patience.
+  bool until(const std::function<bool()>& holds) {
+    const auto end = Clock::now() + patience;
+    while (!holds()) {
+      if (Clock::now() > end) return false;
+      for (const auto& network : networks) {
+        if (network != nullptr) network->progress();
+      }
+    }
+    return true;
+  }
+  std::vector<std::unique_ptr<UcxNetwork>> networks;
+};
+
+Bytes pattern(std::size_t bytes) {
+  Bytes result(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) result[i] = static_cast<std::byte>(i * 7 + i / 251);
+  return result;
+}
+
+// Ranks that disagree on a count would go on with half of a message.
+TEST(UcxNetwork, FailsMessagesThatAreNotAsLongAsTheirReceives) {
+  for (const std::size_t sent_bytes : {std::size_t{7}, std::size_t{9}, std::size_t{3'000'000}}) {
+    for (const bool late : {false, true}) {
+      Job job(2);
+      const Bytes data = pattern(sent_bytes);
+      Bytes memory(8);
+      Transfer sent;
+      Transfer received;
+      Transfer mark;
+      Transfer marked;
+      std::byte byte{};
+      if (!late) job[1].receive(0, {1, 2, 3}, memory, received);
+      job[0].send(1, {1, 2, 3}, data, sent);
+      job[0].send(1, {9, 9, 9}, {data.data(), 1}, mark);
+      job[1].receive(0, {9, 9, 9}, {&byte, 1}, marked);
+      ASSERT_TRUE(job.until([&] { return marked.over(); }));
+      if (late) job[1].receive(0, {1, 2, 3}, memory, received);
+      ASSERT_TRUE(job.until([&] { return received.over() && sent.over(); }));
+      EXPECT_EQ(received.state, State::failed);
+      const std::string why = job[1].failure();
+      EXPECT_NE(why.find("rank 0 sent"), why.npos) << why;
+      EXPECT_NE(why.find("message 3 of call 2 of communicator 1, 8 bytes"), why.npos) << why;
+      EXPECT_NE(why.find("same counts"), why.npos) << why;
+      EXPECT_LT(job[1].failed_peer(), 0);
+    }
+  }
+}
+
+// The first rank to be done at the end of a job would look like one that has died.
+TEST(UcxNetwork, TellsLeavingFromDying) {
+  Job job(3);
+  const Bytes data = pattern(100);
+  Bytes memory(100);
+  Transfer sent;
+  Transfer received;
+  job[1].receive(0, {0, 1, 0}, memory, received);
+  job[0].send(1, {0, 1, 0}, data, sent);
+  ASSERT_TRUE(job.until([&] { return received.over() && sent.over(); }));
+  Bytes never(8);
+  Transfer waiting;
+  job[1].receive(0, {0, 2, 0}, never, waiting);
+  job.leave(0);
+  ASSERT_TRUE(job.until([&] { return waiting.over(); }));
+  EXPECT_EQ(waiting.state, State::failed);
+  EXPECT_LT(job[1].failed_peer(), 0);
+  EXPECT_EQ(job[1].failure(),
+            "rank 0 has left the job, but there is a message 0 of call 2 of communicator 0, 8 bytes from it: "
+            "do all "
+            "ranks make the same calls?");
+
+  Transfer others;
+  Transfer others_sent;
+  job[1].receive(2, {0, 3, 0}, memory, others);
+  job[2].send(1, {0, 3, 0}, data, others_sent);
+  ASSERT_TRUE(job.until([&] { return others.over(); }));
+  EXPECT_EQ(others.state, State::done);
+
+  Transfer late;
+  job[1].send(0, {0, 4, 0}, data, late);
+  ASSERT_TRUE(job.until([&] { return late.over(); }));
+  EXPECT_EQ(late.state, State::failed);
+}
+
+// The last messages of a job are lost when their sender has gone before they are asked for.
+TEST(UcxNetwork, DeliversWhatARankSentBeforeItLeft) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}}) {
+    Job job(2);
+    const Bytes data = pattern(bytes);
+    std::vector<Transfer> sent(20);
+    for (std::uint32_t m = 0; m < sent.size(); ++m) job[0].send(1, {0, 0, m}, data, sent[m]);
+    ASSERT_TRUE(job.until([&] {
+      for (const Transfer& transfer : sent) {
+        if (!transfer.over()) return false;
+      }
+      return true;
+    }));
+    job.leave(0);
+    for (std::uint32_t m = 0; m < sent.size(); ++m) {
+      Bytes memory(bytes);
+      Transfer received;
+      job[1].receive(0, {0, 0, m}, memory, received);
+      ASSERT_TRUE(job.until([&] { return received.over(); }));
+      ASSERT_EQ(received.state, State::done) << job[1].failure();
+      EXPECT_EQ(memory, data);
+    }
+  }
+}
+
+// The others of a failed job would wait until their deadline.
+TEST(UcxNetwork, AbandonedByARankIsAFailureToItsPeers) {
+  Job job(3);
+  Bytes memory(8);
+  Bytes large(1 << 22);
+  const Bytes data = pattern(1 << 22);
+  Transfer small;
+  Transfer half;
+  Transfer own;
+  Transfer sent;
+  job[1].receive(0, {0, 0, 0}, memory, small);
+  job[0].receive(1, {0, 0, 1}, large, own);
+  job[1].send(0, {0, 0, 2}, data, sent);
+  job[2].receive(0, {0, 0, 0}, memory, half);
+  for (int i = 0; i < 100; ++i) job.until([] { return true; });
+  job[0].abandon();
+  EXPECT_EQ(own.state, State::active);
+  ASSERT_TRUE(job.until([&] { return small.over() && sent.over() && half.over(); }));
+  EXPECT_EQ(small.state, State::failed);
+  EXPECT_EQ(sent.state, State::failed);
+  EXPECT_EQ(job[1].failed_peer(), 0);
+  EXPECT_EQ(job[2].failed_peer(), 0);
+  EXPECT_NE(job[1].failure().find("the connection to rank 0 broke"), std::string::npos) << job[1].failure();
+  EXPECT_EQ(job[0].event_descriptor(), -1);
+  EXPECT_FALSE(job[0].arm());
+  EXPECT_FALSE(job[0].progress());
+  test::message_of(ErrorCode::transport, [&] { job[0].send(1, {}, memory, small); });
+}
+
+void write_all(int fd, const std::string& text) {
+  ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+std::string read_some(int fd) {
+  std::string text(4096, '\0');
+  const ssize_t length = read(fd, text.data(), text.size());
+  text.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  return text;
+}
+
+/// A process that sends rank 0 a message, then waits for its end.
+[[noreturn]] void be_rank_1(int fd) {
+  UcxNetwork network(settings(1, 2));
+  const std::string other = read_some(fd);
+  write_all(fd, network.address());
+  network.connect({other, network.address()});
+  const Bytes data = pattern(10);
+  Transfer sent;
+  network.send(0, {0, 0, 0}, data, sent);
+  while (true) {
+    network.progress();
+    if (network.failed_peer() >= 0) _exit(1);
+  }
+}
+
+// A rank that is killed is noticed when the deadline of ten minutes has passed, not at once.
+TEST(UcxNetwork, NoticesThatAPeerIsKilled) {
+  for (const bool asleep : {false, true}) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) be_rank_1(fds[1]);
+    UcxNetwork network(settings(0, 2));
+    write_all(fds[0], network.address());
+    network.connect({network.address(), read_some(fds[0])});
+    Bytes memory(10);
+    Transfer received;
+    network.receive(1, {0, 0, 0}, memory, received);
+    const auto end = Clock::now() + patience;
+    while (!received.over() && Clock::now() < end) network.progress();
+    ASSERT_EQ(received.state, State::done);
+
+    Transfer waiting;
+    Bytes large(1 << 20);
+    network.receive(1, {0, 0, 1}, large, waiting);
+    if (asleep) {
+      while (!network.arm()) network.progress();
+    }
+    kill(child, SIGKILL);
+    if (asleep) {
+      pollfd readable{network.event_descriptor(), POLLIN, 0};
+      ASSERT_EQ(poll(&readable, 1, std::chrono::milliseconds(patience).count()), 1);
+    }
+    while (network.failed_peer() < 0 && Clock::now() < end) network.progress();
+    EXPECT_EQ(network.failed_peer(), 1);
+    EXPECT_EQ(waiting.state, State::failed);
+    EXPECT_NE(network.failure().find("rank 1"), std::string::npos) << network.failure();
+    waitpid(child, nullptr, 0);
+    close(fds[0]);
+    close(fds[1]);
+  }
+}
+
+// A rank sleeps on though its message is there.
+TEST(UcxNetwork, WakesAThreadThatSleeps) {
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1'000'000}}) {
+    Job job(2);
+    const Bytes data = pattern(bytes);
+    std::atomic<int> armed = 0;
+    constexpr int messages = 20;
+    std::thread sender([&] {
+      for (int m = 0; m < messages; ++m) {
+        while (armed.load() <= m) std::this_thread::yield();
+        Transfer sent;
+        job[0].send(1, {0, 0, static_cast<std::uint32_t>(m)}, data, sent);
+        while (!sent.over()) job[0].progress();
+      }
+    });
+    for (int m = 0; m < messages; ++m) {
+      Bytes memory(bytes);
+      Transfer received;
+      job[1].receive(0, {0, 0, static_cast<std::uint32_t>(m)}, memory, received);
+      while (!received.over()) {
+        if (job[1].progress() || !job[1].arm()) continue;
+        armed = m + 1;
+        pollfd readable{job[1].event_descriptor(), POLLIN, 0};
+        if (poll(&readable, 1, std::chrono::milliseconds(patience).count()) != 1) {
+          ADD_FAILURE() << "nothing woke the receiver of message " << m;
+          std::quick_exit(1);
+        }
+      }
+      EXPECT_EQ(memory, data);
+    }
+    sender.join();
+  }
+}
+
+TEST(UcxNetwork, SaysOnceThatATransferIsOver) {
+  Job job(2);
+  Bytes data = pattern(8);
+  Bytes memory(8);
+  Transfer sent;
+  Transfer received;
+  job[1].receive(0, {}, memory, received);
+  EXPECT_FALSE(job[1].progress());
+  job[0].send(1, {}, data, sent);
+  const auto end = Clock::now() + patience;
+  while (!received.over() && Clock::now() < end) {
+    job[0].progress();
+    const bool said = job[1].progress();
+    EXPECT_EQ(said, received.over());
+  }
+  EXPECT_EQ(received.state, State::done);
+  EXPECT_FALSE(job[1].progress());
+}
+
+TEST(UcxNetwork, RefusesWhatItCannotName) {
+  Job job(2);
+  Bytes memory(8);
+  Transfer transfer;
+  for (const int peer : {-1, 2}) {
+    test::message_of(ErrorCode::internal, [&] { job[0].receive(peer, {}, memory, transfer); });
+  }
+  EXPECT_NE(test::message_of(ErrorCode::unsupported,
+                             [&] {
+                               job[0].send(1, {16384, 0, 0}, memory, transfer);
+                             })
+                .find("16384 communicators"),
+            std::string::npos);
+  EXPECT_EQ(transfer.state, State::idle);
+  test::message_of(ErrorCode::unsupported, [] { UcxNetwork network({0, 300'000, 1, {}}); });
+}
+
+}  // namespace
+}  // namespace ddl::collectives

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/data_type.hpp"
+#include "ddl/topology/schedule.hpp"
+
+namespace matrix {
+
+/// How ranks reach one another.
+enum class Transport : std::uint8_t {
+  threads,         ///< Ranks are threads of one process.
+  shared_memory,   ///< Processes of one host.
+  ucx,             ///< Processes, each on a host of its own.
+  mpi,             ///< As ucx, but MPI carries the data.
+  hosts,           ///< Processes on up to three uneven hosts, placed host by host.
+  hosts_by_turns,  ///< The same, dealt out.
+};
+
+/// Which plans are used.
+enum class Family : std::uint8_t {
+  chosen,  ///< The planner's.
+  split,   ///< The planner's, on a communicator with the ranks in reverse.
+  ring,    ///< One dimension, this algorithm, as are the next five.
+  halving_doubling,
+  two_shot,
+  one_shot,
+  tree,
+  double_tree,
+  rings_in_rings,  ///< Two dimensions, 3 chunks.
+  mixed,           ///< Two dimensions with different algorithms, ranks in reverse, 2 chunks.
+  ragged,          ///< Two groups, the first one larger by two.
+  mode_rings,      ///< IBM's -mode r.
+  mode_mpi,        ///< IBM's -mode m: what an MPI library would do, over MPI.
+};
+
+enum class Memory : std::uint8_t {
+  registered,  ///< From `ddl::allocate`.
+  plain,
+  shifted,  ///< Registered; data begin one element after an aligned address.
+  mixed,    ///< Input plain, output registered.
+};
+
+/// What the elements are.
+enum class Values : std::uint8_t {
+  integers,      ///< All results are exact.
+  fractions,     ///< Floats that are rounded on the way.
+  not_a_number,  ///< The same, and some are NaN.
+};
+
+/// Number of elements; of a piece for reduce_scatter and all_gather.
+enum class Count : std::uint8_t { none, one, ranks_less_one, ranks, ranks_and_one, prime, large };
+
+struct Case {
+  ddl::topology::Collective collective = ddl::topology::Collective::all_reduce;
+  Family family = Family::chosen;
+  int ranks = 1;
+  Transport transport = Transport::threads;
+  ddl::DataType type = ddl::DataType::f32;
+  ddl::ReduceOp op = ddl::ReduceOp::sum;
+  Values values = Values::integers;
+  bool in_place = false;
+  Memory memory = Memory::registered;
+  Count count = Count::one;
+  bool is_async = false;
+};
+
+constexpr int most_ranks = 16;
+
+std::string_view to_string(Transport transport) noexcept;
+std::string_view to_string(Family family) noexcept;
+std::string to_string(const Case& one);
+
+/// Elements that a call is given.
+std::size_t elements_of(const Case& one) noexcept;
+
+/// Whether there is such a case: only reductions have ops, only floats have fractions, and so on.
+bool is_possible(const Case& one);
+
+/// Every pair of two parameters' values is in one of them. Deterministic.
+std::vector<Case> pairwise_cases();
+
+/// All that are possible for these ranks over this transport with this family. Of memory, async or not, and
+/// of the large count's ops and places, each case has one, taking turns.
+std::vector<Case> all_cases(int ranks, Transport transport, Family family);
+
+std::vector<Transport> all_transports();
+std::vector<Family> all_families();
+
+}  // namespace matrix

@@ -1,0 +1,264 @@
+// The correctness matrix: every collective, type, op, place, count, number of ranks, transport and family of
+// plans against a serial result. --help says more.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/context.hpp"
+#include "ddl/error.hpp"
+#include "matrix/case.hpp"
+#include "matrix/plan_family.hpp"
+#include "matrix/run_case.hpp"
+#ifdef DDL_MATRIX_WITH_MPI
+#include <mpi.h>
+#endif
+
+namespace {
+
+using matrix::Case;
+using matrix::Family;
+using matrix::Transport;
+
+constexpr std::string_view help = R"(matrix_program: collectives against a serial result
+
+  matrix_program cover                      what concerns ranks that are threads
+  mpirun -n N matrix_program cover          what concerns N processes
+  matrix_program full --ranks N             all cases of N threads
+  mpirun -n N matrix_program full           all cases of N processes
+  matrix_program list                       the cover, case by case
+
+cover: cases in which every two values of two parameters occur together. --table FILE appends a line for each
+collective, transport, family and number of ranks: number of cases, number that failed. --only TEXT: only
+cases whose description has the text. The exit status is 1 if a case fails.
+)";
+
+struct Options {
+  bool full = false;
+  bool list = false;
+  int ranks = 0;
+  std::string table;
+  std::string only;
+};
+
+Options parse(const std::vector<std::string_view>& words) {
+  const auto refuse = [](std::string_view found, std::string_view expected) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("found '{}', expected {}; --help says more", found, expected));
+  };
+  Options options;
+  if (words.empty()) refuse("nothing", "cover, full or list");
+  if (words[0] != "cover" && words[0] != "full" && words[0] != "list")
+    refuse(words[0], "cover, full or list");
+  options.full = words[0] == "full";
+  options.list = words[0] == "list";
+  for (std::size_t i = 1; i < words.size(); i += 2) {
+    if (i + 1 == words.size()) refuse(words[i], "a value after it");
+    if (words[i] == "--table") {
+      options.table = words[i + 1];
+    } else if (words[i] == "--only") {
+      options.only = words[i + 1];
+    } else if (words[i] == "--ranks") {
+      const char* const end = words[i + 1].data() + words[i + 1].size();
+      const auto [rest, error] = std::from_chars(words[i + 1].data(), end, options.ranks);
+      if (error != std::errc{} || rest != end || options.ranks < 1 || options.ranks > matrix::most_ranks) {
+        refuse(words[i + 1], "1 to 16 ranks");
+      }
+    } else {
+      refuse(words[i], "--table, --ranks or --only");
+    }
+  }
+  return options;
+}
+
+/// Cases that one context runs.
+struct Job {
+  int ranks = 1;
+  Transport transport = Transport::threads;
+  Family family = Family::chosen;
+  std::vector<Case> cases;
+};
+
+/// `ranks` 0: any.
+std::vector<Job> jobs_of(const Options& options, int ranks, bool are_threads) {
+  std::vector<Job> jobs;
+  const auto add = [&](const Case& one) {
+    if (!options.only.empty() && to_string(one).find(options.only) == std::string::npos) return;
+    for (Job& job : jobs) {
+      if (job.ranks == one.ranks && job.transport == one.transport && job.family == one.family) {
+        job.cases.push_back(one);
+        return;
+      }
+    }
+    jobs.push_back({one.ranks, one.transport, one.family, {one}});
+  };
+  const auto concerns = [&](int case_ranks, Transport transport) {
+    return (ranks == 0 || case_ranks == ranks) && (transport == Transport::threads) == are_threads;
+  };
+  if (!options.full) {
+    for (const Case& one : matrix::pairwise_cases()) {
+      if (concerns(one.ranks, one.transport)) add(one);
+    }
+    return jobs;
+  }
+  for (int n = 1; n <= matrix::most_ranks; ++n) {
+    for (const Transport transport : matrix::all_transports()) {
+      if (!concerns(n, transport)) continue;
+      for (const Family family : matrix::all_families()) {
+        for (const Case& one : matrix::all_cases(n, transport, family)) add(one);
+      }
+    }
+  }
+  return jobs;
+}
+
+/// Runs a job's cases in its context; returns how many are wrong on this rank, by case.
+std::vector<int> run_cases(const Job& job, ddl::Context& context) {
+  std::vector<int> wrong;
+  ddl::Communicator communicator = context.communicator();
+  if (job.family == Family::split) communicator = communicator.split(0, -context.rank());
+  for (const Case& one : job.cases) {
+    std::string message;
+    try {
+      message = matrix::run_case(one, context, communicator);
+    } catch (const ddl::Error& error) {
+      throw ddl::Error(error.code(), fmt::format("{}: {}", to_string(one), error.what()));
+    }
+    if (!message.empty()) fmt::print(stderr, "rank {}: {}: {}\n", context.rank(), to_string(one), message);
+    wrong.push_back(message.empty() ? 0 : 1);
+  }
+  return wrong;
+}
+
+class Summary {
+ public:
+  void add(const Job& job, const std::vector<int>& wrong) {
+    for (std::size_t i = 0; i < job.cases.size(); ++i) {
+      const Case& one = job.cases[i];
+      auto& [cases, failed] = lines_[fmt::format("{} {} {} {}", to_string(one.collective),
+                                                 to_string(one.transport), to_string(one.family), one.ranks)];
+      ++cases;
+      ++cases_;
+      if (wrong[i] != 0) {
+        ++failed;
+        ++failed_;
+      }
+    }
+  }
+
+  /// The exit status.
+  int close(const Options& options) const {
+    fmt::print("{} cases, {} failed\n", cases_, failed_);
+    if (!options.table.empty()) {
+      std::ofstream file(options.table, std::ios::app);
+      for (const auto& [name, line] : lines_)
+        file << fmt::format("{} {} {}\n", name, line.first, line.second);
+      if (!file.flush()) {
+        throw ddl::Error(ddl::ErrorCode::io, fmt::format("--table {}: cannot write", options.table));
+      }
+    }
+    return failed_ == 0 ? 0 : 1;
+  }
+
+ private:
+  std::map<std::string, std::pair<int, int>> lines_;
+  int cases_ = 0;
+  int failed_ = 0;
+};
+
+int run_threads(const Options& options) {
+  Summary summary;
+  for (const Job& job : jobs_of(options, options.ranks, true)) {
+    std::vector<int> wrong(job.cases.size());
+    std::mutex mutex;
+    ddl::InProcessOptions in_process;
+    in_process.context = matrix::options_of(job.family, job.transport, 0, job.ranks);
+    ddl::run_in_process(
+        job.ranks,
+        [&](ddl::Context& context) {
+          const std::vector<int> own = run_cases(job, context);
+          const std::lock_guard lock(mutex);
+          std::ranges::transform(own, wrong, wrong.begin(), std::plus());
+        },
+        in_process);
+    summary.add(job, wrong);
+  }
+  return summary.close(options);
+}
+
+#ifdef DDL_MATRIX_WITH_MPI
+int run_processes(const Options& options) {
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks > matrix::most_ranks || (options.ranks != 0 && options.ranks != ranks)) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("found {} processes, expected 1 to {}, and what --ranks says", ranks,
+                                 matrix::most_ranks));
+  }
+  Summary summary;
+  for (const Job& job : jobs_of(options, ranks, false)) {
+    std::vector<int> wrong;
+    {
+      ddl::Context context =
+          ddl::Context::from_environment(matrix::options_of(job.family, job.transport, rank, ranks));
+      wrong = run_cases(job, context);
+    }
+    std::vector<int> all(wrong.size());
+    MPI_Allreduce(wrong.data(), all.data(), static_cast<int>(wrong.size()), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    summary.add(job, all);
+  }
+  int status = rank == 0 ? summary.close(options) : 0;
+  MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return status;
+}
+#endif
+
+int run(const Options& options) {
+  if (options.list) {
+    for (const Case& one : matrix::pairwise_cases()) fmt::print("{}\n", to_string(one));
+    return 0;
+  }
+#ifdef DDL_MATRIX_WITH_MPI
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    int status = 1;
+    try {
+      status = run_processes(options);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "matrix_program: {}\n", error.what());
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    return status;
+  }
+#endif
+  return run_threads(options);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  try {
+    return run(parse(words));
+  } catch (const ddl::Error& error) {
+    fmt::print(stderr, "matrix_program: {}\n", error.what());
+    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
+  }
+}

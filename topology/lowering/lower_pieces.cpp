@@ -1,0 +1,182 @@
+// Reduce-scatter and all-gather: the result's pieces belong to ranks, wherever those are in the grid.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "topology/lowering/lower_algorithms.hpp"
+#include "topology/lowering/lower_phases.hpp"
+
+namespace ddl::topology {
+namespace {
+
+/// A phase as one rank sees it. With a ragged first dimension it is in several groups of each later one.
+struct Exchange {
+  TimedPhase timed;
+  int phase;
+  Group group;
+  std::vector<std::vector<int>> ranks;  // whose pieces belong to each of the group's pieces
+};
+
+/// The pieces of a chunk: of the piece of every rank, its part that is in the chunk.
+class PiecesOfRanks final : public Shares {
+ public:
+  PiecesOfRanks(std::size_t piece, int chunks, int chunk)
+      : piece_(piece), part_(Partition({0, piece}, chunks).piece(chunk)) {}
+
+  void set(const Exchange& exchange) { ranks_ = &exchange.ranks; }
+
+  [[nodiscard]] Range of_rank(int rank) const {
+    const std::size_t begin = static_cast<std::size_t>(rank) * piece_;
+    return {begin + part_.begin, begin + part_.end};
+  }
+
+  std::span<const Range> pieces(int first, int last) override {
+    found_.clear();
+    if (part_.empty()) return found_;
+    gathered_.clear();
+    for (int i = first; i < last; ++i) {
+      const auto& ranks = (*ranks_)[static_cast<std::size_t>(i)];
+      gathered_.insert(gathered_.end(), ranks.begin(), ranks.end());
+    }
+    std::ranges::sort(gathered_);
+    for (const int rank : gathered_) {
+      const Range range = of_rank(rank);
+      if (!found_.empty() && found_.back().end == range.begin) {
+        found_.back().end = range.end;
+      } else {
+        found_.push_back(range);
+      }
+    }
+    return found_;
+  }
+
+ private:
+  std::size_t piece_;
+  Range part_;  // of a rank's piece
+  const std::vector<std::vector<int>>* ranks_ = nullptr;
+  std::vector<int> gathered_;
+  std::vector<Range> found_;
+};
+
+/// Pieces are told apart by their rank's member number m in its group of the first dimension. Member m modulo
+/// the size of each group takes care of those with number m; in the later dimensions, what these members have
+/// goes to the group of each piece's rank.
+class PieceGrid {
+ public:
+  PieceGrid(const Plan& plan, const Grid& grid, const Place& place)
+      : decomposition_(plan.decomposition), order_(plan.order), grid_(grid), place_(place) {}
+
+  [[nodiscard]] std::vector<Exchange> exchanges(std::span<const TimedPhase> phases) const {
+    std::vector<Exchange> result;
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const TimedPhase& timed = phases[i];
+      const int phase = static_cast<int>(i);
+      if (timed.phase.dimension == 0) {
+        result.push_back({timed, phase, grid_.first_dimension(place_), in_first(timed.algorithm)});
+        continue;
+      }
+      const int step = decomposition_.group_size(place_.group);
+      for (int member = place_.member; member < decomposition_.size(0); member += step) {
+        result.push_back({timed, phase, line(timed.phase.dimension, member), in_line(timed, member)});
+      }
+    }
+    return result;
+  }
+
+ private:
+  [[nodiscard]] int rank_at(int group, int member) const {
+    return order_[static_cast<std::size_t>(decomposition_.group_begin(group) + member)];
+  }
+
+  [[nodiscard]] std::vector<std::vector<int>> in_first(Algorithm algorithm) const {
+    const int size = decomposition_.group_size(place_.group);
+    std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
+    for (int piece = 0; piece < size; ++piece) {
+      auto& mine = ranks[static_cast<std::size_t>(piece)];
+      for (int group = 0; group < decomposition_.groups(); ++group) {
+        for (int member = member_of_piece(algorithm, size, piece); member < decomposition_.group_size(group);
+             member += size) {
+          mine.push_back(rank_at(group, member));
+        }
+      }
+    }
+    return ranks;
+  }
+
+  /// Positions in groups of the first dimension: of member 0 of the group that this one is in, and from one
+  /// member to the next.
+  struct Line {
+    int first;
+    int stride;
+    int size;
+  };
+  [[nodiscard]] Line line_of(int dimension) const {
+    const auto outer = decomposition_.outer();
+    const auto here = static_cast<std::size_t>(dimension - 1);
+    int stride = 1;
+    for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
+    return {place_.group - place_.outer[here] * stride, stride, outer[here]};
+  }
+
+  [[nodiscard]] Group line(int dimension, int member) const {
+    const Line groups = line_of(dimension);
+    const auto rank = [this, groups, member](int index) {
+      const int group = groups.first + index * groups.stride;
+      return rank_at(group, member % decomposition_.group_size(group));
+    };
+    return {groups.size, place_.outer[static_cast<std::size_t>(dimension - 1)], rank};
+  }
+
+  [[nodiscard]] std::vector<std::vector<int>> in_line(const TimedPhase& timed, int member) const {
+    const auto [first, stride, size] = line_of(timed.phase.dimension);
+    std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
+    for (int piece = 0; piece < size; ++piece) {
+      auto& mine = ranks[static_cast<std::size_t>(piece)];
+      const int index = member_of_piece(timed.algorithm, size, piece);
+      // Coordinates in the dimensions before are this rank's, those in the ones after it are any.
+      for (int group = first % stride + index * stride; group < decomposition_.groups();
+           group += stride * size) {
+        if (member < decomposition_.group_size(group)) mine.push_back(rank_at(group, member));
+      }
+    }
+    return ranks;
+  }
+
+  const Decomposition& decomposition_;
+  const std::vector<int>& order_;
+  const Grid& grid_;
+  const Place& place_;
+};
+
+}  // namespace
+
+void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps) {
+  const bool reduces = plan.plan->collective == Collective::reduce_scatter;
+  const PieceGrid pieces(*plan.plan, plan.grid, place);
+  const std::vector<Exchange> exchanges = pieces.exchanges(plan.phases);
+  const std::vector<int>& order = plan.plan->order;
+  const int rank =
+      order[static_cast<std::size_t>(plan.plan->decomposition.group_begin(place.group) + place.member)];
+  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+    steps.start_chunk(chunk);
+    PiecesOfRanks shares(count / order.size(), plan.chunks, chunk);
+    int phase = -1;
+    for (const Exchange& exchange : exchanges) {
+      const TimedPhase& timed = exchange.timed;
+      // Groups of one phase share its time, but no scratch.
+      if (exchange.phase != phase) steps.start_phase(phase = exchange.phase, timed.first_round);
+      shares.set(exchange);
+      if (reduces) {
+        reduce_scatter(steps, timed.algorithm, exchange.group, shares, intake_of(timed.carrier));
+      } else {
+        all_gather(steps, timed.algorithm, exchange.group, shares);
+      }
+    }
+    if (!reduces) continue;
+    steps.start_phase(std::max(phase, 0), std::max(plan.rounds - 1, 0));
+    steps.finish(0, shares.of_rank(rank));
+  }
+}
+
+}  // namespace ddl::topology
