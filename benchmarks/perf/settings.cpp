@@ -188,10 +188,6 @@ bool has_op(Collective collective) noexcept {
          collective == Collective::reduce;
 }
 
-bool has_root(Collective collective) noexcept {
-  return collective == Collective::broadcast || collective == Collective::reduce;
-}
-
 Settings parse(Collective collective, const std::vector<std::string>& arguments) {
   Settings settings;
   settings.collective = collective;
