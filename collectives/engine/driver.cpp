@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t staging_blocks_per_slab = 8;
 constexpr std::size_t parcels_per_slab = 64;
 constexpr std::size_t alignment = 64;
+/// Of memory that members can read themselves: longer messages are not copied.
+constexpr std::size_t most_eager_bytes = 1024;
 
 std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
   return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{alignment})),
@@ -34,7 +36,8 @@ Driver::Driver(EngineSettings settings)
       staging_(PreparedProgram::message_bytes, staging_blocks_per_slab,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
-      eager_bytes_(memory_ == nullptr ? 0 : std::min<std::size_t>(memory_->parcel_bytes(), 1024)) {
+      eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
+      spins_(settings_.spins) {
   member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
   for (std::size_t i = 0; i < settings_.members.size(); ++i) {
     member_of_[static_cast<std::size_t>(settings_.members[i])] = static_cast<int>(i);
@@ -301,7 +304,7 @@ OperationState* Driver::run_small(const Call& call) {
     }
     Link& peer = link(member_of_[static_cast<std::size_t>(rank)]);
     const Notice* notice = peer.arrived();
-    for (; notice == nullptr && idle < settings_.spins; ++idle) {
+    for (; notice == nullptr && idle < spins_; ++idle) {
       pause_briefly();
       notice = peer.arrived();
     }

@@ -18,6 +18,7 @@ namespace ddl::collectives {
 namespace {
 
 constexpr int yields_before_sleep = 16;
+constexpr auto longest_idle_yield = std::chrono::microseconds(2);
 constexpr std::size_t most_tasks_looked_at = 4096;
 // A network that cannot wake its ranks is looked at again: often at first, then less and less.
 constexpr int shortest_naps = 20;
@@ -28,13 +29,21 @@ constexpr auto longest_nap = std::chrono::microseconds(1000);
 
 void Driver::wait(int& idle) {
   ++idle;
-  if (idle <= settings_.spins) {
+  if (idle <= spins_) {
     pause_briefly();
-  } else if (idle <= settings_.spins + yields_before_sleep) {
-    sched_yield();
+  } else if (idle <= spins_ + yields_before_sleep) {
+    yield();
   } else {
     sleep();
   }
+}
+
+/// Whoever runs meanwhile may be the one that is waited for, and spinning would have kept it from its core.
+void Driver::yield() {
+  const Clock::time_point start = Clock::now();
+  sched_yield();
+  const bool others_ran = Clock::now() - start > longest_idle_yield;
+  spins_ = others_ran ? 0 : settings_.spins;
 }
 
 /// The network that some operation waits for.

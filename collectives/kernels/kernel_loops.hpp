@@ -8,8 +8,9 @@
 namespace ddl::collectives {
 namespace {
 
-/// `input_count` and `target_count`: 0 if they are not known before the program runs.
-template <typename Element, typename Op, std::size_t input_count, std::size_t target_count>
+/// `input_count` and `target_count`: 0 if they are not known before the program runs. `streaming`: no target
+/// is an input, and all have the same, whole, number of elements to their next multiple of `width`.
+template <typename Element, typename Op, std::size_t input_count, std::size_t target_count, bool streaming>
 class Loop {
   using T = typename Element::Number;
   using Value = typename Element::Value;
@@ -28,20 +29,58 @@ class Loop {
     Value tail[1];
     compute(tail, bytes - width);
     std::size_t at = 0;
+    if constexpr (streaming) {
+      Value head[1];
+      compute(head, 0);
+      write<false>(head, 0);
+      at = width - reinterpret_cast<std::uintptr_t>(operands_.targets[0]) % width;
+    }
     for (; at + steps * width <= bytes; at += steps * width) {
       Value values[steps];
       compute(values, at);
-      write(values, at);
+      write<streaming>(values, at);
     }
     for (; at + width <= bytes; at += width) {
       Value values[1];
       compute(values, at);
-      write(values, at);
+      write<streaming>(values, at);
     }
-    write(tail, bytes - width);
+    write<false>(tail, bytes - width);
+    if constexpr (streaming) finish_streaming();
+  }
+
+  /// Goes through one operand after the other, 2 KiB at a time: with many, their lines may not fit into the
+  /// few places that a cache has for addresses that are alike, and are more streams than processors prefetch.
+  [[gnu::always_inline]] void run_by_blocks() const {
+    const std::size_t bytes = operands_.bytes;
+    Value tail[1];
+    compute(tail, bytes - width);
+    Value sums[block / width];
+    for (std::size_t at = 0; at + width <= bytes;) {
+      const std::size_t left = (bytes - at) / width;
+      const std::size_t n = left < block / width ? left : block / width;
+      const std::byte* from = input(0) + at;
+      for (std::size_t s = 0; s < n; ++s) sums[s] = Element::get(from + s * width);
+      for (std::size_t i = 1; i < inputs(); ++i) {
+        from = input(i) + at;
+#pragma GCC unroll 4
+        for (std::size_t s = 0; s < n; ++s) {
+          sums[s] = combine<Op, T>(sums[s], Element::get(from + s * width));
+        }
+      }
+      for (std::size_t s = 0; s < n; ++s) last_(sums[s]);
+      for (std::size_t i = 0; i < targets(); ++i) {
+        std::byte* to = target(i) + at;
+#pragma GCC unroll 4
+        for (std::size_t s = 0; s < n; ++s) Element::template put<false>(to + s * width, sums[s]);
+      }
+      at += n * width;
+    }
+    write<false>(tail, bytes - width);
   }
 
  private:
+  static constexpr std::size_t block = 2048;
   static constexpr std::size_t steps = Element::steps;
 
   [[gnu::always_inline]] std::size_t inputs() const {
@@ -73,12 +112,12 @@ class Loop {
     for (std::size_t s = 0; s < n; ++s) last_(values[s]);
   }
 
-  template <std::size_t n>
+  template <bool past_caches, std::size_t n>
   [[gnu::always_inline]] void write(const Value (&values)[n], std::size_t at) const {
     for (std::size_t i = 0; i < targets(); ++i) {
       std::byte* to = target(i) + at;
 #pragma GCC unroll 8
-      for (std::size_t s = 0; s < n; ++s) Element::put(to + s * width, values[s]);
+      for (std::size_t s = 0; s < n; ++s) Element::template put<past_caches>(to + s * width, values[s]);
     }
   }
 
@@ -122,7 +161,7 @@ void reduce_short(const Operands& operands) noexcept {
   }
   const typename Op::template Last<T> last(operands.divisor);
   last(value);
-  Element::put(buffer, value);
+  Element::template put<false>(buffer, value);
   for (std::size_t i = 0; i < operands.target_count; ++i) {
     copy_short(operands.targets[i], buffer, operands.bytes);
   }
@@ -131,11 +170,15 @@ void reduce_short(const Operands& operands) noexcept {
 template <typename Element, typename Op>
 void reduce_elements(const Operands& operands) noexcept {
   if (operands.bytes < width) return reduce_short<Element, Op>(operands);
-  if (operands.input_count == 2) {
-    if (operands.target_count == 1) return Loop<Element, Op, 2, 1>(operands).run();
-    if (operands.target_count == 2) return Loop<Element, Op, 2, 2>(operands).run();
+  if (operands.input_count + operands.target_count > 24) {
+    return Loop<Element, Op, 0, 0, false>(operands).run_by_blocks();
   }
-  Loop<Element, Op, 0, 0>(operands).run();
+  if (operands.streaming) return Loop<Element, Op, 0, 0, true>(operands).run();
+  if (operands.input_count == 2) {
+    if (operands.target_count == 1) return Loop<Element, Op, 2, 1, false>(operands).run();
+    if (operands.target_count == 2) return Loop<Element, Op, 2, 2, false>(operands).run();
+  }
+  Loop<Element, Op, 0, 0, false>(operands).run();
 }
 
 template <typename Element>

@@ -129,8 +129,8 @@ class Division<std::int32_t> {
   double divisor_;
 };
 
-/// |x| * (floor(2^(63 + l) / d) + 1) / 2^(63 + l), with 2^l the power of two that is not below d. Granlund and
-/// Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2.
+/// |x| * (floor(2^(63 + l) / d) + 1) / 2^(63 + l), with 2^l the power of two that is not below d. Granlund
+/// and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2.
 template <>
 class Division<std::int64_t> {
  public:

@@ -12,6 +12,9 @@ struct Operands {
   std::size_t input_count;  ///< At least 1.
   std::size_t bytes;        ///< Of each operand: a multiple of the element's size.
   int divisor;              ///< Of kernels for `avg` alone: at least 2.
+  /// Write past the caches. No target is an input, and all are an element's multiple from a multiple of 64,
+  /// the same one.
+  bool streaming;
 };
 
 using Kernel = void (*)(const Operands&) noexcept;

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#if defined(__F16C__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -42,11 +42,45 @@ template <typename V>
   __builtin_memcpy(to, &vector, sizeof(V));
 }
 
+/// Past the caches, to a multiple of the vector's size.
+template <typename V>
+[[gnu::always_inline]] inline void store_streaming(std::byte* to, V vector) {
+#if defined(DDL_KERNELS_AVX512)
+  if constexpr (sizeof(V) == 64)
+    return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), reinterpret_cast<__m512i>(vector));
+#endif
+#if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2)
+  if constexpr (sizeof(V) == 32)
+    return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(vector));
+#endif
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 16)
+    return _mm_stream_si128(reinterpret_cast<__m128i*>(to), reinterpret_cast<__m128i>(vector));
+#endif
+  return store(to, vector);
+}
+
+/// Makes what was streamed visible before anything that is stored later.
+[[gnu::always_inline]] inline void finish_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+template <bool streaming, typename V>
+[[gnu::always_inline]] inline void store_as(std::byte* to, V vector) {
+  if constexpr (streaming) {
+    store_streaming(to, vector);
+  } else {
+    store(to, vector);
+  }
+}
+
 using Floats = Vector<float>;
 using Words = Vector<std::uint32_t>;
 
 /// Vectors of numbers that a loop works on at a time.
-constexpr std::size_t unrolled = 8;
+constexpr std::size_t unrolled = 4;
 
 /// What `width` bytes of 16-bit floats become.
 struct FloatPair {
@@ -62,7 +96,10 @@ struct Plain {
   static constexpr std::size_t steps = unrolled;
 
   [[gnu::always_inline]] static Value get(const std::byte* from) { return load<Value>(from); }
-  [[gnu::always_inline]] static void put(std::byte* to, Value value) { store(to, value); }
+  template <bool streaming>
+  [[gnu::always_inline]] static void put(std::byte* to, Value value) {
+    store_as<streaming>(to, value);
+  }
 };
 
 /// The even elements are in `a`, the odd ones in `b`: that takes shifts alone.
@@ -75,16 +112,18 @@ struct BrainFloat {
     const Words words = load<Words>(from);
     return {reinterpret_cast<Floats>(words << 16), reinterpret_cast<Floats>(words & 0xffff'0000U)};
   }
+  template <bool streaming>
   [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store(to, (rounded(value.a) >> 16) | (rounded(value.b) & 0xffff'0000U));
+    store_as<streaming>(to, (rounded(value.a) >> 16) | (rounded(value.b) & 0xffff'0000U));
   }
 
  private:
-  /// To nearest even in the upper half; the lower half is rubbish.
+  /// To nearest even in the upper half; the lower half is rubbish. A NaN must not be carried into infinity,
+  /// and keeps the upper half that it has: that is never empty, as a NaN comes from here or from arithmetic.
   [[gnu::always_inline]] static Words rounded(Floats value) {
     const Words bits = reinterpret_cast<Words>(value);
-    const Words nearest = bits + 0x7fffU + ((bits >> 16) & 1U);
-    return value == value ? nearest : bits | 0x40'0000U;
+    const Words nearest = bits + ((bits >> 16) & 1U) + 0x7fffU;
+    return value == value ? nearest : bits;
   }
 };
 
@@ -96,11 +135,15 @@ struct Half {
   static constexpr std::size_t steps = unrolled / 2;
 
   [[gnu::always_inline]] static Value get(const std::byte* from) {
-    return {_mm512_maskz_cvtph_ps(all, load<__m256i>(from)), _mm512_maskz_cvtph_ps(all, load<__m256i>(from + 32))};
+    return {_mm512_maskz_cvtph_ps(all, load<__m256i>(from)),
+            _mm512_maskz_cvtph_ps(all, load<__m256i>(from + 32))};
   }
+  template <bool streaming>
   [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store(to, _mm512_maskz_cvtps_ph(all, value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    store(to + 32, _mm512_maskz_cvtps_ph(all, value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    store_as<streaming>(to,
+                        _mm512_maskz_cvtps_ph(all, value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    store_as<streaming>(to + 32,
+                        _mm512_maskz_cvtps_ph(all, value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
 
  private:
@@ -118,9 +161,10 @@ struct Half {
   [[gnu::always_inline]] static Value get(const std::byte* from) {
     return {_mm256_cvtph_ps(load<__m128i>(from)), _mm256_cvtph_ps(load<__m128i>(from + 16))};
   }
+  template <bool streaming>
   [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT));
-    store(to + 16, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT));
+    store_as<streaming>(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT));
+    store_as<streaming>(to + 16, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT));
   }
 };
 
@@ -136,8 +180,9 @@ struct Half {
     const Words words = load<Words>(from);
     return {widened(words & 0xffffU), widened(words >> 16)};
   }
+  template <bool streaming>
   [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store(to, rounded(value.a) | (rounded(value.b) << 16));
+    store_as<streaming>(to, rounded(value.a) | (rounded(value.b) << 16));
   }
 
  private:
@@ -147,7 +192,8 @@ struct Half {
     const Words magnitude = half & 0x7fffU;
     const Ints compared = reinterpret_cast<Ints>(magnitude);  // SSE2 compares signed words alone
     const Words normal = (magnitude << 13) + (112U << 23);
-    const Words special = (magnitude << 13) | (compared > 0x7c00 ? Words{} + 0x7fc0'0000U : Words{} + 0x7f80'0000U);
+    const Words special =
+        (magnitude << 13) | (compared > 0x7c00 ? Words{} + 0x7fc0'0000U : Words{} + 0x7f80'0000U);
     const Floats subnormal = __builtin_convertvector(compared, Floats) * 0x1p-24F;
     Words bits = compared < 0x400 ? reinterpret_cast<Words>(subnormal) : normal;
     bits = compared >= 0x7c00 ? special : bits;

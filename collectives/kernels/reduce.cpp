@@ -1,6 +1,7 @@
 #include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "collectives/kernels/kernel_table.hpp"
@@ -57,6 +58,23 @@ void copy(std::span<std::byte* const> targets, const std::byte* input, std::size
   }
 }
 
+/// From there on targets are taken to be more than the caches keep until somebody reads them.
+constexpr std::size_t streaming_bytes = std::size_t{8} << 20;
+
+bool wants_streaming(Stores stores, std::size_t bytes) noexcept {
+  return stores == Stores::streaming || (stores == Stores::automatic && bytes >= streaming_bytes);
+}
+
+/// What `Operands::streaming` needs.
+bool can_stream(std::span<std::byte* const> targets, std::span<const std::byte* const> inputs,
+                std::size_t element) noexcept {
+  const auto place = [](const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % 64; };
+  return std::all_of(targets.begin(), targets.end(), [&](std::byte* target) {
+    return place(target) == place(targets[0]) && place(target) % element == 0 &&
+           std::find(inputs.begin(), inputs.end(), target) == inputs.end();
+  });
+}
+
 }  // namespace
 
 std::string_view to_string(InstructionSet set) noexcept {
@@ -77,12 +95,14 @@ InstructionSet native_instruction_set() noexcept {
 }
 
 void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
-            std::span<const std::byte* const> inputs, std::size_t count, int divisor) noexcept {
-  reduce_with(native_instruction_set(), type, op, targets, inputs, count, divisor);
+            std::span<const std::byte* const> inputs, std::size_t count, int divisor,
+            Stores stores) noexcept {
+  reduce_with(native_instruction_set(), type, op, targets, inputs, count, divisor, stores);
 }
 
 void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
-                 std::span<const std::byte* const> inputs, std::size_t count, int divisor) noexcept {
+                 std::span<const std::byte* const> inputs, std::size_t count, int divisor,
+                 Stores stores) noexcept {
   const std::size_t bytes = count * size_of(type);
   if (bytes == 0) return;
   const bool divides = op == ReduceOp::avg && divisor > 1;
@@ -90,7 +110,8 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
   const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
   const KernelTable& table = kernels_of(set);
   table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
-      {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor});
+      {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor,
+       wants_streaming(stores, bytes * targets.size()) && can_stream(targets, inputs, size_of(type))});
 }
 
 }  // namespace ddl::collectives

@@ -15,6 +15,15 @@ std::string_view to_string(InstructionSet set) noexcept;
 /// The best one that this machine has; found once.
 InstructionSet native_instruction_set() noexcept;
 
+/// How targets that are no inputs are written.
+enum class Stores {
+  automatic,  ///< As the size of this call's targets suggests.
+  cached,     ///< Somebody reads them soon, and they fit into the caches.
+  /// Past the caches, where the addresses allow it: saves reading the targets first, which is a fourth of the
+  /// traffic of two inputs and one target. For pieces of something large.
+  streaming,
+};
+
 /// One pass over memory: every target[i] = (inputs[0][i] op inputs[1][i]) op inputs[2][i] ..., for i in
 /// [0, count). `avg` sums. With `divisor` above 1, which only goes with `avg`, the result is divided by it,
 /// integers truncating towards zero. One input is a copy.
@@ -23,9 +32,11 @@ InstructionSet native_instruction_set() noexcept;
 /// Integers wrap around. `min` and `max` of anything and NaN are NaN. 16-bit floats are combined in f32 and
 /// rounded once, to nearest even. All instruction sets give the same bits. At least one input and one target.
 void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
-            std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1) noexcept;
+            std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
+            Stores stores = Stores::automatic) noexcept;
 /// With a given instruction set, which the machine must have.
 void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
-                 std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1) noexcept;
+                 std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
+                 Stores stores = Stores::automatic) noexcept;
 
 }  // namespace ddl::collectives

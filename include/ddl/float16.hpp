@@ -7,20 +7,20 @@ namespace ddl {
 
 /// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits; up to 65,504. For storage: arithmetic is done
 /// in float. Conversions are exact towards float, and round to nearest even towards float16; a NaN stays one
-/// (quiet, with the upper bits of its payload), and numbers beyond the range become infinite. They are integer
-/// arithmetic, independent of the processor's modes.
-class float16 {
- public:
+/// (quiet, with the upper bits of its payload), and numbers beyond the range become infinite. They are
+/// integer arithmetic, independent of the processor's modes.
+struct float16 {
+  std::uint16_t bits;
+
   float16() = default;
-  explicit constexpr float16(float value) noexcept : bits_(round(std::bit_cast<std::uint32_t>(value))) {}
-  static constexpr float16 from_bits(std::uint16_t bits) noexcept {
+  explicit constexpr float16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  static constexpr float16 from_bits(std::uint16_t value) noexcept {
     float16 result{};
-    result.bits_ = bits;
+    result.bits = value;
     return result;
   }
 
-  [[nodiscard]] constexpr std::uint16_t bits() const noexcept { return bits_; }
-  explicit constexpr operator float() const noexcept { return std::bit_cast<float>(widen(bits_)); }
+  explicit constexpr operator float() const noexcept { return std::bit_cast<float>(widen(bits)); }
 
   /// As numbers: -0 equals 0, a NaN equals nothing.
   friend constexpr bool operator==(float16 a, float16 b) noexcept {
@@ -28,9 +28,9 @@ class float16 {
   }
 
  private:
-  static constexpr std::uint16_t round(std::uint32_t bits) noexcept {
-    const std::uint32_t sign = (bits >> 16) & 0x8000U;
-    const std::uint32_t magnitude = bits & 0x7fff'ffffU;
+  static constexpr std::uint16_t round(std::uint32_t wide) noexcept {
+    const std::uint32_t sign = (wide >> 16) & 0x8000U;
+    const std::uint32_t magnitude = wide & 0x7fff'ffffU;
     std::uint32_t result = 0;
     if (magnitude > 0x7f80'0000U) {  // NaN
       result = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
@@ -44,10 +44,10 @@ class float16 {
     return static_cast<std::uint16_t>(sign | result);
   }
 
-  static constexpr std::uint32_t widen(std::uint16_t bits) noexcept {
-    const std::uint32_t sign = (bits & 0x8000U) << 16;
-    std::uint32_t exponent = (bits >> 10) & 0x1fU;
-    std::uint32_t mantissa = bits & 0x3ffU;
+  static constexpr std::uint32_t widen(std::uint16_t narrow) noexcept {
+    const std::uint32_t sign = (narrow & 0x8000U) << 16;
+    std::uint32_t exponent = (narrow >> 10) & 0x1fU;
+    std::uint32_t mantissa = narrow & 0x3ffU;
     if (exponent == 0x1fU) return sign | 0x7f80'0000U | (mantissa << 13) | (mantissa != 0 ? 0x40'0000U : 0);
     if (exponent == 0) {
       if (mantissa == 0) return sign;
@@ -62,24 +62,22 @@ class float16 {
     const std::uint32_t odd = (value >> shift) & 1U;
     return (value + (1U << (shift - 1)) - 1 + odd) >> shift;
   }
-
-  std::uint16_t bits_;
 };
 
 /// The upper half of a float: 8 exponent and 7 mantissa bits. Otherwise as `float16`.
-class bfloat16 {
- public:
+struct bfloat16 {
+  std::uint16_t bits;
+
   bfloat16() = default;
-  explicit constexpr bfloat16(float value) noexcept : bits_(round(std::bit_cast<std::uint32_t>(value))) {}
-  static constexpr bfloat16 from_bits(std::uint16_t bits) noexcept {
+  explicit constexpr bfloat16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  static constexpr bfloat16 from_bits(std::uint16_t value) noexcept {
     bfloat16 result{};
-    result.bits_ = bits;
+    result.bits = value;
     return result;
   }
 
-  [[nodiscard]] constexpr std::uint16_t bits() const noexcept { return bits_; }
   explicit constexpr operator float() const noexcept {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits_) << 16);
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 
   friend constexpr bool operator==(bfloat16 a, bfloat16 b) noexcept {
@@ -87,12 +85,10 @@ class bfloat16 {
   }
 
  private:
-  static constexpr std::uint16_t round(std::uint32_t bits) noexcept {
-    if ((bits & 0x7fff'ffffU) > 0x7f80'0000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
-    return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+  static constexpr std::uint16_t round(std::uint32_t wide) noexcept {
+    if ((wide & 0x7fff'ffffU) > 0x7f80'0000U) return static_cast<std::uint16_t>((wide >> 16) | 0x40U);
+    return static_cast<std::uint16_t>((wide + 0x7fffU + ((wide >> 16) & 1U)) >> 16);
   }
-
-  std::uint16_t bits_;
 };
 
 static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
