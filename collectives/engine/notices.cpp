@@ -69,7 +69,9 @@ void Driver::take(OperationState& operation, Link& link, const Notice& notice, c
   }
   unstage(operation, index);
   complete(operation, index);
-  if (notice.kind == Notice::Kind::answered) complete(operation, post.partner);
+  if (notice.kind != Notice::Kind::answered) return;
+  complete(operation, post.partner);
+  operation.missing[post.partner] = 0;  // its message is not waited for any more
 }
 
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
