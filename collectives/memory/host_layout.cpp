@@ -42,8 +42,8 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
 std::uint64_t HostLayout::signature() noexcept {
   constexpr std::uint64_t version = 1;
   std::uint64_t signature = version;
-  for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice),
-                                 sizeof(Doorbell)}) {
+  for (const std::size_t size :
+       {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice), sizeof(Doorbell)}) {
     signature = signature * 1009 + size;
   }
   return signature;

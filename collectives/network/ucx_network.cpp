@@ -378,7 +378,7 @@ void UcxNetwork::State::leave() noexcept {
   const bool flushed = finish(ucp_worker_flush_nbx(worker, &plain), until);
   for (Peer& peer : peers) {
     while (peer.operations != nullptr) forget(*peer.operations);
-    close_endpoint(peer, flushed ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
+    close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
   }
   drain();
   shut();
@@ -410,17 +410,16 @@ void UcxNetwork::connect(std::vector<std::string> addresses) {
 
 std::string UcxNetwork::name() const { return state_->name; }
 
+int UcxNetwork::communicators() const { return UcxTag::communicators; }
+
 void UcxNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {
   State& state = *state_;
   State::Peer& to = state.peer_for(peer, tag);
   state.require_connection(to);
   State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), false);
   if (to.link != State::Link::up) {
-    if (state.some_breaking) {
-      state.attend_to_broken();
-    } else {
-      state.drop_operations(to);
-    }
+    if (state.some_breaking) state.attend_to_broken();
+    state.drop_operations(to);
     return;
   }
   ucp_request_param_t parameters{};
@@ -460,7 +459,7 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
   parameters.user_data = &operation;
   const ucs_status_ptr_t request = ucp_tag_recv_nbx(state.worker, bytes.data(), bytes.size(),
                                                     UcxTag::of(tag, peer), UINT64_MAX, &parameters);
-  if (!UCS_PTR_IS_PTR(request)) state.end(operation, UCS_PTR_STATUS(request), 0);
+  if (!UCS_PTR_IS_PTR(request) && !transfer.over()) state.end(operation, UCS_PTR_STATUS(request), 0);
   if (transfer.over()) {
     state.ended = ended;
     return;

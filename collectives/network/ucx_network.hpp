@@ -40,6 +40,7 @@ class UcxNetwork final : public Network {
   void connect(std::vector<std::string> addresses);
 
   [[nodiscard]] std::string name() const override;
+  [[nodiscard]] int communicators() const override;
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override;
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;
   bool progress() override;

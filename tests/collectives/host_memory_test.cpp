@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/memory/heap.hpp"
+#include "collectives/memory/mapping.hpp"
 #include "ddl/error.hpp"
 #include "thrown_error.hpp"
 
@@ -266,6 +268,25 @@ TEST(HostMemory, AHeapCanBeUsedUpAndIsWholeAfterwards) {
   void* const again = memory.allocate(0, most);
   EXPECT_EQ(again, whole);
   memory.release(0, again);
+}
+
+// A buffer would start with what other, smaller or larger, ones left behind.
+TEST(HostMemory, AFullHeapGivesOutZerosAgainInAnySize) {
+  const FileDescriptor file(memfd_create("heap", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), 8 * mib), 0);
+  const Mapping mapping = Mapping::of_file(file.get(), 8 * mib);
+  ASSERT_NE(mapping.data(), nullptr);
+  Heap heap(mapping.data(), mapping.bytes());
+  for (const std::size_t bytes : {mib / 4, 2 * mib, mib / 2, 8 * mib, std::size_t{100'000}, mib}) {
+    std::vector<void*> blocks;
+    while (void* const block = heap.allocate(bytes)) {
+      EXPECT_TRUE(is_zero(block, bytes)) << bytes;
+      std::memset(block, 0xff, bytes);
+      blocks.push_back(block);
+    }
+    EXPECT_GE(blocks.size(), bytes == mib ? 4U : 8 * mib / bytes - 1) << bytes;
+    for (void* const block : blocks) heap.release(block);
+  }
 }
 
 // A trainer that frees its buckets would still hold the machine's memory.

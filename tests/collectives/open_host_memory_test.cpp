@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddl/error.hpp"
+#include "collectives/memory/descriptor_socket.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -241,6 +241,13 @@ class Stranger {
   void say(std::string_view text) {
     EXPECT_EQ(send(socket_.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   }
+  /// All that a rank sends, but for the token.
+  void pose_as(std::int32_t member) {
+    std::array<std::byte, 24> greeting{};
+    std::memcpy(greeting.data() + 16, &member, sizeof member);
+    const int descriptor = socket_.get();
+    send_descriptors(socket_, greeting, std::span(&descriptor, 1));
+  }
   void leave() { socket_ = FileDescriptor(); }
   [[nodiscard]] bool was_given_something() const {
     char byte = 0;
@@ -259,7 +266,7 @@ TEST(OpenHostMemory, StrangersGetNothingAndDelayNobody) {
     if (rank != 0 || exchange != 0) return;
     for (int i = 0; i < 5; ++i) strangers.emplace_back(bytes);
     strangers[1].say("hello");
-    strangers[2].say(std::string(24, '\0'));  // as long as a greeting
+    strangers[2].pose_as(1);
     strangers[3].say(std::string(5000, 'x'));
     strangers[4].leave();
   };
