@@ -11,6 +11,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
+#include "ddl/topology/plan.hpp"
 
 namespace perf {
 
@@ -148,7 +149,7 @@ std::vector<Flag> flags_of(Settings& settings) {
   if (has_op(s.collective)) {
     flags.push_back({"-o", "--op", [&s](Text f, Text v) { s.ops = parse_ops(f, v); }});
   }
-  if (has_root(s.collective)) {
+  if (ddl::topology::has_root(s.collective)) {
     flags.push_back({"-r", "--root", [&s](Text f, Text v) {
                        s.root = v == "all" ? Settings::all_roots : parse_times(f, v, 0);
                      }});
@@ -186,10 +187,6 @@ std::string_view to_string(BaselineKind kind) noexcept {
 bool has_op(Collective collective) noexcept {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
          collective == Collective::reduce;
-}
-
-bool has_root(Collective collective) noexcept {
-  return collective == Collective::broadcast || collective == Collective::reduce;
 }
 
 Settings parse(Collective collective, const std::vector<std::string>& arguments) {
@@ -263,7 +260,8 @@ What is run
 )",
       name, to_string(collective));
   if (has_op(collective)) text += "  -o, --op O               sum (default), prod, max, min, avg or all\n";
-  if (has_root(collective)) text += "  -r, --root N             default 0; all: each in turn\n";
+  if (ddl::topology::has_root(collective))
+    text += "  -r, --root N             default 0; all: each in turn\n";
   text += fmt::format(
       R"(  --place in|out|both      in place, out of place; default both
   --registered 0|1         memory from ddl::allocate, or plain memory; default 1

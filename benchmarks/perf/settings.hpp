@@ -38,9 +38,8 @@ struct Settings {
   static constexpr int all_roots = -1;
 };
 
-/// Whether the collective reduces, and whether it has a root.
+/// Whether the collective reduces.
 bool has_op(ddl::topology::Collective collective) noexcept;
-bool has_root(ddl::topology::Collective collective) noexcept;
 
 /// Reads the arguments that follow the program's name. Throws `invalid_argument` naming the flag, what was
 /// found and what was expected.
