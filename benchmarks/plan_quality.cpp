@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view help = R"(How good the planner's choices are, judged by simulation.
 
-  plan_quality [--collective all_reduce|broadcast] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max BYTES]
+  plan_quality [--collective NAME] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max BYTES]
                [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
 
 For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
@@ -75,10 +75,11 @@ Options parse(const std::vector<std::string_view>& arguments) {
     };
     if (flag == "--collective") {
       const std::string_view name = value();
-      if (name != "all_reduce" && name != "broadcast") {
-        refuse(fmt::format("--collective '{}': expected all_reduce or broadcast", name));
-      }
-      options.collective = name == "broadcast" ? Collective::broadcast : Collective::all_reduce;
+      const auto all = planned_collectives();
+      const auto found =
+          std::ranges::find(all, name, [](Collective collective) { return to_string(collective); });
+      if (found == all.end()) refuse(fmt::format("--collective '{}': expected {}", name, planned_names()));
+      options.collective = *found;
     } else if (flag == "--preset") {
       if (!std::exchange(has_presets, true)) options.presets.clear();
       options.presets.emplace_back(value());
@@ -170,8 +171,7 @@ class Judge {
   double time(const Plan& plan) {
     const auto [entry, is_new] = known_.try_emplace(steps_of(plan), 0);
     if (is_new) {
-      const std::size_t count = (plan.bytes + 3) / 4;
-      const Simulation simulation = simulator_.run(lower_all(plan, count));
+      const Simulation simulation = simulator_.run(lower_all(plan, elements_of(plan)));
       entry->second = simulation.total_us;
       transfers_ += simulation.transfers;
     }

@@ -26,11 +26,15 @@ void copy_notice(Notice& to, const Notice& from) {
 
 bool Driver::drain() {
   bool moved = false;
+  if (waiting_notices_ != 0) {
+    // Operations that have ended leave some, too.
+    for (const std::unique_ptr<Link>& link : links_) {
+      if (link && !link->outbox.empty() && empty_outbox(*link)) moved = true;
+    }
+  }
   // By index: an operation that ends takes links away.
   for (std::size_t i = 0; i < listened_.size(); ++i) {
-    Link& link = *listened_[i];
-    if (!link.outbox.empty() && empty_outbox(link)) moved = true;
-    if (drain(link)) moved = true;
+    if (drain(*listened_[i])) moved = true;
   }
   return moved;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/simulator.hpp"
+#include "ddl/topology/verifier.hpp"
 #include "thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/plan/phase_figures.hpp"
@@ -19,6 +21,73 @@
 
 namespace ddl::topology {
 namespace {
+
+/// Hosts of CPU ranks, so many on each, behind a NIC of 1 Gb/s.
+Topology unequal_hosts(const std::vector<int>& sizes) {
+  GraphBuilder graph;
+  const int network = graph.add_network("network");
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const int host = graph.add_host(fmt::format("h{}", i));
+    const int package = graph.add_node(host, "package", NodeKind::package);
+    for (int rank = 0; rank < sizes[i]; ++rank) {
+      const int cpu = graph.add_node(host, fmt::format("cpu{}", rank), NodeKind::cpu);
+      graph.link(cpu, package, LinkKind::memory, 24, 0.1, Duplex::half);
+    }
+    const int nic = graph.add_node(host, "nic", NodeKind::nic);
+    graph.link(package, nic, LinkKind::pcie, 15.75, 0.5);
+    graph.link(nic, network, LinkKind::network, 0.125, 12);
+  }
+  return graph.finish();
+}
+
+// Hosts with unequal numbers of ranks would be given plans by times that they don't take.
+TEST(UnequalHosts, EveryCollectiveIsPredictedRightAndNearItsBound) {
+  const Topology topology = unequal_hosts({4, 3, 2, 1});
+  const Placement placement = place_by_host(topology, 10);
+  Planner planner(topology, placement);
+  for (const Collective collective : planned_collectives()) {
+    const Plan plan = planner.choose({collective, 16'000'000});
+    SCOPED_TRACE(summary(plan));
+    const Schedule schedule = lower_all(plan, 4'000'000);
+    EXPECT_TRUE(verify(schedule));
+    const double simulated = simulate(topology, placement, schedule).total_us;
+    EXPECT_LT(simulated, 1.1 * plan.bound_us);
+    EXPECT_LT(std::abs(simulated - plan.predicted_us), 0.1 * simulated);
+  }
+}
+
+// Small messages of four ranks a host would all go over the network, each at the price of system calls.
+TEST(CpuHosts, SmallAllReducesLeaveTheHostOnce) {
+  const Topology topology = make_preset("ethernet:4x4@1gbit");
+  Planner planner(topology, place_by_host(topology, 16));
+  for (const std::uint64_t bytes : {8, 1024, 4096}) {
+    const Plan plan = planner.choose({Collective::all_reduce, bytes});
+    SCOPED_TRACE(summary(plan));
+    EXPECT_EQ(plan.dimensions[0].algorithm, Algorithm::tree);
+    EXPECT_EQ(plan.decomposition.size(0), 4);
+  }
+  EXPECT_LT(planner.choose({Collective::all_reduce, 16U << 20U}).predicted_us,
+            1.05 * planner.choose({Collective::all_reduce, 16U << 20U}).bound_us);
+}
+
+// The engine has one pass over memory for two_shot in one chunk; chunks and stages would make it several.
+TEST(CpuHosts, OneHostTakesOneShotForFewBytesAndTwoShotForMore) {
+  for (const int ranks : {3, 4, 8}) {
+    const Topology topology = make_preset(fmt::format("host:{}", ranks));
+    Planner planner(topology, place_by_host(topology, ranks));
+    for (const std::uint64_t bytes : {8, 1024}) {
+      const Plan plan = planner.choose({Collective::all_reduce, bytes});
+      EXPECT_EQ(plan.dimensions.back().algorithm, Algorithm::one_shot) << summary(plan);
+    }
+    for (const std::uint64_t bytes : {64U << 10U, 1U << 20U, 64U << 20U}) {
+      const Plan plan = planner.choose({Collective::all_reduce, bytes});
+      SCOPED_TRACE(summary(plan));
+      EXPECT_EQ(plan.decomposition, Decomposition({ranks}, {}));
+      EXPECT_EQ(plan.dimensions[0], (PlanDimension{Algorithm::two_shot, Carrier::shared_memory}));
+      EXPECT_EQ(plan.chunks, 1);
+    }
+  }
+}
 
 constexpr std::uint64_t reference_model = 717'668'352;  // bytes
 

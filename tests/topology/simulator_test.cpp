@@ -20,8 +20,10 @@ namespace {
 
 constexpr double exact = 1e-7;  // relative
 
-/// What a rank of the presets `host` and `ethernet` sends while it receives as much: bytes/us.
-constexpr double cpu_rate = 12e3;
+/// What a rank of the presets `host` and `ethernet` copies from another one's memory, and what it only reads
+/// there or only writes: bytes/us.
+constexpr double copy_rate = 24e3;
+constexpr double pass_rate = 48e3;
 
 void expect_time(double found, double expected) { EXPECT_NEAR(found, expected, exact * expected); }
 
@@ -118,10 +120,48 @@ TEST(Simulator, RingTakesTheClosedFormsTime) {
     const CostModel cost;
     const double alpha = cost.step_overhead + 2 * 0.1;
     const double expected =
-        2 * (n - 1) * (alpha + bytes / n / cpu_rate) + cost.reduction_us(NodeKind::cpu, bytes) * (1 - 1 / n);
+        (n - 1) * (2 * alpha + bytes / n / pass_rate + bytes / n / (ranks == 2 ? pass_rate : copy_rate)) +
+        cost.reduction_us(NodeKind::cpu, bytes) * (1 - 1 / n);
     expect_time(simulation.total_us, expected);
     EXPECT_EQ(simulation.transfers, static_cast<std::uint64_t>(2 * (ranks - 1) * ranks));
   }
+}
+
+// What is reduced in one pass over all ranks' memory would be predicted to take as many passes as ranks.
+TEST(Simulator, TwoShotOverSharedMemoryReadsAndWritesEachBufferOnce) {
+  for (const int ranks : {2, 4, 8}) {
+    const Topology topology = make_preset(fmt::format("host:{}", ranks));
+    Plan plan = plan_for(ranks, std::to_string(ranks), {Algorithm::two_shot});
+    plan.dimensions[0].carrier = Carrier::shared_memory;
+    const std::size_t count = 1U << 22U;
+    const auto simulation = run(topology, lower_all(plan, count));
+    const double n = ranks;
+    const double bytes = 4 * count;
+    const CostModel cost;
+    const double passes = 2 * bytes * (n - 1) / n / pass_rate + cost.reduction_us(NodeKind::cpu, bytes / n);
+    const double waits = 2 * (n - 1) * cost.step_overhead + 2 * 0.2;
+    EXPECT_GE(simulation.total_us, passes);
+    EXPECT_LE(simulation.total_us, passes + waits + 0.1);
+  }
+}
+
+// A host with one NIC and few cores would be sent hundreds of small messages at once.
+TEST(Simulator, MessagesBetweenCpusTakeTurnsOnTheNic) {
+  const Topology topology = make_preset("ethernet:2x4@1gbit");
+  SimulationOptions options = bytes_alone();
+  options.cost.cpu_network_message = 5;
+  const auto total = [&](int pairs) {
+    std::vector<std::vector<Step>> steps(8);
+    for (int i = 0; i < pairs; ++i) {
+      steps[static_cast<std::size_t>(i)].push_back(send(4 + i, 0, 1250));
+      steps[static_cast<std::size_t>(4 + i)].push_back(receive(i, 0, 1250));
+    }
+    return run(topology, by_hand(steps), options).total_us;
+  };
+  expect_time(total(1), 25.2 + 10 + 5);
+  expect_time(total(4), 25.2 + 4 * (10 + 5));
+  options.cost.cpu_network_message = -1;
+  EXPECT_THROW(total(1), Error);
 }
 
 struct Hierarchy {
@@ -136,9 +176,10 @@ struct Hierarchy {
 
 TEST(Simulator, HierarchyTakesTheClosedFormsTimeWithFlowsBehindNics) {
   const std::vector<Hierarchy> cases = {
-      {"ethernet:4x4@10gbit", "4x4", 16, {0.2, 25.2}, {12, 1.25}, {1, 4}},
-      {"ethernet:2x8@100gbit", "8x2", 16, {0.2, 25.2}, {12, 12.5}, {1, 8}},
-      {"ethernet:8x2@1gbit", "2x8", 16, {0.2, 25.2}, {12, 0.125}, {1, 2}},
+      // In memory, the way up takes a pass and the way down a copy, but between two, where it takes a pass.
+      {"ethernet:4x4@10gbit", "4x4", 16, {0.2, 25.2}, {2 / (1.0 / 24 + 1.0 / 48), 1.25}, {1, 4}},
+      {"ethernet:2x8@100gbit", "8x2", 16, {0.2, 25.2}, {2 / (1.0 / 24 + 1.0 / 48), 12.5}, {1, 8}},
+      {"ethernet:8x2@1gbit", "2x8", 16, {0.2, 25.2}, {48, 0.125}, {1, 2}},
       {"dgx_h100:4", "8x4", 32, {0.6, 2 * 2.35}, {450, 50}, {1, 1}},
       {"dgx2:2", "16x2", 32, {0.6, 2 * 2.35}, {150, 12.5}, {1, 2}},
   };
@@ -150,6 +191,7 @@ TEST(Simulator, HierarchyTakesTheClosedFormsTimeWithFlowsBehindNics) {
     const auto simulation = run(topology, lower_all(plan, count));
     const CostModel cost;
     const double bytes = 4 * count;
+    const NodeKind device = topology.nodes()[static_cast<std::size_t>(topology.devices()[0])].kind;
     double expected = 0;
     double product = 1;
     for (int i = 0; i < 2; ++i) {
@@ -158,8 +200,8 @@ TEST(Simulator, HierarchyTakesTheClosedFormsTimeWithFlowsBehindNics) {
       product *= p;
       expected += 2 * (p - 1) * (cost.step_overhead + c.latency[d]) +
                   2 * bytes * (p - 1) / product * c.flows[d] / (c.bandwidth[d] * 1e3);
+      if (i == 1 && device == NodeKind::cpu) expected += 2 * (p - 1) * c.flows[d] * cost.cpu_network_message;
     }
-    const NodeKind device = topology.nodes()[static_cast<std::size_t>(topology.devices()[0])].kind;
     expected += cost.reduction_us(device, bytes) * (1 - 1.0 / c.ranks);
     expect_time(simulation.total_us, expected);
   }
@@ -248,7 +290,8 @@ TEST(Simulator, ThousandsOfFlowsThatShareEverythingStillTakeTheRightTime) {
       options.cost.cpu_reduction = std::numeric_limits<double>::infinity();
       const auto simulation =
           run(topology, lower_all(plan_for(ranks, "64", {Algorithm::two_shot}), count), options);
-      const double bandwidth_time = 2 * 4.0 * count * (ranks - 1) / ranks / cpu_rate;
+      const double one_way = 4.0 * count * (ranks - 1) / ranks;
+      const double bandwidth_time = one_way / copy_rate + one_way / pass_rate;
       const double issue_time = 2 * options.cost.step_overhead * (ranks - 1);
       EXPECT_GE(simulation.total_us, std::max(bandwidth_time, issue_time));
       EXPECT_LE(simulation.total_us, 1.002 * (bandwidth_time + issue_time + 2 * (1 + jitter)));
@@ -351,7 +394,7 @@ TEST(Simulator, AStragglerHoldsUpAll) {
   for (int rank = 0; rank < 4; ++rank) options.stragglers.push_back({rank, 3, 0});
   const double bytes = 4000 * 4;
   expect_time(run(topology, ring, options).total_us,
-              6 * (3 * options.cost.step_overhead + 0.2 + bytes / 4 / cpu_rate) +
+              6 * (3 * options.cost.step_overhead + 0.2) + 3 * bytes / 4 * (1 / pass_rate + 1 / copy_rate) +
                   3 * options.cost.reduction_us(NodeKind::cpu, bytes) * 3 / 4);
 }
 

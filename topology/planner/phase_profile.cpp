@@ -1,6 +1,7 @@
 #include "topology/planner/phase_profile.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace ddl::topology {
@@ -8,6 +9,27 @@ namespace {
 
 /// Rounds alike in what they cost: a chain's are taken together, each with its part of the whole.
 constexpr std::size_t most_rounds = 24;
+
+/// Of the group's range, what a message along an edge carries.
+double share_of(const ProfiledGroup& group, const PatternRound& round, const PatternEdge& edge,
+                Algorithm algorithm, PhaseKind kind) {
+  if (group.shares.empty()) return round.share;
+  const bool gathers = kind == PhaseKind::all_gather;
+  const auto left_with = [&](int member) { return group.shares[static_cast<std::size_t>(member)]; };
+  if (algorithm == Algorithm::two_shot) return left_with(gathers ? edge.from : edge.to);
+  if (algorithm == Algorithm::halving_doubling) {
+    // Of all that agree with one end in the digits that have been exchanged.
+    const int stride = static_cast<int>(std::lround(1 / round.share));
+    double share = 0;
+    for (int member = (gathers ? edge.from : edge.to) % stride; member < static_cast<int>(group.ranks.size());
+         member += stride) {
+      share += left_with(member);
+    }
+    return share;
+  }
+  // Around the ring goes all but what the sender is left with, or the receiver began with.
+  return (1 - left_with(gathers ? edge.to : edge.from)) / round.repeat;
+}
 
 }  // namespace
 
@@ -26,6 +48,8 @@ PhaseProfile PhaseProfile::reversed() const {
 Profiler::Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
                    PlannerRoutes& routes)
     : routes_(&routes),
+      network_message_us_(cost.cpu_network_message),
+      messages_(routes.resources(), 0),
       classes_(routes.resources()),
       load_(routes.resources(), 0),
       total_(routes.resources(), 0),
@@ -137,19 +161,27 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       round.uses_scratch |= now.uses_scratch;
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
-      const double share = now.share * group.weight * part;
       profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
         const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
+        const double share = share_of(group, now, edge, algorithm, kind) * group.weight * part;
         const double moved = share * part_moved(route);
-        for (const Resource resource : route.resources) add_load(resource, moved);
+        for (const Resource resource : route.resources) {
+          add_load(resource, moved);
+          if (!route.is_tcp || network_message_us_ == 0 || !routes_->is_network(resource)) continue;
+          int& messages = messages_[static_cast<std::size_t>(resource)];
+          if (messages++ == 0) with_messages_.push_back(resource);
+          round.busy = std::max(round.busy, messages * part * network_message_us_);
+        }
         round.latency = std::max(round.latency, now.latency * route.latency);
         round.alone = std::max(round.alone, moved * route.us_per_byte);
         int& sends = sends_[static_cast<std::size_t>(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));
       }
     });
+    for (const Resource resource : with_messages_) messages_[static_cast<std::size_t>(resource)] = 0;
+    with_messages_.clear();
     for (const Resource resource : touched_) {
       round.us_per_byte = std::max(round.us_per_byte, load_[static_cast<std::size_t>(resource)]);
     }
@@ -209,7 +241,9 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     ProfileRound mean = profile.rounds.front();
     const auto count = static_cast<double>(profile.rounds.size());
     mean.latency = mean.us_per_byte = 0;
+    mean.busy = 0;
     for (const ProfileRound& round : profile.rounds) {
+      mean.busy += round.busy / count;
       mean.latency += round.latency / count;
       mean.us_per_byte += round.us_per_byte / count;
     }

@@ -22,6 +22,7 @@ struct ProfileRound {
   double us_per_byte = 0;   ///< Until the last byte left, all messages side by side.
   double alone = 0;         ///< The same of one message that has its way to itself.
   double local = 0;         ///< us a byte of what receivers reduce and copy.
+  double busy = 0;          ///< us for which its messages keep a network link busy, besides their bytes.
   double slowest_edge = 0;  ///< Of a ring: us a byte of its slowest edge.
   double slowest_latency = 0;
   bool uses_scratch = false;
@@ -47,6 +48,7 @@ struct PhaseProfile {
 struct ProfiledGroup {
   std::span<const int> ranks;
   double weight;
+  std::span<const double> shares = {};  ///< Of that, what each member is left with; empty: all as much.
 };
 using GroupVisitor = std::function<void(const ProfiledGroup&)>;
 using GroupSource = std::function<void(const GroupVisitor&)>;
@@ -72,6 +74,9 @@ class Profiler {
   void add_reductions(const ProfiledGroup& group, const PatternRound& round, double share);
 
   PlannerRoutes* routes_;
+  double network_message_us_;
+  std::vector<int> messages_;  // on each network resource, in a round
+  std::vector<Resource> with_messages_;
   double reduction_us_ = 0;  // a byte, on the slowest kind of device
   ResourceClasses classes_;
   std::vector<double> load_;  // of each resource, in us a byte

@@ -13,20 +13,23 @@ namespace {
 constexpr double drift = 1.01;
 
 /// Of all of a round's repetitions.
-double rounds_time(const ProfileRound& round, double bytes, double step_overhead) {
-  const double sending =
-      std::max(step_overhead + round.us_per_byte * bytes, round.sends * step_overhead + round.alone * bytes);
+double rounds_time(const ProfileRound& round, double bytes, double messages, double step_overhead) {
+  step_overhead *= messages;
+  const double busy = round.busy * messages;
+  const double sending = std::max(step_overhead + round.us_per_byte * bytes + busy,
+                                  round.sends * step_overhead + round.alone * bytes);
   const double moving = round.repeat * (sending + round.latency + round.local * bytes);
   if (round.slowest_edge == 0) return moving;
   // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
-  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes) + round.slowest_latency +
-                         round.local * bytes;
+  const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes + busy) +
+                         round.slowest_latency + round.local * bytes;
   return std::max(moving, staying);
 }
 
 /// How long a round's streams are not free for the same of another chunk.
-double stream_time(const ProfileRound& round, double bytes, double step_overhead) {
-  const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes;
+double stream_time(const ProfileRound& round, double bytes, double messages, double step_overhead) {
+  step_overhead *= messages;
+  const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes + round.busy * messages;
   return round.sends == 1 ? step_overhead + edge : std::max(round.sends * step_overhead, edge);
 }
 
@@ -35,7 +38,7 @@ double stream_time(const ProfileRound& round, double bytes, double step_overhead
 double phase_time(const ProfiledPhase& phase, double bytes, int chunks, double step_overhead) {
   double time = 0;
   for (const ProfileRound& round : phase.profile->rounds) {
-    time += rounds_time(round, bytes * phase.share, step_overhead * phase.messages(chunks));
+    time += rounds_time(round, bytes * phase.share, phase.messages(chunks), step_overhead);
   }
   return time;
 }
@@ -126,23 +129,34 @@ double PipelineTime::least(double bytes, int chunks) {
   const double chunk = bytes / chunks;
   durations_.clear();
   for (const Rounds& rounds : rounds_) {
-    durations_.push_back(rounds_time(*rounds.round, chunk * rounds.share, overhead(rounds, chunks)));
+    durations_.push_back(
+        rounds_time(*rounds.round, chunk * rounds.share, messages(rounds, chunks), step_overhead_));
   }
   double time = std::accumulate(durations_.begin(), durations_.end(), 0.0);
   for (const Busy& busy : busy_) {
     double around = 0;
     for (std::size_t i = 0; i < busy.first; ++i) around += durations_[i];
     for (std::size_t i = busy.last + 1; i < durations_.size(); ++i) around += durations_[i];
-    time = std::max(time, around + busy.us_per_byte * bytes);
+    time = std::max(time, around + busy.us_per_byte * bytes + chunks * messages_time(busy.of_class, chunks));
   }
   return std::max(time, issue(chunks));
+}
+
+/// us for which a chunk's messages keep a resource busy, besides their bytes.
+double PipelineTime::messages_time(std::size_t of_class, int chunks) const {
+  double time = 0;
+  for (const Rounds& rounds : rounds_) {
+    if (classes_->column(rounds.round->column)[of_class] == 0) continue;
+    time += rounds.round->repeat * rounds.round->busy * messages(rounds, chunks);
+  }
+  return time;
 }
 
 /// us for which a rank that sends the most is busy with that.
 double PipelineTime::issue(int chunks) const {
   double of_chunk = 0;
   for (const Rounds& rounds : rounds_) {
-    of_chunk += rounds.round->repeat * rounds.round->sends * overhead(rounds, chunks);
+    of_chunk += rounds.round->repeat * rounds.round->sends * messages(rounds, chunks) * step_overhead_;
   }
   return chunks * of_chunk;
 }
@@ -196,13 +210,15 @@ double PipelineTime::of(double bytes, int chunks, int most_steps) {
     const double part = static_cast<double>(round.repeat) / steps;
     Timed timed;
     timed.duration = durations_[i] / steps;
-    timed.issue = round.sends * overhead(rounds_[i], chunks) * part;
-    timed.held = stream_time(round, chunk * rounds_[i].share, overhead(rounds_[i], chunks)) * part;
+    timed.issue = round.sends * messages(rounds_[i], chunks) * step_overhead_ * part;
+    timed.held =
+        stream_time(round, chunk * rounds_[i].share, messages(rounds_[i], chunks), step_overhead_) * part;
     timed.stream = rounds_[i].stream;
     timed.uses_scratch = round.uses_scratch;
     for (std::size_t k = 0; k < busy_.size(); ++k) {
       const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
       timed.busy[k] = load * chunk * rounds_[i].share * part;
+      if (load > 0) timed.busy[k] += round.busy * messages(rounds_[i], chunks) * part;
     }
     timed_.push_back(timed);
     for (int step = 0; step < steps; ++step) sequence_.push_back(i);

@@ -77,10 +77,11 @@ class PipelineTime {
     double share;
   };
 
-  /// us for which a message of the pattern keeps its sender busy.
-  [[nodiscard]] double overhead(const Rounds& rounds, int chunks) const {
-    return step_overhead_ * phases_[rounds.phase].messages(chunks);
+  /// Messages that one of the pattern becomes.
+  [[nodiscard]] double messages(const Rounds& rounds, int chunks) const {
+    return phases_[rounds.phase].messages(chunks);
   }
+  [[nodiscard]] double messages_time(std::size_t of_class, int chunks) const;
   [[nodiscard]] double issue(int chunks) const;
   double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();

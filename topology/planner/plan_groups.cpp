@@ -60,10 +60,21 @@ void PlanGroups::for_each_whole(int dimension, const GroupVisitor& visit) const 
 
 void PlanGroups::first_dimension(const GroupVisitor& visit) const {
   std::vector<int> ranks;
+  std::vector<double> shares;
   for (int group = 0; group < decomposition_->groups(); ++group) {
     const int size = decomposition_->group_size(group);
     const auto members = std::span(*order_).subspan(
         static_cast<std::size_t>(decomposition_->group_begin(group)), static_cast<std::size_t>(size));
+    if (decomposition_->ragged() && has_pieces(collective_)) {
+      shares.assign(static_cast<std::size_t>(size), 0);
+      for (int other = 0; other < decomposition_->groups(); ++other) {
+        for (int member = 0; member < decomposition_->group_size(other); ++member) {
+          shares[static_cast<std::size_t>(member % size)] += 1.0 / decomposition_->ranks();
+        }
+      }
+      visit({members, 1, shares});
+      continue;
+    }
     const int entry = has_root_ && root_member_ < size ? root_member_ : 0;
     if (entry == 0) {
       visit({members, 1});
@@ -115,15 +126,27 @@ std::vector<PlanGroups::Layer> PlanGroups::segments() const {
 std::vector<PlanGroups::Layer> PlanGroups::piece_owners() const {
   std::vector<Layer> result;
   for (int member = 0; member < sizes_.back(); ++member) {
-    int pieces = 0;
-    for (int group = 0; group < decomposition_->groups(); ++group) {
-      if (member < decomposition_->group_size(group)) ++pieces;
-    }
-    Layer layer{static_cast<double>(pieces) / decomposition_->ranks(), {}};
+    Layer layer{1, {}, member};
     for (const int size : sizes_) layer.owner_by_size.push_back(member % size);
     result.push_back(std::move(layer));
   }
   return result;
+}
+
+/// What members of a line, from group `first` on and `step` groups apart, are left with of the pieces of
+/// members with one number; `higher` is the distance to the next such line. Returns how many pieces there
+/// are.
+double PlanGroups::piece_shares(int member, int first, int step, int size, int higher,
+                                std::vector<double>& shares) const {
+  shares.assign(static_cast<std::size_t>(size), 0);
+  for (int i = 0; i < size; ++i) {
+    for (int group = first % higher + i * step; group < decomposition_->groups(); group += higher) {
+      if (member < decomposition_->group_size(group)) ++shares[static_cast<std::size_t>(i)];
+    }
+  }
+  const double pieces = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= std::max(pieces, 1.0);
+  return pieces;
 }
 
 void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
@@ -146,6 +169,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
     return true;
   };
   std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<double> shares;
   for (int inner = 0; inner < stride; ++inner) {
     if (!takes_part(inner)) continue;
     for (int first = inner; first < decomposition_->groups(); first += stride * size) {
@@ -155,7 +179,13 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
           ranks[static_cast<std::size_t>(i)] = (*order_)[static_cast<std::size_t>(
               decomposition_->group_begin(group) + layer.owner_by_size[size_index(group)])];
         }
-        visit({ranks, layer.weight});
+        if (layer.member < 0 || whole) {
+          visit({ranks, layer.weight});
+          continue;
+        }
+        // The phase's share counts on dimensions that cut alike.
+        const double pieces = piece_shares(layer.member, first, stride, size, stride * size, shares);
+        if (pieces > 0) visit({ranks, pieces * stride / decomposition_->ranks(), shares});
       }
     }
   }

@@ -27,6 +27,7 @@ class PlanGroups {
   struct Layer {
     double weight;
     std::vector<int> owner_by_size;  // by index into sizes_
+    int member = -1;                 // whose pieces these are
   };
 
   void first_dimension(const GroupVisitor& visit) const;
@@ -35,6 +36,8 @@ class PlanGroups {
   [[nodiscard]] std::vector<Layer> layers() const;
   [[nodiscard]] std::vector<Layer> segments() const;
   [[nodiscard]] std::vector<Layer> piece_owners() const;
+  double piece_shares(int member, int first, int step, int size, int higher,
+                      std::vector<double>& shares) const;
   [[nodiscard]] std::size_t size_index(int group) const;
 
   Collective collective_;

@@ -93,6 +93,10 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
   if (!is_new) return entry->second;
   Template& made = entry->second;
   const auto route = topology_->route(from.node, to.node);
+  const auto is_cpu = [&](const Place& place) {
+    return topology_->nodes()[static_cast<std::size_t>(place.node)].kind == NodeKind::cpu;
+  };
+  made.is_tcp = from.host != to.host && is_cpu(from) && is_cpu(to);
   made.in_memory = is_in_memory(*topology_, from.node, to.node, route);
   for (const Channel channel : route) {
     made.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
@@ -128,7 +132,7 @@ PlannedRoute PlannerRoutes::resolve(int from_rank, int to_rank) {
                                                  : hop.link;
     buffer_.push_back(2 * link + hop.direction);
   }
-  return {buffer_, made.latency, made.us_per_byte, made.in_memory};
+  return {buffer_, made.latency, made.us_per_byte, made.is_tcp, made.in_memory};
 }
 
 PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
@@ -142,10 +146,11 @@ PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
     known.end = static_cast<std::uint32_t>(known_resources_.size());
     known.latency = route.latency;
     known.us_per_byte = route.us_per_byte;
+    known.is_tcp = route.is_tcp;
     known.in_memory = route.in_memory;
   }
   return {std::span(known_resources_).subspan(known.begin, known.end - known.begin), known.latency,
-          known.us_per_byte, known.in_memory};
+          known.us_per_byte, known.is_tcp, known.in_memory};
 }
 
 }  // namespace ddl::topology

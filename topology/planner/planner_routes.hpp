@@ -17,6 +17,7 @@ struct PlannedRoute {
   std::span<const Resource> resources;  ///< Valid until the next call.
   double latency = 0;                   ///< us
   double us_per_byte = 0;               ///< Of the narrowest.
+  bool is_tcp = false;                  ///< Between `cpu` devices of two hosts.
   bool in_memory = false;               ///< See `is_in_memory`: of the links there is only the last one.
 };
 
@@ -35,6 +36,9 @@ class PlannerRoutes {
   /// A rank's place in its host: equal ones on hosts that are alike have equal ways.
   [[nodiscard]] int index_in_host(int rank) const { return place_of_[static_cast<std::size_t>(rank)].index; }
   [[nodiscard]] std::size_t resources() const { return 2 * topology_->links().size(); }
+  [[nodiscard]] bool is_network(Resource resource) const {
+    return topology_->links()[static_cast<std::size_t>(link_of(resource))].kind == LinkKind::network;
+  }
   /// us a byte
   [[nodiscard]] double us_per_byte(Resource resource) const {
     return us_per_byte_[static_cast<std::size_t>(link_of(resource))];
@@ -60,6 +64,7 @@ class PlannerRoutes {
     std::vector<Hop> hops;
     double latency = 0;
     double us_per_byte = 0;
+    bool is_tcp = false;
     bool in_memory = false;
   };
   struct Key {
@@ -75,6 +80,7 @@ class PlannerRoutes {
     std::uint32_t end = 0;
     double latency = -1;  // below 0: not yet
     double us_per_byte = 0;
+    bool is_tcp = false;
     bool in_memory = false;
   };
 

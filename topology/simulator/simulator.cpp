@@ -47,6 +47,8 @@ void check_options(const SimulationOptions& options, int ranks) {
   const auto is_from = [](double value, double least) { return value >= least && value <= most; };
   require(is_from(options.cost.step_overhead, 0), "step_overhead", options.cost.step_overhead,
           "0 us or more");
+  require(is_from(options.cost.cpu_network_message, 0), "cpu_network_message",
+          options.cost.cpu_network_message, "0 us or more");
   require(options.cost.cpu_reduction > 0, "cpu_reduction", options.cost.cpu_reduction, "more than 0 GB/s");
   require(options.cost.gpu_reduction > 0, "gpu_reduction", options.cost.gpu_reduction, "more than 0 GB/s");
   require(options.element_bytes >= 1 && options.element_bytes <= 1024, "element_bytes",
@@ -373,7 +375,8 @@ class Run {
     StreamState& state = states_[index];
     const Stream& stream = streams_.all()[index];
     const std::uint64_t bytes = bytes_of(step_of(stream.from, streams_.send(state.next)));
-    const double volume = static_cast<double>(bytes) * part_moved(stream.to, streams_.receive(state.next));
+    const double volume = static_cast<double>(bytes) * part_moved(stream.to, streams_.receive(state.next)) +
+                          options_.cost.cpu_network_message * state.route.network * bytes_per_us;
     state.bytes += bytes;
     state.volume += volume;
     start_flow(index, volume);

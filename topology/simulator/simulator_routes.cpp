@@ -1,5 +1,6 @@
 #include "topology/simulator/simulator_routes.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace ddl::topology {
@@ -33,8 +34,12 @@ RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
     const auto channels = std::span(all).last(route.in_memory ? 1 : all.size());
     route.begin = static_cast<std::uint32_t>(channels_.size());
     route.size = static_cast<std::uint32_t>(channels.size());
+    const bool is_of_cpus = device_kind(from_rank) == NodeKind::cpu && device_kind(to_rank) == NodeKind::cpu;
     for (const Channel channel : all) {
-      route.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
+      const Link& link = topology_->links()[static_cast<std::size_t>(link_of(channel))];
+      route.latency += link.latency;
+      if (!is_of_cpus || link.kind != LinkKind::network) continue;
+      route.network = route.network == 0 ? link.bandwidth : std::min(route.network, link.bandwidth);
     }
     channels_.insert(channels_.end(), channels.begin(), channels.end());
   }

@@ -21,6 +21,7 @@ class RouteTable {
     std::uint32_t begin = 0;
     std::uint32_t size = 0;
     double latency = 0;      // us
+    double network = 0;      // GB/s of the narrowest network link if both ends are `cpu`, else 0
     bool in_memory = false;  // see `is_in_memory`: of the channels there is only the last one
   };
   Route between(int from_rank, int to_rank);

@@ -12,6 +12,10 @@ struct CostModel {
   double step_overhead = 0.2;  ///< us for which a rank is busy to start a send; its sends take turns.
   double cpu_reduction = 20;   ///< GB/s (1e9 bytes of result) at which a `cpu` device reduces or copies.
   double gpu_reduction = 500;  ///< The same of a `gpu`.
+  /// us for which a message between `cpu` devices of two hosts keeps each network link on its way busy,
+  /// besides its bytes: system calls and interrupts of TCP, which a host's ranks do for all of them on few
+  /// cores.
+  double cpu_network_message = 2;
 
   [[nodiscard]] double reduction_us(NodeKind device, double bytes) const noexcept {
     return bytes / ((device == NodeKind::gpu ? gpu_reduction : cpu_reduction) * 1e3);
