@@ -25,36 +25,17 @@ using ddl::topology::Collective;
 
 namespace {
 
-/// Gloo's ranks each set one value, then get the others': an all-gather is all that takes.
+/// Gloo's ranks set as many values each, in one order, and then ask for one another's: a set is an
+/// all-gather.
 class GatheringStore : public gloo::rendezvous::Store {
  public:
   explicit GatheringStore(ddl::Context& context) : context_(context) {}
 
-  void set(const std::string& key, const std::vector<char>& data) override { values_[key] = data; }
-
-  std::vector<char> get(const std::string& key) override {
-    gather();
-    const auto found = values_.find(key);
-    if (found == values_.end()) {
-      throw ddl::Error(ddl::ErrorCode::internal,
-                       fmt::format("--baseline gloo: Gloo asks for '{}', which no rank has set", key));
-    }
-    return found->second;
-  }
-
-  void wait(const std::vector<std::string>&) override { gather(); }
-
- private:
-  void gather() {
-    if (is_gathered_) return;
-    is_gathered_ = true;
+  void set(const std::string& key, const std::vector<char>& data) override {
     // key, 0, value
-    std::vector<char> own;
-    for (const auto& [key, value] : values_) {
-      own.insert(own.end(), key.begin(), key.end());
-      own.push_back('\0');
-      own.insert(own.end(), value.begin(), value.end());
-    }
+    std::vector<char> own(key.begin(), key.end());
+    own.push_back('\0');
+    own.insert(own.end(), data.begin(), data.end());
     ddl::Communicator& communicator = context_.communicator();
     const auto n = static_cast<std::size_t>(context_.size());
     const auto length = static_cast<std::int64_t>(own.size());
@@ -72,8 +53,19 @@ class GatheringStore : public gloo::rendezvous::Store {
     }
   }
 
+  std::vector<char> get(const std::string& key) override {
+    const auto found = values_.find(key);
+    if (found == values_.end()) {
+      throw ddl::Error(ddl::ErrorCode::internal,
+                       fmt::format("--baseline gloo: Gloo asks for '{}', which no rank has set", key));
+    }
+    return found->second;
+  }
+
+  void wait(const std::vector<std::string>&) override {}
+
+ private:
   ddl::Context& context_;
-  bool is_gathered_ = false;
   std::map<std::string, std::vector<char>> values_;
 };
 
