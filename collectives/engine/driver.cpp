@@ -48,6 +48,7 @@ Driver::Driver(EngineSettings settings)
       throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
+    had_left_.reserve(links_.size());  // not when it sleeps for the first time, long after warm-up
   }
   const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;
   if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);

@@ -102,7 +102,7 @@ class Driver {
   void sleep();
   [[nodiscard]] std::int32_t rings_needed() const;
   [[nodiscard]] Network* awaited_network() const;
-  void check_peers(const std::vector<bool>& had_left) const;
+  void check_peers() const;
   void check_deadlines() const;
   [[nodiscard]] Clock::time_point next_deadline() const;
   void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
@@ -134,6 +134,7 @@ class Driver {
   bool owns_event_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by member
   std::vector<Link*> listened_;
+  std::vector<bool> had_left_;  // by index in listened_: before the last look
   std::vector<OperationState*> operations_;  // under way, oldest first
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;

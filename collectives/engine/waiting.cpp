@@ -95,9 +95,9 @@ void Driver::sleep() {
   const bool polls = network != nullptr && event_ >= 0 && network->event_descriptor() >= 0;
   const std::uint32_t ticket = bell_->prepare(polls);
   // Whether a peer has left is asked before the last look: what it wrote, it wrote before it left.
-  std::vector<bool> had_left;
+  had_left_.clear();
   for (const Link* link : listened_) {
-    had_left.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
+    had_left_.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
   }
   if (progress() || !busy() || interrupted_.exchange(false, std::memory_order_seq_cst)) {
     bell_->cancel();
@@ -110,7 +110,7 @@ void Driver::sleep() {
     return;
   }
   try {
-    check_peers(had_left);
+    check_peers();
     check_deadlines();
   } catch (...) {
     bell_->cancel();
@@ -149,7 +149,7 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
   }
 }
 
-void Driver::check_peers(const std::vector<bool>& had_left) const {
+void Driver::check_peers() const {
   if (operations_.empty()) return;
   const Call& call = operations_.front()->call;
   if (memory_ != nullptr) {
@@ -165,8 +165,8 @@ void Driver::check_peers(const std::vector<bool>& had_left) const {
                 fmt::format("{}: the connection to {} broke: {}", describe(call),
                             rank_and_host(network->failed_peer()), network->failure()));
   }
-  for (std::size_t i = 0; i < had_left.size() && i < listened_.size(); ++i) {
-    if (!had_left[i]) continue;
+  for (std::size_t i = 0; i < had_left_.size() && i < listened_.size(); ++i) {
+    if (!had_left_[i]) continue;
     for (const OperationState* operation : operations_) {
       each_awaited(*operation, [&](int rank, const Task&, const char*) {
         if (rank != listened_[i]->rank) return;
