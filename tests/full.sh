@@ -5,7 +5,7 @@
 #   DDL_RANKS  numbers of ranks (default: 1 to 16)
 # The exit status is 1 if a case fails.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 bin=${DDL_BIN:-build/bin}
 table=${1:-tests/full_matrix.md}
 read -ra ranks <<<"${DDL_RANKS:-1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16}"
