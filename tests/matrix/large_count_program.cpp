@@ -5,10 +5,14 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
-#include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ddl/ddl.hpp"
 #include "ddl/shared_buffer.hpp"
@@ -30,38 +34,63 @@ std::size_t available_memory() {
   return 0;
 }
 
-std::uint8_t value_of(int rank, std::size_t i) {
-  // A period that no cut of the buffer is a multiple of.
-  return static_cast<std::uint8_t>((i % 251 + i / gib * 31 + static_cast<std::size_t>(rank) * 17) % 120);
-}
-
-void fill(std::uint8_t* data, std::size_t count, int rank) {
-  for (std::size_t i = 0; i < count; ++i) data[i] = value_of(rank, i);
-}
-
-/// Throws, naming the first element that differs.
-void expect(const char* what, const std::uint8_t* data, std::size_t count,
-            const std::function<std::uint8_t(std::size_t)>& right) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (data[i] == right(i)) continue;
-    throw ddl::Error(ddl::ErrorCode::internal, fmt::format("{}: element {} of {}: found {}, expected {}",
-                                                           what, i, count, data[i], right(i)));
+/// What the ranks put in, and what comes out. Blocks of a length that no cut of a buffer is a multiple of, of
+/// four kinds that take turns.
+class Blocks {
+ public:
+  /// The sum of what the ranks from `first` to `last` put in, 0 to 119 each.
+  Blocks(int first, int last) {
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      kinds_[kind].resize(length);
+      for (int rank = first; rank <= last; ++rank) {
+        for (std::size_t i = 0; i < length; ++i) {
+          constexpr std::size_t most = 120;
+          kinds_[kind][i] +=
+              static_cast<std::uint8_t>((i % 251 + kind * 31 + static_cast<std::size_t>(rank) * 17) % most);
+        }
+      }
+    }
   }
-}
 
-void exchange(ddl::Context& context, std::uint8_t* data, std::size_t count) {
+  void write(std::span<std::uint8_t> to) const {
+    for (std::size_t at = 0; at < to.size(); at += length) {
+      std::memcpy(&to[at], kind(at).data(), std::min(length, to.size() - at));
+    }
+  }
+
+  /// Throws, naming the first element that differs.
+  void expect(const char* what, std::span<const std::uint8_t> found) const {
+    for (std::size_t at = 0; at < found.size(); at += length) {
+      const std::size_t size = std::min(length, found.size() - at);
+      const std::uint8_t* const right = kind(at).data();
+      if (std::memcmp(&found[at], right, size) == 0) continue;
+      const std::size_t i =
+          static_cast<std::size_t>(std::mismatch(right, right + size, &found[at]).first - right);
+      throw ddl::Error(ddl::ErrorCode::internal,
+                       fmt::format("{}: element {} of {}: found {}, expected {}", what, at + i, found.size(),
+                                   found[at + i], right[i]));
+    }
+  }
+
+ private:
+  static constexpr std::size_t length = 251 * 4099;
+  [[nodiscard]] const std::vector<std::uint8_t>& kind(std::size_t at) const {
+    return kinds_[at / length % kinds_.size()];
+  }
+
+  std::array<std::vector<std::uint8_t>, 4> kinds_;
+};
+
+void exchange(ddl::Context& context, std::span<std::uint8_t> data) {
   ddl::Communicator& communicator = context.communicator();
   const int last = context.size() - 1;
-  fill(data, count, context.rank());
-  communicator.all_reduce(std::span(data, count), ddl::ReduceOp::sum);
-  expect("all_reduce", data, count, [&](std::size_t i) {
-    int sum = 0;
-    for (int rank = 0; rank <= last; ++rank) sum += value_of(rank, i);
-    return static_cast<std::uint8_t>(sum);
-  });
-  fill(data, count, context.rank());
-  communicator.broadcast(std::span(data, count), last);
-  expect("broadcast", data, count, [&](std::size_t i) { return value_of(last, i); });
+  const Blocks own(context.rank(), context.rank());
+  own.write(data);
+  communicator.all_reduce(data, ddl::ReduceOp::sum);
+  Blocks(0, last).expect("all_reduce", data);
+  own.write(data);
+  communicator.broadcast(data, last);
+  Blocks(last, last).expect("broadcast", data);
 }
 
 }  // namespace
@@ -77,12 +106,12 @@ int main(int arguments, char** words) {
     }
     {
       const auto shared = ddl::allocate<std::uint8_t>(context, count);
-      exchange(context, shared.data(), count);
+      exchange(context, shared.span());
     }
     {
       void* const plain = mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (plain == MAP_FAILED) throw ddl::Error(ddl::ErrorCode::internal, "mmap failed");
-      exchange(context, static_cast<std::uint8_t*>(plain), count);
+      exchange(context, {static_cast<std::uint8_t*>(plain), count});
       munmap(plain, count);
     }
     if (context.is_root()) fmt::print("{} bytes: right\n", count);
