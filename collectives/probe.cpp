@@ -142,17 +142,18 @@ class Prober {
   Measurement measure(const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
     Measurement result{ways.kind, from, to};
-    const double round = greatest(measured(std::span(ways.pairs).first(1), ping_pong));
+    const double round = measured(std::span(ways.pairs).first(1), ping_pong);
     result.latency = std::max(0.0, round * 1e6 / (2 * round_trips) - cost_.step_overhead);
     result.latency = std::min(result.latency, Topology::highest_latency);
-    const double slowest = greatest(measured(ways.pairs, stream));
+    const double slowest = measured(ways.pairs, stream);
     const double bytes = static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
     result.bandwidth = std::min(bytes / std::max(slowest, 1e-9) / 1e9, Topology::highest_bandwidth);
     return result;
   }
 
  private:
-  /// Seconds of the fastest of several runs, on the ranks that begin; 0 on the others.
+  /// Seconds of the fastest of several runs. A run takes as long as its slowest pair: each pair's own best
+  /// would be one in which it got more than its share.
   template <typename MakeProgram>
   double measured(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
     const int rank = communicator_.rank();
@@ -169,9 +170,10 @@ class Prober {
       communicator_.run(barrier_request());
       const Clock::time_point start = Clock::now();
       communicator_.run("probe", program, data_.data(), large_bytes, DataType::u8, ReduceOp::sum);
-      fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - start).count());
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      fastest = std::min(fastest, greatest(begins ? seconds : 0));
     }
-    return begins ? fastest : 0;
+    return fastest;
   }
 
   double greatest(double own) {

@@ -50,11 +50,11 @@ void require_valid(const ContextOptions& options) {
 }
 
 collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood) {
-  constexpr int looks_before_yielding = 2000;
+  constexpr int looks_before_sleep = 10'000;
   collectives::EngineSettings settings;
   settings.rank = rank;
   settings.map = topology::RankMap(neighbourhood.host_ids);
-  settings.spins = neighbourhood.crowded ? 0 : looks_before_yielding;
+  settings.spins = neighbourhood.crowded ? 0 : looks_before_sleep;
   return settings;
 }
 

@@ -14,6 +14,8 @@
 #include "ddl/agreement.hpp"
 #include "ddl/error.hpp"
 #include "ddl/gradient_buckets.hpp"
+#include "ddl/shared_buffer.hpp"
+#include "ddl/work.hpp"
 
 namespace ddl {
 namespace {
@@ -55,9 +57,10 @@ void check_no_overlap(const std::vector<Gradient>& gradients) {
 struct GradientReducer::State {
   struct Bucket {
     GradientRange range;
-    std::span<float> values;    // what is reduced: the gradients themselves or `packed`
-    std::vector<float> packed;  // empty if the gradients lie one after the other
-    std::size_t missing = 0;    // gradients not ready in this step
+    std::span<float> values;     // what is reduced: the gradients themselves or `packed`
+    SharedBuffer<float> packed;  // empty if the gradients lie one after the other
+    std::size_t missing = 0;     // gradients not ready in this step
+    Work reduction = {};
   };
 
   State(Context& ctx, std::vector<Gradient> registered, GradientReducerOptions opts)
@@ -101,9 +104,9 @@ struct GradientReducer::State {
         contiguous = contiguous && gradients[range.first].values.data() + count == gradients[i].values.data();
         count += gradients[i].values.size();
       }
-      if (!contiguous) bucket.packed.resize(count);
+      if (!contiguous) bucket.packed = allocate<float>(context, count);
       bucket.values =
-          contiguous ? std::span(gradients[range.first].values.data(), count) : std::span(bucket.packed);
+          contiguous ? std::span(gradients[range.first].values.data(), count) : bucket.packed.span();
       buckets.push_back(std::move(bucket));
       bytes += count * sizeof(float);
     }
@@ -126,13 +129,13 @@ struct GradientReducer::State {
     --buckets[bucket_of[index]].missing;
   }
 
-  /// Packs and reduces a bucket whose gradients are all ready.
+  /// Packs a bucket whose gradients are all ready, and starts to reduce it.
   void launch(Bucket& bucket) {
     if (is_mean() && weight == 0) {
       std::ranges::fill(bucket.values, 0.0f);
     } else {
       const double factor = is_mean() ? weight : 1.0;
-      if (bucket.packed.empty()) {
+      if (bucket.packed.size() == 0) {
         if (factor != 1.0) scale(bucket.values, factor);
       } else {
         float* target = bucket.packed.data();
@@ -143,13 +146,16 @@ struct GradientReducer::State {
         }
       }
     }
-    if (!bucket.values.empty()) context.communicator().all_reduce(bucket.values, ReduceOp::sum);
+    if (bucket.values.empty()) return;
+    if (buckets.size() == 1) return context.communicator().all_reduce(bucket.values);
+    bucket.reduction = context.communicator().all_reduce_async(bucket.values);
   }
 
   /// Turns a bucket's sums over all ranks into means in the gradients.
   void finish(Bucket& bucket, double total) const {
+    bucket.reduction.wait();
     const double factor = 1.0 / total;
-    if (bucket.packed.empty()) return scale(bucket.values, factor);
+    if (bucket.packed.size() == 0) return scale(bucket.values, factor);
     const float* source = bucket.packed.data();
     for (std::size_t i = bucket.range.first; i < bucket.range.end; ++i) {
       const std::span<float> values = gradients[i].values;
@@ -195,9 +201,11 @@ struct GradientReducer::State {
       ~EndStep() { state.end_step(); }
     } end_whatever_happens{*this};
     const double total = agree_on_weight();
-    for (Bucket& bucket : buckets) {
-      launch(bucket);
-      finish(bucket, total);
+    // Some are reduced while others are packed or scaled.
+    constexpr std::size_t ahead = 3;
+    for (std::size_t i = 0; i < buckets.size() + ahead; ++i) {
+      if (i < buckets.size()) launch(buckets[i]);
+      if (i >= ahead) finish(buckets[i - ahead], total);
     }
     return total;
   }

@@ -98,7 +98,7 @@ class Driver {
   bool sweep_transfers(OperationState& operation);
 
   // Waiting: waiting.cpp.
-  void yield();
+  void look_for_company() noexcept;
   void sleep();
   [[nodiscard]] std::int32_t rings_needed() const;
   [[nodiscard]] Network* awaited_network() const;
@@ -147,7 +147,7 @@ class Driver {
   std::vector<const std::byte*> sources_;
   std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
-  int spins_;  // times to look again before the core is offered to others: see `yield`
+  int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   int naps_ = 0;
   std::atomic<bool> interrupted_ = false;
   bool announced_ = false;

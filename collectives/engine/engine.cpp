@@ -38,8 +38,7 @@ struct Engine::State {
         map(settings.map),
         ways(ways_of(settings, false)),
         mpi_ways(ways_of(settings, true)),
-        threaded(is_for_any_thread(settings.network.get())),
-        mpi_from_any_thread(is_for_any_thread(settings.mpi.get())),
+        threaded(is_for_any_thread(settings.network.get()) && is_for_any_thread(settings.mpi.get())),
         memory(settings.memory),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
@@ -55,7 +54,6 @@ struct Engine::State {
   const Ways ways;
   const Ways mpi_ways;
   const bool threaded;  // a thread of the engine's own may do the work
-  const bool mpi_from_any_thread;
   const std::shared_ptr<HostMemory> memory;
   const bool has_mpi;
   const std::string network_name;
@@ -249,13 +247,6 @@ void Engine::run(const Call& call) {
 
 std::shared_ptr<WorkState> Engine::start(const Call& call) {
   state_->require_usable(call.name);
-  if (call.program->mpi_alone() && !state_->mpi_from_any_thread) {
-    // Only this thread may move it.
-    run(call);
-    auto work = std::make_shared<WorkState>();
-    work->finish(std::nullopt);
-    return work;
-  }
   return state_->enqueue(call);
 }
 

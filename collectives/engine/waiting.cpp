@@ -17,8 +17,7 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr int yields_before_sleep = 16;
-constexpr auto longest_idle_yield = std::chrono::microseconds(2);
+constexpr int yields_before_sleep = 8;
 constexpr std::size_t most_tasks_looked_at = 4096;
 // A network that cannot wake its ranks is looked at again: often at first, then less and less.
 constexpr int shortest_naps = 20;
@@ -28,22 +27,26 @@ constexpr auto longest_nap = std::chrono::microseconds(1000);
 }  // namespace
 
 void Driver::wait(int& idle) {
-  ++idle;
+  if (++idle == 1) look_for_company();
   if (idle <= spins_) {
     pause_briefly();
-  } else if (idle <= spins_ + yields_before_sleep) {
-    yield();
+  } else if (spins_ == 0 && idle <= yields_before_sleep) {
+    sched_yield();
   } else {
     sleep();
   }
 }
 
-/// Whoever runs meanwhile may be the one that is waited for, and spinning would have kept it from its core.
-void Driver::yield() {
-  const Clock::time_point start = Clock::now();
-  sched_yield();
-  const bool others_ran = Clock::now() - start > longest_idle_yield;
-  spins_ = others_ran ? 0 : settings_.spins;
+/// Spinning would keep a peer that is on this rank's core from ever coming.
+void Driver::look_for_company() noexcept {
+  if (settings_.spins == 0 || memory_ == nullptr) return;
+  const std::int32_t here = 1 + sched_getcpu();
+  MemberState& own = memory_->member(self_);
+  if (own.core.load(std::memory_order_relaxed) != here) own.core.store(here, std::memory_order_relaxed);
+  const bool alone = std::ranges::none_of(listened_, [&](const Link* link) {
+    return memory_->member(link->peer).core.load(std::memory_order_relaxed) == here;
+  });
+  spins_ = alone ? settings_.spins : 0;
 }
 
 /// The network that some operation waits for.

@@ -170,7 +170,7 @@ void reduce_short(const Operands& operands) noexcept {
 template <typename Element, typename Op>
 void reduce_elements(const Operands& operands) noexcept {
   if (operands.bytes < width) return reduce_short<Element, Op>(operands);
-  if (operands.input_count + operands.target_count > 24) {
+  if (operands.input_count + operands.target_count > 48) {
     return Loop<Element, Op, 0, 0, false>(operands).run_by_blocks();
   }
   if (operands.streaming) return Loop<Element, Op, 0, 0, true>(operands).run();

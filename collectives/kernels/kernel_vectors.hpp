@@ -118,12 +118,11 @@ struct BrainFloat {
   }
 
  private:
-  /// To nearest even in the upper half; the lower half is rubbish. A NaN must not be carried into infinity,
-  /// and keeps the upper half that it has: that is never empty, as a NaN comes from here or from arithmetic.
+  /// To nearest even in the upper half; the lower half is rubbish. A NaN comes from `get` or is the
+  /// processor's own: its lower half is zero, so nothing is carried and it stays what it is.
   [[gnu::always_inline]] static Words rounded(Floats value) {
     const Words bits = reinterpret_cast<Words>(value);
-    const Words nearest = bits + ((bits >> 16) & 1U) + 0x7fffU;
-    return value == value ? nearest : bits;
+    return bits + ((bits >> 16) & 1U) + 0x7fffU;
   }
 };
 

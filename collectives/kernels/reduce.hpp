@@ -30,7 +30,11 @@ enum class Stores {
 ///
 /// Operands may start at any byte. A target may be the same memory as an input, or not overlap it at all.
 /// Integers wrap around. `min` and `max` of anything and NaN are NaN. 16-bit floats are combined in f32 and
-/// rounded once, to nearest even. All instruction sets give the same bits. At least one input and one target.
+/// rounded once, to nearest even. All instruction sets give the same bits, but for those that a NaN carries.
+/// At least one input and one target.
+///
+/// Memory limits it from about 1 MiB on: `benchmarks/reduce_speed`. Targets that are inputs cost no reading
+/// of their own; other targets of 8 MiB or more in one call are written past the caches (`Stores`).
 void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
             std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
             Stores stores = Stores::automatic) noexcept;

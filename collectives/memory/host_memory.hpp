@@ -61,6 +61,7 @@ struct alignas(64) RingState {
 struct alignas(128) MemberState {
   Doorbell bell;
   std::atomic<std::uint32_t> left;  ///< Has left the job in order.
+  std::atomic<std::int32_t> core;   ///< 1 + the core it was on when it last had to wait; 0: unknown.
 };
 
 /// Memory that the ranks of a host share: all of them processes, or all of them threads of one process.

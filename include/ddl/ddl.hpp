@@ -12,3 +12,5 @@
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
+#include "ddl/shared_buffer.hpp"
+#include "ddl/work.hpp"

@@ -40,9 +40,10 @@ struct GradientReducerOptions {
 /// backward finishes them. The bucket layout depends only on the names, sizes and `bucket_bytes`; a
 /// gradient larger than that is a bucket of its own. A bucket whose gradients lie one after the other
 /// in memory, in order of registration, is reduced in place; any other is packed into memory of the
-/// reducer's own. So one flat buffer, registered front to back, costs neither copies nor memory.
+/// reducer's own. So one flat buffer, registered front to back, costs neither copies nor memory; from
+/// `allocate`, the ranks of a host reduce it where it is.
 /// Cost: one all-reduce per bucket, one of a single double, and one pass over the gradients (two for
-/// means). A step allocates nothing.
+/// means). A step of one bucket allocates nothing, else some small blocks for each bucket.
 ///
 /// `context` must stay where it is while the reducer lives. Not thread-safe. Errors:
 /// - construction is collective; `mismatch` if ranks registered other gradients or options (names the

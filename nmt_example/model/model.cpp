@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "ddl/error.hpp"
 
 namespace nmt {
 
-Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits)
+Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
+             std::shared_ptr<void> gradients)
     : backend_(backend),
       shape_(shape),
       limits_(limits),
-      parameters_(backend, parameter_layout(shape)),
+      parameters_(backend, parameter_layout(shape), std::move(gradients)),
       encoder_(parameters_, shape),
       decoder_(make_decoder(parameters_, shape)),
       projection_(parameters_),

@@ -40,7 +40,9 @@ struct BatchLoss {
 /// the model is made, from the limits; a step allocates nothing. Not thread-safe.
 class Model {
  public:
-  Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits);
+  /// `gradients`: memory for as many values as the model has parameters, or null: the backend's.
+  Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
+        std::shared_ptr<void> gradients = nullptr);
 
   [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }

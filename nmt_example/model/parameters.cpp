@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"
@@ -13,11 +14,15 @@ double unit_interval(std::uint32_t word) { return (static_cast<double>(word) + 0
 
 }  // namespace
 
-ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout)
+ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout, std::shared_ptr<void> gradients)
     : layout_(std::move(layout)),
       type_(backend.type()),
       values_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))),
-      gradients_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))) {}
+      gradients_(std::move(gradients)) {
+  if (gradients_ == nullptr) {
+    gradients_ = backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_));
+  }
+}
 
 Tensor ParameterSet::view(void* base, std::size_t index) const {
   const ParameterSpec& parameter = layout_.parameters.at(index);

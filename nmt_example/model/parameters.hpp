@@ -11,7 +11,8 @@ namespace nmt {
 /// A model's parameters and their gradients, each in one flat block of the backend's memory.
 class ParameterSet {
  public:
-  ParameterSet(Backend& backend, ParameterLayout layout);
+  /// `gradients`: memory for them that the backend can use, or null.
+  ParameterSet(Backend& backend, ParameterLayout layout, std::shared_ptr<void> gradients = nullptr);
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::size_t count() const noexcept { return layout_.parameters.size(); }

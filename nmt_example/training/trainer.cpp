@@ -12,6 +12,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/sharded_sampler.hpp"
+#include "ddl/shared_buffer.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
@@ -48,6 +49,15 @@ BatchLimits batch_limits(const Options& options, const Dataset& train, const std
   return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
 }
 
+/// Gradients that the ranks of a host reduce where they are. Null if the host cannot use the backend's
+/// memory.
+std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend,
+                                       const ModelShape& shape) {
+  if (!backend.host_accessible()) return nullptr;
+  const auto values = static_cast<std::size_t>(parameter_layout(shape).size);
+  return ddl::allocate_bytes(context, values * ddl::size_of(backend.type())).release();
+}
+
 /// One training run; see `train`.
 class Trainer {
  public:
@@ -61,8 +71,11 @@ class Trainer {
         train_(std::move(train)),
         dev_(std::move(dev)),
         backend_(backend),
-        model_(backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
-               batch_limits(options, train_, dev_)),
+        model_(
+            backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
+            batch_limits(options, train_, dev_),
+            shared_gradients(context, backend,
+                             model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
         translator_(model_, vocabularies_.source, vocabularies_.target, options) {}

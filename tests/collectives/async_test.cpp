@@ -252,6 +252,7 @@ TEST(Work, AnErrorReachesEveryoneWhoWaits) {
 // A different call would be found only by the deadline.
 TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
   std::atomic<int> mismatches{0};
+  std::atomic<int> ended{0};
   const Error error = error_of([&] {
     run_in_process(
         3,
@@ -262,6 +263,9 @@ TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
           const Error found = error_of([&] { work.wait(); });
           if (found.code() == ErrorCode::mismatch) ++mismatches;
           error_of([&] { next.wait(); });
+          ++ended;
+          while (ended < 3)
+            std::this_thread::yield();  // a rank that leaves with an error ends what others are at
           throw found;
         },
         options_for());

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,76 @@ void check_broadcast(ddl::Context& context, std::size_t count, int root) {
   }
 }
 
+/// All other collectives, on memory that the ranks of a host share and on a process's own, in turn.
+void check_pieces(ddl::Context& context, ddl::Communicator& c, std::size_t count, bool is_shared) {
+  const auto n = static_cast<std::size_t>(c.size());
+  const auto own = static_cast<std::size_t>(c.rank()) * count;
+  const int root = c.size() - 1;
+  constexpr ddl::DataType f32 = ddl::DataType::f32;
+  ddl::SharedBuffer<float> shared = ddl::allocate<float>(context, is_shared ? 2 * n * count : 0);
+  std::vector<float> plain(is_shared ? 0 : 2 * n * count);
+  float* const input = is_shared ? shared.data() : plain.data();
+  float* const output = input + n * count;
+  const auto value = [](std::size_t i) { return static_cast<float>(i % 100); };
+  const auto refill = [&] {
+    for (std::size_t i = 0; i < n * count; ++i) input[i] = value(i) + static_cast<float>(c.rank());
+    std::fill(output, output + n * count, -1.0F);
+  };
+  const float ranks = static_cast<float>(n);
+  const float offset = ranks * (ranks - 1) / 2;
+  const auto require_all = [&](const char* what, const float* values, std::size_t many,
+                               const auto& expected) {
+    for (std::size_t i = 0; i < many; ++i) {
+      if (values[i] != expected(i))
+        fail_with(fmt::format("{} of {}, element {}: {}", what, count, i, values[i]));
+    }
+  };
+  refill();
+  c.reduce_scatter(input, output, count, f32, ddl::ReduceOp::sum);
+  require_all("reduce_scatter", output, count,
+              [&](std::size_t i) { return ranks * value(own + i) + offset; });
+  c.all_gather(output, input, count, f32);
+  require_all("all_gather", input, n * count, [&](std::size_t i) { return ranks * value(i) + offset; });
+  refill();
+  ddl::Work reduced = c.reduce_async(input, output, n * count, f32, ddl::ReduceOp::avg, root);
+  reduced.wait();
+  if (c.rank() == root) {
+    require_all("reduce", output, n * count, [&](std::size_t i) { return value(i) + offset / ranks; });
+  }
+  c.broadcast_async(input, output, n * count, f32, root).wait();
+  require_all("broadcast", output, n * count,
+              [&](std::size_t i) { return value(i) + static_cast<float>(root); });
+  refill();
+  c.all_reduce_async(input, output, n * count, f32, ddl::ReduceOp::max).wait();
+  require_all("all_reduce", output, n * count, [&](std::size_t i) { return value(i) + ranks - 1; });
+}
+
+/// Communicators in an order of each rank's own, many calls of each in flight.
+void check_order(ddl::Context& context) {
+  ddl::Communicator& whole = context.communicator();
+  ddl::Communicator reversed = whole.split(0, -whole.rank());
+  ddl::Communicator halves = whole.split(whole.rank() % 2);
+  std::vector<ddl::Communicator*> all{&whole, &reversed, &halves};
+  constexpr std::size_t calls = 20;
+  std::vector<std::vector<float>> values(3 * calls);
+  std::vector<ddl::Work> works(3 * calls);
+  for (std::size_t i = 0; i < calls; ++i) {
+    for (std::size_t k = 0; k < 3; ++k) {
+      const std::size_t which = (k + static_cast<std::size_t>(whole.rank())) % 3;
+      std::vector<float>& mine = values[3 * i + which];
+      mine.assign(1 + i * i * 97, 1.0F);
+      works[3 * i + which] = all[which]->all_reduce_async(std::span(mine));
+    }
+  }
+  for (std::size_t i = 3 * calls; i-- > 0;) works[i].wait();
+  for (std::size_t i = 0; i < 3 * calls; ++i) {
+    for (const float value : values[i]) {
+      require(value == static_cast<float>(all[i % 3]->size()), "calls of several communicators");
+    }
+  }
+  for (const bool is_shared : {false, true}) check_pieces(context, halves, 12'345, is_shared);
+}
+
 void check_agreement(ddl::Context& context) {
   int runs = 0;
   context.root_only("count", [&] { ++runs; });
@@ -77,6 +148,11 @@ int check_everything(ddl::Context& context, int processes) {
     for (int root = 0; root < processes; ++root) check_broadcast(context, count, root);
     context.communicator().barrier();
   }
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{77}, std::size_t{150'001}}) {
+    for (const bool is_shared : {false, true})
+      check_pieces(context, context.communicator(), count, is_shared);
+  }
+  check_order(context);
   for (int repeat = 0; repeat < 200; ++repeat) check_all_reduce<double>(context, 3);
   check_agreement(context);
   return 0;

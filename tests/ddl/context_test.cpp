@@ -420,10 +420,10 @@ TEST(Context, RefusesTopologiesThatDoNotFit) {
 // A mistyped setting would be ignored silently.
 TEST(ContextOptions, RefusesBadVariables) {
   const std::vector<std::pair<const char*, const char*>> bad{
-      {"DDL_DEADLINE", "soon"}, {"DDL_DEADLINE", "-1"},     {"DDL_DEADLINE", "nan"},
-      {"DDL_DEADLINE", "10x"},  {"DDL_PLAN", ""},           {"DDL_PROBE", "maybe"},
-      {"DDL_TOPOLOGY", ""},     {"DDL_OPTIONS", "-mode x"}, {"DDL_DEBUG_LEVEL", "loud"},
-      {"DDL_DEBUG_LEVEL", "3"}, {"DDL_HOST_ID", ""},
+      {"DDL_DEADLINE", "soon"},          {"DDL_DEADLINE", "-1"},   {"DDL_DEADLINE", "nan"},
+      {"DDL_DEADLINE", "10x"},           {"DDL_PLAN", ""},         {"DDL_PROBE", "maybe"},
+      {"DDL_NETWORK", "carrier pigeon"}, {"DDL_TOPOLOGY", ""},     {"DDL_OPTIONS", "-mode x"},
+      {"DDL_DEBUG_LEVEL", "loud"},       {"DDL_DEBUG_LEVEL", "3"}, {"DDL_HOST_ID", ""},
   };
   for (const auto& [name, value] : bad) {
     const Variable variable(name, value);
@@ -439,6 +439,7 @@ TEST(ContextOptions, ReadsVariables) {
   const Variable host("DDL_HOST_ID", "h7");
   const Variable given("DDL_OPTIONS", "-mode r:2x2");
   const Variable topology("DDL_TOPOLOGY", "ac922:4");
+  const Variable network("DDL_NETWORK", "mpi");
   const Variable level("DDL_DEBUG_LEVEL", "2");
   const ContextOptions options = ContextOptions::from_environment();
   EXPECT_EQ(options.deadline, std::chrono::milliseconds(1500));
@@ -446,6 +447,7 @@ TEST(ContextOptions, ReadsVariables) {
   EXPECT_EQ(options.mode, topology::Mode::rings);
   EXPECT_EQ(options.decomposition, "2x2");
   EXPECT_EQ(options.topology, "ac922:4");
+  EXPECT_EQ(options.network, NetworkUse::mpi);
   EXPECT_EQ(options.probe, ProbeUse::cached);
   EXPECT_EQ(options.debug_level, 2);
   const Variable overriding("DDL_OPTIONS", "-dbg_level 1");
