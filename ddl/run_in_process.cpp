@@ -85,7 +85,8 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     settings.memory = job->memory();
     settings.members.resize(static_cast<std::size_t>(ranks));
     std::iota(settings.members.begin(), settings.members.end(), 0);
-    const auto impl = first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
+    const auto impl =
+        first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
     auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl, job->memory());
     calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
     return state;

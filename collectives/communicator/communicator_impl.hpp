@@ -61,8 +61,8 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
       topology::Program program, std::size_t count, std::size_t element_bytes,
       std::shared_ptr<const PlanNames> names = nullptr) const;
-  /// Runs it, in place: every rank runs one of its own, all of which fit together, or none, and makes the call
-  /// all the same. `name` is for messages.
+  /// Runs it, in place: every rank runs one of its own, all of which fit together, or none, and makes the
+  /// call all the same. `name` is for messages.
   void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
            DataType type, ReduceOp op);
 

@@ -15,14 +15,14 @@ bool wants_mpi_alone(const Plan& plan) {
       plan.dimensions, [](const PlanDimension& dimension) { return dimension.carrier == Carrier::mpi; });
 }
 
-std::vector<std::string> carrier_notes(const Plan& plan, bool over_network) {
+std::vector<std::string> carrier_notes(const Plan& plan, bool over_mpi) {
   std::vector<std::string> notes;
   const auto has = [&](Carrier carrier) {
     return std::ranges::find(plan.dimensions, carrier, &PlanDimension::carrier) != plan.dimensions.end();
   };
   constexpr std::string_view instead =
       "their bytes go through shared memory inside a host and through the network between hosts";
-  if (has(Carrier::mpi) && !over_network) {
+  if (has(Carrier::mpi) && !over_mpi) {
     notes.push_back(fmt::format(
         "a plan wants dimensions carried by MPI, {}; {}",
         wants_mpi_alone(plan) ? "but this job has no MPI" : "which is done only if all its dimensions are",

@@ -11,6 +11,6 @@ namespace ddl::collectives {
 bool wants_mpi_alone(const topology::Plan& plan);
 
 /// What of a plan's carriers is not what its bytes go through here, with the reason; for people.
-std::vector<std::string> carrier_notes(const topology::Plan& plan, bool over_network);
+std::vector<std::string> carrier_notes(const topology::Plan& plan, bool over_mpi);
 
 }  // namespace ddl::collectives

@@ -49,12 +49,15 @@ void Driver::look_for_company() noexcept {
   spins_ = alone ? settings_.spins : 0;
 }
 
-/// The network that some operation waits for.
+/// The network that some operation waits for; MPI, which cannot wake anyone, before any other.
 Network* Driver::awaited_network() const {
+  Network* awaited = nullptr;
   for (const OperationState* operation : operations_) {
-    if (operation->program().net_tasks() != 0) return network_of(*operation);
+    if (operation->program().net_tasks() == 0) continue;
+    if (operation->program().mpi_alone()) return settings_.mpi.get();
+    awaited = settings_.network.get();
   }
-  return nullptr;
+  return awaited;
 }
 
 /// How many rings it takes at least until there is something to do.
