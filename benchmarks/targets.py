@@ -9,7 +9,7 @@ import sys
 
 MIB = 1 << 20
 LINK = 0.956 * 1e9 / 8 / 1e6  # bytes/us: TCP's payload on 1 Gb/s with MTU 1500
-VARIANTS = ("default", "ring", "han")
+VARIANTS = ("default", "ring", "han", "han_simple")
 
 
 class Table:

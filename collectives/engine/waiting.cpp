@@ -87,7 +87,9 @@ std::int32_t Driver::rings_needed() const {
     if (to_come == missing) least = std::min(least, to_come);
   }
   if (least == Task::none) least = static_cast<std::uint32_t>(operation.posts_out);
-  return std::max<std::int32_t>(1, static_cast<std::int32_t>(least));
+  // A member whose ring is full cannot ring any more.
+  const std::size_t most = memory_ == nullptr ? 1 : memory_->notices_per_ring();
+  return static_cast<std::int32_t>(std::clamp<std::size_t>(least, 1, most));
 }
 
 void Driver::sleep() {

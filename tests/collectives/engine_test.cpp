@@ -365,6 +365,38 @@ std::shared_ptr<PreparedProgram> program_of(std::vector<Step> steps, std::size_t
                                            all_ranks(engine.map().ranks()), engine.ways(false), names);
 }
 
+// A rank that sleeps until all of many messages have been read would sleep for ever: its peer's ring holds
+// fewer notices than that.
+TEST(Engine, SleepersWakeBeforeRingsAreFull) {
+  Job job({0, 0, 0}, Sharing::threads);
+  constexpr std::size_t messages = 200;
+  constexpr std::size_t length = 1000;
+  constexpr std::size_t count = messages * length;
+  job.run(
+      [&](Engine& engine) {
+        std::vector<Step> steps;
+        // Rank 1 reads what rank 0 sends only once rank 2 has sent.
+        if (engine.rank() == 1) steps.push_back(receive(2, 0, count));
+        if (engine.rank() == 2) steps.push_back(send(1, 0, count));
+        for (std::size_t i = 0; i < messages && engine.rank() < 2; ++i) {
+          steps.push_back(engine.rank() == 0 ? send(1, i * length, (i + 1) * length)
+                                             : receive(0, i * length, (i + 1) * length));
+        }
+        if (engine.rank() == 2) {
+          const RingState& ring = engine.memory()->ring_state(0, 1);
+          while (ring.read < messages) std::this_thread::yield();
+          for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // for rank 0 to fall asleep
+        }
+        Values values = contribution(engine.rank(), count);
+        engine.run(all_reduce_of(values, values, 1, program_of(std::move(steps), count, engine)));
+        if (engine.rank() == 1) {
+          EXPECT_EQ(values, contribution(0, count));
+        }
+      },
+      0);
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
+}
+
 // Users see who did not come, and what was called.
 TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
   for (const Sharing sharing : {Sharing::threads, Sharing::none}) {

@@ -182,6 +182,8 @@ std::size_t elements_of(const Case& one) noexcept {
       return prime;
     case Count::large:
       return has_pieces ? large / n + 1 : large;
+    case Count::given:
+      return one.given;
   }
   return 0;
 }

@@ -52,7 +52,16 @@ enum class Values : std::uint8_t {
 };
 
 /// Number of elements; of a piece for reduce_scatter and all_gather.
-enum class Count : std::uint8_t { none, one, ranks_less_one, ranks, ranks_and_one, prime, large };
+enum class Count : std::uint8_t {
+  none,
+  one,
+  ranks_less_one,
+  ranks,
+  ranks_and_one,
+  prime,
+  large,
+  given,  ///< `Case::given`; in no cover.
+};
 
 struct Case {
   ddl::topology::Collective collective = ddl::topology::Collective::all_reduce;
@@ -65,6 +74,7 @@ struct Case {
   bool in_place = false;
   Memory memory = Memory::registered;
   Count count = Count::one;
+  std::size_t given = 0;
   bool is_async = false;
 };
 

@@ -17,11 +17,9 @@
 #include "ddl/context.hpp"
 #include "ddl/error.hpp"
 #include "matrix/case.hpp"
+#include "matrix/mpi_session.hpp"
 #include "matrix/plan_family.hpp"
-#include "matrix/run_case.hpp"
-#ifdef DDL_MATRIX_WITH_MPI
-#include <mpi.h>
-#endif
+#include "matrix/trial.hpp"
 
 namespace {
 
@@ -129,7 +127,9 @@ std::vector<int> run_cases(const Job& job, ddl::Context& context) {
   for (const Case& one : job.cases) {
     std::string message;
     try {
-      message = matrix::run_case(one, context, communicator);
+      matrix::Trial trial(one, context, communicator);
+      trial.run();
+      message = trial.wrong();
     } catch (const ddl::Error& error) {
       throw ddl::Error(error.code(), fmt::format("{}: {}", to_string(one), error.what()));
     }
@@ -195,56 +195,40 @@ int run_threads(const Options& options) {
   return summary.close(options);
 }
 
-#ifdef DDL_MATRIX_WITH_MPI
-int run_processes(const Options& options) {
-  int rank = 0;
-  int ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (ranks > matrix::most_ranks || (options.ranks != 0 && options.ranks != ranks)) {
+int run_processes(const Options& options, const matrix::MpiSession& mpi) {
+  if (mpi.ranks() > matrix::most_ranks || (options.ranks != 0 && options.ranks != mpi.ranks())) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("found {} processes, expected 1 to {}, and what --ranks says", ranks,
+                     fmt::format("found {} processes, expected 1 to {}, and what --ranks says", mpi.ranks(),
                                  matrix::most_ranks));
   }
   Summary summary;
-  for (const Job& job : jobs_of(options, ranks, false)) {
+  for (const Job& job : jobs_of(options, mpi.ranks(), false)) {
     std::vector<int> wrong;
     {
-      ddl::Context context =
-          ddl::Context::from_environment(matrix::options_of(job.family, job.transport, rank, ranks));
+      ddl::Context context = ddl::Context::from_environment(
+          matrix::options_of(job.family, job.transport, mpi.rank(), mpi.ranks()));
       wrong = run_cases(job, context);
     }
-    std::vector<int> all(wrong.size());
-    MPI_Allreduce(wrong.data(), all.data(), static_cast<int>(wrong.size()), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    summary.add(job, all);
+    for (int& ranks : wrong) ranks = mpi.sum(ranks);
+    summary.add(job, wrong);
   }
-  int status = rank == 0 ? summary.close(options) : 0;
-  MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  return status;
+  const int status = mpi.rank() == 0 ? summary.close(options) : 0;
+  return mpi.sum(status);
 }
-#endif
 
 int run(const Options& options) {
   if (options.list) {
     for (const Case& one : matrix::pairwise_cases()) fmt::print("{}\n", to_string(one));
     return 0;
   }
-#ifdef DDL_MATRIX_WITH_MPI
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-    int status = 1;
-    try {
-      status = run_processes(options);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "matrix_program: {}\n", error.what());
-      MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    MPI_Finalize();
-    return status;
+  if (!matrix::is_under_mpirun()) return run_threads(options);
+  const matrix::MpiSession mpi;
+  try {
+    return run_processes(options, mpi);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "matrix_program: {}\n", error.what());
+    matrix::MpiSession::abort();
   }
-#endif
-  return run_threads(options);
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# All of the correctness matrix, of which CI runs a pairwise cover: `bash tests/full.sh [TABLE]`. Writes the
+# table to TABLE (default: tests/full_matrix.md). Takes about an hour on two cores; build first. Settings:
+#   DDL_BIN    where matrix_program is (default: build/bin)
+#   DDL_RANKS  numbers of ranks (default: 1 to 16)
+# The exit status is 1 if a case fails.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+bin=${DDL_BIN:-build/bin}
+table=${1:-tests/full_matrix.md}
+read -ra ranks <<<"${DDL_RANKS:-1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16}"
+[ -x "$bin/matrix_program" ] || {
+  echo "full.sh: $bin has no matrix_program; build first, or set DDL_BIN" >&2
+  exit 2
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+status=0
+for n in "${ranks[@]}"; do
+  echo "$n threads"
+  "$bin/matrix_program" full --ranks "$n" --table "$work/lines" || status=1
+  command -v mpirun >/dev/null || continue
+  echo "$n processes"
+  mpirun --oversubscribe --bind-to none -n "$n" "$bin/matrix_program" full --table "$work/lines" || status=1
+done
+
+# Lines: collective transport family ranks cases failed.
+cross() { # title, first column's field
+  awk -v title="$1" -v field="$2" '
+    { row = $field; if (!(row in seen)) { seen[row] = 1; rows[++n] = row }
+      if (!($2 in known)) { known[$2] = 1; columns[++m] = $2 }
+      cases[row, $2] += $5; failed[row, $2] += $6 }
+    END {
+      printf "| %s |", title; for (c = 1; c <= m; ++c) printf " %s |", columns[c]
+      printf "\n| --- |"; for (c = 1; c <= m; ++c) printf " --- |"; printf "\n"
+      for (r = 1; r <= n; ++r) {
+        printf "| %s |", rows[r]
+        for (c = 1; c <= m; ++c) {
+          k = cases[rows[r], columns[c]]; f = failed[rows[r], columns[c]]
+          printf " %s |", k == "" ? "" : f == 0 ? k : k ", **" f " failed**"
+        }
+        printf "\n"
+      }
+    }' "$work/lines"
+}
+{
+  echo "# The full correctness matrix"
+  echo
+  echo "\`bash tests/full.sh\` with ranks ${ranks[*]}: $(awk '{ c += $5; f += $6 } END { print c " cases, " f " failed" }' "$work/lines")."
+  echo "Each case is one collective with one type, op, kind of values, count and place, compared with a serial result on"
+  echo "every rank; memory (registered, plain, shifted) and way of calling (blocking, async) take turns."
+  echo
+  cross collective 1
+  echo
+  cross "plans" 3
+  echo
+  cross ranks 4
+} >"$table"
+cat "$table"
+exit "$status"
