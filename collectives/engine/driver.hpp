@@ -99,9 +99,11 @@ class Driver {
 
   // Waiting: waiting.cpp.
   void look_for_company() noexcept;
+  [[nodiscard]] int most_yields() const noexcept;
   void sleep();
   [[nodiscard]] std::int32_t rings_needed() const;
-  [[nodiscard]] Network* awaited_network() const;
+  [[nodiscard]] Network* awaited_network() const noexcept;
+  void drop_notices_to_nobody();
   void check_peers() const;
   void check_deadlines() const;
   [[nodiscard]] Clock::time_point next_deadline() const;

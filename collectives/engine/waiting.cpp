@@ -17,7 +17,9 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr int yields_before_sleep = 8;
+/// A peer on this rank's core is let run; one that waits for the network itself is not soon done.
+constexpr int yields_before_sleep = 100;
+constexpr int yields_before_sleep_with_network = 8;
 constexpr std::size_t most_tasks_looked_at = 4096;
 // A network that cannot wake its ranks is looked at again: often at first, then less and less.
 constexpr int shortest_naps = 20;
@@ -30,11 +32,15 @@ void Driver::wait(int& idle) {
   if (++idle == 1) look_for_company();
   if (idle <= spins_) {
     pause_briefly();
-  } else if (spins_ == 0 && idle <= yields_before_sleep) {
+  } else if (spins_ == 0 && idle <= most_yields()) {
     sched_yield();
   } else {
     sleep();
   }
+}
+
+int Driver::most_yields() const noexcept {
+  return awaited_network() == nullptr ? yields_before_sleep : yields_before_sleep_with_network;
 }
 
 /// Spinning would keep a peer that is on this rank's core from ever coming.
@@ -50,7 +56,7 @@ void Driver::look_for_company() noexcept {
 }
 
 /// The network that some operation waits for; MPI, which cannot wake anyone, before any other.
-Network* Driver::awaited_network() const {
+Network* Driver::awaited_network() const noexcept {
   Network* awaited = nullptr;
   for (const OperationState* operation : operations_) {
     if (operation->program().net_tasks() == 0) continue;
@@ -106,6 +112,11 @@ void Driver::sleep() {
     naps_ = 0;
     return;
   }
+  if (operations_.empty()) drop_notices_to_nobody();
+  if (!busy()) {
+    bell_->cancel();
+    return;
+  }
   for (OperationState* operation : operations_) {
     if (!stage_more(*operation, true)) continue;
     bell_->cancel();
@@ -148,6 +159,16 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
   if ((events[0].revents & POLLIN) != 0) {
     std::uint64_t rings = 0;
     static_cast<void>(!read(event_, &rings, sizeof rings));
+  }
+}
+
+/// Who has left, or is to end with the job, reads no more that its messages were read.
+void Driver::drop_notices_to_nobody() {
+  const bool failed = memory_->failed().load(std::memory_order_seq_cst) != 0;
+  for (const std::unique_ptr<Link>& link : links_) {
+    if (!link || (!failed && memory_->member(link->peer).left.load(std::memory_order_seq_cst) == 0)) continue;
+    waiting_notices_ -= link->outbox.size();
+    link->outbox.clear();
   }
 }
 
