@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All of the correctness matrix, of which CI runs a pairwise cover: `bash tests/full.sh [TABLE]`. Writes the
-# table to TABLE (default: tests/full_matrix.md). Takes about an hour on two cores; build first. Settings:
+# table to TABLE (default: tests/full_matrix.md). Takes some two hours on two cores; build first. Settings:
 #   DDL_BIN    where matrix_program is (default: build/bin)
 #   DDL_RANKS  numbers of ranks (default: 1 to 16)
 # The exit status is 1 if a case fails.
