@@ -27,6 +27,16 @@ std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
           [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
 }
 
+/// Of the cache that a package's cores share.
+std::size_t shared_cache_bytes() {
+  constexpr std::size_t usual = std::size_t{32} << 20;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (found > 0) return static_cast<std::size_t>(found);
+#endif
+  return usual;
+}
+
 }  // namespace
 
 Driver::Driver(EngineSettings settings)
@@ -37,6 +47,7 @@ Driver::Driver(EngineSettings settings)
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
+      cache_bytes_(shared_cache_bytes()),
       spins_(settings_.spins) {
   member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
   for (std::size_t i = 0; i < settings_.members.size(); ++i) {
@@ -155,6 +166,10 @@ void Driver::set_up(OperationState& operation, const Call& call) {
     operation.scratch = shared_bytes(operation.scratch_bytes);
   }
   place_elements(operation);
+  // What the members of the host read and write together; a pass sees only its part of it.
+  const std::size_t touched = (program.members().size() + 1) * 2 * program.count() * operation.element;
+  const bool in_place = call.buffers.input == call.buffers.output;
+  operation.stores = !in_place && touched > cache_bytes_ ? Stores::streaming : Stores::automatic;
 }
 
 /// Where elements are read and written.

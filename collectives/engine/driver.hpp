@@ -150,6 +150,7 @@ class Driver {
   std::vector<const std::byte*> sources_;
   std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
+  std::size_t cache_bytes_;
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   int naps_ = 0;
   std::atomic<bool> interrupted_ = false;

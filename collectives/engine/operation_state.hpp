@@ -8,6 +8,7 @@
 
 #include "collectives/engine/operation.hpp"
 #include "collectives/engine/work_state.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/memory/host_memory.hpp"
 #include "collectives/network/network.hpp"
 
@@ -53,6 +54,7 @@ struct OperationState {
   std::size_t next_net_reduce = 0;
   std::size_t receiving_blocks = 0;
 
+  Stores stores = Stores::automatic;
   bool input_was_copied = false;  ///< To where the output is.
   bool all_in_work = false;       ///< The output as well, until the end.
   std::shared_ptr<std::byte> scratch;

@@ -188,7 +188,7 @@ void Driver::pass(OperationState& operation, std::uint32_t index) {
   }
   const bool divides = task.divides && operation.call.op == ReduceOp::avg;
   reduce(operation.call.type, operation.call.op, targets_, sources_, task.size(),
-         divides ? program.ranks() : 1);
+         divides ? program.ranks() : 1, operation.stores);
   for (std::uint32_t i = task.inputs_begin; i < task.inputs_end; ++i) release_input(operation, i);
   complete(operation, index);
 }
