@@ -24,7 +24,20 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
   job->on_new_plan(log_plans(log));
 }
 
+/// A rank that closed its connections while others still used theirs would look as if it had died.
+void Context::State::meet_to_leave() {
+  if (!bootstrap || job->failed() || job->engine().network_name().empty()) return;
+  job->engine().drain();
+  if (job->failed()) return;
+  try {
+    bootstrap->all_gather("");
+  } catch (const Error&) {
+    job->fail();
+  }
+}
+
 Context::State::~State() {
+  if (std::uncaught_exceptions() == exceptions_at_start) meet_to_leave();
   if (job->failed() || std::uncaught_exceptions() > exceptions_at_start) {
     job->announce_failure();
     if (bootstrap) bootstrap->abandon();

@@ -29,6 +29,9 @@ struct Context::State {
   std::shared_ptr<collectives::HostMemory> memory;  ///< Null: shares memory with nobody.
   Communicator communicator;
   int exceptions_at_start;
+
+ private:
+  void meet_to_leave();
 };
 
 }  // namespace ddl

@@ -255,17 +255,21 @@ void Engine::announce_failure() {
   state_->driver->announce_failure();
 }
 
+void Engine::drain() {
+  State& state = *state_;
+  if (state.closed || state.failed) return;
+  const std::lock_guard hold(state.token);
+  try {
+    state.drive([&] { return !state.driver->busy() && state.queued.load(std::memory_order_acquire) == 0; });
+  } catch (const Error& error) {
+    state.fail(error);
+  }
+}
+
 void Engine::close() {
   State& state = *state_;
   if (state.closed) return;
-  if (!state.failed) {
-    const std::lock_guard hold(state.token);
-    try {
-      state.drive([&] { return !state.driver->busy() && state.queued.load(std::memory_order_acquire) == 0; });
-    } catch (const Error& error) {
-      state.fail(error);
-    }
-  }
+  drain();
   {
     const std::lock_guard lock(state.mutex);
     state.stopping = true;

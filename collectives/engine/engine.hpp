@@ -52,7 +52,9 @@ class Engine {
   [[nodiscard]] bool failed() const noexcept;
   /// Tells the peers that this rank will not go on. Does nothing the second time.
   void announce_failure();
-  /// Waits for what is under way, tells the peers that this rank has left, and gives everything back; later
+  /// Waits for what is under way. What goes wrong fails the engine.
+  void drain();
+  /// Drains, tells the peers that this rank has left, and gives everything back; later
   /// calls throw `transport`. After a failure it waits for nothing.
   void close();
 
