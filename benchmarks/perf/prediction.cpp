@@ -10,12 +10,6 @@ namespace perf {
 
 namespace topology = ddl::topology;
 
-namespace {
-
-constexpr std::size_t message_bytes = std::size_t{256} << 10U;  // at which the library cuts steps
-
-}  // namespace
-
 std::optional<topology::Plan> plan_of(ddl::Context& context, topology::Collective collective,
                                       std::size_t bytes, ddl::DataType type) {
   if (context.size() == 1 || bytes == 0) return std::nullopt;
@@ -23,7 +17,7 @@ std::optional<topology::Plan> plan_of(ddl::Context& context, topology::Collectiv
 }
 
 Prediction predict(const topology::Topology& topology, const topology::Plan& plan, std::size_t bytes,
-                   int root) {
+                   int root, int hosts) {
   topology::Placement placement(plan.order.size());
   std::iota(placement.begin(), placement.end(), 0);
   topology::Plan predicted = plan;
@@ -33,7 +27,7 @@ Prediction predict(const topology::Topology& topology, const topology::Plan& pla
   options.element_bytes = size_of(plan.type);
   topology::Schedule schedule = lower_all(plan, bytes / options.element_bytes, root);
   for (topology::Program& program : schedule.ranks) {
-    split_steps(program, message_bytes / options.element_bytes);
+    split_steps(program, topology::message_bytes(hosts) / options.element_bytes);
   }
   return {predicted.predicted_us, simulate(topology, placement, schedule, options).total_us};
 }

@@ -12,6 +12,7 @@
 #include "collectives/engine/pause.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
+#include "ddl/topology/lowering.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -43,7 +44,7 @@ Driver::Driver(EngineSettings settings)
     : settings_(std::move(settings)),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
-      staging_(PreparedProgram::message_bytes, staging_blocks_per_slab,
+      staging_(topology::message_bytes(settings_.map.hosts()), staging_blocks_per_slab,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),

@@ -136,7 +136,7 @@ class Driver {
   bool owns_event_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by member
   std::vector<Link*> listened_;
-  std::vector<bool> had_left_;  // by index in listened_: before the last look
+  std::vector<bool> had_left_;               // by index in listened_: before the last look
   std::vector<OperationState*> operations_;  // under way, oldest first
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;

@@ -363,7 +363,7 @@ PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t
       names_(std::move(names)),
       combined_in_order_(std::move(combined_in_order)) {
   check(program, count, ranks.size());
-  topology::split_steps(program, message_bytes / element_bytes);
+  topology::split_steps(program, ways.message_bytes / element_bytes);
   Builder(*this, program, ranks, ways).build();
 }
 

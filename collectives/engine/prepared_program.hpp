@@ -23,6 +23,8 @@ struct Ways {
   /// By rank: its index in the memory that it shares with this rank; `no_member` if it shares none.
   std::vector<int> member;
   bool mpi_alone = false;  ///< Everything goes through MPI.
+  /// At which steps are cut: see `topology::message_bytes`. The same on all ranks.
+  std::size_t message_bytes = std::size_t{256} << 10;
 };
 
 /// What an engine does at a time: one step of a program, or several that are one pass over memory.
@@ -72,14 +74,11 @@ struct Input {
 
 /// A program made ready to be run any number of times by an `Engine`. Immutable; any thread.
 ///
-/// Steps that are longer than `message_bytes` are cut. A chain of reductions of members' ranges into one
-/// range, with the `finish` after it, becomes one pass: each of the chain depends on the one before it alone,
-/// so nothing waits for a part of it.
+/// Steps that are longer than `Ways::message_bytes` are cut. A chain of reductions of members' ranges into
+/// one range, with the `finish` after it, becomes one pass: each of the chain depends on the one before it
+/// alone, so nothing waits for a part of it.
 class PreparedProgram {
  public:
-  /// Messages are at most so long. The same on all ranks; small enough for a core's cache.
-  static constexpr std::size_t message_bytes = std::size_t{256} << 10;
-
   /// For buffers of `count` elements of `element_bytes`. `ranks`: the rank in the job of each of the
   /// program's peers. `combined_in_order`: not empty for an all-reduce in which each rank sends all it has to
   /// each other one; the ranks in the job, in the order in which their operands are combined. Throws

@@ -15,7 +15,7 @@ namespace {
 /// only if nothing else can be done, since others may wait for any of them.
 constexpr std::size_t most_staged_bytes = std::size_t{2} << 20;
 /// Memory to receive into before it is known when it can be reduced.
-constexpr std::size_t most_receiving_blocks = 16;
+constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
 constexpr int tasks_at_a_time = 8;
 
