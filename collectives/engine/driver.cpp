@@ -60,6 +60,7 @@ Driver::Driver(EngineSettings settings)
       throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
+    cores_.assign(settings_.members.size(), -1);
     had_left_.reserve(links_.size());  // not when it sleeps for the first time, long after warm-up
   }
   const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;

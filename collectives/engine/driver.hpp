@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/engine/block_pool.hpp"
+#include "collectives/engine/core_spreading.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/link.hpp"
 #include "collectives/engine/operation_state.hpp"
@@ -152,6 +153,8 @@ class Driver {
   std::size_t waiting_notices_ = 0;  // in outboxes
   std::size_t cache_bytes_;
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
+  CoreSpreading spreading_;
+  std::vector<int> cores_;  // by member
   int naps_ = 0;
   std::atomic<bool> interrupted_ = false;
   bool announced_ = false;

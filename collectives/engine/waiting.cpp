@@ -45,7 +45,7 @@ int Driver::most_yields() const noexcept {
 
 /// Spinning would keep a peer that is on this rank's core from ever coming.
 void Driver::look_for_company() noexcept {
-  if (settings_.spins == 0 || memory_ == nullptr) return;
+  if (memory_ == nullptr) return;
   const std::int32_t here = 1 + sched_getcpu();
   MemberState& own = memory_->member(self_);
   if (own.core.load(std::memory_order_relaxed) != here) own.core.store(here, std::memory_order_relaxed);
@@ -53,6 +53,12 @@ void Driver::look_for_company() noexcept {
     return memory_->member(link->peer).core.load(std::memory_order_relaxed) == here;
   });
   spins_ = alone ? settings_.spins : 0;
+  if (alone) return;
+  for (int member = 0; member < memory_->members(); ++member) {
+    cores_[static_cast<std::size_t>(member)] =
+        memory_->member(member).core.load(std::memory_order_relaxed) - 1;
+  }
+  spreading_.spread(cores_, static_cast<std::size_t>(self_));
 }
 
 /// The network that some operation waits for; MPI, which cannot wake anyone, before any other.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/engine/core_spreading.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "mailbox_network.hpp"
@@ -457,6 +458,18 @@ TEST(Engine, OtherLengthsAreAMismatch) {
   });
   ASSERT_GE(job.errors.size(), 1u);
   EXPECT_NE(job.errors[0].find("has 196 bytes, expected 200"), std::string::npos) << job.errors[0];
+}
+
+// Two ranks on one core take turns while another core idles; ranks that all moved at once would meet again.
+TEST(CoreSpreading, OneOfThoseOnACrowdedCoreMoves) {
+  const std::vector<int> both{0, 1};
+  EXPECT_EQ(CoreSpreading::better_core(both, {0, 0}, 1), 1);
+  EXPECT_EQ(CoreSpreading::better_core(both, {0, 0}, 0), -1) << "the other one does";
+  EXPECT_EQ(CoreSpreading::better_core(both, {0, 1}, 1), -1);
+  EXPECT_EQ(CoreSpreading::better_core(both, {0, 0, 1}, 1), -1) << "two and one are as good as one and two";
+  EXPECT_EQ(CoreSpreading::better_core(both, {0, 0, 0, 1}, 2), 1);
+  EXPECT_EQ(CoreSpreading::better_core(both, {-1, -1}, 1), -1);
+  EXPECT_EQ(CoreSpreading::better_core({0}, {0, 0}, 1), -1);
 }
 
 }  // namespace
