@@ -152,7 +152,7 @@ Plan PlanBook::choose(const Key& key) {
     planner_->predict(plan);
     return plan;
   }
-  // No executor here runs NCCL's collectives.
+  // No engine here runs NCCL's collectives.
   return planner_->choose({.collective = collective,
                            .bytes = bytes,
                            .type = type,

@@ -8,7 +8,7 @@
 
 namespace ddl::collectives {
 
-/// What kernels are compiled for. `native` machines run all up to theirs.
+/// What kernels are compiled for; a machine that has one has all before it.
 enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with F16C and FMA; avx512: F, BW, DQ, VL
 
 std::string_view to_string(InstructionSet set) noexcept;

@@ -387,7 +387,7 @@ TEST(Verifier, RefusesStepsThatAreNone) {
   expect(step, {"kind number 200"});
 }
 
-// The buffer is the caller's, scratch memory the executor's: one range over both would run out of the first.
+// The buffer is the caller's, scratch memory the engine's: one range over both would run out of the first.
 TEST(Verifier, RefusesRangesOverTheEndOfTheBuffer) {
   const auto expect = [](const Step& step) {
     Schedule schedule = to_and_fro();
