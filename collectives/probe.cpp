@@ -25,11 +25,16 @@ constexpr std::size_t large_bytes = std::size_t{4} << 20;
 constexpr int round_trips = 50;
 constexpr int large_messages = 4;
 constexpr int repeats = 10;
+// Around rings of hosts: as much as an all-reduce of 16 MiB of 4 ranks a host sends.
+constexpr std::size_t ring_bytes = std::size_t{2} << 20;
+constexpr int ring_messages = 3;
+constexpr std::size_t most_bytes = 2 * ring_messages * ring_bytes;
 
-/// Pairs of ranks that are measured together; the first stands for all.
+/// What is measured together.
 struct MeasuredWays {
   WayKind kind;
-  std::vector<std::pair<int, int>> pairs;
+  std::vector<std::pair<int, int>> pairs;  ///< The first stands for all.
+  std::vector<std::vector<int>> rings;     ///< Between hosts: of one rank of each host.
 };
 
 int node_of(const Topology& topology, int rank) { return topology.devices()[static_cast<std::size_t>(rank)]; }
@@ -48,6 +53,21 @@ std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, cons
   std::vector<std::pair<int, int>> pairs;
   for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) pairs.emplace_back(left[i], right[i]);
   return pairs;
+}
+
+/// All hosts at once: ranks that share cores and links do so in collectives, too.
+MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
+  MeasuredWays ways{WayKind::between_hosts, {}, {}};
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const auto& [host, members] : of_host) least = std::min(least, members.size());
+  ways.rings.resize(least);
+  for (const auto& [host, members] : of_host) {
+    for (std::size_t i = 0; i < least; ++i) ways.rings[i].push_back(members[i]);
+  }
+  for (const std::vector<int>& ring : ways.rings) {
+    for (std::size_t i = 0; i + 1 < ring.size(); i += 2) ways.pairs.emplace_back(ring[i], ring[i + 1]);
+  }
+  return ways;
 }
 
 /// Kinds of ways between ranks; the same on all ranks.
@@ -70,10 +90,11 @@ std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
         if (!packages) {
           packages = MeasuredWays{
               WayKind::between_packages,
-              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)])};
+              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)]),
+              {}};
         }
       } else if (!inside && kind(first, other) == WayKind::inside_package) {
-        inside = MeasuredWays{WayKind::inside_package, {{first, other}}};
+        inside = MeasuredWays{WayKind::inside_package, {{first, other}}, {}};
       }
     }
     if (inside && packages) break;
@@ -82,10 +103,7 @@ std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
   for (std::optional<MeasuredWays>& ways : {std::ref(inside), std::ref(packages)}) {
     if (ways) result.push_back(std::move(*ways));
   }
-  if (of_host.size() > 1) {
-    const auto second = std::next(of_host.begin());
-    result.push_back({WayKind::between_hosts, side_by_side(of_host.begin()->second, second->second)});
-  }
+  if (of_host.size() > 1) result.push_back(between(of_host));
   return result;
 }
 
@@ -113,12 +131,25 @@ Program stream(bool sends, int peer) {
   return program;
 }
 
+/// To the next of a ring, while the same comes from the one before it.
+Program around(int next, int previous) {
+  Program program;
+  for (std::size_t i = 0; i < ring_messages; ++i) {
+    const std::size_t out = i * ring_bytes;
+    const std::size_t in = (ring_messages + i) * ring_bytes;
+    program.steps.push_back({.kind = StepKind::send, .peer = next, .begin = out, .end = out + ring_bytes});
+    program.steps.push_back(
+        {.kind = StepKind::receive, .peer = previous, .begin = in, .end = in + ring_bytes});
+  }
+  return program;
+}
+
 /// As trainers' memory should be: shared with the ranks of the host, if there are any.
 class ProbedMemory {
  public:
   explicit ProbedMemory(Engine& engine) : engine_(engine) {
-    if (engine_.memory() != nullptr) shared_ = engine_.memory()->allocate(engine_.member(), large_bytes);
-    if (shared_ == nullptr) own_.resize(large_bytes);
+    if (engine_.memory() != nullptr) shared_ = engine_.memory()->allocate(engine_.member(), most_bytes);
+    if (shared_ == nullptr) own_.resize(most_bytes);
   }
   ProbedMemory(const ProbedMemory&) = delete;
   ProbedMemory& operator=(const ProbedMemory&) = delete;
@@ -142,38 +173,63 @@ class Prober {
   Measurement measure(const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
     Measurement result{ways.kind, from, to};
-    const double round = measured(std::span(ways.pairs).first(1), ping_pong);
+    const bool is_network = !ways.rings.empty();
+    const std::span pairs(ways.pairs);
+    const double round = is_network ? median(run_pairs(pairs, ping_pong))
+                                    : std::ranges::min(run_pairs(pairs.first(1), ping_pong));
     result.latency = std::max(0.0, round * 1e6 / (2 * round_trips) - cost_.step_overhead);
     result.latency = std::min(result.latency, Topology::highest_latency);
-    const double slowest = measured(ways.pairs, stream);
-    const double bytes = static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
+    const double slowest =
+        is_network ? median(run_rings(ways.rings)) : std::ranges::min(run_pairs(pairs, stream));
+    const double bytes = is_network ? static_cast<double>(ways.rings.size()) * ring_messages * ring_bytes
+                                    : static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
     result.bandwidth = std::min(bytes / std::max(slowest, 1e-9) / 1e9, Topology::highest_bandwidth);
     return result;
   }
 
  private:
-  /// Seconds of the fastest of several runs. A run takes as long as its slowest pair: each pair's own best
-  /// would be one in which it got more than its share.
+  using Times = std::vector<double>;
+
+  static double median(Times times) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    return *middle;
+  }
+
   template <typename MakeProgram>
-  double measured(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
+  Times run_pairs(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
     const int rank = communicator_.rank();
-    std::shared_ptr<const PreparedProgram> program;
-    bool begins = false;
     for (const auto& [from, to] : pairs) {
-      if (rank == from || rank == to) {
-        begins = rank == from;
-        program = communicator_.prepare(make_program(begins, begins ? to : from), large_bytes, 1);
-      }
+      if (rank == from) return run(make_program(true, to), true);
+      if (rank == to) return run(make_program(false, from), false);
     }
-    double fastest = std::numeric_limits<double>::infinity();
+    return run({}, false);
+  }
+
+  Times run_rings(const std::vector<std::vector<int>>& rings) {
+    for (const std::vector<int>& ring : rings) {
+      const auto own = std::ranges::find(ring, communicator_.rank());
+      if (own == ring.end()) continue;
+      const auto at = static_cast<std::size_t>(own - ring.begin());
+      return run(around(ring[(at + 1) % ring.size()], ring[(at + ring.size() - 1) % ring.size()]), true);
+    }
+    return run({}, false);
+  }
+
+  /// Seconds of each of several runs: those of the slowest rank that `counts`, for another one's best would
+  /// be a run in which it got more than its share.
+  Times run(topology::Program steps, bool counts) {
+    std::shared_ptr<const PreparedProgram> program;
+    if (!steps.steps.empty()) program = communicator_.prepare(std::move(steps), most_bytes, 1);
+    Times times;
     for (int i = 0; i < repeats; ++i) {
       communicator_.run(barrier_request());
       const Clock::time_point start = Clock::now();
-      communicator_.run("probe", program, data_.data(), large_bytes, DataType::u8, ReduceOp::sum);
+      communicator_.run("probe", program, data_.data(), most_bytes, DataType::u8, ReduceOp::sum);
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      fastest = std::min(fastest, greatest(begins ? seconds : 0));
+      times.push_back(greatest(counts ? seconds : 0));
     }
-    return fastest;
+    return times;
   }
 
   double greatest(double own) {

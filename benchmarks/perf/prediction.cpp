@@ -17,7 +17,7 @@ std::optional<topology::Plan> plan_of(ddl::Context& context, topology::Collectiv
 }
 
 Prediction predict(const topology::Topology& topology, const topology::Plan& plan, std::size_t bytes,
-                   int root, int hosts) {
+                   int root) {
   topology::Placement placement(plan.order.size());
   std::iota(placement.begin(), placement.end(), 0);
   topology::Plan predicted = plan;
@@ -26,8 +26,14 @@ Prediction predict(const topology::Topology& topology, const topology::Plan& pla
   topology::SimulationOptions options;
   options.element_bytes = size_of(plan.type);
   topology::Schedule schedule = lower_all(plan, bytes / options.element_bytes, root);
-  for (topology::Program& program : schedule.ranks) {
-    split_steps(program, topology::message_bytes(hosts) / options.element_bytes);
+  const auto host_of = [&](int rank) {
+    const int node = topology.devices()[static_cast<std::size_t>(rank)];
+    return topology.nodes()[static_cast<std::size_t>(node)].host;
+  };
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    split_steps(schedule.ranks[static_cast<std::size_t>(rank)],
+                topology::message_bytes.of(options.element_bytes),
+                [&](int peer) { return host_of(peer) == host_of(rank); });
   }
   return {predicted.predicted_us, simulate(topology, placement, schedule, options).total_us};
 }

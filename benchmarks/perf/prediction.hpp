@@ -17,8 +17,7 @@ std::optional<ddl::topology::Plan> plan_of(ddl::Context& context, ddl::topology:
                                            std::size_t bytes, ddl::DataType type);
 
 /// What a plan's steps for `bytes` bytes should take. Up to seconds for many ranks.
-/// `hosts`: on which the ranks are.
 Prediction predict(const ddl::topology::Topology& topology, const ddl::topology::Plan& plan,
-                   std::size_t bytes, int root, int hosts);
+                   std::size_t bytes, int root);
 
 }  // namespace perf

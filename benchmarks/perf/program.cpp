@@ -78,7 +78,7 @@ class Benchmark {
     if (!report_) return;
     row.plan = plan_of(context_, settings_.collective, row.bytes, type);
     if (settings_.predict && row.plan) {
-      row.prediction = predict(*context_.topology(), *row.plan, row.bytes, root, context_.hosts());
+      row.prediction = predict(*context_.topology(), *row.plan, row.bytes, root);
     }
     report_->add(row);
   }

@@ -18,6 +18,7 @@ namespace ddl::collectives {
 namespace {
 
 constexpr std::size_t staging_blocks_per_slab = 8;
+constexpr std::size_t receiving_blocks_per_slab = 32;
 constexpr std::size_t parcels_per_slab = 64;
 constexpr std::size_t alignment = 64;
 /// Of memory that members can read themselves: longer messages are not copied.
@@ -44,8 +45,9 @@ Driver::Driver(EngineSettings settings)
     : settings_(std::move(settings)),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
-      staging_(topology::message_bytes(settings_.map.hosts()), staging_blocks_per_slab,
+      staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
+      receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
       cache_bytes_(shared_cache_bytes()),

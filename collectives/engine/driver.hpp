@@ -144,7 +144,8 @@ class Driver {
   std::vector<std::unique_ptr<Early>> early_;
   std::vector<Early*> free_early_;
   std::vector<Early*> kept_early_;
-  BlockPool staging_;
+  BlockPool staging_;    // copies for members to read
+  BlockPool receiving_;  // what comes through the network, before it is reduced
   BlockPool parcels_;
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;

@@ -23,7 +23,7 @@ constexpr std::uint64_t most_calls = 64;
 
 Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
   Ways ways{std::vector<int>(static_cast<std::size_t>(settings.map.ranks()), Ways::no_member), mpi_alone,
-            topology::message_bytes(settings.map.hosts())};
+            topology::message_bytes};
   for (std::size_t i = 0; i < settings.members.size(); ++i) {
     ways.member[static_cast<std::size_t>(settings.members[i])] = static_cast<int>(i);
   }

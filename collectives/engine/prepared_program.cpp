@@ -363,7 +363,10 @@ PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t
       names_(std::move(names)),
       combined_in_order_(std::move(combined_in_order)) {
   check(program, count, ranks.size());
-  topology::split_steps(program, ways.message_bytes / element_bytes);
+  topology::split_steps(program, ways.message_bytes.of(element_bytes), [&](int peer) {
+    return !ways.mpi_alone &&
+           ways.member[static_cast<std::size_t>(ranks[static_cast<std::size_t>(peer)])] != Ways::no_member;
+  });
   Builder(*this, program, ranks, ways).build();
 }
 

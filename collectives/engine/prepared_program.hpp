@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/schedule.hpp"
 
 namespace ddl::collectives {
@@ -23,8 +24,8 @@ struct Ways {
   /// By rank: its index in the memory that it shares with this rank; `no_member` if it shares none.
   std::vector<int> member;
   bool mpi_alone = false;  ///< Everything goes through MPI.
-  /// At which steps are cut: see `topology::message_bytes`. The same on all ranks.
-  std::size_t message_bytes = std::size_t{256} << 10;
+  /// At which steps are cut. The same on all ranks.
+  topology::PieceSizes message_bytes = topology::message_bytes;
 };
 
 /// What an engine does at a time: one step of a program, or several that are one pass over memory.

@@ -228,7 +228,7 @@ void Driver::post_receives(OperationState& operation) {
     const std::uint32_t index = all[operation.next_net_reduce++];
     const Task& task = operation.task(index);
     std::byte*& block = operation.blocks[task.slot];
-    block = staging_.take();
+    block = receiving_.take();
     ++operation.receiving_blocks;
     network_of(operation)->receive(task.peer, operation.tag(task.message), {block, operation.bytes_of(task)},
                                    operation.transfers[task.slot]);
@@ -272,7 +272,7 @@ void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
   std::byte* target = operation.target(task.begin);
   const std::byte* sources[] = {operation.source(task.begin, task.reads_input), operation.blocks[task.slot]};
   reduce(operation.call.type, operation.call.op, std::span(&target, 1), sources, task.size());
-  staging_.give_back(std::exchange(operation.blocks[task.slot], nullptr));
+  receiving_.give_back(std::exchange(operation.blocks[task.slot], nullptr));
   --operation.receiving_blocks;
   complete(operation, index);
   post_receives(operation);

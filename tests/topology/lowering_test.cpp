@@ -838,8 +838,12 @@ TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
   }
 }
 
-Schedule split(Schedule schedule, std::size_t most) {
-  for (Program& program : schedule.ranks) split_steps(program, most);
+/// Of hosts of three ranks each, whose messages to one another are cut otherwise.
+Schedule split(Schedule schedule, const PieceSizes& most) {
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    split_steps(schedule.ranks[rank], most,
+                [&](int peer) { return peer / 3 == static_cast<int>(rank) / 3; });
+  }
   return schedule;
 }
 
@@ -859,16 +863,24 @@ TEST(Lowering, SplitStepsDoTheSame) {
     const Plan plan = over_shared_memory(plan_for(collective, shape.text, shape.ranks, algorithms, chunks),
                                          static_cast<unsigned>(random()));
     const std::size_t count = random() % 300 / plan.order.size() * plan.order.size();
-    const std::size_t most = 1 + random() % 40;
-    SCOPED_TRACE(fmt::format("{}, at most {}", name_of(plan, count), most));
+    const PieceSizes most = {1 + random() % 40, 1 + random() % 40};
+    SCOPED_TRACE(fmt::format("{}, at most {} inside a host, {} between hosts", name_of(plan, count),
+                             most.inside_host, most.between_hosts));
     const int root = static_cast<int>(random()) % shape.ranks;
     const Schedule whole = lower_all(plan, count, root);
     const Schedule pieces = split(whole, most);
     const Verdict verdict = verify(pieces);
     ASSERT_TRUE(verdict.ok) << verdict.problem;
     ASSERT_EQ(verdict.elements_sent, verify(whole).elements_sent);
-    for (const Program& program : pieces.ranks) {
-      for (const Step& step : program.steps) ASSERT_LE(step.size(), most) << to_string(step);
+    for (std::size_t rank = 0; rank < pieces.ranks.size(); ++rank) {
+      for (const Step& step : pieces.ranks[rank].steps) {
+        const bool inside = !is_local(step.kind) && step.peer / 3 == static_cast<int>(rank) / 3;
+        const bool between = !is_local(step.kind) && !inside;
+        const std::size_t limit = inside    ? most.inside_host
+                                  : between ? most.between_hosts
+                                            : std::max(most.inside_host, most.between_hosts);
+        ASSERT_LE(step.size(), limit) << to_string(step);
+      }
     }
     SymbolicRun run(pieces, static_cast<unsigned>(i));
     ASSERT_NO_FATAL_FAILURE(run.finish());
@@ -885,7 +897,8 @@ TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
       {step(receive_reduce, 1, 0, 10), step(receive_reduce, 2, 0, 10), step(finish, -1, 0, 10),
        step(send, 1, 0, 10), step(send, 1, 0, 10), step(copy, -1, 10, 20, 0), step(send, 3, 0, 4)},
       20};
-  split_steps(program, 5);
+  const auto all_inside = [](int) { return true; };
+  split_steps(program, {5, 3}, all_inside);
   EXPECT_EQ(program.steps,
             (std::vector{step(receive_reduce, 1, 0, 5), step(receive_reduce, 2, 0, 5), step(finish, -1, 0, 5),
                          step(send, 1, 0, 5), step(receive_reduce, 1, 5, 10), step(receive_reduce, 2, 5, 10),
@@ -895,14 +908,23 @@ TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
                          step(copy, -1, 15, 20, 5), step(send, 3, 0, 4)}));
   EXPECT_EQ(program.scratch, 20U);
   const Program before = program;
-  split_steps(program, 5);
+  split_steps(program, {5, 3}, all_inside);
   EXPECT_EQ(program, before);
-  split_steps(program, SIZE_MAX);
+  split_steps(program, {SIZE_MAX, SIZE_MAX}, all_inside);
   EXPECT_EQ(program, before);
   program.steps = {step(send, 1, 0, 11)};
-  split_steps(program, 4);
+  split_steps(program, {4, 3}, all_inside);
   EXPECT_EQ(program.steps, (std::vector{step(send, 1, 0, 4), step(send, 1, 4, 8), step(send, 1, 8, 11)}));
-  EXPECT_THROW(split_steps(program, 0), Error);
+  EXPECT_THROW(split_steps(program, {0, 1}, all_inside), Error);
+  EXPECT_THROW(split_steps(program, {1, 0}, all_inside), Error);
+  // 1 is on the host, 2 is not.
+  program.steps = {step(receive, 2, 0, 6), step(send, 2, 0, 6), step(send, 1, 0, 6),
+                   step(receive_reduce, 1, 6, 12), step(finish, -1, 6, 12), step(finish, -1, 12, 18)};
+  split_steps(program, {6, 3}, [](int peer) { return peer == 1; });
+  EXPECT_EQ(program.steps,
+            (std::vector{step(receive, 2, 0, 3), step(send, 2, 0, 3), step(receive, 2, 3, 6),
+                         step(send, 2, 3, 6), step(send, 1, 0, 6), step(receive_reduce, 1, 6, 12),
+                         step(finish, -1, 6, 12), step(finish, -1, 12, 15), step(finish, -1, 15, 18)}));
 }
 
 // A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.

@@ -97,22 +97,31 @@ struct Planner::State {
     return key(a) < key(b);
   }
 
-  /// How much longer large messages between hosts of CPUs take than either model says, for flows of TCP that
-  /// start, stop and change their ends: a host that sends to one other host all the time keeps its link busy
-  /// (on 4x4 ranks over 1 Gb/s rings reached 0.87 to 1.0 of its rate, anything else 0.7 to 0.85).
+  /// How much longer larger messages between hosts of CPUs take than either model says, for flows of TCP that
+  /// start, stop and change their ends. On 4x4 ranks over 1 Gb/s: a host that sends to one other host all the
+  /// time keeps its link busy (rings reached 0.87 to 1.0 of its rate, anything else 0.7 to 0.85), and one
+  /// flow alone pauses whenever its process has to wait for a core (flows of all 4 ranks: 10% to 20% faster
+  /// than of one or two).
   [[nodiscard]] double unsteadiness(const PlanRequest& request, const PlanShape& shape) {
-    constexpr std::uint64_t large = std::uint64_t{512} << 10;
+    constexpr std::uint64_t large = std::uint64_t{128} << 10;
     constexpr double of_exchanges = 1.15;
+    constexpr double of_few_flows = 1.1;
     if (first_on_cpu < 0 || request.bytes < large) return 1;
     int dimensions = 0;
     bool rings = true;
+    bool all_send = true;
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-      if (shape.decomposition.size(d) == 1 || timing.inside_hosts(shape, d)) continue;
+      const Algorithm algorithm = shape.algorithms[static_cast<std::size_t>(d)];
+      if (shape.decomposition.size(d) == 1) continue;
+      if (timing.inside_hosts(shape, d)) {
+        all_send = all_send && algorithm != Algorithm::tree;
+        continue;
+      }
       ++dimensions;
-      rings = rings && (shape.algorithms[static_cast<std::size_t>(d)] == Algorithm::ring ||
-                        shape.decomposition.size(d) == 2);
+      rings = rings && (algorithm == Algorithm::ring || shape.decomposition.size(d) == 2);
     }
-    return dimensions <= 1 && rings ? 1 : of_exchanges;
+    if (dimensions == 0) return 1;
+    return (dimensions == 1 && rings ? 1 : of_exchanges) * (all_send ? 1 : of_few_flows);
   }
 
   /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.

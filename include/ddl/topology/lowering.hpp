@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/schedule.hpp"
@@ -40,18 +41,33 @@ Program lower(const Plan& plan, int rank, std::size_t count, int root = 0);
 /// All ranks' programs. 5 million steps take 0.1 s and 32 bytes each.
 Schedule lower_all(const Plan& plan, std::size_t count, int root = 0);
 
-/// Bytes at which ranks on so many hosts cut their steps (`split_steps`). Inside a host a piece stays in a
-/// core's cache. Between hosts many small ones are under way at a time: on TCP, few large ones leave links
-/// idle whenever one of them waits for its window or its rank (measured on 4x4 ranks over 1 Gb/s: 0.70 to
-/// 0.82 of the rate with 256 KiB, 0.87 to 1.0 with 32 KiB).
-constexpr std::size_t message_bytes(int hosts) noexcept { return std::size_t{hosts == 1 ? 256u : 32u} << 10; }
+/// At most so many elements, or bytes, are one message.
+struct PieceSizes {
+  std::size_t inside_host;
+  std::size_t between_hosts;
 
-/// Cuts every step of more than `most_elements` elements into as few pieces as that takes, their sizes at
-/// most one apart. Both ends of a message have one length and are cut alike, so all ranks' programs must be
-/// split by the same number. Steps of one range that follow one another are listed piece by piece (the first
-/// pieces of all of them, then the second ones), so that a piece is passed on while the next one comes in. A
-/// schedule that was valid is valid. O(resulting steps). Throws `invalid_argument` for 0.
-void split_steps(Program& program, std::size_t most_elements);
+  /// The same in elements of so many bytes.
+  [[nodiscard]] constexpr PieceSizes of(std::size_t element_bytes) const noexcept {
+    return {inside_host / element_bytes, between_hosts / element_bytes};
+  }
+};
+
+/// Bytes at which the engine cuts steps (`split_steps`). Inside a host a piece stays in a core's cache, and
+/// few have to be told of it. Between hosts many small ones are under way at a time: on TCP, few large ones
+/// leave links idle whenever one of them waits for its window or its rank (measured on 4x4 ranks over 1 Gb/s:
+/// 0.70 to 0.82 of the rate with 256 KiB, 0.87 to 1.0 with 32 KiB).
+constexpr PieceSizes message_bytes = {std::size_t{256} << 10, std::size_t{32} << 10};
+
+/// Whether a peer, a rank of the schedule, is on the rank's own host.
+using InsideHost = std::function<bool(int peer)>;
+
+/// Cuts every step of more than `most` elements into as few pieces as that takes, their sizes at most one
+/// apart. Both ends of a message have one length and are cut alike, so all ranks' programs must be split by
+/// the same numbers. Steps of one range that follow one another and are cut alike are listed piece by piece
+/// (the first pieces of all of them, then the second ones), so that a piece is passed on while the next one
+/// comes in; steps without a peer are cut as those before them. A schedule that was valid is valid.
+/// O(resulting steps). Throws `invalid_argument` for 0.
+void split_steps(Program& program, const PieceSizes& most, const InsideHost& is_inside);
 
 /// Dissemination barrier over a buffer of one element: ceil(log2 n) rounds (Hensgen, Finkel and Manber, 1988,
 /// "Two algorithms for barrier synchronization"). After it, each rank has heard of each. Throws
