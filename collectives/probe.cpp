@@ -175,12 +175,12 @@ class Prober {
     Measurement result{ways.kind, from, to};
     const bool is_network = !ways.rings.empty();
     const std::span pairs(ways.pairs);
-    const double round = is_network ? median(run_pairs(pairs, ping_pong))
+    const double round = is_network ? quantile(run_pairs(pairs, ping_pong), 0.5)
                                     : std::ranges::min(run_pairs(pairs.first(1), ping_pong));
     result.latency = std::max(0.0, round * 1e6 / (2 * round_trips) - cost_.step_overhead);
     result.latency = std::min(result.latency, Topology::highest_latency);
-    const double slowest =
-        is_network ? median(run_rings(ways.rings)) : std::ranges::min(run_pairs(pairs, stream));
+    const double slowest = is_network ? quantile(run_rings(ways.rings), 0.25)
+                                      : std::ranges::min(run_pairs(pairs, stream));
     const double bytes = is_network ? static_cast<double>(ways.rings.size()) * ring_messages * ring_bytes
                                     : static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
     result.bandwidth = std::min(bytes / std::max(slowest, 1e-9) / 1e9, Topology::highest_bandwidth);
@@ -190,10 +190,10 @@ class Prober {
  private:
   using Times = std::vector<double>;
 
-  static double median(Times times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
+  static double quantile(Times times, double part) {
+    const auto at = times.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(times.size()) * part);
+    std::ranges::nth_element(times, at);
+    return *at;
   }
 
   template <typename MakeProgram>

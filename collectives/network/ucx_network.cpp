@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <sstream>
 #include <utility>
 
 #include "collectives/network/message_tags.hpp"
@@ -28,6 +29,16 @@ void check(ucs_status_t status, const char* what) {
 }
 
 bool set_by_user(const std::string& name) { return std::getenv(("UCX_" + name).c_str()) != nullptr; }
+
+/// The user's, or those that were found; none if it cannot be said.
+std::vector<std::string> used_devices(const UcxSettings& settings) {
+  const char* const text = std::getenv("UCX_NET_DEVICES");
+  if (text == nullptr) return settings.devices;
+  std::vector<std::string> devices;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) devices.push_back(name);
+  return devices == std::vector<std::string>{"all"} ? settings.devices : devices;
+}
 
 bool is_rdma(const std::string& device) { return device.find(':') != device.npos; }
 
@@ -53,6 +64,15 @@ class Configuration {
     if (!set_by_user(name)) {
       check(ucp_config_modify(config_, name.c_str(), value.c_str()), ("UCX_" + name + "=" + value).c_str());
     }
+  }
+  /// A program can set what belongs to a transport only without the transport's prefix, up to UCX 1.13.
+  void prefer_of_transport(const std::string& prefix, const std::string& name, const std::string& value) {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    ucp_get_version(&major, &minor, &release);
+    const bool without_prefix = major == 1 && minor <= 13;
+    if (!set_by_user(prefix + name)) prefer(without_prefix ? name : prefix + name, value);
   }
 
  private:
@@ -148,12 +168,16 @@ struct UcxNetwork::State {
 void UcxNetwork::State::open(const UcxSettings& settings) {
   Configuration configuration;
   configuration.prefer("TLS", "^sm");
-  if (!settings.devices.empty() && !set_by_user("NET_DEVICES")) {
+  if (!settings.devices.empty()) {
     configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
     if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
-    if (std::none_of(settings.devices.begin(), settings.devices.end(), is_rdma)) {
+  }
+  if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
+    if (std::none_of(devices.begin(), devices.end(), is_rdma)) {
       // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
       configuration.prefer("RNDV_THRESH", "512k");
+      // By default a frame has 8 KiB, and a message is several of them: links idled for a tenth of the time.
+      configuration.prefer_of_transport("TCP_", "TX_SEG_SIZE", "64k");
     }
   }
 
