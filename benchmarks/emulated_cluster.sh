@@ -15,7 +15,9 @@ Usage:
   emulated_cluster.sh down [--name ddl]
 
 up    makes the hosts (again, if there are any); each has its own network, host name, System V IPC and
-      /dev/shm, and a link of the given rate (tc's notation) in each direction, MTU 1500.
+      /dev/shm, and a link of the given rate (tc's notation) in each direction, MTU 1500. TCP's congestion
+      control is one that goes by losses, as clusters' is: cubic, or reno where the kernel lends only that
+      (bbr, which some machines' kernels have as the default, keeps about 3% of a shared link for itself).
 run   starts PROGRAM with mpirun on all ranks: placed host by host (ranks 0 to 3 on the first host) or
       round robin (ranks 0, 4, 8 ...). --ranks: so many on the first host, the second, and so on; hosts
       that are not named have none. The environment is passed on, and with it Open MPI's settings
@@ -60,11 +62,19 @@ shape() {
     fail "tc refuses 'tbf rate $rate': either the rate is wrong or the kernel lacks CONFIG_NET_SCH_TBF"
 }
 
+# Sets congestion to what the host got: a kernel lends namespaces what tcp_allowed_congestion_control lists.
+control_congestion() {
+  for congestion in cubic reno; do
+    ! ip netns exec "$1" sysctl -qw "net.ipv4.tcp_congestion_control=$congestion" 2>/dev/null || return 0
+  done
+  fail "the kernel lets $1 have neither cubic nor reno as TCP's congestion control"
+}
+
 up() {
   check_requirements
   down
   trap 'down' ERR EXIT
-  local switch host i
+  local switch host i congestion
   switch=$(namespace_of switch)
   mkdir -p "$state" || fail "cannot write $state"
   printf '127.0.0.1 localhost\n' >"$state/hosts"
@@ -80,13 +90,14 @@ up() {
     ip -n "$host" link set eth0 up
     shape "$switch" "port$i"
     shape "$host" eth0
+    control_congestion "$host"
     printf '%s.%d node%d\n' "$subnet" $((i + 1)) "$i" >>"$state/hosts"
     printf 'node%d slots=%d\n' "$i" "$ranks_per_host" >>"$state/hostfile"
   done
   ln -s "$here/emulated_host.sh" "$state/agent"
   printf '%s\n' "$hosts $ranks_per_host $rate" >"$state/config"
   trap - ERR EXIT
-  printf 'up: %d hosts x %d ranks, %s each way\n' "$hosts" "$ranks_per_host" "$rate"
+  printf 'up: %d hosts x %d ranks, %s each way, tcp %s\n' "$hosts" "$ranks_per_host" "$rate" "$congestion"
 }
 
 check_same() { [ -z "$2" ] || [ "$2" = "$3" ] || fail "$1 $2: the cluster is up with $1 $3; take it down first"; }

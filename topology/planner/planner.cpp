@@ -108,6 +108,7 @@ struct Planner::State {
     constexpr double of_exchanges = 1.15;
     constexpr double of_few_flows = 1.1;
     constexpr double of_one_chunk = 0.2;
+    constexpr std::uint64_t large_for_chunks = std::uint64_t{512} << 10;
     if (first_on_cpu < 0 || request.bytes < large) return 1;
     int dimensions = 0;
     bool rings = true;
@@ -124,7 +125,7 @@ struct Planner::State {
     }
     if (dimensions == 0) return 1;
     return (dimensions == 1 && rings ? 1 : of_exchanges) * (all_send ? 1 : of_few_flows) *
-           (1 + of_one_chunk / chunks);
+           (request.bytes < large_for_chunks ? 1 : 1 + of_one_chunk / chunks);
   }
 
   /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.
