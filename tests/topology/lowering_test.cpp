@@ -841,8 +841,7 @@ TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
 /// Of hosts of three ranks each, whose messages to one another are cut otherwise.
 Schedule split(Schedule schedule, const PieceSizes& most) {
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    split_steps(schedule.ranks[rank], most,
-                [&](int peer) { return peer / 3 == static_cast<int>(rank) / 3; });
+    split_steps(schedule.ranks[rank], most, [&](int peer) { return peer / 3 == static_cast<int>(rank) / 3; });
   }
   return schedule;
 }
@@ -918,7 +917,7 @@ TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
   EXPECT_THROW(split_steps(program, {0, 1}, all_inside), Error);
   EXPECT_THROW(split_steps(program, {1, 0}, all_inside), Error);
   // 1 is on the host, 2 is not.
-  program.steps = {step(receive, 2, 0, 6), step(send, 2, 0, 6), step(send, 1, 0, 6),
+  program.steps = {step(receive, 2, 0, 6),         step(send, 2, 0, 6),     step(send, 1, 0, 6),
                    step(receive_reduce, 1, 6, 12), step(finish, -1, 6, 12), step(finish, -1, 12, 18)};
   split_steps(program, {6, 3}, [](int peer) { return peer == 1; });
   EXPECT_EQ(program.steps,

@@ -26,9 +26,10 @@ WayKind way_over(const Topology& topology, int link);
 /// What was measured of one kind of way.
 struct Measurement {
   WayKind way = WayKind::inside_package;
-  int from = 0;          ///< Indices into devices() of the two between which the latency was measured, and
-  int to = 0;            ///< which stand for all of their kind.
-  double latency = 0;    ///< us, one way, a small message.
+  int from = 0;  ///< Indices into devices() of the two between which the latency was measured, and
+  int to = 0;    ///< which stand for all of their kind.
+  double latency =
+      0;  ///< us, one way, a small message; between hosts, of which all ranks send some at a time.
   double bandwidth = 0;  ///< GB/s in one direction, of all pairs together that use the same links.
 
   friend bool operator==(const Measurement&, const Measurement&) = default;
