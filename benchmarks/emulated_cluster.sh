@@ -65,7 +65,7 @@ shape() {
 # Sets congestion to what the host got: a kernel lends namespaces what tcp_allowed_congestion_control lists.
 control_congestion() {
   for congestion in cubic reno; do
-    ! ip netns exec "$1" sysctl -qw "net.ipv4.tcp_congestion_control=$congestion" 2>/dev/null || return 0
+    ! ip netns exec "$1" sh -c "echo $congestion >/proc/sys/net/ipv4/tcp_congestion_control" 2>/dev/null || return 0
   done
   fail "the kernel lets $1 have neither cubic nor reno as TCP's congestion control"
 }
