@@ -258,7 +258,7 @@ void Driver::fail(const Error& error) {
 bool Driver::progress() {
   bool moved = memory_ != nullptr && drain();
   if (settings_.network && settings_.network->progress()) moved = true;
-  if (settings_.mpi && awaited_network() == settings_.mpi.get() && settings_.mpi->progress()) moved = true;
+  if (settings_.mpi && settings_.mpi->progress()) moved = true;
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;

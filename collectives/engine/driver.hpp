@@ -103,7 +103,8 @@ class Driver {
   [[nodiscard]] int most_yields() const noexcept;
   void sleep();
   [[nodiscard]] std::int32_t rings_needed() const;
-  [[nodiscard]] Network* awaited_network() const noexcept;
+  [[nodiscard]] Network* watched_network() const noexcept;
+  [[nodiscard]] bool needs(const Network* network) const noexcept;
   void drop_notices_to_nobody();
   void check_peers() const;
   void check_deadlines() const;

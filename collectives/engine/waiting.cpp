@@ -40,7 +40,8 @@ void Driver::wait(int& idle) {
 }
 
 int Driver::most_yields() const noexcept {
-  return awaited_network() == nullptr ? yields_before_sleep : yields_before_sleep_with_network;
+  const bool by_network = needs(settings_.network.get()) || needs(settings_.mpi.get());
+  return by_network ? yields_before_sleep_with_network : yields_before_sleep;
 }
 
 /// Spinning would keep a peer that is on this rank's core from ever coming.
@@ -61,15 +62,18 @@ void Driver::look_for_company() noexcept {
   spreading_.spread(cores_, static_cast<std::size_t>(self_));
 }
 
-/// The network that some operation waits for; MPI, which cannot wake anyone, before any other.
-Network* Driver::awaited_network() const noexcept {
-  Network* awaited = nullptr;
-  for (const OperationState* operation : operations_) {
-    if (operation->program().net_tasks() == 0) continue;
-    if (operation->program().mpi_alone()) return settings_.mpi.get();
-    awaited = settings_.network.get();
-  }
-  return awaited;
+/// What to look at while asleep: MPI, which cannot wake anyone, before any other. Also where no operation of
+/// this rank needs it: a peer's send may not be over before this rank's library has moved on once more.
+Network* Driver::watched_network() const noexcept {
+  if (operations_.empty()) return nullptr;
+  return settings_.mpi ? settings_.mpi.get() : settings_.network.get();
+}
+
+/// Whether some operation waits for it.
+bool Driver::needs(const Network* network) const noexcept {
+  return std::ranges::any_of(operations_, [&](const OperationState* operation) {
+    return operation->program().net_tasks() != 0 && network_of(*operation) == network;
+  });
 }
 
 /// How many rings it takes at least until there is something to do.
@@ -105,7 +109,7 @@ std::int32_t Driver::rings_needed() const {
 }
 
 void Driver::sleep() {
-  Network* network = awaited_network();
+  Network* network = watched_network();
   const bool polls = network != nullptr && event_ >= 0 && network->event_descriptor() >= 0;
   const std::uint32_t ticket = bell_->prepare(polls);
   // Whether a peer has left is asked before the last look: what it wrote, it wrote before it left.
@@ -144,7 +148,7 @@ void Driver::sleep() {
 
 void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
   if (network == nullptr) {
-    if (awaited_network() != nullptr) {
+    if (watched_network() != nullptr) {
       const auto nap = naps_ < shortest_naps
                            ? shortest_nap
                            : std::min(longest_nap, shortest_nap * (naps_ - shortest_naps + 2));
@@ -189,7 +193,7 @@ void Driver::check_peers() const {
     }
   }
   for (const Network* network : {settings_.network.get(), settings_.mpi.get()}) {
-    if (network == nullptr || network->failed_peer() < 0 || awaited_network() != network) continue;
+    if (network == nullptr || network->failed_peer() < 0 || !needs(network)) continue;
     throw Error(ErrorCode::peer_failed,
                 fmt::format("{}: the connection to {} broke: {}", describe(call),
                             rank_and_host(network->failed_peer()), network->failure()));

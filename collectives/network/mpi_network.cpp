@@ -152,7 +152,13 @@ void MpiNetwork::State::end_piece(const Piece& piece, int result, const MPI_Stat
 }
 
 bool MpiNetwork::State::test() {
-  if (requests.empty()) return false;
+  if (requests.empty()) {
+    // A peer's send may not be over before MPI moves on here once more.
+    int found = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators.front(), &found, MPI_STATUS_IGNORE),
+          "MPI_Iprobe");
+    return false;
+  }
   indices.resize(requests.size());
   statuses.resize(requests.size());
   int over = 0;

@@ -54,7 +54,8 @@ class Network {
   virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
   virtual void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) = 0;
 
-  /// Moves what can be moved. True if some transfer has come to its end since the last call.
+  /// Moves what can be moved, the peers' transfers as well: to be called for as long as this rank waits for
+  /// anything. True if some transfer has come to its end since the last call.
   virtual bool progress() = 0;
 
   /// Readable when `progress` has something to do after `arm` returned true. -1: there is none, one has to

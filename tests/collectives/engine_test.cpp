@@ -35,12 +35,18 @@ using topology::Step;
 using topology::StepKind;
 
 enum class Sharing { threads, processes, none };
+enum class Networks { one_that_wakes, one_that_does_not, mpi_as_well };
 
 /// A job: `hosts[r]` is the host of rank r.
 class Job {
  public:
-  Job(std::vector<int> hosts, Sharing sharing, bool network_wakes = true)
-      : hosts_(std::move(hosts)), sharing_(sharing), wakes_(network_wakes), mailboxes_(ranks()) {
+  Job(std::vector<int> hosts, Sharing sharing, Networks networks = Networks::one_that_wakes,
+      test::SendsEnd sends_end = test::SendsEnd::at_once)
+      : hosts_(std::move(hosts)),
+        sharing_(sharing),
+        networks_(networks),
+        mailboxes_(ranks(), sends_end),
+        mpi_mailboxes_(ranks(), sends_end) {
     const int count = 1 + *std::max_element(hosts_.begin(), hosts_.end());
     members_.resize(static_cast<std::size_t>(count));
     for (int rank = 0; rank < ranks(); ++rank) members_[host_of(rank)].push_back(rank);
@@ -114,14 +120,16 @@ class Job {
       settings.memory = memories[static_cast<std::size_t>(index)];
       settings.members = members;
     }
-    settings.network = mailboxes_.open(rank, wakes_);
+    settings.network = mailboxes_.open(rank, networks_ != Networks::one_that_does_not);
+    if (networks_ == Networks::mpi_as_well) settings.mpi = mpi_mailboxes_.open(rank, false);
     return settings;
   }
 
   std::vector<int> hosts_;
   Sharing sharing_;
-  bool wakes_;
+  Networks networks_;
   test::Mailboxes mailboxes_;
+  test::Mailboxes mpi_mailboxes_;
   std::vector<std::vector<int>> members_;
   std::unique_ptr<RankMap> map_;
   std::vector<std::vector<std::shared_ptr<HostMemory>>> memories_;
@@ -232,16 +240,48 @@ TEST(Engine, StagingMemoryRunsOutWithoutADeadlock) {
 
 // A wrong sum in the way from memory to the network and back.
 TEST(Engine, AllReducesOverHosts) {
-  for (const bool wakes : {true, false}) {
+  for (const Networks networks : {Networks::one_that_wakes, Networks::one_that_does_not}) {
     for (const Sharing sharing : {Sharing::threads, Sharing::processes, Sharing::none}) {
       for (const Algorithm algorithm : all_algorithms) {
         for (const std::size_t count : {3u, 1000u, 300'000u}) {
-          Job job({0, 0, 1, 1, 2, 2}, sharing, wakes);
+          Job job({0, 0, 1, 1, 2, 2}, sharing, networks);
           expect_all_reduce(job, plan_of("2x3", algorithm, 6, 3, sharing != Sharing::none), count);
         }
       }
     }
   }
+}
+
+// Rank 1 has all that it needs of MPI and waits for rank 2, which waits for rank 0, whose send is not over
+// before MPI has moved on at rank 1 once more: all three would hang.
+TEST(Engine, MpiMovesOnWhileOnlyTheHostIsWaitedFor) {
+  constexpr std::size_t count = 100;
+  Job job({0, 1, 1}, Sharing::processes, Networks::mpi_as_well, test::SendsEnd::acknowledged);
+  std::atomic<int> right = 0;
+  job.run([&](Engine& engine) {
+    Values values = contribution(0, count);
+    std::uint64_t sequence = 0;
+    const auto pass = [&](int from, int to, bool by_mpi) {
+      ++sequence;
+      if (engine.rank() != from && engine.rank() != to) return;
+      if (engine.rank() == to) values.assign(count, -1);
+      const bool sends = engine.rank() == from;
+      Program program;
+      program.steps.push_back({.kind = sends ? StepKind::send : StepKind::receive,
+                               .peer = static_cast<std::int32_t>(sends ? to : from),
+                               .begin = 0,
+                               .end = count});
+      const auto prepared =
+          std::make_shared<PreparedProgram>(program, count, 4, all_ranks(3), engine.ways(by_mpi));
+      engine.run(all_reduce_of(values, values, sequence, prepared));
+      if (values == contribution(0, count)) ++right;
+    };
+    pass(0, 1, true);
+    pass(0, 2, true);
+    pass(2, 1, false);
+  });
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
+  EXPECT_EQ(right, 6);
 }
 
 // More messages than a ring holds, while ranks sleep at once.

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "collectives/network/network.hpp"
@@ -22,10 +23,17 @@ using collectives::MessageTag;
 using collectives::Network;
 using collectives::Transfer;
 
+/// How a message's sender learns that it is over.
+enum class SendsEnd : std::uint8_t {
+  at_once,
+  acknowledged,  ///< By the receiver's next progress after the one that ended its receive, as MPI may do it.
+};
+
 /// Stands for a network between ranks that are threads: messages are copied when both ends are there.
 class Mailboxes {
  public:
-  explicit Mailboxes(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {
+  explicit Mailboxes(int ranks, SendsEnd sends_end = SendsEnd::at_once)
+      : sends_end_(sends_end), ranks_(static_cast<std::size_t>(ranks)) {
     for (Rank& rank : ranks_) rank.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   }
   Mailboxes(const Mailboxes&) = delete;
@@ -51,6 +59,7 @@ class Mailboxes {
   };
   struct Rank {
     std::vector<Transfer*> over;
+    std::vector<std::pair<int, Transfer*>> to_acknowledge;  // and whose they are
     int event = -1;
   };
 
@@ -90,7 +99,11 @@ class Mailboxes {
       meeting.receives.pop_front();
       if (sent.bytes != received.bytes) throw Error(ErrorCode::internal, "mailboxes: lengths differ");
       std::memcpy(received.data, sent.data, sent.bytes);
-      end_later(from, sent.transfer);
+      if (sends_end_ == SendsEnd::at_once) {
+        end_later(from, sent.transfer);
+      } else {
+        ranks_[static_cast<std::size_t>(to)].to_acknowledge.emplace_back(from, sent.transfer);
+      }
       end_later(to, received.transfer);
     }
   }
@@ -103,6 +116,10 @@ class Mailboxes {
   bool end_transfers(int rank) {
     const std::lock_guard lock(mutex_);
     Rank& owner = ranks_[static_cast<std::size_t>(rank)];
+    if (owner.over.empty()) {
+      for (const auto& [sender, transfer] : owner.to_acknowledge) end_later(sender, transfer);
+      owner.to_acknowledge.clear();
+    }
     for (Transfer* transfer : owner.over) transfer->state = Transfer::State::done;
     const bool any = !owner.over.empty();
     owner.over.clear();
@@ -113,9 +130,10 @@ class Mailboxes {
     Rank& owner = ranks_[static_cast<std::size_t>(rank)];
     std::uint64_t rings = 0;
     static_cast<void>(!read(owner.event, &rings, sizeof rings));
-    return owner.over.empty();
+    return owner.over.empty() && owner.to_acknowledge.empty();
   }
 
+  const SendsEnd sends_end_;
   std::mutex mutex_;
   std::map<Key, Meeting> meetings_;
   std::vector<Rank> ranks_;
