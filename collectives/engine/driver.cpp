@@ -162,6 +162,7 @@ void Driver::set_up(OperationState& operation, const Call& call) {
   operation.transferring.clear();
   operation.unsent.clear();
   operation.sending = 0;
+  operation.flush.reset();
   operation.next_net_reduce = 0;
   operation.receiving_blocks = 0;
   if (operation.scratch_bytes < program.scratch() * operation.element) {
@@ -263,12 +264,20 @@ bool Driver::progress() {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
     if (run_ready(operation)) moved = true;
-    if (operation.unfinished != 0) continue;
+    if (operation.unfinished != 0 || !has_left(operation)) continue;
     finish(operation);
     moved = true;
     --i;
   }
   return moved;
+}
+
+/// Whether what was sent has left this process. Its peers must not have to wait for this rank's next call.
+bool Driver::has_left(OperationState& operation) {
+  if (operation.program().net_tasks() == 0) return true;
+  Network& network = *network_of(operation);
+  if (!operation.flush) operation.flush = network.flush();
+  return network.is_flushed(*operation.flush);
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

@@ -63,6 +63,7 @@ class Driver {
   void place_elements(OperationState& operation);
   [[nodiscard]] bool has_room(const PreparedProgram& program);
   OperationState& begin_posted(const Call& call);
+  [[nodiscard]] bool has_left(OperationState& operation);
   void finish(OperationState& operation);
   std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);
   [[nodiscard]] Network* network_of(const OperationState& operation) const noexcept;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/engine/operation.hpp"
@@ -51,6 +52,7 @@ struct OperationState {
   std::vector<std::uint32_t> transferring;
   std::vector<std::uint32_t> unsent;  ///< Sends through the network that wait for their turn.
   std::size_t sending = 0;
+  std::optional<std::uint64_t> flush;  ///< The network's, at the end.
   std::size_t next_net_reduce = 0;
   std::size_t receiving_blocks = 0;
 

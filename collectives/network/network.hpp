@@ -58,6 +58,12 @@ class Network {
   /// anything. True if some transfer has come to its end since the last call.
   virtual bool progress() = 0;
 
+  /// A send that is over may still be in buffers of this process, and need `progress` to leave it. Starts to
+  /// push out what has been handed over so far; returns the number to ask `is_flushed` for.
+  virtual std::uint64_t flush() { return 0; }
+  /// Whether all of that has left, or never will.
+  [[nodiscard]] virtual bool is_flushed(std::uint64_t /*number*/) const { return true; }
+
   /// Readable when `progress` has something to do after `arm` returned true. -1: there is none, one has to
   /// look again and again.
   [[nodiscard]] virtual int event_descriptor() const { return -1; }

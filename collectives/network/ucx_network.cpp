@@ -106,6 +106,11 @@ struct UcxNetwork::State {
     Operation* operations = nullptr;
   };
 
+  struct Flush {
+    State* state = nullptr;
+    bool done = false;
+  };
+
   /// The first thing that went wrong.
   struct Failure {
     enum class Kind : std::uint8_t { none, connection, left, length, transfer };
@@ -130,6 +135,9 @@ struct UcxNetwork::State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
+  std::deque<Flush> flushes;       // not over, or begun after one that is not
+  std::uint64_t flushes_over = 0;  // how many came before those
+  bool sent_since_flush = false;
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -151,6 +159,7 @@ struct UcxNetwork::State {
   void fail(Operation& operation, Failure::Kind kind, ucs_status_t status, std::size_t arrived = 0) noexcept;
   /// Its transfers fail.
   void drop_operations(Peer& peer) noexcept;
+  void end(Flush& flush) noexcept;
 
   /// Takes all that has come.
   void drain() noexcept;
@@ -336,6 +345,11 @@ void UcxNetwork::State::drop_operations(Peer& peer) noexcept {
   }
 }
 
+void UcxNetwork::State::end(Flush& flush) noexcept {
+  flush.done = true;
+  for (; !flushes.empty() && flushes.front().done; flushes.pop_front()) ++flushes_over;
+}
+
 bool UcxNetwork::State::said_goodbye(const Peer& peer) const noexcept {
   constexpr int leave_it_there = 0;
   ucp_tag_recv_info_t info;
@@ -441,6 +455,7 @@ void UcxNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes
   State::Peer& to = state.peer_for(peer, tag);
   state.require_connection(to);
   State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), false);
+  state.sent_since_flush = true;
   if (to.link != State::Link::up) {
     if (state.some_breaking) state.attend_to_broken();
     state.drop_operations(to);
@@ -500,6 +515,28 @@ bool UcxNetwork::progress() {
   ucp_worker_progress(state.worker);
   if (state.some_breaking) state.attend_to_broken();
   return std::exchange(state.reported, state.ended) != state.ended;
+}
+
+std::uint64_t UcxNetwork::flush() {
+  State& state = *state_;
+  if (state.worker != nullptr && std::exchange(state.sent_since_flush, false)) {
+    State::Flush& flush = state.flushes.emplace_back(State::Flush{&state});
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
+      auto& over = *static_cast<State::Flush*>(user_data);
+      ++over.state->ended;
+      over.state->end(over);
+      ucp_request_free(request);
+    };
+    parameters.user_data = &flush;
+    if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(state.worker, &parameters))) state.end(flush);
+  }
+  return state.flushes_over + state.flushes.size();
+}
+
+bool UcxNetwork::is_flushed(std::uint64_t number) const {
+  return state_->worker == nullptr || state_->flushes_over >= number;
 }
 
 int UcxNetwork::event_descriptor() const { return state_->event_descriptor; }

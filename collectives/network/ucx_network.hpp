@@ -44,6 +44,8 @@ class UcxNetwork final : public Network {
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override;
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;
   bool progress() override;
+  std::uint64_t flush() override;
+  [[nodiscard]] bool is_flushed(std::uint64_t number) const override;
   [[nodiscard]] int event_descriptor() const override;
   bool arm() override;
   [[nodiscard]] int failed_peer() const override;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <mutex>
 #include <random>
 #include <string>
@@ -41,7 +42,7 @@ enum class Networks { one_that_wakes, one_that_does_not, mpi_as_well };
 class Job {
  public:
   Job(std::vector<int> hosts, Sharing sharing, Networks networks = Networks::one_that_wakes,
-      test::SendsEnd sends_end = test::SendsEnd::at_once)
+      test::SendsEnd sends_end = test::SendsEnd::at_delivery)
       : hosts_(std::move(hosts)),
         sharing_(sharing),
         networks_(networks),
@@ -282,6 +283,24 @@ TEST(Engine, MpiMovesOnWhileOnlyTheHostIsWaitedFor) {
   });
   EXPECT_EQ(job.errors, std::vector<std::string>{});
   EXPECT_EQ(right, 6);
+}
+
+// A rank whose part is over may not call the library for long; what it sent must not wait in a buffer of its
+// process until then. Here it comes back only when the others have it.
+TEST(Engine, WhatWasSentHasLeftWhenACallIsOver) {
+  constexpr std::size_t count = 1000;
+  Job job({0, 1, 2}, Sharing::none, Networks::one_that_wakes, test::SendsEnd::buffered);
+  Plan plan = plan_of("3", Algorithm::tree, 3, 1, false);
+  plan.collective = Collective::broadcast;
+  std::latch received(3);
+  job.run([&](Engine& engine) {
+    const auto program = std::make_shared<PreparedProgram>(topology::lower(plan, engine.rank(), count, 0),
+                                                           count, 4, all_ranks(3), engine.ways(false));
+    Values values(count, engine.rank());
+    engine.run(all_reduce_of(values, values, 1, program));
+    received.arrive_and_wait();
+  });
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
 }
 
 // More messages than a ring holds, while ranks sleep at once.

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -23,16 +24,17 @@ using collectives::MessageTag;
 using collectives::Network;
 using collectives::Transfer;
 
-/// How a message's sender learns that it is over.
+/// When a send is over.
 enum class SendsEnd : std::uint8_t {
-  at_once,
+  at_delivery,
   acknowledged,  ///< By the receiver's next progress after the one that ended its receive, as MPI may do it.
+  buffered,      ///< At once; the message leaves with the sender's third progress from then on, as in UCX.
 };
 
 /// Stands for a network between ranks that are threads: messages are copied when both ends are there.
 class Mailboxes {
  public:
-  explicit Mailboxes(int ranks, SendsEnd sends_end = SendsEnd::at_once)
+  explicit Mailboxes(int ranks, SendsEnd sends_end = SendsEnd::at_delivery)
       : sends_end_(sends_end), ranks_(static_cast<std::size_t>(ranks)) {
     for (Rank& rank : ranks_) rank.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   }
@@ -56,10 +58,18 @@ class Mailboxes {
   struct Meeting {
     std::deque<End> sends;
     std::deque<End> receives;
+    std::deque<std::vector<std::byte>> arrived;  // out of the sender's buffers
+  };
+  struct Buffered {
+    Key key;
+    std::vector<std::byte> bytes;
+    int rounds = 3;
   };
   struct Rank {
     std::vector<Transfer*> over;
     std::vector<std::pair<int, Transfer*>> to_acknowledge;  // and whose they are
+    std::deque<Buffered> buffered;
+    std::uint64_t left = 0;  // of those that were buffered
     int event = -1;
   };
 
@@ -68,6 +78,11 @@ class Mailboxes {
     Mailbox(Mailboxes& all, int rank, bool wakes) : all_(all), rank_(rank), wakes_(wakes) {}
     [[nodiscard]] std::string name() const override { return "mailboxes"; }
     void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override {
+      if (all_.sends_end_ == SendsEnd::buffered) {
+        all_.keep(rank_, peer, tag, bytes);
+        transfer.state = Transfer::State::done;
+        return;
+      }
       transfer.state = Transfer::State::active;
       all_.add(rank_, peer, tag, true, {const_cast<std::byte*>(bytes.data()), bytes.size(), &transfer});
     }
@@ -76,6 +91,8 @@ class Mailboxes {
       all_.add(peer, rank_, tag, false, {bytes.data(), bytes.size(), &transfer});
     }
     bool progress() override { return all_.end_transfers(rank_); }
+    std::uint64_t flush() override { return all_.handed_over(rank_); }
+    [[nodiscard]] bool is_flushed(std::uint64_t number) const override { return all_.left(rank_) >= number; }
     [[nodiscard]] int event_descriptor() const override {
       return wakes_ ? all_.ranks_[static_cast<std::size_t>(rank_)].event : -1;
     }
@@ -90,22 +107,51 @@ class Mailboxes {
 
   void add(int from, int to, MessageTag tag, bool is_send, End end) {
     const std::lock_guard lock(mutex_);
-    Meeting& meeting = meetings_[{from, to, tag.communicator, tag.call, tag.message}];
+    const Key key{from, to, tag.communicator, tag.call, tag.message};
+    Meeting& meeting = meetings_[key];
     (is_send ? meeting.sends : meeting.receives).push_back(end);
-    while (!meeting.sends.empty() && !meeting.receives.empty()) {
-      const End sent = meeting.sends.front();
+    match(key);
+  }
+  void match(const Key& key) {
+    Meeting& meeting = meetings_[key];
+    const int from = std::get<0>(key);
+    const int to = std::get<1>(key);
+    while (!meeting.receives.empty() && (!meeting.sends.empty() || !meeting.arrived.empty())) {
       const End received = meeting.receives.front();
-      meeting.sends.pop_front();
       meeting.receives.pop_front();
-      if (sent.bytes != received.bytes) throw Error(ErrorCode::internal, "mailboxes: lengths differ");
-      std::memcpy(received.data, sent.data, sent.bytes);
-      if (sends_end_ == SendsEnd::at_once) {
-        end_later(from, sent.transfer);
+      if (!meeting.arrived.empty()) {
+        deliver(received, meeting.arrived.front());
+        meeting.arrived.pop_front();
       } else {
-        ranks_[static_cast<std::size_t>(to)].to_acknowledge.emplace_back(from, sent.transfer);
+        const End sent = meeting.sends.front();
+        meeting.sends.pop_front();
+        deliver(received, {sent.data, sent.bytes});
+        if (sends_end_ == SendsEnd::acknowledged) {
+          ranks_[static_cast<std::size_t>(to)].to_acknowledge.emplace_back(from, sent.transfer);
+        } else {
+          end_later(from, sent.transfer);
+        }
       }
       end_later(to, received.transfer);
     }
+  }
+  static void deliver(const End& received, std::span<const std::byte> sent) {
+    if (sent.size() != received.bytes) throw Error(ErrorCode::internal, "mailboxes: lengths differ");
+    std::memcpy(received.data, sent.data(), sent.size());
+  }
+  void keep(int from, int to, MessageTag tag, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    ranks_[static_cast<std::size_t>(from)].buffered.push_back(
+        {{from, to, tag.communicator, tag.call, tag.message}, {bytes.begin(), bytes.end()}});
+  }
+  std::uint64_t handed_over(int rank) {
+    const std::lock_guard lock(mutex_);
+    const Rank& owner = ranks_[static_cast<std::size_t>(rank)];
+    return owner.left + owner.buffered.size();
+  }
+  std::uint64_t left(int rank) {
+    const std::lock_guard lock(mutex_);
+    return ranks_[static_cast<std::size_t>(rank)].left;
   }
   void end_later(int rank, Transfer* transfer) {
     Rank& owner = ranks_[static_cast<std::size_t>(rank)];
@@ -120,6 +166,12 @@ class Mailboxes {
       for (const auto& [sender, transfer] : owner.to_acknowledge) end_later(sender, transfer);
       owner.to_acknowledge.clear();
     }
+    for (Buffered& message : owner.buffered) --message.rounds;
+    for (; !owner.buffered.empty() && owner.buffered.front().rounds <= 0; owner.buffered.pop_front()) {
+      meetings_[owner.buffered.front().key].arrived.push_back(std::move(owner.buffered.front().bytes));
+      match(owner.buffered.front().key);
+      ++owner.left;
+    }
     for (Transfer* transfer : owner.over) transfer->state = Transfer::State::done;
     const bool any = !owner.over.empty();
     owner.over.clear();
@@ -130,7 +182,7 @@ class Mailboxes {
     Rank& owner = ranks_[static_cast<std::size_t>(rank)];
     std::uint64_t rings = 0;
     static_cast<void>(!read(owner.event, &rings, sizeof rings));
-    return owner.over.empty() && owner.to_acknowledge.empty();
+    return owner.over.empty() && owner.to_acknowledge.empty() && owner.buffered.empty();
   }
 
   const SendsEnd sends_end_;
