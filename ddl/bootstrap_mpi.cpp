@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <array>
+#include <condition_variable>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
+#include <thread>
 
 #include "collectives/network/mpi_network.hpp"
 #include "ddl/error.hpp"
@@ -43,6 +47,46 @@ bool finalized() {
   return flag != 0;
 }
 
+/// Ends the process unless it goes away in time.
+class InitWatchdog {
+ public:
+  explicit InitWatchdog(std::chrono::milliseconds deadline)
+      : thread_([this, deadline] {
+          std::unique_lock lock(mutex_);
+          if (over_.wait_for(lock, deadline, [this] { return is_over_; })) return;
+          const std::string text = fmt::format(
+              "ddl: MPI_Init has not returned within {:g} s (host {}, pid {}): some process of the job has "
+              "not "
+              "called it, or cannot be reached. This process ends; a longer deadline: DDL_DEADLINE, in "
+              "seconds\n",
+              static_cast<double>(deadline.count()) / 1000, host_name(), getpid());
+          static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+          _exit(1);
+        }) {}
+  InitWatchdog(const InitWatchdog&) = delete;
+  InitWatchdog& operator=(const InitWatchdog&) = delete;
+  ~InitWatchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  static std::string host_name() {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    return name.data();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
 }  // namespace
 
 struct MpiBootstrap::Handles {
@@ -54,7 +98,8 @@ bool MpiBootstrap::is_present() {
          initialized();
 }
 
-MpiBootstrap::MpiBootstrap() : handles_(std::make_unique<Handles>()) {
+MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline)
+    : handles_(std::make_unique<Handles>()), deadline_(deadline) {
   if (finalized()) {
     throw Error(
         ErrorCode::transport,
@@ -62,6 +107,7 @@ MpiBootstrap::MpiBootstrap() : handles_(std::make_unique<Handles>()) {
   }
   if (!initialized()) {
     quieten_open_mpi();
+    const InitWatchdog watchdog(deadline);
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     called_init_ = true;
@@ -83,10 +129,13 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) / ranks) {
     throw Error(ErrorCode::internal, fmt::format("a start-up message of {} bytes is too long", bytes.size()));
   }
+  ++exchanges_;
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(ranks);
-  check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handles_->communicator),
-        "MPI_Allgather");
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handles_->communicator, &request),
+        "MPI_Iallgather");
+  await(&request, "MPI_Iallgather");
   std::vector<int> offsets(ranks);
   int total = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -94,15 +143,48 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
     total += lengths[r];
   }
   std::string all(static_cast<std::size_t>(total), '\0');
-  check(MPI_Allgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
-                       handles_->communicator),
-        "MPI_Allgatherv");
+  check(MPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
+                        handles_->communicator, &request),
+        "MPI_Iallgatherv");
+  await(&request, "MPI_Iallgatherv");
   std::vector<std::string> result;
   result.reserve(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     result.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
   }
   return result;
+}
+
+/// What was started is left behind if it fails: nothing waits for it any more.
+void MpiBootstrap::await(void* request, const char* call) {
+  constexpr int looks_before_naps = 200;
+  constexpr auto nap = std::chrono::microseconds(100);
+  const auto until = collectives::Clock::now() + deadline_;
+  for (int look = 0;; ++look) {
+    int over = 0;
+    check(MPI_Test(static_cast<MPI_Request*>(request), &over, MPI_STATUS_IGNORE), call);
+    if (over != 0) return;
+    if (watch_ && watch_->failed()) {
+      watch_->stopped("");
+      throw Error(ErrorCode::peer_failed, "while the ranks met: " + watch_->report().text());
+    }
+    if (collectives::Clock::now() >= until) break;
+    if (look < looks_before_naps) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+  std::string text = fmt::format(
+      "while the ranks met (exchange {} of start-up or end): some rank has not come within {:g} s on rank "
+      "{}. It is "
+      "stuck or slow (a longer deadline: DDL_DEADLINE, in seconds), or has not made a Context",
+      exchanges_, static_cast<double>(deadline_.count()) / 1000, rank_);
+  if (watch_) {
+    watch_->announce({collectives::JobFailure::Kind::stuck, rank_, text, 0, 0});
+    text = watch_->report().text();
+  }
+  throw Error(ErrorCode::timeout, text);
 }
 
 void MpiBootstrap::abort(int status) noexcept { MPI_Abort(handles_->communicator, status); }

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <utility>
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/network/network.hpp"
+#include "collectives/watch/watch.hpp"
 
 namespace ddl {
 
@@ -13,23 +16,35 @@ class MpiBootstrap final : public collectives::Bootstrap {
   /// True if mpirun started this process, or the program has called MPI_Init.
   static bool is_present();
 
-  /// Calls MPI_Init unless the program has. Throws `transport` if MPI has been finalized already.
-  MpiBootstrap();
+  /// Calls MPI_Init unless the program has. Throws `transport` if MPI has been finalized already. A MPI_Init
+  /// that has not returned after `deadline` ends the process, with a message: nothing else can be done about
+  /// it.
+  explicit MpiBootstrap(std::chrono::milliseconds deadline);
   /// Calls MPI_Finalize if the constructor called MPI_Init, unless the job was abandoned.
   ~MpiBootstrap() override;
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
+  /// Throws `timeout` if some rank has not come after the deadline, `peer_failed` once the watch says that
+  /// the job fails.
   std::vector<std::string> all_gather(std::string_view bytes) override;
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
+
+  /// What tells of other ranks' deaths from here on.
+  void set_watch(std::shared_ptr<collectives::Watch> watch) { watch_ = std::move(watch); }
 
   /// Messages to all ranks, through MPI. Collective. Must be gone before this object is.
   std::unique_ptr<collectives::Network> make_mpi_network();
 
  private:
   struct Handles;
+  void await(void* request, const char* call);
+
   std::unique_ptr<Handles> handles_;
+  std::chrono::milliseconds deadline_;
+  std::shared_ptr<collectives::Watch> watch_;
+  int exchanges_ = 0;
   int rank_ = 0;
   int size_ = 1;
   bool called_init_ = false;

@@ -12,10 +12,11 @@ namespace ddl {
 
 Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
                       std::shared_ptr<collectives::CommunicatorImpl> first,
-                      std::shared_ptr<collectives::HostMemory> memory_)
+                      std::shared_ptr<collectives::HostMemory> memory_, collectives::OpenedWatch watching_)
     : options(std::move(options_)),
       log(first->rank(), options.debug_level),
       bootstrap(std::move(bootstrap_)),
+      watching(std::move(watching_)),
       impl(std::move(first)),
       job(impl->job_pointer()),
       memory(std::move(memory_)),
@@ -39,10 +40,11 @@ void Context::State::meet_to_leave() {
 Context::State::~State() {
   if (std::uncaught_exceptions() == exceptions_at_start) meet_to_leave();
   if (job->failed() || std::uncaught_exceptions() > exceptions_at_start) {
-    job->announce_failure();
+    job->announce_failure("an exception has left its Context's scope");
     if (bootstrap) bootstrap->abandon();
   }
   job->close();
+  if (watching.watch) watching.watch->leave();
 }
 
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}

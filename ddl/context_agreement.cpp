@@ -55,6 +55,13 @@ int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_
 
 }  // namespace
 
+/// The job fails by this rank's error, unless it has failed before. Whether rank 0 has printed the report.
+bool Context::State::tell_of(const Error& error) {
+  const std::string_view text = error.what();
+  job->announce_failure(std::string(text.substr(0, text.find('\n'))));
+  return watching.watch && watching.watch->report().scope.empty();
+}
+
 void Context::root_only(std::string_view name, const std::function<void()>& work) {
   // First all arrive, with the usual deadline; only the wait for the work itself has none.
   communicator().barrier();
@@ -102,9 +109,11 @@ int Context::run(const std::function<int()>& body) {
       if (is_root()) log().error(error.what());
       return status;
     }
-    log().error(error.what());
+    const bool is_reported = state_->tell_of(error);
+    const std::string_view text = error.what();
+    // The report is printed once, by rank 0.
+    log().error(is_reported ? text.substr(0, text.find('\n')) : text);
     if (size() > 1) {
-      state_->job->announce_failure();
       state_->bootstrap->abandon();
       state_->bootstrap->abort(status);
     }

@@ -91,6 +91,10 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
     options.topology = text;
   }
+  if (const char* text = std::getenv("DDL_REPORT")) {
+    if (*text == '\0') refuse("DDL_REPORT", text, "the start of files' names, or no such variable");
+    options.report = text;
+  }
   if (const char* text = std::getenv("DDL_NETWORK")) options.network = read_network_use(text);
   const char* const probe = std::getenv("DDL_PROBE");
   options.probe = probe == nullptr ? ProbeUse::cached : read_probe_use(probe);

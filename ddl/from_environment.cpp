@@ -15,6 +15,7 @@
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
+#include "ddl/failure_files.hpp"
 #include "ddl/named_topology.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/bootstrap_mpi.hpp"
@@ -103,6 +104,40 @@ bool may_want_mpi_alone(const ContextOptions& options) {
          std::ranges::any_of(options.plans, collectives::wants_mpi_alone);
 }
 
+/// Before the options are known to be good; those that are not are refused with the others'.
+std::chrono::milliseconds starting_deadline(const std::function<ContextOptions()>& read) {
+  try {
+    const ContextOptions options = read();
+    require_valid(options);
+    return options.deadline;
+  } catch (const Error&) {
+    return ContextOptions().deadline;
+  }
+}
+
+collectives::OpenedWatch start_watch(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
+                                     const std::shared_ptr<const FailureFiles>& files) {
+  if (map.ranks() == 1) return {};
+  collectives::WatchSettings settings;
+  settings.host = map.short_name(map.host_of(bootstrap.rank()));
+  settings.warn = [](const std::string& text) { Log(0, 0).warning(text); };
+  settings.on_report = [files](const collectives::ExitReport& report) { files->write(report); };
+  collectives::OpenedWatch opened = open_watch(bootstrap, std::move(settings));
+  if (const int event = flight_dump_event(); opened.watch && event >= 0) {
+    opened.watch->dump_on(event, [files](const auto& records) { files->dump(records); });
+  }
+  return opened;
+}
+
+void add_neighbours(const collectives::OpenedWatch& watching, int rank,
+                    const collectives::EngineSettings& settings) {
+  if (!watching.watch) return;
+  for (std::size_t i = 0; i < settings.members.size(); ++i) {
+    if (settings.members[i] == rank) continue;
+    watching.watch->add_neighbour(settings.members[i], settings.memory->tape(static_cast<int>(i)));
+  }
+}
+
 /// What carries data between the ranks.
 struct Connections {
   collectives::HostMemories memories;
@@ -141,7 +176,7 @@ void log_connections(Log& log, const Connections& connections, const std::string
     if (obstacles[host].empty()) continue;
     log.warning(fmt::format("the {} ranks of host {} cannot share memory and use the network instead: {}",
                             map.ranks_of(static_cast<int>(host)).size(),
-                            map.host_name(static_cast<int>(host)), obstacles[host]));
+                            map.short_name(static_cast<int>(host)), obstacles[host]));
   }
   const std::string& reason = connections.opened.reason;
   if (!reason.empty()) log.warning(fmt::format("the network is {} and not UCX: {}", network, reason));
@@ -201,26 +236,40 @@ int Context::run_from_environment(const std::function<int(Context&)>& body) {
 #ifdef DDL_HAVE_MPI
 Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank,
                                 const Report& report) {
-  auto bootstrap = std::make_unique<MpiBootstrap>();
+  auto bootstrap = std::make_unique<MpiBootstrap>(starting_deadline(read_options));
   rank = bootstrap->rank();
+  collectives::OpenedWatch watching;
   try {
     const ContextOptions options = agree_on_options(*bootstrap, read_options);
     require_same_settings(*bootstrap, options);
     const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
     collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
     const topology::RankMap map = settings.map;
+    const auto files = std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
+    watching = start_watch(*bootstrap, map, files);
+    bootstrap->set_watch(watching.watch);
+    settings.watch = watching.watch;
+    settings.on_failure = [files](const auto& records) { files->write(records); };
     const collectives::JobTopology job = find_topology(*bootstrap, map, options);
     require_devices(*job.topology, map.ranks());
     auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     Connections connections = open_connections(*bootstrap, map, options);
     const int most_communicators = connections.most_communicators();
     settings.memory = connections.memories.own;
-    if (settings.memory) settings.members = map.ranks_of(map.host_of(rank));
+    if (settings.memory) {
+      settings.members = map.ranks_of(map.host_of(rank));
+      add_neighbours(watching, rank, settings);
+    }
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    Context context(
-        std::make_unique<State>(options, std::move(bootstrap), std::move(first), connections.memories.own));
+    const std::string unwatched = watching.reason;
+    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
+                                            connections.memories.own, std::move(watching)));
+    if (!unwatched.empty()) {
+      context.log().warning(
+          fmt::format("ranks' deaths are noticed by broken connections and deadlines alone: {}", unwatched));
+    }
     const std::string network = context.state_->job->engine().network_name();
     log_connections(context.log(), connections, network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
@@ -229,6 +278,10 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     if (report) report(error);
     // MPI_Finalize would wait for ranks that do not know of this.
     if (!error.agreed() && bootstrap) bootstrap->abandon();
+    if (!error.agreed() && watching.watch) {
+      watching.watch->announce({collectives::JobFailure::Kind::threw, rank,
+                                fmt::format("rank {} could not start: {}", rank, error.what()), 0, 0});
+    }
     throw;
   }
 }

@@ -6,10 +6,12 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/watch/thread_watch.hpp"
 #include "ddl/bootstrap_in_process.hpp"
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
+#include "ddl/host_identity.hpp"
 
 namespace ddl {
 namespace {
@@ -55,14 +57,27 @@ void check(int ranks, const std::function<void(Context&)>& body, const InProcess
   if (!body) throw Error(ErrorCode::invalid_argument, "run_in_process: the body is empty");
 }
 
+std::string text_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is not a std::exception was thrown";
+  }
+}
+
+/// By rank.
+std::vector<std::string> host_names(int ranks, const InProcessOptions& options) {
+  if (!options.hosts.empty()) return options.hosts;
+  const std::string& own = options.context.host_id;
+  return std::vector<std::string>(static_cast<std::size_t>(ranks), own.empty() ? host_identity() : own);
+}
+
 /// All ranks share one book, so each plan is chosen once.
 std::shared_ptr<collectives::PlanBook> plans_for(int ranks, const InProcessOptions& options) {
-  const std::vector<std::string> hosts =
-      options.hosts.empty()
-          ? std::vector<std::string>(static_cast<std::size_t>(ranks), options.context.host_id)
-          : options.hosts;
-  auto plans =
-      plans_of(options.context, ranks, in_process_topology(options.context, topology::RankMap(hosts)));
+  auto plans = plans_of(options.context, ranks,
+                        in_process_topology(options.context, topology::RankMap(host_names(ranks, options))));
   if (!options.context.topology.empty()) plans->topology();  // a wrong one is found before anything runs
   return plans;
 }
@@ -73,6 +88,10 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
   check(ranks, body, options);
   const auto plans = plans_for(ranks, options);
   const auto job = std::make_shared<InProcessJob>(ranks);
+  const topology::RankMap map(host_names(ranks, options));
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < ranks; ++rank) hosts.push_back(map.short_name(map.host_of(rank)));
+  const auto watches = collectives::thread_watches(hosts);
   FirstException first;
 
   const auto connect = [&](int rank) {
@@ -85,6 +104,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     settings.memory = job->memory();
     settings.members.resize(static_cast<std::size_t>(ranks));
     std::iota(settings.members.begin(), settings.members.end(), 0);
+    settings.watch = watches[static_cast<std::size_t>(rank)];
     const auto impl =
         first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
     auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl, job->memory());
@@ -107,7 +127,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     } catch (...) {
       first.keep(std::current_exception());
       // All ranks throw an agreed error, so nobody needs to be stopped on its account.
-      if (!is_agreed(std::current_exception())) own_job->announce_failure();
+      if (!is_agreed(std::current_exception())) own_job->announce_failure(text_of(std::current_exception()));
     }
   };
 

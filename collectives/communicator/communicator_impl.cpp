@@ -72,9 +72,11 @@ void CommunicatorImpl::run(const Request& request) {
   std::unique_lock order(order_mutex_);
   job_->require_usable(request.name);
   ++sequence_;
-  if (is_trivial(request)) return request.copy.run();
+  Call call = call_for(request);
+  call.record = job_->engine().recorder().called(call);
+  if (is_trivial(request)) return run_trivial(request, call);
   const Runnable& runnable = runnable_for(request);
-  const Call call = call_for(request, runnable);
+  call.program = runnable.program;
   PlanUse* const use = runnable.use;
   if (may_start(use)) {
     order.unlock();
@@ -104,12 +106,14 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
     std::unique_lock order(order_mutex_);
     job_->require_usable(request.name);
     ++sequence_;
+    Call call = call_for(request);
+    call.record = job_->engine().recorder().called(call);
     if (is_trivial(request)) {
-      request.copy.run();
+      run_trivial(request, call);
       return over(std::nullopt);
     }
     const Runnable& runnable = runnable_for(request);
-    const Call call = call_for(request, runnable);
+    call.program = runnable.program;
     if (may_start(runnable.use)) {
       order.unlock();
       return job_->engine().start(call);
@@ -141,14 +145,22 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
     job_->require_usable(name);
     call.sequence = ++sequence_;
   }
-  if (call.program && size() > 1) job_->engine().run(call);
+  call.record = job_->engine().recorder().called(call);
+  if (call.program && size() > 1) return job_->engine().run(call);
+  job_->engine().recorder().over(call.record, false);
 }
 
 bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
   return size() == 1 || request.elements == 0;
 }
 
-Call CommunicatorImpl::call_for(const Request& request, const Runnable& runnable) const {
+void CommunicatorImpl::run_trivial(const Request& request, const Call& call) const {
+  request.copy.run();
+  job_->engine().recorder().over(call.record, false);
+}
+
+/// Without its program.
+Call CommunicatorImpl::call_for(const Request& request) const {
   return {.name = request.name,
           .communicator = static_cast<std::uint16_t>(settings_.number),
           .sequence = sequence_,
@@ -156,7 +168,7 @@ Call CommunicatorImpl::call_for(const Request& request, const Runnable& runnable
           .buffers = request.buffers,
           .type = request.type,
           .op = request.op,
-          .program = runnable.program,
+          .root = has_root(request.collective) ? request.root : -1,
           .deadline = job_->deadline()};
 }
 
@@ -187,9 +199,12 @@ const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& 
     }
     kept_steps_ += runnable.steps;
     return runnables_.emplace(key, std::move(runnable)).first->second;
-  } catch (...) {
-    job_->fail();  // the other ranks may be able to, and wait for this one
-    throw;
+  } catch (const std::exception& problem) {
+    // The other ranks may be able to, and wait for this one.
+    const Error error = as_error(problem);
+    throw Error(job_->engine().give_up(Error(error.code(), fmt::format("{} #{} on rank {}: {}", request.name,
+                                                                       sequence_, rank(), error.what())),
+                                       static_cast<std::uint16_t>(settings_.number), sequence_));
   }
 }
 
@@ -257,6 +272,7 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
   Call result = call;
   result.compares = true;
   result.called_type = call.type;
+  result.called_op = call.op;
   result.buffers = {data, data, 0, comparison.size()};
   result.type = DataType::i64;
   result.op = ReduceOp::max;
@@ -267,15 +283,14 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
 /// After a comparison: throws if the ranks are not alike.
 void CommunicatorImpl::settle(const Call& call, PlanUse& use, const Comparison& greatest) {
   if (!are_equal(greatest)) {
-    job_->fail();
-    throw Error(
-        ErrorCode::mismatch,
-        fmt::format("{} #{} ({} {}) on rank {}: another rank called something else, or has another plan "
-                    "for it. This rank's plan has the hash {:016x}: {}. All ranks must call the same "
-                    "collectives with the same counts, types, operations and roots, in the same order, and "
-                    "have the same DDL_OPTIONS and DDL_PLAN",
-                    call.name, call.sequence, call.count, to_string(call.type), rank(), use.chosen->hash,
-                    use.chosen->names->plan));
+    throw Error(job_->engine().give_up(
+        Error(ErrorCode::mismatch,
+              fmt::format("{} on rank {}: another rank called something else, or has another plan "
+                          "for it. This rank's plan has the hash {:016x}: {}. All ranks must call the same "
+                          "collectives with the same counts, types, operations and roots, in the same order, "
+                          "and have the same DDL_OPTIONS and DDL_PLAN",
+                          record_of(call).describe(), rank(), use.chosen->hash, use.chosen->names->plan)),
+        call.communicator, call.sequence));
   }
   std::vector<std::string> notes = use.chosen->plan.notes;
   for (std::string& note : carrier_notes(use.chosen->plan, use.mpi_alone)) notes.push_back(std::move(note));

@@ -99,7 +99,8 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   struct Pending;
 
   [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
-  [[nodiscard]] Call call_for(const Request& request, const Runnable& runnable) const;
+  void run_trivial(const Request& request, const Call& call) const;
+  [[nodiscard]] Call call_for(const Request& request) const;
   void require_unfailed(const Call& call) const;
 
   const Runnable& runnable_for(const Request& request);

@@ -31,9 +31,9 @@ void Job::refuse(const char* name) const {
                                   : "an earlier collective of this context failed; restart the job"));
 }
 
-void Job::announce_failure() {
-  failed_ = true;
-  engine_->announce_failure();
+void Job::announce_failure(const std::string& why) {
+  if (failed_.exchange(true)) return;
+  engine_->announce_failure(why);
 }
 
 void Job::close() {

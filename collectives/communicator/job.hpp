@@ -50,14 +50,14 @@ class Job {
 
   /// True once a collective has gone wrong half-way: later calls throw `transport`.
   [[nodiscard]] bool failed() const noexcept { return failed_ || engine_->failed(); }
-  /// For what the engine does not know to be wrong.
+  /// For what goes wrong while leaving, after the last collective.
   void fail() noexcept { failed_ = true; }
   /// Throws `transport` after a failure, or once the job is closed.
   void require_usable(const char* name) const {
     if (closed_.load(std::memory_order_relaxed) || failed()) refuse(name);
   }
-  /// Tells the peers that this rank will not go on. Does nothing the second time.
-  void announce_failure();
+  /// Tells the peers that this rank will not go on, and why. Does nothing the second time.
+  void announce_failure(const std::string& why);
   /// Waits for calls under way and leaves in order; after a failure, waits for nothing.
   void close();
 

@@ -41,8 +41,9 @@ std::size_t shared_cache_bytes() {
 
 }  // namespace
 
-Driver::Driver(EngineSettings settings)
+Driver::Driver(EngineSettings settings, FlightRecorder& recorder)
     : settings_(std::move(settings)),
+      recorder_(recorder),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
       staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
@@ -129,6 +130,7 @@ OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work)
   operation.work = std::move(work);
   set_up(operation, call);
   operations_.push_back(&operation);
+  if (!call.compares) recorder_.begun(call.record);
   for (const int member : operation.program().members()) {
     Link& peer = link(member);
     if (peer.listeners++ == 0) listened_.push_back(&peer);
@@ -144,6 +146,7 @@ void Driver::set_up(OperationState& operation, const Call& call) {
   operation.call = call;
   operation.active = true;
   operation.done = false;
+  operation.failed = false;
   operation.element = size_of(call.type);
   operation.started = Clock::now();
   operation.until = call.deadline == std::chrono::milliseconds::max() ? Clock::time_point::max()
@@ -235,6 +238,7 @@ void Driver::finish(OperationState& operation) {
   }
   operation.active = false;
   operation.done = true;
+  if (!operation.call.compares) recorder_.over(operation.call.record, false);
   if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
     give_back(operation);
     work->finish(std::nullopt);
@@ -252,6 +256,8 @@ void Driver::fail(const Error& error) {
   for (OperationState* operation : failed) {
     operation->active = false;
     operation->done = true;
+    operation->failed = true;
+    recorder_.over(operation->call.record, true);
     if (operation->work) std::exchange(operation->work, nullptr)->finish(error);
   }
 }
@@ -298,16 +304,6 @@ void Driver::interrupt() noexcept {
   if (!bell_->ring_loudly()) return;
   const std::uint64_t one = 1;
   static_cast<void>(!write(event_, &one, sizeof one));
-}
-
-void Driver::announce_failure() {
-  if (std::exchange(announced_, true)) return;
-  abandon();
-  if (memory_ == nullptr) return;
-  std::uint32_t none = 0;
-  memory_->failed().compare_exchange_strong(none, static_cast<std::uint32_t>(settings_.rank) + 1,
-                                            std::memory_order_seq_cst);
-  for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
 }
 
 void Driver::announce_leaving() {

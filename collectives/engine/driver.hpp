@@ -20,7 +20,7 @@ namespace ddl::collectives {
 /// other threads may call says so.
 class Driver {
  public:
-  explicit Driver(EngineSettings settings);
+  Driver(EngineSettings settings, FlightRecorder& recorder);
   ~Driver();
 
   [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
@@ -51,8 +51,15 @@ class Driver {
   /// Any thread: ends a `wait`.
   void interrupt() noexcept;
 
-  void announce_failure();
   void announce_leaving();
+  /// The call that the last error was about.
+  struct About {
+    std::uint16_t communicator = 0;
+    std::uint64_t sequence = 0;
+  };
+  [[nodiscard]] About about() const noexcept { return about_; }
+  /// Which messages of whom are waited for; empty if none.
+  [[nodiscard]] std::string describe_awaited() const;
   /// Nothing is waited for from here on.
   void abandon() noexcept;
 
@@ -107,8 +114,8 @@ class Driver {
   [[nodiscard]] Network* watched_network() const noexcept;
   [[nodiscard]] bool needs(const Network* network) const noexcept;
   void drop_notices_to_nobody();
-  void check_peers() const;
-  void check_deadlines() const;
+  void check_peers();
+  void check_deadlines();
   [[nodiscard]] Clock::time_point next_deadline() const;
   void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
 
@@ -120,8 +127,9 @@ class Driver {
   /// Calls `f(rank, task, what)` for each message that is waited for.
   template <typename F>
   void each_awaited(const OperationState& operation, F&& f) const;
-  [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index) const;
-  [[noreturn]] void throw_timeout(const OperationState& operation) const;
+  [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text);
+  [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index);
+  [[noreturn]] void throw_timeout(const OperationState& operation);
 
   struct Early {
     int member = -1;
@@ -131,6 +139,7 @@ class Driver {
   };
 
   EngineSettings settings_;
+  FlightRecorder& recorder_;
   HostMemory* memory_;
   int self_ = Ways::no_member;
   Doorbell own_bell_{};  // where there is no host memory
@@ -160,6 +169,7 @@ class Driver {
   std::vector<int> cores_;  // by member
   int naps_ = 0;
   std::atomic<bool> interrupted_ = false;
+  About about_;
   bool announced_ = false;
 };
 

@@ -30,7 +30,59 @@ Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
   return ways;
 }
 
+FlightTape* tape_of(const EngineSettings& settings) {
+  const auto own = std::ranges::find(settings.members, settings.rank);
+  if (!settings.memory || own == settings.members.end()) return nullptr;
+  return &settings.memory->tape(static_cast<int>(own - settings.members.begin()));
+}
+
+/// What the job's first failure is to a rank whose own error is `own`.
+ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
+  switch (failure.kind) {
+    case JobFailure::Kind::died:
+      return ErrorCode::peer_failed;
+    case JobFailure::Kind::stuck:
+      return ErrorCode::timeout;
+    case JobFailure::Kind::differs:
+      return ErrorCode::mismatch;
+    case JobFailure::Kind::threw:
+    case JobFailure::Kind::network:
+      break;
+  }
+  return own;
+}
+
+/// An error, and what came of the report.
+std::string explained(const std::string& own, const ExitReport& report) {
+  std::string text = report.text();
+  if (own.find(report.failure.text) != own.npos) text.erase(0, report.failure.text.size());
+  return own + (text.empty() || text.front() == '\n' ? "" : "\n") + text;
+}
+
 bool is_for_any_thread(const Network* network) { return network == nullptr || network->any_thread(); }
+
+/// Its holder alone uses the driver.
+class Token {
+ public:
+  void lock() {
+    mutex_.lock();
+    holder_ = std::this_thread::get_id();
+  }
+  bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    holder_ = std::this_thread::get_id();
+    return true;
+  }
+  void unlock() {
+    holder_ = std::thread::id();
+    mutex_.unlock();
+  }
+  [[nodiscard]] bool is_mine() const { return holder_ == std::this_thread::get_id(); }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<std::thread::id> holder_;
+};
 
 }  // namespace
 
@@ -42,9 +94,13 @@ struct Engine::State {
         mpi_ways(ways_of(settings, true)),
         threaded(is_for_any_thread(settings.network.get()) && is_for_any_thread(settings.mpi.get())),
         memory(settings.memory),
+        watch(settings.watch),
+        recorder(tape_of(settings)),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
-        driver(std::make_unique<Driver>(std::move(settings))) {}
+        driver(std::make_unique<Driver>(std::move(settings), recorder)) {
+    if (watch) watch->attach(recorder, [this] { driver->interrupt(); });
+  }
 
   struct Queued {
     Call call;
@@ -57,10 +113,12 @@ struct Engine::State {
   const Ways mpi_ways;
   const bool threaded;  // a thread of the engine's own may do the work
   const std::shared_ptr<HostMemory> memory;
+  const std::shared_ptr<Watch> watch;
+  FlightRecorder recorder;
   const bool has_mpi;
   const std::string network_name;
 
-  std::mutex token;  // its holder alone uses the driver
+  Token token;
   std::unique_ptr<Driver> driver;
 
   std::mutex mutex;  // of what follows
@@ -124,18 +182,37 @@ struct Engine::State {
     }
   }
 
-  /// Whatever goes wrong is the end of all.
-  void fail(const Error& error) {
+  /// Whatever goes wrong is the end of all. Returns the error with what the watch has found. With the token.
+  Error fail(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+    failed = true;  // no call begins any more
+    const Error full = watch ? examined(error, communicator, sequence) : error;
+    if (driver->settings().on_failure) driver->settings().on_failure(recorder.records());
     std::deque<Queued> dropped;
+    Error first = full;
     {
       const std::lock_guard lock(mutex);
-      if (!failure) failure = error;
-      failed = true;
+      if (!failure) failure = full;
+      first = *failure;
       dropped.swap(queue);
       queued = 0;
     }
-    driver->fail(error);
-    for (Queued& entry : dropped) entry.work->finish(error);
+    driver->fail(first);
+    for (Queued& entry : dropped) {
+      recorder.over(entry.call.record, true);
+      entry.work->finish(first);
+    }
+    return first;
+  }
+  Error fail(const Error& error) {
+    const Driver::About about = driver->about();
+    return fail(error, about.communicator, about.sequence);
+  }
+  /// Tells the others, and hears what they have to say.
+  Error examined(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+    watch->stopped(driver->describe_awaited());
+    watch->announce({failure_kind(error.code()), rank, error.what(), communicator, sequence});
+    const ExitReport report = watch->report();
+    return {code_for(report.failure, error.code()), explained(error.what(), report)};
   }
 
   void run_here(const Call& call) {
@@ -144,10 +221,14 @@ struct Engine::State {
       operation = driver->run_small(call);
       if (operation != nullptr) drive([&] { return operation->done && !driver->must_flush(); });
     } catch (const Error& error) {
-      fail(error);
-      throw;
+      throw Error(fail(error));
     }
-    if (operation != nullptr) driver->give_back(*operation);
+    if (operation == nullptr) return;
+    if (operation->failed) {  // by a continuation
+      const std::lock_guard lock(mutex);
+      throw Error(*failure);
+    }
+    driver->give_back(*operation);
   }
 
   /// What the token's holder leaves undone is the thread's.
@@ -231,6 +312,7 @@ int Engine::member() const noexcept { return state_->ways.member[static_cast<std
 bool Engine::has_mpi() const noexcept { return state_->has_mpi; }
 bool Engine::has_thread() const noexcept { return state_->threaded; }
 std::string Engine::network_name() const { return state_->network_name; }
+FlightRecorder& Engine::recorder() noexcept { return state_->recorder; }
 const Ways& Engine::ways(bool mpi_alone) const noexcept {
   return mpi_alone ? state_->mpi_ways : state_->ways;
 }
@@ -252,9 +334,30 @@ std::shared_ptr<WorkState> Engine::start(const Call& call) {
   return state_->enqueue(call);
 }
 
-void Engine::announce_failure() {
+Error Engine::give_up(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+  State& state = *state_;
+  if (state.closed) return error;
+  state.failed = true;
+  if (state.watch) {
+    // Whoever holds the token lets go of it then.
+    state.watch->announce({failure_kind(error.code()), state.rank, error.what(), communicator, sequence});
+  }
+  if (state.token.is_mine()) return state.fail(error, communicator, sequence);  // in a continuation
+  std::unique_lock hold(state.token, std::defer_lock);
+  if (state.watch) hold.lock();
+  if (!hold && !hold.try_lock()) return error;
+  return state.fail(error, communicator, sequence);
+}
+
+void Engine::announce_failure(const std::string& why) {
   if (state_->closed) return;
-  state_->driver->announce_failure();
+  if (state_->watch) {
+    state_->watch->announce({JobFailure::Kind::threw, state_->rank,
+                             fmt::format("rank {} (host {}) gave up: {}", state_->rank,
+                                         state_->map.short_name(state_->map.host_of(state_->rank)), why),
+                             0, 0});
+  }
+  state_->driver->abandon();
 }
 
 void Engine::drain() {
@@ -280,6 +383,7 @@ void Engine::close() {
   state.driver->interrupt();
   if (state.thread.joinable()) state.thread.join();
   state.closed = true;
+  if (state.watch) state.watch->detach();
   if (state.failed) {
     state.driver->abandon();
   } else {

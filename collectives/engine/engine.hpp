@@ -6,6 +6,8 @@
 #include "collectives/engine/work_state.hpp"
 #include "collectives/memory/host_memory.hpp"
 #include "collectives/network/network.hpp"
+#include "collectives/watch/watch.hpp"
+#include "ddl/error.hpp"
 #include "ddl/topology/rank_map.hpp"
 
 namespace ddl::collectives {
@@ -18,13 +20,19 @@ struct EngineSettings {
   std::vector<int> members = {};                 ///< Rank of each member of `memory`.
   std::unique_ptr<Network> network = nullptr;    ///< To those who are not members. May be null.
   std::unique_ptr<Network> mpi = nullptr;        ///< For programs that want MPI alone. May be null.
+  /// Null: failures of other ranks are noticed by deadlines and broken connections alone.
+  std::shared_ptr<Watch> watch = nullptr;
+  /// Gets what the flight recorder holds once a call has failed; may be empty.
+  std::function<void(const std::vector<FlightRecord>&)> on_failure = nullptr;
 };
 
 /// Runs a rank's part of collectives: of all its communicators, any number at a time. `run` does so in the
 /// caller's thread if nothing else is under way. What was started with `start` is driven by a thread of the
 /// engine's own, which sleeps while there is nothing to do. Any thread.
 ///
-/// A call that fails fails the engine: all other calls, later ones too, end with its error.
+/// A call that fails fails the engine: all other calls, later ones too, end with its error. So does the
+/// failure of another rank, as soon as a call waits. The error says which failure of the job was the first,
+/// and how far each rank had come.
 class Engine {
  public:
   explicit Engine(EngineSettings settings);
@@ -44,14 +52,20 @@ class Engine {
   /// What `PreparedProgram` needs to know of ways to other ranks. Valid as long as the engine.
   [[nodiscard]] const Ways& ways(bool mpi_alone) const noexcept;
 
-  /// Returns when this rank's part is over. Throws `timeout`, `peer_failed` or `transport`; messages name the
-  /// collective, the plan, the peers that are waited for and the phases in which they are.
+  /// What this rank calls. Calls with a record there are kept up to date.
+  [[nodiscard]] FlightRecorder& recorder() noexcept;
+
+  /// Returns when this rank's part is over. Throws `timeout`, `peer_failed`, `mismatch` or `transport`;
+  /// messages name the collective, the plan, the peers that are waited for and the phases in which they are.
   void run(const Call& call);
   std::shared_ptr<WorkState> start(const Call& call);
 
   [[nodiscard]] bool failed() const noexcept;
-  /// Tells the peers that this rank will not go on. Does nothing the second time.
-  void announce_failure();
+  /// This rank cannot go on, for reasons that the engine does not know: fails the engine and the job. Returns
+  /// the error to throw. `communicator` and `sequence` say which collective it is about; 0: none.
+  [[nodiscard]] Error give_up(const Error& error, std::uint16_t communicator = 0, std::uint64_t sequence = 0);
+  /// The same, in one line, if there has been no failure; and lets go of the network. Waits for nothing.
+  void announce_failure(const std::string& why);
   /// Waits for what is under way. What goes wrong fails the engine.
   void drain();
   /// Drains, tells the peers that this rank has left, and gives everything back; later

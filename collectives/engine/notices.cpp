@@ -61,7 +61,7 @@ void Driver::take(OperationState& operation, Link& link, const Notice& notice, c
   }
   const std::uint32_t index = operation.program().post_of(link.peer, notice.message);
   if (index == Task::none || !operation.posts[index].is_out) {
-    throw Error(ErrorCode::internal,
+    throw_about(operation.call, ErrorCode::internal,
                 fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
                             rank_and_host(link.rank), notice.message));
   }
@@ -85,7 +85,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   const Task* task = index == Task::none ? nullptr : &program.tasks()[program.inputs()[index].task];
   if (task == nullptr || operation.bytes_of(*task) != notice.bytes ||
       operation.arrivals[index].data != nullptr) {
-    throw Error(ErrorCode::mismatch,
+    throw_about(operation.call, ErrorCode::mismatch,
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
                             describe(operation.call), notice.message,
@@ -109,7 +109,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
       if (memory_->at(notice.answer_at, notice.bytes) == nullptr) arrival.data = nullptr;
     }
     if (arrival.data == nullptr) {
-      throw Error(ErrorCode::internal,
+      throw_about(operation.call, ErrorCode::internal,
                   fmt::format("{}: {} names memory that is not shared", describe(operation.call),
                               rank_and_host(settings_.members[static_cast<std::size_t>(member)])));
     }

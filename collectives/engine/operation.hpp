@@ -42,9 +42,12 @@ struct Call {
   bool compares = false;
   std::size_t count = 0;                     ///< As the caller gave it, for messages.
   std::optional<DataType> called_type = {};  ///< The same; if it is not `type`.
+  std::optional<ReduceOp> called_op = {};
   Buffers buffers = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
+  int root = -1;             ///< As the caller gave it, for messages; -1: there is none.
+  std::uint64_t record = 0;  ///< The flight recorder's number; 0: it is not to know.
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// From when the call is made; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();

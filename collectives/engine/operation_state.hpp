@@ -36,6 +36,7 @@ struct OperationState {
   std::shared_ptr<WorkState> work;  ///< Null: somebody waits for `done`.
   bool active = false;
   bool done = false;
+  bool failed = false;
   std::size_t element = 1;  ///< Bytes.
   Clock::time_point started;
   Clock::time_point until;

@@ -18,15 +18,11 @@ constexpr std::size_t most_peers_named = 8;
 }  // namespace
 
 std::string Driver::rank_and_host(int rank) const {
-  return fmt::format("rank {} (host {})", rank, settings_.map.host_name(settings_.map.host_of(rank)));
+  return fmt::format("rank {} (host {})", rank, settings_.map.short_name(settings_.map.host_of(rank)));
 }
 
 std::string Driver::describe(const Call& call) const {
-  const std::string communicator =
-      call.communicator == 0 ? "" : fmt::format(" of communicator {}", call.communicator);
-  const DataType type = call.called_type.value_or(call.type);
-  return fmt::format("{} #{}{} ({} {}, {} bytes) on {}", call.name, call.sequence, communicator, call.count,
-                     to_string(type), call.count * size_of(type), rank_and_host(settings_.rank));
+  return fmt::format("{} on {}", record_of(call).describe(), rank_and_host(settings_.rank));
 }
 
 std::string Driver::describe_plan(const Call& call) const {
@@ -65,9 +61,18 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
   return text.empty() ? "the network" : text;
 }
 
-void Driver::throw_timeout(const OperationState& operation) const {
+std::string Driver::describe_awaited() const {
+  return operations_.empty() ? "" : describe_awaited(*operations_.front());
+}
+
+void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text) {
+  about_ = {call.communicator, call.sequence};
+  throw Error(code, text);
+}
+
+void Driver::throw_timeout(const OperationState& operation) {
   const std::chrono::duration<double> waited = Clock::now() - operation.started;
-  throw Error(ErrorCode::timeout,
+  throw_about(operation.call, ErrorCode::timeout,
               fmt::format("{}: the deadline passed after {:.3g} s while waiting for {}. Either that rank is "
                           "stuck or slow (a longer deadline: DDL_DEADLINE, in seconds), or the ranks called "
                           "different collectives{}",
@@ -75,11 +80,11 @@ void Driver::throw_timeout(const OperationState& operation) const {
                           describe_plan(operation.call)));
 }
 
-void Driver::throw_transfer_failed(const OperationState& operation, std::uint32_t index) const {
+void Driver::throw_transfer_failed(const OperationState& operation, std::uint32_t index) {
   const Task& task = operation.task(index);
   const Network& network = *network_of(operation);
   const bool sends = task.kind == Task::Kind::net_send;
-  throw Error(network.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
+  throw_about(operation.call, network.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
               fmt::format("{}: {} of {} bytes {} {} through {} failed: {}{}", describe(operation.call),
                           sends ? "the send" : "the receive", operation.bytes_of(task), sends ? "to" : "from",
                           rank_and_host(task.peer), network.name(), network.failure(),

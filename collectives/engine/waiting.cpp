@@ -174,7 +174,7 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
 
 /// Who has left, or is to end with the job, reads no more that its messages were read.
 void Driver::drop_notices_to_nobody() {
-  const bool failed = memory_->failed().load(std::memory_order_seq_cst) != 0;
+  const bool failed = settings_.watch && settings_.watch->failed();
   for (const std::unique_ptr<Link>& link : links_) {
     if (!link || (!failed && memory_->member(link->peer).left.load(std::memory_order_seq_cst) == 0)) continue;
     waiting_notices_ -= link->outbox.size();
@@ -182,19 +182,16 @@ void Driver::drop_notices_to_nobody() {
   }
 }
 
-void Driver::check_peers() const {
+void Driver::check_peers() {
   if (operations_.empty()) return;
   const Call& call = operations_.front()->call;
-  if (memory_ != nullptr) {
-    const auto failed = static_cast<int>(memory_->failed().load(std::memory_order_seq_cst)) - 1;
-    if (failed >= 0 && failed != settings_.rank) {
-      throw Error(ErrorCode::peer_failed, fmt::format("{}: {} has failed; its own message says why",
-                                                      describe(call), rank_and_host(failed)));
-    }
+  if (settings_.watch && settings_.watch->failed()) {
+    throw_about(call, ErrorCode::peer_failed,
+                fmt::format("{}: {}", describe(call), settings_.watch->failure().text));
   }
   for (const Network* network : {settings_.network.get(), settings_.mpi.get()}) {
     if (network == nullptr || network->failed_peer() < 0 || !needs(network)) continue;
-    throw Error(ErrorCode::peer_failed,
+    throw_about(call, ErrorCode::peer_failed,
                 fmt::format("{}: the connection to {} broke: {}", describe(call),
                             rank_and_host(network->failed_peer()), network->failure()));
   }
@@ -203,8 +200,8 @@ void Driver::check_peers() const {
     for (const OperationState* operation : operations_) {
       each_awaited(*operation, [&](int rank, const Task&, const char*) {
         if (rank != listened_[i]->rank) return;
-        throw Error(
-            ErrorCode::peer_failed,
+        throw_about(
+            operation->call, ErrorCode::peer_failed,
             fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
                         describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
       });
@@ -212,7 +209,7 @@ void Driver::check_peers() const {
   }
 }
 
-void Driver::check_deadlines() const {
+void Driver::check_deadlines() {
   const Clock::time_point now = Clock::now();
   for (const OperationState* operation : operations_) {
     if (now >= operation->until) throw_timeout(*operation);

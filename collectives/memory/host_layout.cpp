@@ -32,6 +32,7 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
   };
   append(sizeof(HostHeader), part_alignment);
   member_states = append(n * sizeof(MemberState), part_alignment);
+  tapes = append(n * sizeof(FlightTape), part_alignment);
   ring_states = append(n * n * sizeof(RingState), part_alignment);
   notices = append(n * n * notices_per_ring * sizeof(Notice), part_alignment);
   parcels = append(n * n * notices_per_ring * parcel_bytes, part_alignment);
@@ -40,10 +41,10 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
 }
 
 std::uint64_t HostLayout::signature() noexcept {
-  constexpr std::uint64_t version = 1;
+  constexpr std::uint64_t version = 2;
   std::uint64_t signature = version;
-  for (const std::size_t size :
-       {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice), sizeof(Doorbell)}) {
+  for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice),
+                                 sizeof(Doorbell), sizeof(FlightTape)}) {
     signature = signature * 1009 + size;
   }
   return signature;

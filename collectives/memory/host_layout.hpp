@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +13,6 @@ struct HostHeader {
   std::uint64_t layout;  ///< `HostLayout::signature`.
   std::uint64_t heap_bytes;
   std::uint32_t members;
-  alignas(64) std::atomic<std::uint32_t> failed;
 };
 
 /// Where the parts of a `HostMemory` are, in bytes from its start. The header is at 0.
@@ -28,6 +26,7 @@ struct HostLayout {
   std::size_t notices_per_ring;
   std::size_t parcel_bytes;
   std::size_t member_states;
+  std::size_t tapes;
   std::size_t ring_states;
   std::size_t notices;
   std::size_t parcels;

@@ -117,10 +117,10 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   notices_per_ring_ = layout.notices_per_ring;
   parcel_bytes_ = layout.parcel_bytes;
   member_states_ = reinterpret_cast<MemberState*>(start + layout.member_states);
+  tapes_ = reinterpret_cast<FlightTape*>(start + layout.tapes);
   ring_states_ = reinterpret_cast<RingState*>(start + layout.ring_states);
   notices_ = reinterpret_cast<Notice*>(start + layout.notices);
   parcels_ = start + layout.parcels;
-  failed_ = &header_in(mapping_)->failed;
   // Most pairs use little of their rings.
   madvise(start, layout.heaps, MADV_NOHUGEPAGE);
 

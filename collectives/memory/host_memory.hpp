@@ -12,6 +12,7 @@
 #include "collectives/memory/doorbell.hpp"
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/memory/mapping.hpp"
+#include "collectives/watch/flight_recorder.hpp"
 
 namespace ddl::collectives {
 
@@ -141,8 +142,8 @@ class HostMemory {
     return ring_states_[pair(from, to)];
   }
 
-  /// 0, or 1 + the first rank (number in the job) that announced its failure.
-  [[nodiscard]] std::atomic<std::uint32_t>& failed() const noexcept { return *failed_; }
+  /// A member's flight recorder; the others read it when the member cannot answer any more.
+  [[nodiscard]] FlightTape& tape(int index) const noexcept { return tapes_[index]; }
 
  private:
   /// Shared by processes unless `heap_bytes` is 0.
@@ -161,10 +162,10 @@ class HostMemory {
   std::size_t notices_per_ring_;
   std::size_t parcel_bytes_;
   MemberState* member_states_;
+  FlightTape* tapes_;
   RingState* ring_states_;
   Notice* notices_;
   std::byte* parcels_;
-  std::atomic<std::uint32_t>* failed_;
 
   std::size_t heap_bytes_;
   Mapping mapping_;

@@ -62,6 +62,9 @@ struct ContextOptions {
   /// Where measured figures are kept; empty: nowhere. DDL_CACHE_DIR, else $XDG_CACHE_HOME/ddl, else
   /// ~/.cache/ddl.
   std::string cache_directory;
+  /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit report, by
+  /// rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
+  std::string report;
   /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;

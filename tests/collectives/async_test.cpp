@@ -234,7 +234,7 @@ TEST(Work, AnErrorReachesEveryoneWhoWaits) {
         for (int i = 0; i < 2; ++i) {
           const Error error = error_of([&] { missing.wait(); });
           EXPECT_EQ(error.code(), ErrorCode::timeout);
-          EXPECT_NE(std::string(error.what()).find("all_reduce #2 (1000 f32"), std::string::npos)
+          EXPECT_NE(std::string(error.what()).find("all_reduce #2 (sum of 1000 f32"), std::string::npos)
               << error.what();
           error_of([&] { static_cast<void>(missing.test()); });
           error_of([&] { queued.wait(); });

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "collectives/engine/core_spreading.hpp"
+#include "collectives/watch/thread_watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "mailbox_network.hpp"
@@ -54,6 +55,7 @@ class Job {
     std::vector<std::string> names;
     for (const int host : hosts_) names.push_back(fmt::format("h{}", host));
     map_ = std::make_unique<RankMap>(names);
+    watches_ = thread_watches(names);
     for (const std::vector<int>& members : members_)
       memories_.push_back(share(static_cast<int>(members.size())));
   }
@@ -70,7 +72,7 @@ class Job {
             body(engine);
             engine.close();
           } catch (...) {
-            engine.announce_failure();
+            engine.announce_failure("of the test");
             throw;
           }
         } catch (const std::exception& error) {
@@ -121,6 +123,7 @@ class Job {
       settings.memory = memories[static_cast<std::size_t>(index)];
       settings.members = members;
     }
+    settings.watch = watches_[static_cast<std::size_t>(rank)];
     settings.network = mailboxes_.open(rank, networks_ != Networks::one_that_does_not);
     if (networks_ == Networks::mpi_as_well) settings.mpi = mpi_mailboxes_.open(rank, false);
     return settings;
@@ -133,6 +136,7 @@ class Job {
   test::Mailboxes mpi_mailboxes_;
   std::vector<std::vector<int>> members_;
   std::unique_ptr<RankMap> map_;
+  std::vector<std::shared_ptr<Watch>> watches_;
   std::vector<std::vector<std::shared_ptr<HostMemory>>> memories_;
   std::mutex mutex_;
 };
@@ -475,7 +479,7 @@ TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
       EXPECT_EQ(error.code(), ErrorCode::timeout);
       const std::string text = error.what();
       for (const char* part :
-           {"all_reduce #3 (5 i32, 20 bytes) on rank 0 (host h0)", "the deadline passed after",
+           {"all_reduce #3 (sum of 5 i32, 20 bytes) on rank 0 (host h0)", "the deadline passed after",
             "rank 1 (host h0)", "the only phase, chunk 0", "plan: a plan by hand"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
       }
@@ -492,14 +496,14 @@ TEST(Engine, PeersThatLeftOrFailedAreNamed) {
     Job job({0, 0}, Sharing::processes);
     job.run([&](Engine& engine) {
       if (engine.rank() == 1) {
-        if (fails) engine.announce_failure();
+        if (fails) engine.announce_failure("it had enough");
         return;
       }
       Values values(5);
       engine.run(all_reduce_of(values, values, 1, program_of({receive(1, 0, 5)}, 5, engine)));
     });
     ASSERT_EQ(job.errors.size(), 1u);
-    EXPECT_NE(job.errors[0].find(fails ? "rank 1 (host h0) has failed" : "rank 1 (host h0) has left the job"),
+    EXPECT_NE(job.errors[0].find(fails ? "rank 1 (host h0) gave up: it had enough" : "rank 1 (host h0) has left the job"),
               std::string::npos)
         << job.errors[0];
   }

@@ -439,9 +439,9 @@ TEST(HostMemory, PartsDoNotOverlap) {
       EXPECT_EQ(*address % 64, 0U);
       parts.emplace_back(*address, bytes);
     };
-    add(&memory->failed(), sizeof(std::uint32_t));
     for (int from = 0; from < members; ++from) {
       add(&memory->member(from), sizeof(MemberState));
+      add(&memory->tape(from), sizeof(FlightTape));
       for (int to = 0; to < members; ++to) {
         add(&memory->ring_state(from, to), sizeof(RingState));
         add(memory->notices(from, to), places * sizeof(Notice));

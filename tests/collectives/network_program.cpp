@@ -205,7 +205,7 @@ void abandoned_receives_are_left_alone(Job& job) {
 }
 
 void run(std::string_view choice, int processes) {
-  ddl::MpiBootstrap bootstrap;
+  ddl::MpiBootstrap bootstrap(patience);
   expect(bootstrap.size() == processes, fmt::format("started with {} processes", bootstrap.size()));
   const auto wish =
       choice == "ucx" ? ddl::collectives::NetworkChoice::ucx : ddl::collectives::NetworkChoice::mpi;

@@ -1,5 +1,6 @@
 #include "ddl/topology/rank_map.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "ddl/error.hpp"
@@ -24,6 +25,13 @@ RankMap::RankMap(const std::vector<std::string>& host_names) {
     local_rank_.push_back(static_cast<int>(members.size()));
     members.push_back(static_cast<int>(rank));
   }
+}
+
+std::string RankMap::short_name(int host) const {
+  const auto first_part = [](const std::string& name) { return name.substr(0, name.find('/')); };
+  const std::string result = first_part(host_name(host));
+  const bool is_unique = std::ranges::count(names_, result, first_part) == 1 && !result.empty();
+  return is_unique ? result : host_name(host);
 }
 
 }  // namespace ddl::topology

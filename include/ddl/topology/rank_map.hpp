@@ -21,6 +21,8 @@ class RankMap {
   [[nodiscard]] const std::string& host_name(int host) const {
     return names_.at(static_cast<std::size_t>(host));
   }
+  /// For people: without what follows a '/' (a boot id), if the hosts' names still differ then.
+  [[nodiscard]] std::string short_name(int host) const;
   /// Index of a rank among its host's ranks.
   [[nodiscard]] int local_rank(int rank) const { return local_rank_.at(static_cast<std::size_t>(rank)); }
 

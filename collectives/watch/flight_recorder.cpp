@@ -1,0 +1,162 @@
+#include "collectives/watch/flight_recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "collectives/engine/operation.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+// FlightTape::Slot::about: communicator (16), root + 1 (24), type (8), op (8), unused, begun, failed.
+constexpr int root_shift = 16;
+constexpr int type_shift = 40;
+constexpr int op_shift = 48;
+constexpr std::uint64_t begun_bit = std::uint64_t{1} << 62;
+constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
+constexpr std::uint64_t byte_mask = 0xff;
+constexpr std::uint64_t root_mask = 0xff'ffff;
+
+std::uint64_t about(const Call& call) noexcept {
+  return std::uint64_t{call.communicator} | static_cast<std::uint64_t>(call.root + 1) << root_shift |
+         static_cast<std::uint64_t>(call.called_type.value_or(call.type)) << type_shift |
+         static_cast<std::uint64_t>(call.called_op.value_or(call.op)) << op_shift;
+}
+
+bool has_op(std::string_view name) noexcept {
+  return name == "all_reduce" || name == "reduce_scatter" || name == "reduce";
+}
+
+}  // namespace
+
+const char* to_string(FlightRecord::State state) noexcept {
+  switch (state) {
+    case FlightRecord::State::called:
+      return "called";
+    case FlightRecord::State::begun:
+      return "begun";
+    case FlightRecord::State::finished:
+      return "finished";
+    case FlightRecord::State::failed:
+      return "failed";
+  }
+  return "";
+}
+
+std::string FlightRecord::describe() const {
+  std::string text = fmt::format("{} #{}", name, sequence);
+  if (communicator != 0) text += fmt::format(" of communicator {}", communicator);
+  if (name == "barrier") return text;
+  text += fmt::format(" ({}{} {}, {} bytes", has_op(name) ? fmt::format("{} of ", to_string(op)) : "", count,
+                      to_string(type), count * size_of(type));
+  if (root >= 0) text += fmt::format(", root {}", root);
+  return text + ")";
+}
+
+std::string to_text(const std::vector<FlightRecord>& records) {
+  constexpr double milliseconds = 1e3;
+  std::string text;
+  for (const FlightRecord& record : records) {
+    text +=
+        fmt::format("{:.6f} s ago: {}, {}", record.called_ago, record.describe(), to_string(record.state));
+    if (record.is_over()) {
+      text += fmt::format(" after {:.3g} ms", (record.called_ago - record.ended_ago) * milliseconds);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+FlightRecord record_of(const Call& call) {
+  FlightRecord record;
+  record.name = call.name;
+  record.communicator = call.communicator;
+  record.sequence = call.sequence;
+  record.count = call.count;
+  record.type = call.called_type.value_or(call.type);
+  record.op = call.called_op.value_or(call.op);
+  record.root = call.root;
+  return record;
+}
+
+FlightRecorder::FlightRecorder(FlightTape* tape) : tape_(tape) {
+  if (tape_ != nullptr) return;
+  own_ = std::make_unique<FlightTape>();
+  tape_ = own_.get();
+}
+
+FlightRecorder::~FlightRecorder() = default;
+
+FlightTape::Slot* FlightRecorder::slot_of(std::uint64_t number) noexcept {
+  FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
+  return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
+}
+
+std::uint64_t FlightRecorder::called(const Call& call) noexcept {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const std::uint64_t number = 1 + tape_->last.fetch_add(1, relaxed);
+  FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
+  std::array<std::uint64_t, 2> name{};
+  std::memcpy(name.data(), call.name, std::min(std::strlen(call.name), sizeof name));
+  slot.number.store(0, relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  slot.sequence.store(call.sequence, relaxed);
+  slot.count.store(call.count, relaxed);
+  slot.about.store(about(call), relaxed);
+  slot.called.store(Ticks::now(), relaxed);
+  slot.ended.store(0, relaxed);
+  slot.name[0].store(name[0], relaxed);
+  slot.name[1].store(name[1], relaxed);
+  slot.number.store(number, std::memory_order_release);
+  return number;
+}
+
+void FlightRecorder::begun(std::uint64_t number) noexcept {
+  if (FlightTape::Slot* slot = slot_of(number)) slot->about.fetch_or(begun_bit, std::memory_order_relaxed);
+}
+
+void FlightRecorder::over(std::uint64_t number, bool failed) noexcept {
+  FlightTape::Slot* const slot = slot_of(number);
+  if (slot == nullptr) return;
+  if (failed) slot->about.fetch_or(failed_bit, std::memory_order_relaxed);
+  slot->ended.store(Ticks::now(), std::memory_order_relaxed);
+}
+
+std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) const {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  std::vector<FlightRecord> result;
+  const std::uint64_t last = tape.last.load(std::memory_order_acquire);
+  const std::uint64_t most = FlightTape::most_records;
+  for (std::uint64_t number = last > most ? last - most + 1 : 1; number <= last; ++number) {
+    const FlightTape::Slot& slot = tape.slots[number % most];
+    if (slot.number.load(std::memory_order_acquire) != number) continue;
+    const std::uint64_t bits = slot.about.load(relaxed);
+    const std::uint64_t called = slot.called.load(relaxed);
+    const std::uint64_t ended = slot.ended.load(relaxed);
+    const std::array<std::uint64_t, 2> name{slot.name[0].load(relaxed), slot.name[1].load(relaxed)};
+    FlightRecord record;
+    record.sequence = slot.sequence.load(relaxed);
+    record.count = slot.count.load(relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (slot.number.load(relaxed) != number) continue;
+    const auto* const letters = reinterpret_cast<const char*>(name.data());
+    record.name.assign(letters, strnlen(letters, sizeof name));
+    record.communicator = static_cast<std::uint16_t>(bits);
+    record.root = static_cast<int>(bits >> root_shift & root_mask) - 1;
+    record.type = static_cast<DataType>(bits >> type_shift & byte_mask);
+    record.op = static_cast<ReduceOp>(bits >> op_shift & 0xf);
+    record.state = (bits & failed_bit) != 0  ? FlightRecord::State::failed
+                   : ended != 0              ? FlightRecord::State::finished
+                   : (bits & begun_bit) != 0 ? FlightRecord::State::begun
+                                             : FlightRecord::State::called;
+    record.called_ago = ticks_.seconds_since(called);
+    record.ended_ago = ended == 0 ? 0 : ticks_.seconds_since(ended);
+    result.push_back(std::move(record));
+  }
+  return result;
+}
+
+}  // namespace ddl::collectives

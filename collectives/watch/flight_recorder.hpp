@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/watch/ticks.hpp"
+#include "ddl/data_type.hpp"
+
+namespace ddl::collectives {
+
+struct Call;
+
+/// What a rank called, and how far it has come.
+struct FlightRecord {
+  enum class State : std::uint8_t { called, begun, finished, failed };
+
+  std::string name;
+  std::uint16_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  int root = -1;  ///< -1: it has none.
+  State state = State::called;
+  double called_ago = 0;  ///< Seconds.
+  double ended_ago = 0;   ///< Seconds; 0 while it is not over.
+
+  [[nodiscard]] bool is_over() const noexcept { return state >= State::finished; }
+  /// "all_reduce #12 (sum of 262144 f32, 1048576 bytes)".
+  [[nodiscard]] std::string describe() const;
+};
+
+const char* to_string(FlightRecord::State state) noexcept;
+/// A line for each, oldest first, "12.3 s ago: all_reduce #7 (...), finished after 0.8 ms".
+std::string to_text(const std::vector<FlightRecord>& records);
+/// As it was called.
+FlightRecord record_of(const Call& call);
+
+/// A flight recorder's memory: zeros at first. The ranks of a host share it, so that the others can read it
+/// when its rank is dead.
+struct FlightTape {
+  static constexpr std::size_t most_records = 256;
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> number;  ///< Which record is here, from 1 on; 0: it is being written, or none.
+    std::atomic<std::uint64_t> sequence;
+    std::atomic<std::uint64_t> count;
+    std::atomic<std::uint64_t> about;   ///< Communicator, root, type, op, and how far it has come.
+    std::atomic<std::uint64_t> called;  ///< `Ticks`.
+    std::atomic<std::uint64_t> ended;
+    std::array<std::atomic<std::uint64_t>, 2> name;
+  };
+  alignas(64) std::atomic<std::uint64_t> last;
+  std::array<Slot, most_records> slots;
+};
+static_assert(sizeof(FlightTape::Slot) == 64);
+
+/// Keeps the last 256 collectives of a rank, for a few nanoseconds each. Any thread.
+class FlightRecorder {
+ public:
+  /// `tape`: null for memory of its own.
+  explicit FlightRecorder(FlightTape* tape = nullptr);
+  ~FlightRecorder();
+
+  /// Notes a call; returns its number for the others.
+  std::uint64_t called(const Call& call) noexcept;
+  void begun(std::uint64_t number) noexcept;
+  void over(std::uint64_t number, bool failed) noexcept;
+
+  /// Oldest first. What is being written is left out.
+  [[nodiscard]] std::vector<FlightRecord> records() const { return records_of(*tape_); }
+  [[nodiscard]] std::vector<FlightRecord> records_of(const FlightTape& tape) const;
+
+ private:
+  [[nodiscard]] FlightTape::Slot* slot_of(std::uint64_t number) noexcept;
+
+  std::unique_ptr<FlightTape> own_;
+  FlightTape* tape_;
+  Ticks ticks_;
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,137 @@
+#include "collectives/watch/thread_watch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace ddl::collectives {
+namespace {
+
+struct Seat {
+  std::string host;
+  const FlightRecorder* recorder = nullptr;
+  std::vector<FlightRecord> records = {};  // once the recorder is gone
+  std::function<void()> on_failure = nullptr;
+  std::string scope = {};
+  std::string waits_for = {};
+  bool stopped = false;
+  bool left = false;
+
+  [[nodiscard]] bool is_inside() const {
+    if (recorder == nullptr || stopped || left) return false;
+    return std::ranges::any_of(recorder->records(), [](const FlightRecord& record) {
+      return record.state == FlightRecord::State::begun;
+    });
+  }
+};
+
+/// What the ranks share.
+struct Board {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<JobFailure> failure;
+  std::vector<Seat> seats;
+  std::vector<std::atomic<bool>*> flags;  // each rank's `failed`
+};
+
+class ThreadWatch final : public Watch {
+ public:
+  ThreadWatch(std::shared_ptr<Board> board, std::size_t rank) : board_(std::move(board)), rank_(rank) {
+    const std::lock_guard lock(board_->mutex);
+    board_->flags[rank_] = &failed_;
+  }
+  ~ThreadWatch() override {
+    const std::lock_guard lock(board_->mutex);
+    board_->flags[rank_] = nullptr;
+  }
+
+  void attach(const FlightRecorder& recorder, std::function<void()> on_failure) override {
+    const std::lock_guard lock(board_->mutex);
+    seat().recorder = &recorder;
+    seat().on_failure = std::move(on_failure);
+    if (board_->failure) seat().on_failure();
+  }
+  void detach() override {
+    const std::lock_guard lock(board_->mutex);
+    if (seat().recorder != nullptr) seat().records = seat().recorder->records();
+    seat().recorder = nullptr;
+    seat().on_failure = nullptr;
+    board_->changed.notify_all();
+  }
+
+  [[nodiscard]] JobFailure failure() const override {
+    const std::lock_guard lock(board_->mutex);
+    return board_->failure.value_or(JobFailure{});
+  }
+  void announce(const JobFailure& failure) override {
+    const std::lock_guard lock(board_->mutex);
+    if (board_->failure) return;
+    board_->failure = failure;
+    for (std::size_t i = 0; i < board_->seats.size(); ++i) {
+      if (board_->flags[i] != nullptr) board_->flags[i]->store(true, std::memory_order_release);
+      if (board_->seats[i].on_failure) board_->seats[i].on_failure();
+    }
+  }
+  void stopped(const std::string& waits_for) override {
+    const std::lock_guard lock(board_->mutex);
+    seat().stopped = true;
+    seat().waits_for = waits_for;
+    board_->changed.notify_all();
+  }
+
+  [[nodiscard]] ExitReport report() override {
+    std::unique_lock lock(board_->mutex);
+    board_->changed.wait_for(lock, time_to_stop, [&] {
+      return std::ranges::none_of(board_->seats, [](const Seat& each) { return each.is_inside(); });
+    });
+    ExitReport result{board_->failure.value_or(JobFailure{}), {}, {}};
+    for (const Seat& each : board_->seats) {
+      RankReport rank;
+      rank.rank = static_cast<int>(result.ranks.size());
+      rank.host = each.host;
+      rank.pid = getpid();
+      rank.life = each.left ? RankReport::Life::left : RankReport::Life::answers;
+      rank.scope = each.scope;
+      rank.waits_for = each.waits_for;
+      describe_calls(rank, each.recorder == nullptr ? each.records : each.recorder->records(),
+                     result.failure);
+      result.ranks.push_back(std::move(rank));
+    }
+    return result;
+  }
+
+  void set_scope(const std::string& scope) override {
+    const std::lock_guard lock(board_->mutex);
+    seat().scope = scope;
+  }
+  void leave() noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    seat().left = true;
+    board_->changed.notify_all();
+  }
+
+ private:
+  [[nodiscard]] Seat& seat() noexcept { return board_->seats[rank_]; }
+
+  const std::shared_ptr<Board> board_;
+  const std::size_t rank_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Watch>> thread_watches(const std::vector<std::string>& hosts) {
+  const auto board = std::make_shared<Board>();
+  for (const std::string& host : hosts) board->seats.push_back({.host = host});
+  board->flags.assign(hosts.size(), nullptr);
+  std::vector<std::shared_ptr<Watch>> watches;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    watches.push_back(std::make_shared<ThreadWatch>(board, rank));
+  }
+  return watches;
+}
+
+}  // namespace ddl::collectives

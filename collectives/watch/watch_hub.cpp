@@ -1,0 +1,309 @@
+#include "collectives/watch/watch_hub.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "collectives/watch/watch.hpp"
+#include "ddl/error.hpp"
+#include "topology/json_text.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Kind = Frame::Kind;
+using Life = RankReport::Life;
+
+/// Strangers may hold connections open; so many at a time.
+constexpr std::size_t most_unknown = 64;
+constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
+
+}  // namespace
+
+std::string to_message(const WatchHello& hello) {
+  return nlohmann::json{{"token", fmt::format("{:016x}{:016x}", hello.token[0], hello.token[1])},
+                        {"rank", hello.rank},
+                        {"pid", hello.pid},
+                        {"host", hello.host}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+WatchHello parse_hello(std::string_view message) {
+  try {
+    const nlohmann::json object = nlohmann::json::parse(message);
+    WatchHello hello;
+    const auto token = object.at("token").get<std::string>();
+    if (token.size() != 32 || token.find_first_not_of("0123456789abcdef") != token.npos) {
+      throw Error(ErrorCode::corrupt_data, "a greeting's token is not 32 hexadecimal digits");
+    }
+    hello.token = {std::stoull(token.substr(0, 16), nullptr, 16), std::stoull(token.substr(16), nullptr, 16)};
+    object.at("rank").get_to(hello.rank);
+    object.at("pid").get_to(hello.pid);
+    object.at("host").get_to(hello.host);
+    return hello;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::corrupt_data, fmt::format("a greeting: {}", topology::json_problem(error)));
+  }
+}
+
+struct WatchHub::Peer {
+  explicit Peer(FileDescriptor socket) : connection(std::move(socket)) {}
+  Connection connection;
+  int rank = -1;  // not known yet
+  bool gone = false;
+};
+
+struct WatchHub::State {
+  explicit State(Settings given)
+      : settings(std::move(given)),
+        listener(settings.loopback_only),
+        wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        ranks(static_cast<std::size_t>(settings.ranks)) {
+    for (int rank = 0; rank < settings.ranks; ++rank)
+      ranks[static_cast<std::size_t>(rank)].report.rank = rank;
+  }
+
+  struct Rank {
+    bool joined = false;
+    bool answered = false;  // has said how far it has come
+    RankReport report;
+    std::optional<RankReport> by_others;  // what its host's other ranks say of it
+  };
+
+  Settings settings;
+  Listener listener;
+  FileDescriptor wake;
+  std::atomic<bool> stopping = false;
+  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<Rank> ranks;
+  int joined = 0;
+  bool warned = false;
+  std::optional<JobFailure> failure;
+  SteadyClock::time_point report_by;
+  bool reported = false;
+
+  [[nodiscard]] Rank& of(const Peer& peer) { return ranks[static_cast<std::size_t>(peer.rank)]; }
+
+  void warn(const std::string& text) {
+    if (!std::exchange(warned, true)) settings.warn(text);
+  }
+
+  void wait() {
+    std::vector<pollfd> waiting{{wake.get(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
+    for (const auto& peer : peers) {
+      const short events = peer->connection.has_more_to_send() ? POLLIN | POLLOUT : POLLIN;
+      waiting.push_back({peer->connection.descriptor(), events, 0});
+    }
+    int timeout = -1;
+    if (failure && !reported) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(report_by - SteadyClock::now()).count();
+      timeout = static_cast<int>(std::max<std::int64_t>(left, 0));
+    }
+    if (poll(waiting.data(), waiting.size(), timeout) < 0) return;
+    for (std::size_t i = 0; i + 2 < waiting.size(); ++i) {
+      if (waiting[i + 2].revents != 0) attend_to(*peers[i]);
+    }
+    std::erase_if(peers, [](const auto& peer) { return peer->gone; });
+    if ((waiting[1].revents & POLLIN) != 0) accept_one();
+  }
+
+  void accept_one() {
+    FileDescriptor visitor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!visitor.valid()) {
+      if (errno == EMFILE || errno == ENFILE) {
+        warn("rank 0 has no file descriptors left for its peers' connections (ulimit -n)");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      return;
+    }
+    const auto unknown = std::ranges::count(peers, -1, [](const auto& peer) { return peer->rank; });
+    if (static_cast<std::size_t>(unknown) >= most_unknown) return;
+    peers.push_back(std::make_unique<Peer>(std::move(visitor)));
+  }
+
+  void attend_to(Peer& peer) {
+    peer.connection.flush();
+    const bool is_open = peer.connection.receive();
+    try {
+      const unsigned expected = peer.rank < 0
+                                    ? FrameReader::bit(Kind::hello)
+                                    : FrameReader::bit(Kind::failure) | FrameReader::bit(Kind::state) |
+                                          FrameReader::bit(Kind::leave);
+      while (const std::optional<Frame> frame = peer.connection.next(expected)) {
+        take(peer, *frame);
+        if (peer.gone || frame->kind == Kind::hello) break;
+      }
+    } catch (const Error& error) {
+      refuse(peer, error.what());
+    }
+    if (!is_open && !peer.gone) lose(peer);
+  }
+
+  void take(Peer& peer, const Frame& frame) {
+    switch (frame.kind) {
+      case Kind::hello:
+        return welcome(peer, parse_hello(frame.body));
+      case Kind::failure: {
+        JobFailure told = parse_failure(frame.body);
+        return fail(std::move(told));
+      }
+      case Kind::state:
+        return note_state(peer, frame.body);
+      case Kind::leave:
+        of(peer).report.life = Life::left;
+        peer.gone = true;
+        return;
+      default:
+        return;
+    }
+  }
+
+  void welcome(Peer& peer, const WatchHello& hello) {
+    if (hello.token != settings.token) {
+      throw Error(ErrorCode::corrupt_data, "found another job's token");
+    }
+    if (hello.rank < 0 || hello.rank >= settings.ranks ||
+        ranks[static_cast<std::size_t>(hello.rank)].joined) {
+      throw Error(
+          ErrorCode::corrupt_data,
+          fmt::format("found rank {}, which {}", hello.rank,
+                      hello.rank < 0 || hello.rank >= settings.ranks ? "there is not" : "is here already"));
+    }
+    peer.rank = hello.rank;
+    Rank& rank = of(peer);
+    rank.joined = true;
+    rank.report.pid = hello.pid;
+    rank.report.host = hello.host;
+    rank.report.life = Life::answers;
+    peer.connection.send({Kind::welcome, {}});
+    if (failure) peer.connection.send({Kind::failure, to_message(*failure)});
+    if (++joined == settings.ranks) {
+      listener.socket = FileDescriptor();  // poll ignores it
+      for (const auto& other : peers) other->gone = other->gone || other->rank < 0;
+    }
+  }
+
+  void note_state(Peer& peer, const std::string& body) {
+    try {
+      const nlohmann::json object = nlohmann::json::parse(body);
+      const auto own = parse_rank_report(object.at("own").dump());
+      Rank& rank = of(peer);
+      rank.answered = true;
+      rank.report.scope = own.scope;
+      rank.report.inside = own.inside;
+      rank.report.last = own.last;
+      rank.report.same = own.same;
+      rank.report.waits_for = own.waits_for;
+      for (const nlohmann::json& other : object.at("others")) {
+        RankReport report = parse_rank_report(other.dump());
+        if (report.rank >= 0 && report.rank < settings.ranks) {
+          ranks[static_cast<std::size_t>(report.rank)].by_others = std::move(report);
+        }
+      }
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(ErrorCode::corrupt_data, fmt::format("a rank's state: {}", topology::json_problem(error)));
+    }
+  }
+
+  /// A peer that does not speak the language. One that had been welcome is a failure of the job.
+  void refuse(Peer& peer, const std::string& why) {
+    peer.gone = true;
+    if (peer.rank < 0) {
+      warn(
+          fmt::format("refused a connection to the port where the job's ranks meet: {}. More of them are "
+                      "refused without a word",
+                      why));
+      return;
+    }
+    fail({JobFailure::Kind::network, peer.rank,
+          fmt::format("{} sends garbage to rank 0: {}", name_of(peer), why), 0, 0});
+    lose(peer);
+  }
+
+  [[nodiscard]] std::string name_of(const Peer& peer) {
+    const RankReport& report = of(peer).report;
+    return fmt::format("rank {} (host {}, pid {})", report.rank, report.host, report.pid);
+  }
+
+  void lose(Peer& peer) {
+    peer.gone = true;
+    if (peer.rank < 0) return;
+    Rank& rank = of(peer);
+    if (rank.answered) return;  // it has told all, and gone
+    rank.report.life = Life::dead;
+    rank.answered = true;
+    fail({JobFailure::Kind::died, peer.rank, name_of(peer) + " has died: its process is gone", 0, 0});
+  }
+
+  void fail(JobFailure first) {
+    if (failure) return;
+    failure = std::move(first);
+    report_by = SteadyClock::now() + Watch::time_to_report;
+    for (const auto& peer : peers) {
+      if (peer->rank >= 0 && !peer->gone) peer->connection.send({Kind::failure, to_message(*failure)});
+    }
+  }
+
+  void report_if_due() {
+    if (!failure || reported) return;
+    const bool all = std::ranges::all_of(
+        ranks, [](const Rank& rank) { return rank.answered || rank.report.life == Life::left; });
+    if (!all && SteadyClock::now() < report_by) return;
+    reported = true;
+    ExitReport report{*failure, {}, {}};
+    for (Rank& rank : ranks) {
+      if (!rank.answered && rank.report.life == Life::answers) rank.report.life = Life::silent;
+      if (rank.by_others && !rank.report.inside && !rank.report.last) {
+        rank.report.inside = rank.by_others->inside;
+        rank.report.last = rank.by_others->last;
+        rank.report.same = rank.by_others->same;
+      }
+      report.ranks.push_back(rank.report);
+    }
+    const Frame frame{Kind::report, report.json()};
+    for (const auto& peer : peers) {
+      if (peer->rank >= 0) peer->connection.send(frame);
+    }
+    settings.on_report(report);
+  }
+};
+
+WatchHub::WatchHub(Settings settings) : state_(std::make_unique<State>(std::move(settings))) {
+  if (!state_->wake.valid()) {
+    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
+  }
+  port_ = state_->listener.port;
+  thread_ = std::thread([this] { run(); });
+}
+
+void WatchHub::run() {
+  State& state = *state_;
+  while (!state.stopping.load(std::memory_order_acquire) || (state.failure && !state.reported)) {
+    state.wait();
+    state.report_if_due();
+  }
+  for (const auto& peer : state.peers) {
+    if (peer->rank < 0) continue;
+    peer->connection.send({Kind::leave, {}});
+    peer->connection.flush_for(time_to_say_goodbye);
+  }
+}
+
+WatchHub::~WatchHub() {
+  state_->stopping.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(state_->wake.get(), &one, sizeof one));
+  thread_.join();
+}
+
+}  // namespace ddl::collectives

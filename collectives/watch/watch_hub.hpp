@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/watch/connection.hpp"
+#include "collectives/watch/exit_report.hpp"
+
+namespace ddl::collectives {
+
+/// Random, 128 bits: who knows it belongs to the job.
+using WatchToken = std::array<std::uint64_t, 2>;
+
+/// What a rank says first.
+struct WatchHello {
+  WatchToken token{};
+  int rank = 0;
+  std::int64_t pid = 0;
+  std::string host;
+};
+std::string to_message(const WatchHello& hello);
+/// Throws `corrupt_data`.
+WatchHello parse_hello(std::string_view message);
+
+/// Runs in rank 0's process, in a thread of its own that sleeps unless something happens. Every rank is
+/// connected with it (n connections in all): a connection that ends without a goodbye is a death. Passes the
+/// first failure on to all, gathers what each rank was about, and gives all of them the report.
+///
+/// The port is open until all ranks have come. Who does not know the token, or does not speak its language,
+/// is refused; `warn` is told of the first.
+class WatchHub {
+ public:
+  struct Settings {
+    int ranks = 1;
+    bool loopback_only = true;
+    WatchToken token{};
+    std::function<void(const std::string&)> warn = [](const std::string&) {};
+    /// Called once, by the hub's thread.
+    std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {};
+  };
+
+  /// Throws `transport` if it cannot listen.
+  explicit WatchHub(Settings settings);
+  /// Says goodbye; a report that is under way is finished first.
+  ~WatchHub();
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  struct Peer;
+  struct State;
+  void run();
+  std::unique_ptr<State> state_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ddl::collectives
