@@ -33,6 +33,13 @@ std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
   return result;
 }
 
+std::uint32_t fingerprint_of(const Request& request) {
+  return static_cast<std::uint32_t>(
+      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
+               static_cast<std::uint64_t>(request.op)}));
+}
+
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   return {ErrorCode::internal, error.what()};
@@ -169,6 +176,7 @@ Call CommunicatorImpl::call_for(const Request& request) const {
           .type = request.type,
           .op = request.op,
           .root = has_root(request.collective) ? request.root : -1,
+          .fingerprint = fingerprint_of(request),
           .deadline = job_->deadline()};
 }
 
@@ -273,6 +281,7 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
   result.compares = true;
   result.called_type = call.type;
   result.called_op = call.op;
+  result.fingerprint = 0;  // the comparison is to say what differs
   result.buffers = {data, data, 0, comparison.size()};
   result.type = DataType::i64;
   result.op = ReduceOp::max;

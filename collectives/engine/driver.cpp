@@ -319,7 +319,7 @@ OperationState* Driver::run_small(const Call& call) {
   const bool is_small = !order.empty() && bytes <= parcels_.block_bytes();
   if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
   const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
-  for (const int member : program.members()) announce_bytes(link(member), tag, call.buffers.input, bytes);
+  for (const int member : program.members()) announce_bytes(link(member), call, 0, call.buffers.input, bytes);
   sources_.clear();
   int idle = 0;
   for (const int rank : order) {
@@ -334,7 +334,8 @@ OperationState* Driver::run_small(const Call& call) {
       notice = peer.arrived();
     }
     if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
-        notice->bytes != bytes || notice->kind > Notice::Kind::parcel) {
+        notice->fingerprint != call.fingerprint || notice->bytes != bytes ||
+        notice->kind > Notice::Kind::parcel) {
       return &begin_posted(call);
     }
     sources_.push_back(notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel());

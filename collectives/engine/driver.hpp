@@ -56,8 +56,9 @@ class Driver {
   struct About {
     std::uint16_t communicator = 0;
     std::uint64_t sequence = 0;
+    std::string brief = {};  ///< What to tell the other ranks.
   };
-  [[nodiscard]] About about() const noexcept { return about_; }
+  [[nodiscard]] const About& about() const noexcept { return about_; }
   /// Which messages of whom are waited for; empty if none.
   [[nodiscard]] std::string describe_awaited() const;
   /// Nothing is waited for from here on.
@@ -82,11 +83,13 @@ class Driver {
             bool may_run);
   void take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                  bool may_run);
+  void check_comparison(const Link& link, const Notice& notice);
   void keep_for_later(const Link& link, const Notice& notice);
   void take_early(OperationState& operation);
   bool empty_outbox(Link& link);
   void acknowledge(OperationState& operation, Link& link, std::uint32_t message, Notice::Kind kind);
-  void announce_bytes(Link& link, const MessageTag& tag, const std::byte* data, std::size_t bytes);
+  void announce_bytes(Link& link, const Call& call, std::uint32_t message, const std::byte* data,
+                      std::size_t bytes);
   Link& link(int member);
 
   // Tasks: tasks.cpp.
@@ -115,6 +118,7 @@ class Driver {
   [[nodiscard]] bool needs(const Network* network) const noexcept;
   void drop_notices_to_nobody();
   void check_peers();
+  void look_for_others(const OperationState& operation);
   void check_deadlines();
   [[nodiscard]] Clock::time_point next_deadline() const;
   void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
@@ -127,7 +131,10 @@ class Driver {
   /// Calls `f(rank, task, what)` for each message that is waited for.
   template <typename F>
   void each_awaited(const OperationState& operation, F&& f) const;
-  [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text);
+  [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text,
+                                std::string brief = {});
+  /// `rank` has called something else.
+  [[noreturn]] void throw_differs(const Call& call, int rank);
   [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index);
   [[noreturn]] void throw_timeout(const OperationState& operation);
 

@@ -183,9 +183,9 @@ struct Engine::State {
   }
 
   /// Whatever goes wrong is the end of all. Returns the error with what the watch has found. With the token.
-  Error fail(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+  Error fail(const Error& error, const Driver::About& about) {
     failed = true;  // no call begins any more
-    const Error full = watch ? examined(error, communicator, sequence) : error;
+    const Error full = watch ? examined(error, about) : error;
     if (driver->settings().on_failure) driver->settings().on_failure(recorder.records());
     std::deque<Queued> dropped;
     Error first = full;
@@ -203,14 +203,12 @@ struct Engine::State {
     }
     return first;
   }
-  Error fail(const Error& error) {
-    const Driver::About about = driver->about();
-    return fail(error, about.communicator, about.sequence);
-  }
+  Error fail(const Error& error) { return fail(error, driver->about()); }
   /// Tells the others, and hears what they have to say.
-  Error examined(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+  Error examined(const Error& error, const Driver::About& about) {
     watch->stopped(driver->describe_awaited());
-    watch->announce({failure_kind(error.code()), rank, error.what(), communicator, sequence});
+    watch->announce({failure_kind(error.code()), rank, about.brief.empty() ? error.what() : about.brief,
+                     about.communicator, about.sequence});
     const ExitReport report = watch->report();
     return {code_for(report.failure, error.code()), explained(error.what(), report)};
   }
@@ -342,11 +340,11 @@ Error Engine::give_up(const Error& error, std::uint16_t communicator, std::uint6
     // Whoever holds the token lets go of it then.
     state.watch->announce({failure_kind(error.code()), state.rank, error.what(), communicator, sequence});
   }
-  if (state.token.is_mine()) return state.fail(error, communicator, sequence);  // in a continuation
+  if (state.token.is_mine()) return state.fail(error, {communicator, sequence, {}});  // in a continuation
   std::unique_lock hold(state.token, std::defer_lock);
   if (state.watch) hold.lock();
   if (!hold && !hold.try_lock()) return error;
-  return state.fail(error, communicator, sequence);
+  return state.fail(error, {communicator, sequence, {}});
 }
 
 void Engine::announce_failure(const std::string& why) {

@@ -17,6 +17,7 @@ void copy_notice(Notice& to, const Notice& from) {
   to.call = from.call;
   to.message = from.message;
   to.bytes = from.bytes;
+  to.fingerprint = from.fingerprint;
   to.kind = from.kind;
   to.answer = from.answer;
   to.inlined = from.inlined;
@@ -46,12 +47,22 @@ bool Driver::drain(Link& link) {
     if (OperationState* operation = find(tag_of(*notice))) {
       take(*operation, link, *notice, link.arrived_parcel(), true);
     } else {
+      check_comparison(link, *notice);
       keep_for_later(link, *notice);
     }
     link.drop();
   }
   link.make_room();
   return moved;
+}
+
+/// All messages of a comparison are taken before its call begins: one that comes later is of a rank that
+/// calls something else, for the first time.
+void Driver::check_comparison(const Link& link, const Notice& notice) {
+  if (!Call::is_comparison(notice.communicator)) return;
+  const MessageTag call{Call::channel_of_calls(notice.communicator), notice.call, 0};
+  const OperationState* const operation = find(call);
+  if (operation != nullptr) throw_differs(operation->call, link.rank);
 }
 
 void Driver::take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel,
@@ -81,6 +92,9 @@ void Driver::take(OperationState& operation, Link& link, const Notice& notice, c
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                        bool may_run) {
   const PreparedProgram& program = operation.program();
+  if (notice.fingerprint != operation.call.fingerprint) {
+    throw_differs(operation.call, settings_.members[static_cast<std::size_t>(member)]);
+  }
   const std::uint32_t index = program.input_of(member, notice.message);
   const Task* task = index == Task::none ? nullptr : &program.tasks()[program.inputs()[index].task];
   if (task == nullptr || operation.bytes_of(*task) != notice.bytes ||
@@ -170,12 +184,14 @@ void Driver::take_early(OperationState& operation) {
   kept_early_.resize(left);
 }
 
-void Driver::announce_bytes(Link& link, const MessageTag& tag, const std::byte* data, std::size_t bytes) {
+void Driver::announce_bytes(Link& link, const Call& call, std::uint32_t message, const std::byte* data,
+                            std::size_t bytes) {
   Notice& notice = link.next();
-  notice.communicator = tag.communicator;
-  notice.call = tag.call;
-  notice.message = tag.message;
-  notice.bytes = bytes;
+  notice.communicator = call.channel();
+  notice.call = static_cast<std::uint16_t>(call.sequence);
+  notice.message = message;
+  notice.bytes = static_cast<std::uint32_t>(bytes);
+  notice.fingerprint = call.fingerprint;
   if (bytes <= Notice::most_inline) {
     notice.kind = Notice::Kind::here;
     std::memcpy(notice.inlined.data(), data, bytes);

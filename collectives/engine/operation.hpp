@@ -46,7 +46,9 @@ struct Call {
   Buffers buffers = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
-  int root = -1;             ///< As the caller gave it, for messages; -1: there is none.
+  int root = -1;  ///< As the caller gave it, for messages; -1: there is none.
+  /// Equal for equal collectives of equal counts, types, operations and roots. Goes along with every message.
+  std::uint32_t fingerprint = 0;
   std::uint64_t record = 0;  ///< The flight recorder's number; 0: it is not to know.
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// From when the call is made; max: none.
@@ -55,6 +57,10 @@ struct Call {
   /// What messages call the communicator.
   [[nodiscard]] std::uint16_t channel() const noexcept {
     return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));
+  }
+  [[nodiscard]] static bool is_comparison(std::uint16_t channel) noexcept { return channel % 2 == 1; }
+  [[nodiscard]] static std::uint16_t channel_of_calls(std::uint16_t channel) noexcept {
+    return static_cast<std::uint16_t>(channel & ~1U);
   }
 };
 

@@ -68,7 +68,7 @@ struct OperationState {
   [[nodiscard]] const PreparedProgram& program() const noexcept { return *call.program; }
   [[nodiscard]] const Task& task(std::uint32_t index) const noexcept { return call.program->tasks()[index]; }
   [[nodiscard]] MessageTag tag(std::uint32_t message) const noexcept {
-    return {call.channel(), static_cast<std::uint16_t>(call.sequence), message};
+    return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
   }
   [[nodiscard]] std::size_t bytes_of(const Task& task) const noexcept { return task.size() * element; }
 

@@ -1,9 +1,12 @@
 // Messages for people.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/driver.hpp"
@@ -44,40 +47,62 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
       ++known->more;
       return;
     }
-    std::string text = fmt::format("{} ({} {} bytes", rank_and_host(rank), what, operation.bytes_of(task));
+    std::string text = fmt::format("{} {} bytes", what, operation.bytes_of(task));
     if (names != nullptr && task.phase < names->phases.size()) {
       text += fmt::format(" in {}, chunk {}", names->phases[task.phase], task.chunk);
     }
     all.push_back({rank, std::move(text)});
   });
-  std::string text;
-  for (std::size_t i = 0; i < std::min(all.size(), most_peers_named); ++i) {
-    if (i != 0) text += ", ";
-    text += all[i].text;
-    if (all[i].more != 0) text += fmt::format("; {} messages more", all[i].more);
-    text += ')';
+  // Ranks that are waited for in the same way are named together.
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const Awaited& each : all) {
+    std::string text = each.text;
+    if (each.more != 0) text += fmt::format("; {} messages more", each.more);
+    const auto known = std::ranges::find(groups, text, &std::pair<std::string, std::vector<int>>::first);
+    if (known != groups.end()) {
+      known->second.push_back(each.rank);
+    } else {
+      groups.push_back({std::move(text), {each.rank}});
+    }
   }
-  if (all.size() > most_peers_named) text += fmt::format(" and {} more", all.size() - most_peers_named);
-  return text.empty() ? "the network" : text;
+  std::vector<std::string> parts;
+  for (const auto& [text, ranks] : groups) {
+    const std::span<const int> named = std::span(ranks).first(std::min(ranks.size(), most_peers_named));
+    const std::string more =
+        ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "";
+    const std::string who = ranks.size() == 1 ? rank_and_host(ranks.front())
+                                              : fmt::format("ranks {}{}", fmt::join(named, ", "), more);
+    parts.push_back(fmt::format("{} ({})", who, text));
+  }
+  return parts.empty() ? "the network" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string Driver::describe_awaited() const {
   return operations_.empty() ? "" : describe_awaited(*operations_.front());
 }
 
-void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text) {
-  about_ = {call.communicator, call.sequence};
+void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text, std::string brief) {
+  about_ = {call.communicator, call.sequence, brief.empty() ? text : std::move(brief)};
   throw Error(code, text);
+}
+
+void Driver::throw_differs(const Call& call, int rank) {
+  throw_about(
+      call, ErrorCode::mismatch,
+      fmt::format("{}: {} has called something else; all ranks must call the same collectives with the "
+                  "same counts, types, operations and roots, in the same order",
+                  describe(call), rank_and_host(rank)));
 }
 
 void Driver::throw_timeout(const OperationState& operation) {
   const std::chrono::duration<double> waited = Clock::now() - operation.started;
+  const std::string brief =
+      fmt::format("{}: the deadline passed after {:.3g} s", describe(operation.call), waited.count());
   throw_about(operation.call, ErrorCode::timeout,
-              fmt::format("{}: the deadline passed after {:.3g} s while waiting for {}. Either that rank is "
-                          "stuck or slow (a longer deadline: DDL_DEADLINE, in seconds), or the ranks called "
-                          "different collectives{}",
-                          describe(operation.call), waited.count(), describe_awaited(operation),
-                          describe_plan(operation.call)));
+              fmt::format("{} while waiting for {}. Either that rank is stuck or slow (a longer deadline: "
+                          "DDL_DEADLINE, in seconds), or the ranks called different collectives{}",
+                          brief, describe_awaited(operation), describe_plan(operation.call)),
+              brief);
 }
 
 void Driver::throw_transfer_failed(const OperationState& operation, std::uint32_t index) {

@@ -98,7 +98,7 @@ void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index
   }
   const std::optional<SharedAddress> address = memory_->address_of(data, bytes);
   if (bytes <= (address ? eager_bytes_ : parcels_.block_bytes())) {
-    announce_bytes(link, operation.tag(task.message), data, bytes);
+    announce_bytes(link, operation.call, task.message, data, bytes);
     return complete(operation, index);
   }
   if (!address && post.staging == nullptr && !stage(operation, index, false)) {
@@ -121,7 +121,8 @@ void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index
   notice.communicator = tag.communicator;
   notice.call = tag.call;
   notice.message = tag.message;
-  notice.bytes = bytes;
+  notice.bytes = static_cast<std::uint32_t>(bytes);
+  notice.fingerprint = operation.call.fingerprint;
   notice.kind = lends ? Notice::Kind::lent : Notice::Kind::open;
   notice.answer = lends ? operation.task(task.partner).message : 0;
   notice.address = from;

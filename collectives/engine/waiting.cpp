@@ -21,6 +21,7 @@ namespace {
 constexpr int yields_before_sleep = 100;
 constexpr int yields_before_sleep_with_network = 8;
 constexpr std::size_t most_tasks_looked_at = 4096;
+constexpr std::size_t most_receives_looked_at = 16;
 // A network that cannot wake its ranks is looked at again: often at first, then less and less.
 constexpr int shortest_naps = 20;
 constexpr auto shortest_nap = std::chrono::microseconds(50);
@@ -195,6 +196,7 @@ void Driver::check_peers() {
                 fmt::format("{}: the connection to {} broke: {}", describe(call),
                             rank_and_host(network->failed_peer()), network->failure()));
   }
+  for (const OperationState* operation : operations_) look_for_others(*operation);
   for (std::size_t i = 0; i < had_left_.size() && i < listened_.size(); ++i) {
     if (!had_left_[i]) continue;
     for (const OperationState* operation : operations_) {
@@ -205,6 +207,19 @@ void Driver::check_peers() {
             fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
                         describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
       });
+    }
+  }
+}
+
+/// Messages through the network of ranks that have called something else: they match no receive.
+void Driver::look_for_others(const OperationState& operation) {
+  if (operation.call.compares) return;  // the others' calls may have begun
+  const std::size_t looked_at = std::min(operation.transferring.size(), most_receives_looked_at);
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    const Task& task = operation.task(operation.transferring[i]);
+    if (task.kind == Task::Kind::net_send) continue;
+    if (network_of(operation)->has_other(task.peer, operation.tag(task.message))) {
+      throw_differs(operation.call, task.peer);
     }
   }
 }

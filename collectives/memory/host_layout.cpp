@@ -41,7 +41,7 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
 }
 
 std::uint64_t HostLayout::signature() noexcept {
-  constexpr std::uint64_t version = 2;
+  constexpr std::uint64_t version = 3;
   std::uint64_t signature = version;
   for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice),
                                  sizeof(Doorbell), sizeof(FlightTape)}) {

@@ -40,7 +40,8 @@ struct alignas(64) Notice {
   std::uint16_t communicator;
   std::uint16_t call;
   std::uint32_t message;
-  std::uint64_t bytes;
+  std::uint32_t bytes;
+  std::uint32_t fingerprint;  ///< Of the call: what collective of what. Ranks that differ must not mix data.
   Kind kind;
   std::uint32_t answer;
   union {

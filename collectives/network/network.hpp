@@ -17,6 +17,7 @@ struct MessageTag {
   std::uint16_t communicator = 0;
   std::uint16_t call = 0;     ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
   std::uint32_t message = 0;  ///< Index among the call's messages of this pair and direction.
+  std::uint32_t fingerprint = 0;  ///< What is called; networks may compare a part of it, or nothing.
 
   friend bool operator==(const MessageTag&, const MessageTag&) = default;
 };
@@ -53,6 +54,10 @@ class Network {
   /// `unsupported` if the tag does not fit.
   virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
   virtual void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) = 0;
+
+  /// Whether something has come from the peer for this call that cannot be part of it: another fingerprint,
+  /// or a channel that is not the call's (they differ by the lowest bit). False where a network cannot tell.
+  [[nodiscard]] virtual bool has_other(int /*peer*/, MessageTag /*tag*/) const { return false; }
 
   /// Moves what can be moved, the peers' transfers as well: to be called for as long as this rank waits for
   /// anything. True if some transfer has come to its end since the last call.

@@ -509,6 +509,15 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
   if (from.link == State::Link::broken || from.link == State::Link::left) state.drop_operations(from);
 }
 
+bool UcxNetwork::has_other(int peer, MessageTag tag) const {
+  constexpr int leave_it_there = 0;
+  if (state_->worker == nullptr) return false;
+  const std::uint64_t expected = UcxTag::of(tag, peer);
+  ucp_tag_recv_info_t info;
+  return ucp_tag_probe_nb(state_->worker, expected, UcxTag::same_call, leave_it_there, &info) != nullptr &&
+         UcxTag::is_other(info.sender_tag, expected);
+}
+
 bool UcxNetwork::progress() {
   State& state = *state_;
   if (state.worker == nullptr) return false;

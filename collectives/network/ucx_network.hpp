@@ -43,6 +43,7 @@ class UcxNetwork final : public Network {
   [[nodiscard]] int communicators() const override;
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override;
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;
+  [[nodiscard]] bool has_other(int peer, MessageTag tag) const override;
   bool progress() override;
   std::uint64_t flush() override;
   [[nodiscard]] bool is_flushed(std::uint64_t number) const override;

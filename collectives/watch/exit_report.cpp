@@ -288,6 +288,20 @@ std::string ExitReport::json() const {
   return dumped(object);
 }
 
+void find_differences(ExitReport& report) {
+  JobFailure& failure = report.failure;
+  if (failure.kind != Kind::stuck || failure.sequence == 0) return;
+  std::optional<std::string> first;
+  for (const RankReport& rank : report.ranks) {
+    if (!rank.same) continue;
+    if (!first) first = rank.same->describe();
+    if (*first == rank.same->describe()) continue;
+    failure.kind = Kind::differs;
+    failure.text += "; the ranks have called different things";
+    return;
+  }
+}
+
 void describe_calls(RankReport& report, const std::vector<FlightRecord>& records, const JobFailure& failure) {
   for (const FlightRecord& record : records) {
     // Those that the failure itself has ended were not over when it came.

@@ -65,6 +65,9 @@ struct ExitReport {
   [[nodiscard]] std::string json() const;
 };
 
+/// A deadline that passes because ranks have called different things: says so.
+void find_differences(ExitReport& report);
+
 /// What a tape says of its rank.
 void describe_calls(RankReport& report, const std::vector<FlightRecord>& records, const JobFailure& failure);
 

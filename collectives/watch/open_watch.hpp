@@ -22,9 +22,9 @@ struct WatchSettings {
   std::function<void(const ExitReport&)> on_report;
 };
 
-/// Has each rank connect with rank 0, where the job's failures are gathered. Collective. Rank 0 opens a TCP port
-/// until all have come, 15 s at most, to its own machine alone if all ranks are there; who connects must know a
-/// token that rank 0 has drawn and given to the others through `bootstrap`.
+/// Has each rank connect with rank 0, where the job's failures are gathered. Collective. Rank 0 opens a TCP
+/// port until all have come, 15 s at most, to its own machine alone if all ranks are there; who connects must
+/// know a token that rank 0 has drawn and given to the others through `bootstrap`.
 OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings);
 
 }  // namespace ddl::collectives

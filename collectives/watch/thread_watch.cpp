@@ -101,6 +101,7 @@ class ThreadWatch final : public Watch {
                      result.failure);
       result.ranks.push_back(std::move(rank));
     }
+    find_differences(result);
     return result;
   }
 

@@ -242,7 +242,16 @@ struct WatchHub::State {
     if (rank.answered) return;  // it has told all, and gone
     rank.report.life = Life::dead;
     rank.answered = true;
-    fail({JobFailure::Kind::died, peer.rank, name_of(peer) + " has died: its process is gone", 0, 0});
+    JobFailure death{JobFailure::Kind::died, peer.rank, name_of(peer) + " has died: its process is gone", 0,
+                     0};
+    if (failure && !reported && failure->kind == JobFailure::Kind::network) {
+      // That is why a connection broke, which was noticed first.
+      death.communicator = failure->communicator;
+      death.sequence = failure->sequence;
+      failure = std::move(death);
+    } else {
+      fail(std::move(death));
+    }
   }
 
   void fail(JobFailure first) {
@@ -270,6 +279,7 @@ struct WatchHub::State {
       }
       report.ranks.push_back(rank.report);
     }
+    find_differences(report);
     const Frame frame{Kind::report, report.json()};
     for (const auto& peer : peers) {
       if (peer->rank >= 0) peer->connection.send(frame);

@@ -10,20 +10,22 @@ namespace ddl::collectives {
 namespace {
 
 // Two messages with one tag: a collective gets the data of another one.
-TEST(UcxTag, TellsApartCommunicatorsCallsMessagesAndSources) {
+TEST(UcxTag, TellsApartCommunicatorsCallsMessagesSourcesAndWhatIsCalled) {
   std::set<std::uint64_t> tags;
   int count = 0;
   for (const std::uint16_t communicator : {0, 1, UcxTag::communicators - 1}) {
-    for (const std::uint16_t call : {0, 1, 63, 16383}) {
-      for (const std::uint32_t message : {0U, 1U, 4095U, 131071U}) {
-        for (const int source : {0, 1, 262143}) {
-          tags.insert(UcxTag::of({communicator, call, message}, source));
-          ++count;
+    for (const std::uint16_t call : {0, 1, 63, 127}) {
+      for (const std::uint32_t message : {0U, 1U, 4095U, 32767U}) {
+        for (const std::uint32_t fingerprint : {0U, 1U, 4095U}) {
+          for (const int source : {0, 1, 65535}) {
+            tags.insert(UcxTag::of({communicator, call, message, fingerprint}, source));
+            ++count;
+          }
         }
       }
     }
   }
-  for (const int source : {0, 1, 262143}) {
+  for (const int source : {0, 1, 65535}) {
     tags.insert(UcxTag::goodbye(source));
     ++count;
   }
@@ -32,9 +34,25 @@ TEST(UcxTag, TellsApartCommunicatorsCallsMessagesAndSources) {
 
 TEST(UcxTag, KeepsApartWhatIsUnderWayTogetherWhenNumbersWrap) {
   EXPECT_NE(UcxTag::of({1, 65535, 0}, 0), UcxTag::of({1, 0, 0}, 0));
-  EXPECT_NE(UcxTag::of({1, 16384 - 63, 0}, 0), UcxTag::of({1, 16384, 0}, 0));
-  EXPECT_NE(UcxTag::of({1, 0, 131072 - 4095}, 0), UcxTag::of({1, 0, 131072}, 0));
-  EXPECT_EQ(UcxTag::of({1, 0, 131072}, 0), UcxTag::of({1, 0, 0}, 0));
+  EXPECT_NE(UcxTag::of({1, 128 - 63, 0}, 0), UcxTag::of({1, 128, 0}, 0));
+  EXPECT_NE(UcxTag::of({1, 0, 32768 - 4095}, 0), UcxTag::of({1, 0, 32768}, 0));
+  EXPECT_EQ(UcxTag::of({1, 0, 32768}, 0), UcxTag::of({1, 0, 0}, 0));
+}
+
+// Ranks that call different things would wait for each other until the deadline.
+TEST(UcxTag, FindsMessagesOfTheSameCallThatCannotBePartOfIt) {
+  const std::uint64_t expected = UcxTag::of({6, 5, 3, 77}, 9);
+  const auto is_found = [&](MessageTag tag, int source) {
+    const std::uint64_t other = UcxTag::of(tag, source);
+    return ((other ^ expected) & UcxTag::same_call) == 0 && UcxTag::is_other(other, expected);
+  };
+  EXPECT_TRUE(is_found({6, 5, 3, 78}, 9));
+  EXPECT_TRUE(is_found({6, 5, 100, 78}, 9)) << "whichever message";
+  EXPECT_TRUE(is_found({7, 5, 3, 0}, 9)) << "of the channel beside it";
+  EXPECT_FALSE(is_found({6, 5, 4, 77}, 9)) << "another message of this call";
+  EXPECT_FALSE(is_found({6, 6, 3, 78}, 9)) << "of the next call";
+  EXPECT_FALSE(is_found({8, 5, 3, 78}, 9)) << "of another communicator";
+  EXPECT_FALSE(is_found({6, 5, 3, 78}, 8)) << "of another rank";
 }
 
 /// 2^31 - 1: Open MPI's; 2^28 - 1, 2^23 - 1: of other MPIs, and of Open MPI with UCX under it.

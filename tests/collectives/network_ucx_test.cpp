@@ -309,7 +309,7 @@ TEST(UcxNetwork, RefusesWhatItCannotName) {
                              [&] {
                                job[0].send(1, {16384, 0, 0}, memory, transfer);
                              })
-                .find("16384 communicators"),
+                .find("8192 communicators"),
             std::string::npos);
   EXPECT_EQ(transfer.state, State::idle);
   test::message_of(ErrorCode::unsupported, [] { UcxNetwork network({0, 300'000, 1, {}}); });
