@@ -129,6 +129,11 @@ std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) con
   constexpr auto relaxed = std::memory_order_relaxed;
   std::vector<FlightRecord> result;
   const std::uint64_t last = tape.last.load(std::memory_order_acquire);
+  const std::uint64_t now = Ticks::now();
+  const double seconds = ticks_.seconds_each();
+  const auto ago = [&](std::uint64_t then) {
+    return then >= now ? 0 : static_cast<double>(now - then) * seconds;
+  };
   const std::uint64_t most = FlightTape::most_records;
   for (std::uint64_t number = last > most ? last - most + 1 : 1; number <= last; ++number) {
     const FlightTape::Slot& slot = tape.slots[number % most];
@@ -152,8 +157,8 @@ std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) con
                    : ended != 0              ? FlightRecord::State::finished
                    : (bits & begun_bit) != 0 ? FlightRecord::State::begun
                                              : FlightRecord::State::called;
-    record.called_ago = ticks_.seconds_since(called);
-    record.ended_ago = ended == 0 ? 0 : ticks_.seconds_since(ended);
+    record.called_ago = ago(called);
+    record.ended_ago = ended == 0 ? 0 : ago(ended);
     result.push_back(std::move(record));
   }
   return result;

@@ -36,11 +36,10 @@ std::uint64_t Ticks::now() noexcept {
 
 Ticks::Ticks() noexcept : ticks_(now()), time_(Clock::now()) {}
 
-double Ticks::seconds_since(std::uint64_t then) const noexcept {
+double Ticks::seconds_each() const noexcept {
   const std::uint64_t ticks = now();
   const double seconds = std::chrono::duration<double>(Clock::now() - time_).count();
-  if (ticks <= then || ticks <= ticks_) return 0;
-  return static_cast<double>(ticks - then) * seconds / static_cast<double>(ticks - ticks_);
+  return ticks <= ticks_ ? 0 : seconds / static_cast<double>(ticks - ticks_);
 }
 
 }  // namespace ddl::collectives

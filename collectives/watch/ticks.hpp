@@ -14,8 +14,8 @@ class Ticks {
 
   /// Notes the present by both clocks; what comes later is converted by the rate since.
   Ticks() noexcept;
-  /// Seconds from then to now, at least 0. The error is below 1% from a millisecond after construction on.
-  [[nodiscard]] double seconds_since(std::uint64_t then) const noexcept;
+  /// How long one is. The error is below 1% from a millisecond after construction on.
+  [[nodiscard]] double seconds_each() const noexcept;
 
  private:
   std::uint64_t ticks_;

@@ -225,9 +225,10 @@ struct WatchHub::State {
                       why));
       return;
     }
-    fail({JobFailure::Kind::network, peer.rank,
+    of(peer).answered = true;
+    of(peer).report.life = Life::silent;
+    fail({JobFailure::Kind::threw, peer.rank,
           fmt::format("{} sends garbage to rank 0: {}", name_of(peer), why), 0, 0});
-    lose(peer);
   }
 
   [[nodiscard]] std::string name_of(const Peer& peer) {
