@@ -56,7 +56,8 @@ ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
 std::string explained(const std::string& own, const ExitReport& report) {
   std::string text = report.text();
   if (own.find(report.failure.text) != own.npos) text.erase(0, report.failure.text.size());
-  return own + (text.empty() || text.front() == '\n' ? "" : "\n") + text;
+  const bool goes_on = text.empty() || text.front() == '\n' || text.front() == ' ';
+  return own + (goes_on ? "" : "\n") + text;
 }
 
 bool is_for_any_thread(const Network* network) { return network == nullptr || network->any_thread(); }

@@ -33,12 +33,17 @@ struct Invitation {
   std::vector<std::string> addresses;
   std::uint16_t port = 0;
   WatchToken token{};
+  std::string host;
+  std::int64_t pid = 0;
 };
 
 std::string to_text(const Invitation& invitation) {
-  return nlohmann::json{
-      {"addresses", invitation.addresses}, {"port", invitation.port}, {"token", invitation.token}}
-      .dump();
+  return nlohmann::json{{"addresses", invitation.addresses},
+                        {"port", invitation.port},
+                        {"token", invitation.token},
+                        {"host", invitation.host},
+                        {"pid", invitation.pid}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Invitation parse_invitation(const std::string& text) {
@@ -48,6 +53,8 @@ Invitation parse_invitation(const std::string& text) {
     object.at("addresses").get_to(invitation.addresses);
     object.at("port").get_to(invitation.port);
     object.at("token").get_to(invitation.token);
+    object.at("host").get_to(invitation.host);
+    object.at("pid").get_to(invitation.pid);
     return invitation;
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::corrupt_data,
@@ -92,7 +99,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
   std::string problem;
   if (bootstrap.rank() == 0) {
     problem = problem_of([&] {
-      Invitation own{own_addresses(one_machine), 0, draw_token()};
+      Invitation own{own_addresses(one_machine), 0, draw_token(), settings.host, getpid()};
       opened.hub = std::make_unique<WatchHub>(
           WatchHub::Settings{bootstrap.size(), one_machine, own.token, settings.warn, settings.on_report});
       own.port = opened.hub->port();
@@ -104,11 +111,14 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
     problem = problem_of([&] {
       if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 cannot be connected with");
       const Invitation invited = parse_invitation(from_root);
-      opened.watch = std::make_shared<SocketWatch>(
-          SocketWatch::Settings{{invited.token, bootstrap.rank(), getpid(), settings.host},
-                                invited.addresses,
-                                invited.port,
-                                std::chrono::steady_clock::now() + longest_meeting});
+      SocketWatch::Settings own;
+      own.hello = {invited.token, bootstrap.rank(), getpid(), settings.host};
+      own.addresses = invited.addresses;
+      own.port = invited.port;
+      own.root_host = invited.host;
+      own.root_pid = invited.pid;
+      own.until = std::chrono::steady_clock::now() + longest_meeting;
+      opened.watch = std::make_shared<SocketWatch>(own);
     });
   }
   const std::vector<std::string> problems = bootstrap.all_gather(problem);

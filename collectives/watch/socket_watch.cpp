@@ -53,11 +53,15 @@ Connection greet(const SocketWatch::Settings& settings) {
 struct SocketWatch::State {
   State(const Settings& settings, std::atomic<bool>& failed_flag)
       : hello(settings.hello),
+        root_host(settings.root_host),
+        root_pid(settings.root_pid),
         connection(greet(settings)),
         wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         failed(failed_flag) {}
 
   const WatchHello hello;
+  const std::string root_host;
+  const std::int64_t root_pid;
   Connection connection;
   FileDescriptor wake;
   std::atomic<bool>& failed;
@@ -140,15 +144,24 @@ struct SocketWatch::State {
     connection.send({Kind::state, body.dump()});
   }
 
-  /// Rank 0 cannot gather anything any more: what this rank knows by itself.
+  /// Rank 0 does not gather anything any more: what this rank knows by itself.
   [[nodiscard]] ExitReport lonely_report() const {
-    ExitReport lonely{*failure, {own_report()}, fmt::format("rank {} alone", hello.rank)};
-    for (RankReport& other : neighbours_reports()) {
-      if (hub_lost && other.rank == 0) {
-        other.life = RankReport::Life::dead;
-        lonely.ranks.push_back(std::move(other));
-      }
+    ExitReport lonely{*failure, {}, fmt::format("rank {} alone", hello.rank)};
+    RankReport root;
+    root.host = root_host;
+    root.pid = root_pid;
+    root.life = hub_lost   ? RankReport::Life::dead
+                : hub_left ? RankReport::Life::left
+                           : RankReport::Life::silent;
+    for (const RankReport& other : neighbours_reports()) {
+      if (other.rank != 0) continue;
+      root.inside = other.inside;
+      root.last = other.last;
+      root.same = other.same;
     }
+    root.rank = 0;
+    if (hello.rank != 0) lonely.ranks.push_back(std::move(root));
+    lonely.ranks.push_back(own_report());
     return lonely;
   }
 

@@ -19,6 +19,8 @@ class SocketWatch final : public Watch {
     WatchHello hello;
     std::vector<std::string> addresses;  ///< Of rank 0.
     std::uint16_t port = 0;
+    std::string root_host;  ///< Where rank 0 is, for reports.
+    std::int64_t root_pid = 0;
     /// Until when rank 0 must have answered.
     std::chrono::steady_clock::time_point until;
   };

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Has ranks of a job fail in every way, and checks how the job ends: soon, with the culprit's name, and with
+nothing left behind.
+
+usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--only TEXT] [--table FILE]
+
+PROGRAM is fault_program. Each case runs with plain mpirun and with mpirun -enable-recovery in turn. The exit
+status is 1 if a case fails.
+"""
+import argparse
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+RANKS = 4
+DEADLINE = 2.0
+# What mpirun itself takes to start and to end a job, on a busy machine.
+MPIRUN_TAKES = 12.0
+
+# Ranks of a host: one host, two hosts, one rank a host.
+PLACES = {"one host": 4, "two hosts": 2, "a host each": 1}
+
+DEADLY = ("kill", "exit")
+
+
+class Case:
+    def __init__(self, fault, moment, victim, place):
+        self.fault, self.moment, self.victim, self.place = fault, moment, victim, place
+
+    def __str__(self):
+        return f"{self.fault} {self.moment}, rank {self.victim}, {self.place}"
+
+    def kinds(self):
+        """What the report may call the failure."""
+        if self.fault in DEADLY:
+            return ["died"]
+        if self.fault == "throw":
+            return ["threw"]
+        if self.fault in ("stop", "late"):
+            return ["stuck"]
+        return ["differs"]
+
+
+def cases():
+    for place in PLACES:
+        for victim in (0, 2):
+            for fault in ("kill", "stop", "exit"):
+                for moment in ("before", "inside", "after"):
+                    yield Case(fault, moment, victim, place)
+            for fault in ("throw", "late", "other", "count", "type", "op"):
+                yield Case(fault, "before", victim, place)
+
+
+def left_behind(mark):
+    """Processes, sockets and segments of jobs with this mark in their environment."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file:
+                if mark.encode() in file.read():
+                    found.append("process " + path.split("/")[2])
+        except OSError:
+            pass
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+        found += ["socket " + line.split()[-1] for line in file if "@ddl-" in line]
+    found += ["segment " + path for path in glob.glob("/dev/shm/ddl*")]
+    return found
+
+
+def run(case, mpirun, program, recovery):
+    """The problems that there are."""
+    with tempfile.TemporaryDirectory() as directory:
+        mark = f"DDL_FAULT_MARK={os.path.basename(directory)}"
+        report = os.path.join(directory, "report")
+        environment = dict(
+            os.environ,
+            DDL_DEADLINE=str(DEADLINE),
+            DDL_REPORT=report,
+            OMPI_ALLOW_RUN_AS_ROOT="1",
+            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        )
+        key, value = mark.split("=")
+        environment[key] = value
+        per_host = PLACES[case.place]
+        name_host = f'export DDL_HOST_ID=h$((OMPI_COMM_WORLD_RANK/{per_host})); exec "$@"'
+        command = [mpirun, "--oversubscribe", "--bind-to", "none"]
+        command += ["-enable-recovery"] if recovery else []
+        command += ["-n", str(RANKS), "bash", "-c", name_host, "bash"]
+        command += [program, case.fault, case.moment, str(case.victim)]
+        started = time.monotonic()
+        limit = 2 * DEADLINE + MPIRUN_TAKES
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        problems = []
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            problems.append(f"still there after {limit:g} s")
+            process.kill()
+            for path in glob.glob("/proc/[0-9]*/environ"):
+                try:
+                    with open(path, "rb") as file:
+                        if mark.encode() in file.read():
+                            os.kill(int(path.split("/")[2]), 9)
+                except OSError:
+                    pass
+            output, _ = process.communicate()
+        took = time.monotonic() - started
+        # With -enable-recovery it is 0 whatever happens.
+        if process.returncode == 0 and not recovery:
+            problems.append("the exit status is 0")
+        problems += check_report(case, report + ".json", output)
+        # The last of mpirun's children go a moment after it.
+        for _ in range(100):
+            left = left_behind(mark)
+            if not left:
+                break
+            time.sleep(0.05)
+        problems += ["left behind: " + each for each in left]
+        return problems, took, output
+
+
+def check_report(case, path, output):
+    culprit = f"rank {case.victim}"
+    if case.victim == 0 and case.fault in ("kill", "stop", "exit"):
+        # Rank 0 gathers the report; without it each rank says what it knows.
+        expected = ["rank 0 has died"] if case.fault in DEADLY else ["rank 0 (host"]
+        return [f"nobody says '{text}'" for text in expected if text not in output]
+    if "the job ends:" not in output:
+        return ["no report on standard error"]
+    try:
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+    except (OSError, ValueError) as error:
+        return [f"no report as JSON: {error}"]
+    problems = []
+    failure = report["failure"]
+    if failure["kind"] not in case.kinds():
+        problems.append(f"the failure is called {failure['kind']}, expected {case.kinds()}")
+    if case.fault in DEADLY + ("throw",) and failure["rank"] != case.victim:
+        problems.append(f"the culprit is rank {failure['rank']}, expected {case.victim}")
+    if culprit not in output:
+        problems.append(f"nobody names {culprit}")
+    ranks = {rank["rank"]: rank for rank in report["ranks"]}
+    if len(ranks) != RANKS:
+        problems.append(f"the report has {len(ranks)} ranks")
+        return problems
+    victim = ranks[case.victim]
+    life = {"kill": "dead", "exit": "dead", "stop": "silent"}.get(case.fault, "answers")
+    if victim["life"] != life:
+        problems.append(f"{culprit} is '{victim['life']}', expected '{life}'")
+    if failure["kind"] == "differs":
+        others = {json.dumps(what_was_called(rank)) for rank in report["ranks"] if rank["rank"] != case.victim}
+        if len(others) != 1 or json.dumps(what_was_called(victim)) in others:
+            problems.append("the report does not tell what each called")
+    return problems
+
+
+def what_was_called(rank):
+    same = rank.get("same", {})
+    return [same.get(field) for field in ("name", "count", "type", "op", "root")]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--table")
+    arguments = parser.parse_args()
+    results = {}
+    failed = 0
+    turn = 0
+    for _ in range(arguments.rounds):
+        for case in cases():
+            if arguments.only not in str(case):
+                continue
+            turn += 1
+            problems, took, output = run(case, arguments.mpirun, arguments.program, turn % 2 == 0)
+            row = results.setdefault((case.fault, case.moment), [0, 0, 0.0])
+            row[0] += 1
+            row[2] = max(row[2], took)
+            if problems:
+                failed += 1
+                row[1] += 1
+                mode = "with -enable-recovery" if turn % 2 == 0 else "plain mpirun"
+                print(f"FAILED: {case}, {mode}, {took:.1f} s: {'; '.join(problems)}\n{output}", flush=True)
+    print(f"{turn} jobs, {failed} failed")
+    if arguments.table:
+        with open(arguments.table, "w", encoding="utf-8") as file:
+            file.write(table(results, turn, failed))
+    return 1 if failed else 0
+
+
+def table(results, jobs, failed):
+    lines = [
+        "# The fault matrix",
+        "",
+        f"`tests/faults/fault_matrix.py`: {jobs} jobs of {RANKS} ranks on one, two and four hosts (of one",
+        f"machine), deadline {DEADLINE:g} s, plain mpirun and mpirun -enable-recovery in turn; {failed} failed.",
+        "",
+        "| what goes wrong | when | jobs | failed | longest, s, mpirun's own start and end counted |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for (fault, moment), (count, bad, longest) in results.items():
+        lines.append(f"| {fault} | {moment} | {count} | {bad} | {longest:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
