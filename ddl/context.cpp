@@ -15,6 +15,7 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
                       std::shared_ptr<collectives::HostMemory> memory_, collectives::OpenedWatch watching_)
     : options(std::move(options_)),
       log(first->rank(), options.debug_level),
+      fallbacks(log, options.strict),
       bootstrap(std::move(bootstrap_)),
       watching(std::move(watching_)),
       impl(std::move(first)),
@@ -22,7 +23,7 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
       memory(std::move(memory_)),
       communicator(impl),
       exceptions_at_start(std::uncaught_exceptions()) {
-  job->on_new_plan(log_plans(log));
+  job->on_new_plan(log_plans(log, fallbacks));
 }
 
 /// A rank that closed its connections while others still used theirs would look as if it had died.
@@ -64,6 +65,7 @@ const ContextOptions& Context::options() const noexcept { return state_->options
 std::shared_ptr<const topology::Topology> Context::topology() const {
   return state_->impl->plans().topology();
 }
+std::vector<std::string> Context::fallbacks() const { return state_->fallbacks.all(); }
 std::vector<topology::Measurement> Context::measure_ways() {
   return collectives::probe(*state_->impl, *topology());
 }

@@ -91,6 +91,11 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
     options.topology = text;
   }
+  if (const char* text = std::getenv("DDL_STRICT")) {
+    int value = 0;
+    if (!parse(std::string_view(text), value) || value < 0 || value > 1) refuse("DDL_STRICT", text, "0 or 1");
+    options.strict = value == 1;
+  }
   if (const char* text = std::getenv("DDL_REPORT")) {
     if (*text == '\0') refuse("DDL_REPORT", text, "the start of files' names, or no such variable");
     options.report = text;

@@ -8,6 +8,7 @@
 #include "collectives/memory/host_memory.hpp"
 #include "collectives/watch/open_watch.hpp"
 #include "ddl/context.hpp"
+#include "ddl/fallbacks.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
@@ -25,6 +26,7 @@ struct Context::State {
 
   ContextOptions options;
   Log log;
+  Fallbacks fallbacks;
   // Outlives the job's engine, whose networks may use what the bootstrap started.
   std::unique_ptr<collectives::Bootstrap> bootstrap;
   collectives::OpenedWatch watching;  ///< The watch may be null, and is the engine's as well.

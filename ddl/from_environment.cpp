@@ -70,6 +70,7 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
       {"DDL_PLAN's hash", plans},
       {"DDL_TOPOLOGY", options.topology},
       {"DDL_NETWORK", to_string(choice_of(options.network))},
+      {"DDL_STRICT", options.strict ? "1" : "0"},
       {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
   for (const auto& [name, own] : settings) {
     const std::vector<std::string> values = bootstrap.all_gather(own);
@@ -168,20 +169,32 @@ Connections open_connections(MpiBootstrap& bootstrap, const topology::RankMap& m
   return result;
 }
 
-void log_connections(Log& log, const Connections& connections, const std::string& network,
-                     const topology::RankMap& map, const ContextOptions& options,
-                     const collectives::JobTopology& job) {
+/// What was meant to be otherwise; the same on all ranks.
+std::vector<std::string> fallbacks_of(const Connections& connections, const topology::RankMap& map,
+                                      const collectives::JobTopology& job, const std::string& unwatched) {
+  std::vector<std::string> found;
   const std::vector<std::string>& obstacles = connections.memories.obstacles;
   for (std::size_t host = 0; host < obstacles.size(); ++host) {
     if (obstacles[host].empty()) continue;
-    log.warning(fmt::format("the {} ranks of host {} cannot share memory and use the network instead: {}",
-                            map.ranks_of(static_cast<int>(host)).size(),
-                            map.short_name(static_cast<int>(host)), obstacles[host]));
+    found.push_back(fmt::format("the {} ranks of host {} cannot share memory and use the network instead: {}",
+                                map.ranks_of(static_cast<int>(host)).size(),
+                                map.short_name(static_cast<int>(host)), obstacles[host]));
   }
-  const std::string& reason = connections.opened.reason;
-  if (!reason.empty()) log.warning(fmt::format("the network is {} and not UCX: {}", network, reason));
+  if (const std::string& reason = connections.opened.reason; !reason.empty()) {
+    found.push_back(
+        fmt::format("the network is {} and not UCX: {}", connections.opened.network->name(), reason));
+  }
+  found.insert(found.end(), job.warnings.begin(), job.warnings.end());
+  if (!unwatched.empty()) {
+    found.push_back(
+        fmt::format("ranks' deaths are noticed by broken connections and deadlines alone: {}", unwatched));
+  }
+  return found;
+}
+
+void log_connections(Log& log, const std::string& network, const topology::RankMap& map,
+                     const ContextOptions& options, const collectives::JobTopology& job) {
   if (!network.empty()) log.info(fmt::format("network: {}", network));
-  for (const std::string& warning : job.warnings) log.warning(warning);
   for (const std::string& note : job.notes) log.debug(note);
   log.info(fmt::format("{} ranks on {} hosts, mode {}, topology {} with {} devices on {} hosts, hash {:016x}",
                        map.ranks(), map.hosts(), letter_of(options.mode),
@@ -245,7 +258,8 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
     collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
     const topology::RankMap map = settings.map;
-    const auto files = std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
+    const auto files =
+        std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
     watching = start_watch(*bootstrap, map, files);
     bootstrap->set_watch(watching.watch);
     settings.watch = watching.watch;
@@ -254,6 +268,8 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     require_devices(*job.topology, map.ranks());
     auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     Connections connections = open_connections(*bootstrap, map, options);
+    const std::vector<std::string> fallbacks = fallbacks_of(connections, map, job, watching.reason);
+    Fallbacks::require_none(fallbacks, options.strict);
     const int most_communicators = connections.most_communicators();
     settings.memory = connections.memories.own;
     if (settings.memory) {
@@ -263,15 +279,11 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    const std::string unwatched = watching.reason;
     Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
                                             connections.memories.own, std::move(watching)));
-    if (!unwatched.empty()) {
-      context.log().warning(
-          fmt::format("ranks' deaths are noticed by broken connections and deadlines alone: {}", unwatched));
-    }
     const std::string network = context.state_->job->engine().network_name();
-    log_connections(context.log(), connections, network, map, options, job);
+    for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
+    log_connections(context.log(), network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     return context;
   } catch (const Error& error) {

@@ -2,22 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-#include <set>
 #include <string>
 
 namespace ddl {
 
-collectives::PlanObserver log_plans(Log& log) {
-  const auto warned = std::make_shared<std::set<std::string>>();
-  return [&log, warned](const topology::Plan& plan, const std::vector<std::string>& notes) {
-    for (const std::string& note : notes) {
-      if (warned->insert(note).second) {
-        log.warning(note);
-      } else {
-        log.debug(fmt::format("again: {}", note));
-      }
-    }
+collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks) {
+  return [&log, &fallbacks](const topology::Plan& plan, const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) fallbacks.add(note);
     if (!log.debug_enabled()) {
       log.info(fmt::format("plan: {}", summary(plan)));
       return;

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # All of the correctness matrix, of which CI runs a pairwise cover: `bash tests/full.sh [TABLE]`. Writes the
-# table to TABLE (default: tests/full_matrix.md). Takes some two hours on two cores; build first. Settings:
+# table to TABLE (default: tests/full_matrix.md), and what it is made of beside it, as .txt. Takes several hours on
+# two cores; build first. What the .txt file has is not run again: stop it when you like, go on later, or remove
+# the file to start over. Settings:
 #   DDL_BIN    where matrix_program is (default: build/bin)
 #   DDL_RANKS  numbers of ranks (default: 1 to 16)
 # The exit status is 1 if a case fails.
@@ -8,6 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 bin=${DDL_BIN:-build/bin}
 table=${1:-tests/full_matrix.md}
+lines=${table%.md}.txt
 read -ra ranks <<<"${DDL_RANKS:-1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16}"
 [ -x "$bin/matrix_program" ] || {
   echo "full.sh: $bin has no matrix_program; build first, or set DDL_BIN" >&2
@@ -17,13 +20,23 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 status=0
+touch "$lines"
+run() { # ranks, threads or processes, command: skipped if the file has it
+  local what="$1 $2"
+  shift 2
+  grep -q "^# $what " "$lines" && return
+  echo "$what"
+  rm -f "$work/lines"
+  "$@" --table "$work/lines" || status=1
+  [ -s "$work/lines" ] || return
+  { echo "# $what $(git rev-parse --short HEAD)"; cat "$work/lines"; } >>"$lines"
+}
 for n in "${ranks[@]}"; do
-  echo "$n threads"
-  "$bin/matrix_program" full --ranks "$n" --table "$work/lines" || status=1
+  run "$n" threads "$bin/matrix_program" full --ranks "$n"
   command -v mpirun >/dev/null || continue
-  echo "$n processes"
-  mpirun --oversubscribe --bind-to none -n "$n" "$bin/matrix_program" full --table "$work/lines" || status=1
+  run "$n" processes mpirun --oversubscribe --bind-to none -n "$n" "$bin/matrix_program" full
 done
+grep -v '^#' "$lines" >"$work/lines"
 
 # Lines: collective transport family ranks cases failed.
 cross() { # title, first column's field
@@ -47,7 +60,8 @@ cross() { # title, first column's field
 {
   echo "# The full correctness matrix"
   echo
-  echo "\`bash tests/full.sh\` with ranks ${ranks[*]}: $(awk '{ c += $5; f += $6 } END { print c " cases, " f " failed" }' "$work/lines")."
+  echo "\`bash tests/full.sh\` with ranks $(awk '{ print $4 }' "$work/lines" | sort -nu | paste -sd' '): $(awk '{ c += $5; f += $6 } END { print c " cases, " f " failed" }' "$work/lines"),"
+  echo "at commits $(awk '/^#/ { print $4 }' "$lines" | uniq | paste -sd' ')."
   echo "Each case is one collective with one type, op, kind of values, count and place, compared with a serial result on"
   echo "every rank; memory (registered, plain, shifted) and way of calling (blocking, async) take turns."
   echo

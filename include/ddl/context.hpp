@@ -62,8 +62,12 @@ struct ContextOptions {
   /// Where measured figures are kept; empty: nowhere. DDL_CACHE_DIR, else $XDG_CACHE_HOME/ddl, else
   /// ~/.cache/ddl.
   std::string cache_directory;
-  /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit report, by
-  /// rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
+  /// Nothing is done in another way than asked for (another network, a plan whose carrier is not here, ranks
+  /// of a host that cannot share memory): that is an error `unsupported` on all ranks in place of a warning.
+  /// DDL_STRICT=0 or 1.
+  bool strict = false;
+  /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit
+  /// report, by rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
   std::string report;
   /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
@@ -111,6 +115,8 @@ class Context {
   /// What plans are chosen for; rank r is its device r. Found when first asked for where the ranks are
   /// threads.
   [[nodiscard]] std::shared_ptr<const topology::Topology> topology() const;
+  /// What has been done in another way than asked for so far, and why. The same on all ranks.
+  [[nodiscard]] std::vector<std::string> fallbacks() const;
   /// Measures latency and bandwidth of each kind of way between ranks. Collective; all get the same. Changes
   /// no plans. Tenths of a second, longer over slow networks.
   std::vector<topology::Measurement> measure_ways();
