@@ -417,13 +417,48 @@ TEST(Context, RefusesTopologiesThatDoNotFit) {
       << unknown.what();
 }
 
+// Data that goes another way than the plan says, without a word, makes every measurement wrong.
+TEST(Context, FallbacksAreListedAndErrorsInStrictMode) {
+  InProcessOptions options;
+  options.context.topology = "ac922:1";  // whose devices are GPUs
+  std::atomic<int> told = 0;
+  const auto body = [&](Context& context) {
+    EXPECT_TRUE(context.fallbacks().empty());
+    std::vector<float> values(1000);
+    context.communicator().all_reduce(std::span(values));
+    context.communicator().all_reduce(std::span(values));
+    const std::vector<std::string> fallbacks = context.fallbacks();
+    ASSERT_EQ(fallbacks.size(), 1u);
+    EXPECT_NE(fallbacks[0].find("this build moves data of CPUs alone"), std::string::npos) << fallbacks[0];
+    ++told;
+  };
+  run_in_process(4, body, options);
+  EXPECT_EQ(told, 4);
+  options.context.strict = true;
+  const Error error = error_of([&] { run_in_process(4, body, options); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_TRUE(error.agreed());
+  EXPECT_NE(std::string(error.what()).find("DDL_STRICT=1"), std::string::npos) << error.what();
+}
+
 // A mistyped setting would be ignored silently.
 TEST(ContextOptions, RefusesBadVariables) {
   const std::vector<std::pair<const char*, const char*>> bad{
-      {"DDL_DEADLINE", "soon"},          {"DDL_DEADLINE", "-1"},   {"DDL_DEADLINE", "nan"},
-      {"DDL_DEADLINE", "10x"},           {"DDL_PLAN", ""},         {"DDL_PROBE", "maybe"},
-      {"DDL_NETWORK", "carrier pigeon"}, {"DDL_TOPOLOGY", ""},     {"DDL_OPTIONS", "-mode x"},
-      {"DDL_DEBUG_LEVEL", "loud"},       {"DDL_DEBUG_LEVEL", "3"}, {"DDL_HOST_ID", ""},
+      {"DDL_DEADLINE", "soon"},
+      {"DDL_DEADLINE", "-1"},
+      {"DDL_DEADLINE", "nan"},
+      {"DDL_DEADLINE", "10x"},
+      {"DDL_PLAN", ""},
+      {"DDL_PROBE", "maybe"},
+      {"DDL_NETWORK", "carrier pigeon"},
+      {"DDL_TOPOLOGY", ""},
+      {"DDL_OPTIONS", "-mode x"},
+      {"DDL_DEBUG_LEVEL", "loud"},
+      {"DDL_DEBUG_LEVEL", "3"},
+      {"DDL_HOST_ID", ""},
+      {"DDL_STRICT", "yes"},
+      {"DDL_STRICT", "2"},
+      {"DDL_REPORT", ""},
   };
   for (const auto& [name, value] : bad) {
     const Variable variable(name, value);
@@ -441,6 +476,8 @@ TEST(ContextOptions, ReadsVariables) {
   const Variable topology("DDL_TOPOLOGY", "ac922:4");
   const Variable network("DDL_NETWORK", "mpi");
   const Variable level("DDL_DEBUG_LEVEL", "2");
+  const Variable strict("DDL_STRICT", "1");
+  const Variable report("DDL_REPORT", "/tmp/r");
   const ContextOptions options = ContextOptions::from_environment();
   EXPECT_EQ(options.deadline, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.host_id, "h7");
@@ -450,6 +487,8 @@ TEST(ContextOptions, ReadsVariables) {
   EXPECT_EQ(options.network, NetworkUse::mpi);
   EXPECT_EQ(options.probe, ProbeUse::cached);
   EXPECT_EQ(options.debug_level, 2);
+  EXPECT_TRUE(options.strict);
+  EXPECT_EQ(options.report, "/tmp/r");
   const Variable overriding("DDL_OPTIONS", "-dbg_level 1");
   EXPECT_EQ(ContextOptions::from_environment().debug_level, 1);
 }
