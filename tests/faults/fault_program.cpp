@@ -27,6 +27,7 @@ Ranks all-reduce three times; around the fourth time rank VICTIM does FAULT:
   late             comes after twice the deadline
   other            broadcasts
   count, type, op  all-reduces another count, type, operation
+  dump             SIGUSR2 to itself, and goes on: the job ends well
   none             nothing: the job ends well
 at MOMENT:
   before           while the others wait for it
@@ -42,6 +43,7 @@ void hit(std::string_view fault) {
   if (fault == "kill") std::raise(SIGKILL);
   if (fault == "stop") kill(getpid(), SIGSTOP);
   if (fault == "exit") _exit(0);
+  if (fault == "dump") kill(getpid(), SIGUSR2);
 }
 
 void call_wrongly(ddl::Context& context, std::string_view fault, std::span<float> values) {
