@@ -33,13 +33,6 @@ std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
   return result;
 }
 
-std::uint32_t fingerprint_of(const Request& request) {
-  return static_cast<std::uint32_t>(
-      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
-               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
-               static_cast<std::uint64_t>(request.op)}));
-}
-
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   return {ErrorCode::internal, error.what()};
@@ -83,7 +76,7 @@ void CommunicatorImpl::run(const Request& request) {
   call.record = job_->engine().recorder().called(call);
   if (is_trivial(request)) return run_trivial(request, call);
   const Runnable& runnable = runnable_for(request);
-  call.program = runnable.program;
+  complete(call, runnable);
   PlanUse* const use = runnable.use;
   if (may_start(use)) {
     order.unlock();
@@ -120,7 +113,7 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
       return over(std::nullopt);
     }
     const Runnable& runnable = runnable_for(request);
-    call.program = runnable.program;
+    complete(call, runnable);
     if (may_start(runnable.use)) {
       order.unlock();
       return job_->engine().start(call);
@@ -166,7 +159,14 @@ void CommunicatorImpl::run_trivial(const Request& request, const Call& call) con
   job_->engine().recorder().over(call.record, false);
 }
 
-/// Without its program.
+/// A hash of what is called, most of which has been hashed before: small calls take less than that would.
+void CommunicatorImpl::complete(Call& call, const Runnable& runnable) {
+  constexpr std::uint32_t golden_ratio = 0x9e3779b9;
+  call.program = runnable.program;
+  call.fingerprint = runnable.fingerprint ^ (static_cast<std::uint32_t>(call.op) + 1) * golden_ratio;
+}
+
+/// Without what `complete` adds.
 Call CommunicatorImpl::call_for(const Request& request) const {
   return {.name = request.name,
           .communicator = static_cast<std::uint16_t>(settings_.number),
@@ -176,7 +176,6 @@ Call CommunicatorImpl::call_for(const Request& request) const {
           .type = request.type,
           .op = request.op,
           .root = has_root(request.collective) ? request.root : -1,
-          .fingerprint = fingerprint_of(request),
           .deadline = job_->deadline()};
 }
 
@@ -219,6 +218,9 @@ const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& 
 CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& request) {
   const std::size_t element = size_of(request.type);
   Runnable runnable;
+  runnable.fingerprint = static_cast<std::uint32_t>(
+      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type)}));
   topology::Program program;
   std::shared_ptr<const PlanNames> names;
   if (request.collective == Collective::barrier) {

@@ -93,6 +93,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   struct Runnable {
     std::shared_ptr<const PreparedProgram> program;
     std::size_t steps = 0;
+    std::uint32_t fingerprint = 0;  // of all but the operation
     PlanUse* use = nullptr;  // null: needs no plan
   };
   using Comparison = std::array<std::int64_t, 2>;
@@ -101,6 +102,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
   void run_trivial(const Request& request, const Call& call) const;
   [[nodiscard]] Call call_for(const Request& request) const;
+  static void complete(Call& call, const Runnable& runnable);
   void require_unfailed(const Call& call) const;
 
   const Runnable& runnable_for(const Request& request);

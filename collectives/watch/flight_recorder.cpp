@@ -100,7 +100,7 @@ std::uint64_t FlightRecorder::called(const Call& call) noexcept {
   const std::uint64_t number = 1 + tape_->last.fetch_add(1, relaxed);
   FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
   std::array<std::uint64_t, 2> name{};
-  std::memcpy(name.data(), call.name, std::min(std::strlen(call.name), sizeof name));
+  std::memcpy(name.data(), call.name, strnlen(call.name, sizeof name));
   slot.number.store(0, relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   slot.sequence.store(call.sequence, relaxed);

@@ -127,6 +127,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
     opened.reason = fmt::format("rank {}: {}", rank, problems[rank]);
     if (opened.watch) opened.watch->leave();
     opened.watch.reset();
+    opened.hub.reset();
     break;
   }
   return opened;

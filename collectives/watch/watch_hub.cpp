@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -289,10 +290,26 @@ struct WatchHub::State {
   }
 };
 
+namespace {
+
+/// One for each rank; the soft limit is often 1024, the hard one far above.
+void make_room_for_descriptors(int ranks) {
+  constexpr rlim_t others = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, static_cast<rlim_t>(ranks) + others);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
 WatchHub::WatchHub(Settings settings) : state_(std::make_unique<State>(std::move(settings))) {
   if (!state_->wake.valid()) {
     throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
   }
+  make_room_for_descriptors(state_->settings.ranks);
   port_ = state_->listener.port;
   thread_ = std::thread([this] { run(); });
 }

@@ -31,8 +31,9 @@ std::string to_message(const WatchHello& hello);
 WatchHello parse_hello(std::string_view message);
 
 /// Runs in rank 0's process, in a thread of its own that sleeps unless something happens. Every rank is
-/// connected with it (n connections in all): a connection that ends without a goodbye is a death. Passes the
-/// first failure on to all, gathers what each rank was about, and gives all of them the report.
+/// connected with it (n connections in all, for which the process's soft limit of file descriptors is
+/// raised): a connection that ends without a goodbye is a death. Passes the first failure on to all, gathers
+/// what each rank was about, and gives all of them the report.
 ///
 /// The port is open until all ranks have come. Who does not know the token, or does not speak its language,
 /// is refused; `warn` is told of the first.
