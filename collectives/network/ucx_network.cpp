@@ -104,10 +104,12 @@ struct UcxNetwork::State {
     Link link = Link::unused;
     ucs_status_t why = UCS_OK;
     Operation* operations = nullptr;
+    bool sent_since_flush = false;
   };
 
   struct Flush {
     State* state = nullptr;
+    int under_way = 0;  // by peer
     bool done = false;
   };
 
@@ -135,9 +137,9 @@ struct UcxNetwork::State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
+  std::vector<int> to_flush;       // peers
   std::deque<Flush> flushes;       // not over, or begun after one that is not
   std::uint64_t flushes_over = 0;  // how many came before those
-  bool sent_since_flush = false;
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -159,6 +161,7 @@ struct UcxNetwork::State {
   void fail(Operation& operation, Failure::Kind kind, ucs_status_t status, std::size_t arrived = 0) noexcept;
   /// Its transfers fail.
   void drop_operations(Peer& peer) noexcept;
+  void note_sent(int peer) noexcept;
   void end(Flush& flush) noexcept;
 
   /// Takes all that has come.
@@ -301,6 +304,8 @@ void UcxNetwork::State::end(Operation& operation, ucs_status_t status, std::size
   if (operation.transfer != nullptr) {
     if (status == UCS_OK && arrived == operation.bytes) {
       operation.transfer->state = Transfer::State::done;
+      // Once a send is over its connection is made. To flush one that is not would take the peer's help.
+      if (!operation.receives) note_sent(operation.peer);
     } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
       fail(operation, Failure::Kind::length, status, arrived);
     } else {
@@ -345,7 +350,14 @@ void UcxNetwork::State::drop_operations(Peer& peer) noexcept {
   }
 }
 
+void UcxNetwork::State::note_sent(int peer) noexcept {
+  Peer& to = peers[static_cast<std::size_t>(peer)];
+  if (std::exchange(to.sent_since_flush, true)) return;
+  to_flush.push_back(peer);  // within capacity
+}
+
 void UcxNetwork::State::end(Flush& flush) noexcept {
+  if (--flush.under_way > 0) return;
   flush.done = true;
   for (; !flushes.empty() && flushes.front().done; flushes.pop_front()) ++flushes_over;
 }
@@ -440,6 +452,7 @@ const std::string& UcxNetwork::address() const noexcept { return state_->address
 
 void UcxNetwork::connect(std::vector<std::string> addresses) {
   state_->peers.resize(addresses.size());
+  state_->to_flush.reserve(addresses.size());
   for (std::size_t r = 0; r < addresses.size(); ++r) {
     state_->peers[r].state = state_.get();
     state_->peers[r].address = std::move(addresses[r]);
@@ -455,7 +468,6 @@ void UcxNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes
   State::Peer& to = state.peer_for(peer, tag);
   state.require_connection(to);
   State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), false);
-  state.sent_since_flush = true;
   if (to.link != State::Link::up) {
     if (state.some_breaking) state.attend_to_broken();
     state.drop_operations(to);
@@ -528,8 +540,8 @@ bool UcxNetwork::progress() {
 
 std::uint64_t UcxNetwork::flush() {
   State& state = *state_;
-  if (state.worker != nullptr && std::exchange(state.sent_since_flush, false)) {
-    State::Flush& flush = state.flushes.emplace_back(State::Flush{&state});
+  if (state.worker != nullptr && !state.to_flush.empty()) {
+    State::Flush& flush = state.flushes.emplace_back(State::Flush{&state, 1, false});
     ucp_request_param_t parameters{};
     parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
@@ -539,7 +551,15 @@ std::uint64_t UcxNetwork::flush() {
       ucp_request_free(request);
     };
     parameters.user_data = &flush;
-    if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(state.worker, &parameters))) state.end(flush);
+    for (const int number : state.to_flush) {
+      State::Peer& peer = state.peers[static_cast<std::size_t>(number)];
+      peer.sent_since_flush = false;
+      if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
+        ++flush.under_way;
+      }
+    }
+    state.to_flush.clear();
+    state.end(flush);  // this call's own share of it
   }
   return state.flushes_over + state.flushes.size();
 }

@@ -215,7 +215,16 @@ struct SocketWatch::State {
       fail({JobFailure::Kind::network, 0, fmt::format("rank 0 sends garbage: {}", error.what()), 0, 0});
     }
     hub_lost = true;
-    fail({JobFailure::Kind::died, 0, "rank 0 has died: its process is gone, or its connections broke", 0, 0});
+    JobFailure death{JobFailure::Kind::died, 0,
+                     "rank 0 has died: its process is gone, or its connections broke", 0, 0};
+    if (failure && failure->kind == JobFailure::Kind::network) {
+      // That is why a connection broke, which was noticed first.
+      death.communicator = failure->communicator;
+      death.sequence = failure->sequence;
+      failure = std::move(death);
+    } else {
+      fail(std::move(death));
+    }
     changed.notify_all();
   }
 };

@@ -186,12 +186,12 @@ struct WatchHub::State {
     rank.report.pid = hello.pid;
     rank.report.host = hello.host;
     rank.report.life = Life::answers;
-    peer.connection.send({Kind::welcome, {}});
-    if (failure) peer.connection.send({Kind::failure, to_message(*failure)});
     if (++joined == settings.ranks) {
       listener.socket = FileDescriptor();  // poll ignores it
       for (const auto& other : peers) other->gone = other->gone || other->rank < 0;
     }
+    peer.connection.send({Kind::welcome, {}});
+    if (failure) peer.connection.send({Kind::failure, to_message(*failure)});
   }
 
   void note_state(Peer& peer, const std::string& body) {
