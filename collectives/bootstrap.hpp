@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,9 @@ class Bootstrap {
   /// The job cannot go on, and the others may be waiting: ends all its processes. Returns where
   /// there is no such thing to do.
   virtual void abort(int status) noexcept = 0;
+  /// `idle` is called again and again while `all_gather` waits; empty: nothing is. Where waiting does not
+  /// keep others from their work it may be ignored.
+  virtual void set_idle(std::function<void()> /*idle*/) {}
   /// From here on the job is not left in order any more (no MPI_Finalize).
   virtual void abandon() noexcept {}
 };

@@ -164,6 +164,7 @@ void MpiBootstrap::await(void* request, const char* call) {
     int over = 0;
     check(MPI_Test(static_cast<MPI_Request*>(request), &over, MPI_STATUS_IGNORE), call);
     if (over != 0) return;
+    if (idle_) idle_();
     if (watch_ && watch_->failed()) {
       watch_->stopped("");
       throw Error(ErrorCode::peer_failed, "while the ranks met: " + watch_->report().text());

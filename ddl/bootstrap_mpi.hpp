@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,7 @@ class MpiBootstrap final : public collectives::Bootstrap {
   std::vector<std::string> all_gather(std::string_view bytes) override;
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
+  void set_idle(std::function<void()> idle) override { idle_ = std::move(idle); }
 
   /// What tells of other ranks' deaths from here on.
   void set_watch(std::shared_ptr<collectives::Watch> watch) { watch_ = std::move(watch); }
@@ -44,6 +46,7 @@ class MpiBootstrap final : public collectives::Bootstrap {
   std::unique_ptr<Handles> handles_;
   std::chrono::milliseconds deadline_;
   std::shared_ptr<collectives::Watch> watch_;
+  std::function<void()> idle_;
   int exchanges_ = 0;
   int rank_ = 0;
   int size_ = 1;

@@ -31,11 +31,14 @@ void Context::State::meet_to_leave() {
   if (!bootstrap || job->failed() || job->engine().network_name().empty()) return;
   job->engine().drain();
   if (job->failed()) return;
+  // What this rank has sent may still be in its network's buffers.
+  bootstrap->set_idle([this] { job->engine().progress(); });
   try {
     bootstrap->all_gather("");
   } catch (const Error&) {
     job->fail();
   }
+  bootstrap->set_idle({});
 }
 
 Context::State::~State() {

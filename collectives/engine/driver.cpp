@@ -278,12 +278,18 @@ bool Driver::progress() {
   return moved;
 }
 
-/// Whether what was sent has left this process. Its peers must not have to wait for this rank's next call.
+/// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
+/// A connection that is just being made cannot be flushed without the peer, which may be elsewhere for long.
 bool Driver::has_left(OperationState& operation) {
+  constexpr auto longest_flush = std::chrono::milliseconds(10);
   if (operation.program().net_tasks() == 0) return true;
   Network& network = *network_of(operation);
-  if (!operation.flush) operation.flush = network.flush();
-  return network.is_flushed(*operation.flush);
+  if (!operation.flush) {
+    operation.flush = network.flush();
+    if (network.is_flushed(*operation.flush)) return true;
+    operation.flush_until = Clock::now() + longest_flush;
+  }
+  return network.is_flushed(*operation.flush) || Clock::now() >= operation.flush_until;
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

@@ -359,6 +359,18 @@ void Engine::announce_failure(const std::string& why) {
   state_->driver->abandon();
 }
 
+void Engine::progress() {
+  State& state = *state_;
+  if (state.closed || state.failed) return;
+  const std::unique_lock hold(state.token, std::try_to_lock);
+  if (!hold) return;
+  try {
+    state.driver->progress();
+  } catch (const Error& error) {
+    state.fail(error);
+  }
+}
+
 void Engine::drain() {
   State& state = *state_;
   if (state.closed || state.failed) return;

@@ -66,6 +66,8 @@ class Engine {
   [[nodiscard]] Error give_up(const Error& error, std::uint16_t communicator = 0, std::uint64_t sequence = 0);
   /// The same, in one line, if there has been no failure; and lets go of the network. Waits for nothing.
   void announce_failure(const std::string& why);
+  /// Moves on what can be moved, of peers as well, without a call of this rank's. Does not block.
+  void progress();
   /// Waits for what is under way. What goes wrong fails the engine.
   void drain();
   /// Drains, tells the peers that this rank has left, and gives everything back; later

@@ -233,7 +233,10 @@ void Driver::check_deadlines() {
 
 Clock::time_point Driver::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
-  for (const OperationState* operation : operations_) next = std::min(next, operation->until);
+  for (const OperationState* operation : operations_) {
+    next = std::min(next, operation->until);
+    if (operation->flush) next = std::min(next, operation->flush_until);
+  }
   return next;
 }
 
