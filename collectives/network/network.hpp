@@ -64,7 +64,7 @@ class Network {
   virtual bool progress() = 0;
 
   /// A send that is over may still be in buffers of this process, and need `progress` to leave it. Starts to
-  /// push out what has been handed over so far; returns the number to ask `is_flushed` for.
+  /// push out those that are over by now; returns the number to ask `is_flushed` for.
   virtual std::uint64_t flush() { return 0; }
   /// Whether all of that has left, or never will.
   [[nodiscard]] virtual bool is_flushed(std::uint64_t /*number*/) const { return true; }

@@ -316,10 +316,6 @@ void describe_calls(RankReport& report, const std::vector<FlightRecord>& records
 
 std::string to_message(const JobFailure& failure) { return dumped(to_object(failure)); }
 JobFailure parse_failure(std::string_view message) { return parsed(message, "a failure", failure_from); }
-std::string to_message(const RankReport& report) { return dumped(to_object(report)); }
-RankReport parse_rank_report(std::string_view message) {
-  return parsed(message, "a rank's report", rank_report_from);
-}
 ExitReport parse_report(std::string_view message) {
   return parsed(message, "an exit report", [](const json& object) {
     ExitReport report;

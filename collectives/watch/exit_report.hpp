@@ -74,8 +74,6 @@ void describe_calls(RankReport& report, const std::vector<FlightRecord>& records
 /// To send them to another rank; `parse` throws `corrupt_data` for what is no such thing.
 std::string to_message(const JobFailure& failure);
 JobFailure parse_failure(std::string_view message);
-std::string to_message(const RankReport& report);
-RankReport parse_rank_report(std::string_view message);
 ExitReport parse_report(std::string_view json);
 
 }  // namespace ddl::collectives

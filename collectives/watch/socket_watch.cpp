@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <iterator>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -135,13 +135,9 @@ struct SocketWatch::State {
     if (!failure || answered) return;
     if (!has_stopped && is_inside() && SteadyClock::now() < answer_by) return;
     answered = true;
-    nlohmann::json others = nlohmann::json::array();
-    for (const RankReport& other : neighbours_reports()) {
-      others.push_back(nlohmann::json::parse(to_message(other)));
-    }
-    const nlohmann::json body{{"own", nlohmann::json::parse(to_message(own_report()))},
-                              {"others", std::move(others)}};
-    connection.send({Kind::state, body.dump()});
+    ExitReport own{*failure, {own_report()}, {}};
+    std::ranges::move(neighbours_reports(), std::back_inserter(own.ranks));
+    connection.send({Kind::state, own.json()});
   }
 
   /// Rank 0 does not gather anything any more: what this rank knows by itself.

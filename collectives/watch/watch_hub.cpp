@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "collectives/watch/watch.hpp"
@@ -194,25 +195,23 @@ struct WatchHub::State {
     if (failure) peer.connection.send({Kind::failure, to_message(*failure)});
   }
 
+  /// Its own part comes first, then what it says of its host's other ranks.
   void note_state(Peer& peer, const std::string& body) {
-    try {
-      const nlohmann::json object = nlohmann::json::parse(body);
-      const auto own = parse_rank_report(object.at("own").dump());
-      Rank& rank = of(peer);
-      rank.answered = true;
-      rank.report.scope = own.scope;
-      rank.report.inside = own.inside;
-      rank.report.last = own.last;
-      rank.report.same = own.same;
-      rank.report.waits_for = own.waits_for;
-      for (const nlohmann::json& other : object.at("others")) {
-        RankReport report = parse_rank_report(other.dump());
-        if (report.rank >= 0 && report.rank < settings.ranks) {
-          ranks[static_cast<std::size_t>(report.rank)].by_others = std::move(report);
-        }
-      }
-    } catch (const nlohmann::json::exception& error) {
-      throw Error(ErrorCode::corrupt_data, fmt::format("a rank's state: {}", topology::json_problem(error)));
+    ExitReport told = parse_report(body);
+    if (told.ranks.empty() || told.ranks.front().rank != peer.rank) {
+      throw Error(ErrorCode::corrupt_data, "a rank's state that does not begin with its own");
+    }
+    Rank& rank = of(peer);
+    rank.answered = true;
+    RankReport& own = told.ranks.front();
+    rank.report.scope = std::move(own.scope);
+    rank.report.inside = std::move(own.inside);
+    rank.report.last = std::move(own.last);
+    rank.report.same = std::move(own.same);
+    rank.report.waits_for = std::move(own.waits_for);
+    for (RankReport& other : std::span(told.ranks).subspan(1)) {
+      if (other.rank < 0 || other.rank >= settings.ranks) continue;
+      ranks[static_cast<std::size_t>(other.rank)].by_others = std::move(other);
     }
   }
 
