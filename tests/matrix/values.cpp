@@ -4,7 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace matrix {
 
@@ -91,45 +96,43 @@ long double gamma(int roundings, long double u) noexcept {
 constexpr int most_twos = 6;       // of a product of integers
 constexpr int greatest_sum = 240;  // of integers: fits u8, and is exact in bf16
 
-}  // namespace
-
-Inputs::Inputs(const Case& one) : case_(one) {
-  reductions_.resize(period);
-  for (std::size_t i = 0; i < period; ++i) reductions_[i] = reduce(i);
-}
-
-long double Inputs::input(int rank, std::size_t index) const {
-  const std::size_t i = index % period;
-  const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * period + i);
-  const bool is_product = case_.op == ReduceOp::prod;
-  if (case_.values == Values::integers) {
+/// An element of a rank's input, as its type rounds it.
+long double input(const Case& one, int rank, std::size_t i) {
+  const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * Inputs::period + i);
+  const bool is_product = one.op == ReduceOp::prod;
+  if (one.values == Values::integers) {
     if (is_product) return rank < most_twos && random % 2 == 0 ? 2 : 1;
     const int most = greatest_sum / most_ranks;
-    const int least = case_.type == DataType::u8 ? 0 : -most;
+    const int least = one.type == DataType::u8 ? 0 : -most;
     return least + static_cast<int>(random % static_cast<std::uint64_t>(most - least + 1));
   }
   constexpr std::uint64_t nan_every = 13;
-  if (case_.values == Values::not_a_number && rank == static_cast<int>(i % most_ranks) &&
+  if (one.values == Values::not_a_number && rank == static_cast<int>(i % most_ranks) &&
       random % nan_every == 0) {
     return std::numeric_limits<long double>::quiet_NaN();
   }
   // Products of 16 stay within f16's range.
   const long double sign = random % 2 == 0 ? 1 : -1;
   const long double size = is_product ? 0.75L + 0.5L * unit(random) : unit(random);
-  return with_element(case_.type, [&](auto* type) {
+  return with_element(one.type, [&](auto* type) {
     return widened(rounded<std::remove_pointer_t<decltype(type)>>(sign * size));
   });
 }
 
-Inputs::Expected Inputs::reduce(std::size_t index) const {
-  const int n = case_.ranks;
-  const long double u = unit_roundoff(case_.type);
-  long double value = input(0, index);
+struct Expected {
+  long double value = 0;
+  long double tolerance = 0;
+};
+
+/// The reduction of one element of every rank.
+Expected reduced(const Case& one, std::span<const long double> inputs) {
+  const auto n = static_cast<int>(inputs.size());
+  const long double u = unit_roundoff(one.type);
+  long double value = inputs[0];
   long double size = std::abs(value);  // sum of |x|
-  for (int rank = 1; rank < n; ++rank) {
-    const long double next = input(rank, index);
+  for (const long double next : inputs.subspan(1)) {
     size += std::abs(next);
-    switch (case_.op) {
+    switch (one.op) {
       case ReduceOp::sum:
       case ReduceOp::avg:
         value += next;
@@ -145,66 +148,98 @@ Inputs::Expected Inputs::reduce(std::size_t index) const {
         break;
     }
   }
-  const bool is_exact = case_.values == Values::integers;
-  if (case_.op == ReduceOp::min || case_.op == ReduceOp::max) return {value, 0};
-  if (case_.op == ReduceOp::prod) return {value, is_exact ? 0 : gamma(n - 1, u) * std::abs(value)};
-  if (case_.op == ReduceOp::sum) return {value, is_exact ? 0 : gamma(n - 1, u) * size};
-  if (is_integer(case_.type)) return {std::trunc(value / n), 0};
+  const bool is_exact = one.values == Values::integers;
+  if (one.op == ReduceOp::min || one.op == ReduceOp::max) return {value, 0};
+  if (one.op == ReduceOp::prod) return {value, is_exact ? 0 : gamma(n - 1, u) * std::abs(value)};
+  if (one.op == ReduceOp::sum) return {value, is_exact ? 0 : gamma(n - 1, u) * size};
+  if (is_integer(one.type)) return {std::trunc(value / n), 0};
   const long double average = value / n;
   return {average, (is_exact ? 0 : gamma(n - 1, u) * size / n * (1 + u)) + u * std::abs(average)};
 }
 
+/// How many elements are not right, `is_right(at, element)` with `at` the place in the period. What repeats
+/// itself from one period to the next, bit by bit, is looked at once.
+template <typename T, typename IsRight>
+std::size_t count_wrong(std::size_t first, std::span<const T> found, const IsRight& is_right) {
+  std::size_t wrong = 0;
+  bool is_last_right = false;
+  for (std::size_t begin = 0; begin < found.size(); begin += Inputs::period) {
+    const std::size_t count = std::min(Inputs::period, found.size() - begin);
+    const T* const block = found.data() + begin;
+    if (is_last_right && std::memcmp(block, block - Inputs::period, count * sizeof(T)) == 0) continue;
+    std::size_t others = 0;
+    for (std::size_t i = 0, at = first % Inputs::period; i < count; ++i) {
+      if (!is_right(at, widened(block[i]))) ++others;
+      if (++at == Inputs::period) at = 0;
+    }
+    wrong += others;
+    is_last_right = others == 0;
+  }
+  return wrong;
+}
+
+template <typename T>
+std::span<const T> elements(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+}  // namespace
+
+struct Inputs::Tables {
+  std::vector<std::vector<long double>> inputs;  // by rank; of a period, as the type rounds them
+  std::vector<Expected> reductions;              // of a period
+};
+
+std::shared_ptr<const Inputs::Tables> Inputs::tables_of(const Case& one) {
+  static std::mutex mutex;
+  static std::map<std::tuple<DataType, ReduceOp, Values, int>, std::shared_ptr<const Tables>> known;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const Tables>& found = known[{one.type, one.op, one.values, one.ranks}];
+  if (found != nullptr) return found;
+  Tables tables;
+  for (int rank = 0; rank < one.ranks; ++rank) {
+    std::vector<long double>& row = tables.inputs.emplace_back();
+    for (std::size_t i = 0; i < period; ++i) row.push_back(input(one, rank, i));
+  }
+  std::vector<long double> column(tables.inputs.size());
+  for (std::size_t i = 0; i < period; ++i) {
+    std::ranges::transform(tables.inputs, column.begin(), [&](const auto& row) { return row[i]; });
+    tables.reductions.push_back(reduced(one, column));
+  }
+  return found = std::make_shared<const Tables>(std::move(tables));
+}
+
+Inputs::Inputs(const Case& one) : case_(one), tables_(tables_of(one)) {}
+
 void Inputs::write(int rank, std::size_t first, std::span<std::byte> to) const {
+  const std::vector<long double>& row = tables_->inputs.at(static_cast<std::size_t>(rank));
   with_element(case_.type, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    std::vector<T> table(period);
-    for (std::size_t i = 0; i < period; ++i) table[i] = rounded<T>(input(rank, first + i));
+    std::vector<T> table(std::min(period, to.size() / sizeof(T)));
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = rounded<T>(row[(first + i) % period]);
     for (std::size_t at = 0; at < to.size(); at += period * sizeof(T)) {
       std::memcpy(to.data() + at, table.data(), std::min(period * sizeof(T), to.size() - at));
     }
   });
 }
 
-template <typename T>
-std::size_t Inputs::count_other_inputs(int rank, std::size_t first, const T* found, std::size_t count) const {
-  std::vector<long double> table(period);
-  for (std::size_t i = 0; i < period; ++i) table[i] = input(rank, first + i);
-  std::size_t others = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const long double value = widened(found[i]);
-    const long double right = table[i % period];
-    const bool is_right = value == right || (std::isnan(value) && std::isnan(right));
-    if (!is_right) ++others;
-  }
-  return others;
-}
-
-template <typename T>
-std::size_t Inputs::count_other_reductions(std::size_t first, const T* found, std::size_t count) const {
-  std::size_t others = 0;
-  for (std::size_t i = 0, at = first % period; i < count; ++i) {
-    const long double value = widened(found[i]);
-    const Expected& right = reductions_[at];
-    const bool is_right =
-        std::isnan(right.value) ? std::isnan(value) : std::abs(value - right.value) <= right.tolerance;
-    if (!is_right) ++others;
-    if (++at == period) at = 0;
-  }
-  return others;
-}
-
 std::size_t Inputs::differ_from_input(int rank, std::size_t first, std::span<const std::byte> found) const {
+  const std::vector<long double>& row = tables_->inputs.at(static_cast<std::size_t>(rank));
   return with_element(case_.type, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    return count_other_inputs(rank, first, reinterpret_cast<const T*>(found.data()),
-                              found.size() / sizeof(T));
+    return count_wrong(first, elements<T>(found), [&](std::size_t at, long double value) {
+      return value == row[at] || (std::isnan(value) && std::isnan(row[at]));
+    });
   });
 }
 
 std::size_t Inputs::differ_from_reduction(std::size_t first, std::span<const std::byte> found) const {
   return with_element(case_.type, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    return count_other_reductions(first, reinterpret_cast<const T*>(found.data()), found.size() / sizeof(T));
+    return count_wrong(first, elements<T>(found), [&](std::size_t at, long double value) {
+      const Expected& right = tables_->reductions[at];
+      return std::isnan(right.value) ? std::isnan(value) : std::abs(value - right.value) <= right.tolerance;
+    });
   });
 }
 

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "matrix/case.hpp"
 
@@ -11,7 +11,8 @@ namespace matrix {
 
 /// What ranks put in, and a serial result of it in long double to compare with. Elements repeat after 1,031,
 /// a prime that no cut of a buffer is a multiple of. Element i of a rank's input has index i; that of piece r
-/// of all_gather has index r count + i.
+/// of all_gather has index r count + i. Cases of one type, op, kind of values and number of ranks share what
+/// is computed once. Any thread may make and use them.
 class Inputs {
  public:
   explicit Inputs(const Case& one);
@@ -31,22 +32,11 @@ class Inputs {
   static constexpr std::size_t period = 1031;
 
  private:
-  [[nodiscard]] long double input(int rank, std::size_t index) const;
-  template <typename T>
-  [[nodiscard]] std::size_t count_other_inputs(int rank, std::size_t first, const T* found,
-                                               std::size_t count) const;
-  template <typename T>
-  [[nodiscard]] std::size_t count_other_reductions(std::size_t first, const T* found,
-                                                   std::size_t count) const;
-
-  struct Expected {
-    long double value = 0;
-    long double tolerance = 0;
-  };
-  [[nodiscard]] Expected reduce(std::size_t index) const;
+  struct Tables;
+  static std::shared_ptr<const Tables> tables_of(const Case& one);
 
   Case case_;
-  std::vector<Expected> reductions_;  // of a period
+  std::shared_ptr<const Tables> tables_;
 };
 
 }  // namespace matrix
