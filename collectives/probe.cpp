@@ -147,21 +147,14 @@ Program around(int next, int previous) {
 /// As trainers' memory should be: shared with the ranks of the host, if there are any.
 class ProbedMemory {
  public:
-  explicit ProbedMemory(Engine& engine) : engine_(engine) {
-    if (engine_.memory() != nullptr) shared_ = engine_.memory()->allocate(engine_.member(), most_bytes);
-    if (shared_ == nullptr) own_.resize(most_bytes);
-  }
-  ProbedMemory(const ProbedMemory&) = delete;
-  ProbedMemory& operator=(const ProbedMemory&) = delete;
-  ~ProbedMemory() {
-    if (shared_ != nullptr) engine_.memory()->release(engine_.member(), shared_);
+  explicit ProbedMemory(Engine& engine) : shared_(engine.allocate(most_bytes)) {
+    if (!shared_) own_.resize(most_bytes);
   }
 
-  void* data() noexcept { return shared_ != nullptr ? shared_ : own_.data(); }
+  void* data() noexcept { return shared_ ? shared_.get() : own_.data(); }
 
  private:
-  Engine& engine_;
-  void* shared_ = nullptr;
+  std::shared_ptr<void> shared_;
   std::vector<std::uint8_t> own_;
 };
 

@@ -69,6 +69,13 @@ std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
   first.plans = std::move(plans);
   auto job = std::make_shared<collectives::Job>(std::make_shared<collectives::Engine>(std::move(settings)),
                                                 options.deadline, most_communicators);
+  if (options.reproducible) {
+    for (std::size_t i = 0; i < collectives::ReproducibleReductions::lanes; ++i) {
+      const int number = job->proposed_number(0);  // the same on all ranks: nobody else has asked
+      static_cast<void>(job->take_number(number));
+      first.lanes.push_back(number);
+    }
+  }
   return std::make_shared<collectives::CommunicatorImpl>(std::move(job), std::move(first));
 }
 

@@ -12,7 +12,7 @@ namespace ddl {
 
 Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
                       std::shared_ptr<collectives::CommunicatorImpl> first,
-                      std::shared_ptr<collectives::HostMemory> memory_, collectives::OpenedWatch watching_)
+                      collectives::OpenedWatch watching_)
     : options(std::move(options_)),
       log(first->rank(), options.debug_level),
       fallbacks(log, options.strict),
@@ -20,7 +20,6 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
       watching(std::move(watching_)),
       impl(std::move(first)),
       job(impl->job_pointer()),
-      memory(std::move(memory_)),
       communicator(impl),
       exceptions_at_start(std::uncaught_exceptions()) {
   job->on_new_plan(log_plans(log, fallbacks));

@@ -22,6 +22,14 @@ bool parse(std::string_view text, T& value) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
+bool read_switch(const char* variable, bool otherwise) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return otherwise;
+  int value = 0;
+  if (!parse(std::string_view(text), value) || value < 0 || value > 1) refuse(variable, text, "0 or 1");
+  return value == 1;
+}
+
 ProbeUse read_probe_use(std::string_view text) {
   if (text == "off") return ProbeUse::off;
   if (text == "cached") return ProbeUse::cached;
@@ -91,11 +99,8 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_TOPOLOGY", text, "a preset or a file, or no such variable");
     options.topology = text;
   }
-  if (const char* text = std::getenv("DDL_STRICT")) {
-    int value = 0;
-    if (!parse(std::string_view(text), value) || value < 0 || value > 1) refuse("DDL_STRICT", text, "0 or 1");
-    options.strict = value == 1;
-  }
+  options.strict = read_switch("DDL_STRICT", options.strict);
+  options.reproducible = read_switch("DDL_REPRODUCIBLE", options.reproducible);
   if (const char* text = std::getenv("DDL_REPORT")) {
     if (*text == '\0') refuse("DDL_REPORT", text, "the start of files' names, or no such variable");
     options.report = text;

@@ -5,7 +5,6 @@
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/communicator/job.hpp"
-#include "collectives/memory/host_memory.hpp"
 #include "collectives/watch/open_watch.hpp"
 #include "ddl/context.hpp"
 #include "ddl/fallbacks.hpp"
@@ -15,8 +14,7 @@ namespace ddl {
 
 struct Context::State {
   State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-        std::shared_ptr<collectives::CommunicatorImpl> first,
-        std::shared_ptr<collectives::HostMemory> memory_, collectives::OpenedWatch watching_ = {});
+        std::shared_ptr<collectives::CommunicatorImpl> first, collectives::OpenedWatch watching_ = {});
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Leaves the job in order, unless a failure was seen or an exception is passing through.
@@ -32,7 +30,6 @@ struct Context::State {
   collectives::OpenedWatch watching;  ///< The watch may be null, and is the engine's as well.
   std::shared_ptr<collectives::CommunicatorImpl> impl;
   std::shared_ptr<collectives::Job> job;
-  std::shared_ptr<collectives::HostMemory> memory;  ///< Null: shares memory with nobody.
   Communicator communicator;
   int exceptions_at_start;
 

@@ -71,6 +71,7 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
       {"DDL_TOPOLOGY", options.topology},
       {"DDL_NETWORK", to_string(choice_of(options.network))},
       {"DDL_STRICT", options.strict ? "1" : "0"},
+      {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
       {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
   for (const auto& [name, own] : settings) {
     const std::vector<std::string> values = bootstrap.all_gather(own);
@@ -279,8 +280,8 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
-                                            connections.memories.own, std::move(watching)));
+    Context context(
+        std::make_unique<State>(options, std::move(bootstrap), std::move(first), std::move(watching)));
     const std::string network = context.state_->job->engine().network_name();
     for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
     log_connections(context.log(), network, map, options, job);
@@ -313,7 +314,7 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, [[
   }
 #endif
   const ContextOptions options = read_options();
-  return Context(std::make_unique<State>(options, nullptr, alone(options), nullptr));
+  return Context(std::make_unique<State>(options, nullptr, alone(options)));
 }
 
 }  // namespace ddl

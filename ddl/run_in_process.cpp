@@ -107,7 +107,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     settings.watch = watches[static_cast<std::size_t>(rank)];
     const auto impl =
         first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
-    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl, job->memory());
+    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl);
     calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
     return state;
   };

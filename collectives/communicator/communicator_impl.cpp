@@ -33,6 +33,19 @@ std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
   return result;
 }
 
+std::uint32_t fingerprint_without_op(const Request& request) {
+  return static_cast<std::uint32_t>(
+      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type)}));
+}
+std::uint32_t with_op(std::uint32_t fingerprint, ReduceOp op) {
+  constexpr std::uint32_t golden_ratio = 0x9e3779b9;
+  return fingerprint ^ (static_cast<std::uint32_t>(op) + 1) * golden_ratio;
+}
+std::uint32_t fingerprint_of(const Request& request) {
+  return with_op(fingerprint_without_op(request), request.op);
+}
+
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   return {ErrorCode::internal, error.what()};
@@ -62,6 +75,18 @@ CommunicatorImpl::CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSetting
       std::make_shared<const PlanNames>(PlanNames{"the comparison of plans before the first use", {}});
   comparison_ = prepare(greatest_program(size(), rank(), Comparison().size()), Comparison().size(),
                         sizeof(Comparison::value_type), names);
+  if (!settings_.lanes.empty()) open_lanes();
+}
+
+void CommunicatorImpl::open_lanes() {
+  ReproducibleReductions::Lanes lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    CommunicatorSettings settings = settings_;
+    settings.number = settings_.lanes.at(i);
+    settings.lanes.clear();
+    lanes[i] = std::make_shared<CommunicatorImpl>(job_, std::move(settings));
+  }
+  reproducible_ = std::make_shared<ReproducibleReductions>(job_, std::move(lanes));
 }
 
 CommunicatorImpl::~CommunicatorImpl() = default;
@@ -73,10 +98,15 @@ void CommunicatorImpl::run(const Request& request) {
   job_->require_usable(request.name);
   ++sequence_;
   Call call = call_for(request);
-  call.record = job_->engine().recorder().called(call);
+  note(call, request);
   if (is_trivial(request)) return run_trivial(request, call);
+  if (reproducible_ && ReproducibleReductions::concerns(request)) {
+    const auto reduction = reproducible_->accept(request, call, fingerprint_of(request));
+    order.unlock();
+    return reproducible_->run(reduction);
+  }
   const Runnable& runnable = runnable_for(request);
-  complete(call, runnable);
+  complete(call, runnable, request);
   PlanUse* const use = runnable.use;
   if (may_start(use)) {
     order.unlock();
@@ -107,13 +137,18 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
     job_->require_usable(request.name);
     ++sequence_;
     Call call = call_for(request);
-    call.record = job_->engine().recorder().called(call);
+    note(call, request);
     if (is_trivial(request)) {
       run_trivial(request, call);
       return over(std::nullopt);
     }
+    if (reproducible_ && ReproducibleReductions::concerns(request)) {
+      const auto reduction = reproducible_->accept(request, call, fingerprint_of(request));
+      order.unlock();
+      return reproducible_->start(reduction);
+    }
     const Runnable& runnable = runnable_for(request);
-    complete(call, runnable);
+    complete(call, runnable, request);
     if (may_start(runnable.use)) {
       order.unlock();
       return job_->engine().start(call);
@@ -132,9 +167,9 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
 void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data,
                            std::size_t count, DataType type, ReduceOp op) {
   auto* const bytes = static_cast<std::byte*>(data);
-  Call call{.name = name,
-            .communicator = static_cast<std::uint16_t>(settings_.number),
-            .count = count,
+  const auto communicator = static_cast<std::uint16_t>(settings_.number);
+  Call call{.called = {name, communicator, 0, count, type, op},
+            .communicator = communicator,
             .buffers = {bytes, bytes, 0, count},
             .type = type,
             .op = op,
@@ -143,9 +178,9 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
   {
     const std::lock_guard order(order_mutex_);
     job_->require_usable(name);
-    call.sequence = ++sequence_;
+    call.sequence = call.called.sequence = ++sequence_;
   }
-  call.record = job_->engine().recorder().called(call);
+  call.record = job_->engine().recorder().called(call.called);
   if (call.program && size() > 1) return job_->engine().run(call);
   job_->engine().recorder().over(call.record, false);
 }
@@ -160,30 +195,41 @@ void CommunicatorImpl::run_trivial(const Request& request, const Call& call) con
 }
 
 /// A hash of what is called, most of which has been hashed before: small calls take less than that would.
-void CommunicatorImpl::complete(Call& call, const Runnable& runnable) {
-  constexpr std::uint32_t golden_ratio = 0x9e3779b9;
+void CommunicatorImpl::complete(Call& call, const Runnable& runnable, const Request& request) {
   call.program = runnable.program;
-  call.fingerprint = runnable.fingerprint ^ (static_cast<std::uint32_t>(call.op) + 1) * golden_ratio;
+  call.fingerprint = with_op(runnable.fingerprint, call.op);
+  if (request.part_of) call.fingerprint ^= request.part_of->fingerprint;
+}
+
+/// In the flight recorder. Of what is done in parts, the whole is there.
+void CommunicatorImpl::note(Call& call, const Request& request) const {
+  if (!request.part_of) call.record = job_->engine().recorder().called(call.called);
 }
 
 /// Without what `complete` adds.
 Call CommunicatorImpl::call_for(const Request& request) const {
-  return {.name = request.name,
-          .communicator = static_cast<std::uint16_t>(settings_.number),
+  const auto communicator = static_cast<std::uint16_t>(settings_.number);
+  const Called called = {request.name,
+                         communicator,
+                         sequence_,
+                         request.count,
+                         request.type,
+                         request.op,
+                         has_root(request.collective) ? request.root : -1};
+  return {.called = request.part_of ? request.part_of->called : called,
+          .communicator = communicator,
           .sequence = sequence_,
-          .count = request.count,
           .buffers = request.buffers,
           .type = request.type,
           .op = request.op,
-          .root = has_root(request.collective) ? request.root : -1,
           .deadline = job_->deadline()};
 }
 
 void CommunicatorImpl::require_unfailed(const Call& call) const {
   if (!job_->failed()) return;
   throw Error(ErrorCode::transport,
-              fmt::format("{} #{}: an earlier collective of this context failed; restart the job", call.name,
-                          call.sequence));
+              fmt::format("{} #{}: an earlier collective of this context failed; restart the job",
+                          call.called.name, call.called.sequence));
 }
 
 // Programs.
@@ -209,18 +255,18 @@ const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& 
   } catch (const std::exception& problem) {
     // The other ranks may be able to, and wait for this one.
     const Error error = as_error(problem);
-    throw Error(job_->engine().give_up(Error(error.code(), fmt::format("{} #{} on rank {}: {}", request.name,
-                                                                       sequence_, rank(), error.what())),
-                                       static_cast<std::uint16_t>(settings_.number), sequence_));
+    const Called called = call_for(request).called;
+    throw Error(job_->engine().give_up(
+        Error(error.code(),
+              fmt::format("{} #{} on rank {}: {}", called.name, called.sequence, rank(), error.what())),
+        called.communicator, called.sequence));
   }
 }
 
 CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& request) {
   const std::size_t element = size_of(request.type);
   Runnable runnable;
-  runnable.fingerprint = static_cast<std::uint32_t>(
-      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
-               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type)}));
+  runnable.fingerprint = fingerprint_without_op(request);
   topology::Program program;
   std::shared_ptr<const PlanNames> names;
   if (request.collective == Collective::barrier) {
@@ -281,8 +327,6 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
   auto* const data = reinterpret_cast<std::byte*>(comparison.data());
   Call result = call;
   result.compares = true;
-  result.called_type = call.type;
-  result.called_op = call.op;
   result.fingerprint = 0;  // the comparison is to say what differs
   result.buffers = {data, data, 0, comparison.size()};
   result.type = DataType::i64;
@@ -300,8 +344,9 @@ void CommunicatorImpl::settle(const Call& call, PlanUse& use, const Comparison& 
                           "for it. This rank's plan has the hash {:016x}: {}. All ranks must call the same "
                           "collectives with the same counts, types, operations and roots, in the same order, "
                           "and have the same DDL_OPTIONS and DDL_PLAN",
-                          record_of(call).describe(), rank(), use.chosen->hash, use.chosen->names->plan)),
-        call.communicator, call.sequence));
+                          record_of(call.called).describe(), rank(), use.chosen->hash,
+                          use.chosen->names->plan)),
+        call.called.communicator, call.called.sequence));
   }
   std::vector<std::string> notes = use.chosen->plan.notes;
   for (std::string& note : carrier_notes(use.chosen->plan, use.mpi_alone)) notes.push_back(std::move(note));

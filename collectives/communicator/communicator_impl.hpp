@@ -16,6 +16,7 @@
 #include "collectives/communicator/plan_book.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/engine/engine.hpp"
+#include "collectives/reproducible/reproducible_reductions.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/rank_map.hpp"
 
@@ -27,6 +28,8 @@ struct CommunicatorSettings {
   std::vector<int> members = {0};  ///< Each rank's number in the job.
   topology::RankMap map{{""}};
   std::shared_ptr<PlanBook> plans;
+  /// Numbers of communicators for the parts of reproducible reductions; none: they need not be reproducible.
+  std::vector<int> lanes = {};
 };
 
 /// What stands behind `ddl::Communicator`: it numbers the calls, asks for plans, keeps the programs of
@@ -94,7 +97,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     std::shared_ptr<const PreparedProgram> program;
     std::size_t steps = 0;
     std::uint32_t fingerprint = 0;  // of all but the operation
-    PlanUse* use = nullptr;  // null: needs no plan
+    PlanUse* use = nullptr;         // null: needs no plan
   };
   using Comparison = std::array<std::int64_t, 2>;
   struct Pending;
@@ -102,7 +105,8 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
   void run_trivial(const Request& request, const Call& call) const;
   [[nodiscard]] Call call_for(const Request& request) const;
-  static void complete(Call& call, const Runnable& runnable);
+  static void complete(Call& call, const Runnable& runnable, const Request& request);
+  void note(Call& call, const Request& request) const;
   void require_unfailed(const Call& call) const;
 
   const Runnable& runnable_for(const Request& request);
@@ -126,10 +130,12 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   void help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done);
 
   int agreed_number();
+  void open_lanes();
 
   const std::shared_ptr<Job> job_;
   const CommunicatorSettings settings_;
   std::shared_ptr<const PreparedProgram> comparison_;
+  std::shared_ptr<ReproducibleReductions> reproducible_;  // null: reductions are done in their plans' order
 
   // Held while a call gets its number and its program, so that calls are numbered in the order of their
   // turns.

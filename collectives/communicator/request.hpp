@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "collectives/engine/operation.hpp"
 #include "ddl/data_type.hpp"
@@ -31,6 +33,12 @@ struct Request {
     std::size_t bytes = 0;
     void run() const noexcept;
   } copy = {};
+  /// The call that it is a part of, if it is one, and what that one's fingerprint would be.
+  struct PartOf {
+    Called called;
+    std::uint32_t fingerprint = 0;
+  };
+  std::optional<PartOf> part_of = {};
 };
 
 /// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap

@@ -61,6 +61,7 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
   }
   CommunicatorSettings settings;
   settings.number = agreed_number();
+  for (std::size_t i = 0; i < settings_.lanes.size(); ++i) settings.lanes.push_back(agreed_number());
   const std::vector<int> ranks = ranks_of(wishes, color);
   settings.members.clear();
   std::vector<std::string> hosts;

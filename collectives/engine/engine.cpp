@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -61,6 +63,15 @@ std::string explained(const std::string& own, const ExitReport& report) {
 }
 
 bool is_for_any_thread(const Network* network) { return network == nullptr || network->any_thread(); }
+
+/// Large blocks take up memory only where they are touched.
+std::shared_ptr<void> plain_memory(std::size_t bytes) {
+  constexpr std::size_t alignment = 64;
+  void* const block = std::calloc(1, bytes + alignment);
+  if (block == nullptr) return nullptr;
+  const std::uintptr_t start = (reinterpret_cast<std::uintptr_t>(block) + alignment - 1) & ~(alignment - 1);
+  return {reinterpret_cast<void*>(start), [block](void*) { std::free(block); }};
+}
 
 /// Its holder alone uses the driver.
 class Token {
@@ -307,6 +318,12 @@ Engine::~Engine() {
 int Engine::rank() const noexcept { return state_->rank; }
 const topology::RankMap& Engine::map() const noexcept { return state_->map; }
 HostMemory* Engine::memory() const noexcept { return state_->memory.get(); }
+std::shared_ptr<void> Engine::allocate(std::size_t bytes) const {
+  if (!state_->memory) return plain_memory(bytes);
+  void* const data = state_->memory->allocate(member(), bytes);
+  if (data == nullptr) return nullptr;
+  return {data, [memory = state_->memory, index = member()](void* block) { memory->release(index, block); }};
+}
 int Engine::member() const noexcept { return state_->ways.member[static_cast<std::size_t>(state_->rank)]; }
 bool Engine::has_mpi() const noexcept { return state_->has_mpi; }
 bool Engine::has_thread() const noexcept { return state_->threaded; }
@@ -318,7 +335,7 @@ const Ways& Engine::ways(bool mpi_alone) const noexcept {
 bool Engine::failed() const noexcept { return state_->failed; }
 
 void Engine::run(const Call& call) {
-  state_->require_usable(call.name);
+  state_->require_usable(call.called.name);
   std::unique_lock hold(state_->token, std::try_to_lock);
   if (!hold) {
     if (state_->threaded) return state_->enqueue(call)->wait();
@@ -329,7 +346,7 @@ void Engine::run(const Call& call) {
 }
 
 std::shared_ptr<WorkState> Engine::start(const Call& call) {
-  state_->require_usable(call.name);
+  state_->require_usable(call.called.name);
   return state_->enqueue(call);
 }
 

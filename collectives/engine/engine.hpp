@@ -43,6 +43,9 @@ class Engine {
   [[nodiscard]] HostMemory* memory() const noexcept;
   /// This rank's index in the host's memory.
   [[nodiscard]] int member() const noexcept;
+  /// `bytes` bytes of zeros, aligned to 64, that the host's ranks share if they share any; null if there is
+  /// no more. May outlive the engine.
+  [[nodiscard]] std::shared_ptr<void> allocate(std::size_t bytes) const;
   [[nodiscard]] bool has_mpi() const noexcept;
   /// Whether what is started moves on by itself; else by those who wait for it or test it.
   [[nodiscard]] bool has_thread() const noexcept;

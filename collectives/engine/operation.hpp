@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 
 #include "collectives/engine/prepared_program.hpp"
 #include "collectives/network/network.hpp"
+#include "collectives/watch/flight_recorder.hpp"
 #include "ddl/data_type.hpp"
 
 namespace ddl::collectives {
@@ -34,19 +34,16 @@ struct Call {
   static constexpr int channels_each = 2;
   static constexpr int most_communicators = most_channels / channels_each;
 
-  const char* name = "";  ///< "all_reduce", ...
+  /// What messages call it. Of a call that is part of another one, that one.
+  Called called = {};
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
   /// It is the comparison that goes before a call with this number. What its messages carry is not mixed up
   /// with the call's, though some ranks may compare and others not.
   bool compares = false;
-  std::size_t count = 0;                     ///< As the caller gave it, for messages.
-  std::optional<DataType> called_type = {};  ///< The same; if it is not `type`.
-  std::optional<ReduceOp> called_op = {};
   Buffers buffers = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
-  int root = -1;  ///< As the caller gave it, for messages; -1: there is none.
   /// Equal for equal collectives of equal counts, types, operations and roots. Goes along with every message.
   std::uint32_t fingerprint = 0;
   std::uint64_t record = 0;  ///< The flight recorder's number; 0: it is not to know.

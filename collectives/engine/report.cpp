@@ -25,7 +25,7 @@ std::string Driver::rank_and_host(int rank) const {
 }
 
 std::string Driver::describe(const Call& call) const {
-  return fmt::format("{} on {}", record_of(call).describe(), rank_and_host(settings_.rank));
+  return fmt::format("{} on {}", record_of(call.called).describe(), rank_and_host(settings_.rank));
 }
 
 std::string Driver::describe_plan(const Call& call) const {
@@ -82,7 +82,7 @@ std::string Driver::describe_awaited() const {
 }
 
 void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text, std::string brief) {
-  about_ = {call.communicator, call.sequence, brief.empty() ? text : std::move(brief)};
+  about_ = {call.called.communicator, call.called.sequence, brief.empty() ? text : std::move(brief)};
   throw Error(code, text);
 }
 

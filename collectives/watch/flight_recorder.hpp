@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +14,16 @@
 
 namespace ddl::collectives {
 
-struct Call;
+/// A collective as its caller gave it, for messages and records.
+struct Called {
+  const char* name = "";  ///< "all_reduce", ...; lives as long as the program.
+  std::uint16_t communicator = 0;
+  std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
+  std::size_t count = 0;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  int root = -1;  ///< -1: it has none.
+};
 
 /// What a rank called, and how far it has come.
 struct FlightRecord {
@@ -39,7 +49,7 @@ const char* to_string(FlightRecord::State state) noexcept;
 /// A line for each, oldest first, "12.3 s ago: all_reduce #7 (...), finished after 0.8 ms".
 std::string to_text(const std::vector<FlightRecord>& records);
 /// As it was called.
-FlightRecord record_of(const Call& call);
+FlightRecord record_of(const Called& called);
 
 /// A flight recorder's memory: zeros at first. The ranks of a host share it, so that the others can read it
 /// when its rank is dead.
@@ -67,7 +77,7 @@ class FlightRecorder {
   ~FlightRecorder();
 
   /// Notes a call; returns its number for the others.
-  std::uint64_t called(const Call& call) noexcept;
+  std::uint64_t called(const Called& called) noexcept;
   void begun(std::uint64_t number) noexcept;
   void over(std::uint64_t number, bool failed) noexcept;
 

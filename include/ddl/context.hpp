@@ -66,6 +66,9 @@ struct ContextOptions {
   /// of a host that cannot share memory): that is an error `unsupported` on all ranks in place of a warning.
   /// DDL_STRICT=0 or 1.
   bool strict = false;
+  /// Reductions of floats give the same bits for a number of ranks, whatever the topology, plans, placement
+  /// and cuts of the data, at the price of more bytes: `Communicator` says how. DDL_REPRODUCIBLE=0 or 1.
+  bool reproducible = false;
   /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit
   /// report, by rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
   std::string report;

@@ -180,9 +180,8 @@ Values sum_of_all(int ranks, std::size_t count) {
 Call all_reduce_of(Values& input, Values& output, std::uint64_t sequence,
                    std::shared_ptr<const PreparedProgram> program) {
   Call call;
-  call.name = "all_reduce";
+  call.called = {"all_reduce", 0, sequence, input.size(), DataType::i32};
   call.sequence = sequence;
-  call.count = input.size();
   call.buffers = {reinterpret_cast<const std::byte*>(input.data()),
                   reinterpret_cast<std::byte*>(output.data()), 0, input.size()};
   call.type = DataType::i32;
@@ -503,7 +502,8 @@ TEST(Engine, PeersThatLeftOrFailedAreNamed) {
       engine.run(all_reduce_of(values, values, 1, program_of({receive(1, 0, 5)}, 5, engine)));
     });
     ASSERT_EQ(job.errors.size(), 1u);
-    EXPECT_NE(job.errors[0].find(fails ? "rank 1 (host h0) gave up: it had enough" : "rank 1 (host h0) has left the job"),
+    EXPECT_NE(job.errors[0].find(fails ? "rank 1 (host h0) gave up: it had enough"
+                                       : "rank 1 (host h0) has left the job"),
               std::string::npos)
         << job.errors[0];
   }

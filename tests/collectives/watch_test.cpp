@@ -31,13 +31,8 @@ namespace {
 
 constexpr unsigned all_kinds = ~0U;
 
-Call call_of(const char* name, std::uint64_t sequence, std::size_t count = 10) {
-  Call call;
-  call.name = name;
-  call.sequence = sequence;
-  call.count = count;
-  call.type = DataType::f32;
-  return call;
+Called call_of(const char* name, std::uint64_t sequence, std::size_t count = 10) {
+  return {name, 0, sequence, count, DataType::f32};
 }
 
 // Flight recorder.
@@ -45,7 +40,7 @@ Call call_of(const char* name, std::uint64_t sequence, std::size_t count = 10) {
 // What a user sees of a job that hangs.
 TEST(FlightRecorder, SaysWhatWasCalledAndHowFarItCame) {
   FlightRecorder recorder;
-  Call broadcast = call_of("broadcast", 7, 100);
+  Called broadcast = call_of("broadcast", 7, 100);
   broadcast.communicator = 3;
   broadcast.root = 2;
   const std::uint64_t first = recorder.called(call_of("all_reduce", 6));
