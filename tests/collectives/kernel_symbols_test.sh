@@ -14,7 +14,7 @@ for object in "$@"; do
   esac
   checked=$((checked + 1))
   found=$("$nm" -C --defined-only --extern-only "$object")
-  expected="ddl::collectives::$(basename "$object" | sed 's/^kernels_\([a-z0-9]*\).*/\1/')_kernels()"
+  expected="ddl::collectives::$(basename "$object" | sed "s/^\(exact_\)\?kernels_\([a-z0-9]*\).*/\2_\1kernels()/")"
   if [ "$(printf '%s\n' "$found" | cut -d' ' -f3-)" != "$expected" ]; then
     printf '%s: found these symbols, expected %s alone:\n%s\n' "$object" "$expected" "$found"
     exit 1
