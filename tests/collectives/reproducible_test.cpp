@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "ddl/topology/plan.hpp"
 
 namespace ddl {
 namespace {
@@ -28,7 +29,28 @@ struct Setup {
   std::vector<std::string> hosts;
   std::size_t bucket;
   bool is_async;
+  std::vector<topology::Plan> plans = {};
 };
+
+/// For each collective that parts are made of; `step`: which rank comes next in the plans' order.
+std::vector<topology::Plan> plans(int inner, std::size_t chunks, int step) {
+  using topology::Algorithm;
+  using topology::Collective;
+  std::vector<topology::Plan> result;
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+    topology::Plan plan;
+    plan.collective = collective;
+    plan.decomposition = topology::Decomposition({inner}, {ranks / inner});
+    plan.chunks = static_cast<decltype(plan.chunks)>(chunks);
+    plan.order_name = "permuted";
+    plan.order.clear();
+    for (int i = 0; i < ranks; ++i) plan.order.push_back(i * step % ranks);
+    plan.dimensions.assign(2, {Algorithm::ring, topology::Carrier::network});
+    result.push_back(std::move(plan));
+  }
+  return result;
+}
 
 std::vector<std::string> by_host(int each) {
   std::vector<std::string> hosts;
@@ -47,7 +69,10 @@ std::vector<Setup> setups() {
           {"8x2 in three buckets", "8x2", by_host(8), count / 3 + 1, true},
           {"16x1 in 17 buckets", "16", by_host(16), count / 17 + 1, true},
           {"4x4 by turns", "", by_turns(4), count, false},
-          {"2 hosts by turns, in small buckets", "", by_turns(2), 1021, true}};
+          {"2 hosts by turns, in small buckets", "", by_turns(2), 1021, true},
+          {"rings of 4 in 1 chunk", "", by_host(4), count, false, plans(4, 1, 1)},
+          {"rings of 2 in 2 chunks, permuted", "", by_host(2), count / 2, true, plans(2, 2, 3)},
+          {"rings of 8 in 5 chunks, permuted", "", by_host(8), count, false, plans(8, 5, 11)}};
 }
 
 /// Fractions of very different sizes that cancel, and numbers that are none.
@@ -81,6 +106,7 @@ std::vector<T> all_reduced(const Setup& setup, ReduceOp op) {
   InProcessOptions options;
   options.context.reproducible = true;
   options.context.decomposition = setup.decomposition;
+  options.context.plans = setup.plans;
   options.hosts = setup.hosts;
   run_in_process(
       ranks,
