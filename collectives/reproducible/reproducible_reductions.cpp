@@ -186,7 +186,7 @@ void ReproducibleReductions::run(const std::shared_ptr<Reduction>& reduction) {
   {
     const std::lock_guard lock(mutex_);
     if (!pumping_ && parts_.size() == 1 && parts_.front()->reduction == reduction &&
-        !parts_.front()->is_running && take_block(*parts_.front())) {
+        !parts_.front()->is_running && parts_.front()->block == nullptr && take_block(*parts_.front())) {
       only = parts_.front();
       only->is_running = true;
       pumping_ = true;
