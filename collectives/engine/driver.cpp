@@ -29,14 +29,16 @@ std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
           [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
 }
 
-/// Of the cache that a package's cores share.
-std::size_t shared_cache_bytes() {
+/// What a host's ranks can count on of the cache that a package's cores share. Others use it as well, other
+/// virtual machines too: with half of it in use, results stored past it were 1.5 times as fast.
+std::size_t usable_cache_bytes() {
   constexpr std::size_t usual = std::size_t{32} << 20;
+  constexpr std::size_t part = 4;
 #ifdef _SC_LEVEL3_CACHE_SIZE
   const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (found > 0) return static_cast<std::size_t>(found);
+  if (found > 0) return static_cast<std::size_t>(found) / part;
 #endif
-  return usual;
+  return usual / part;
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder)
       receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
-      cache_bytes_(shared_cache_bytes()),
+      cache_bytes_(usable_cache_bytes()),
       spins_(settings_.spins) {
   member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
   for (std::size_t i = 0; i < settings_.members.size(); ++i) {
