@@ -21,7 +21,7 @@ void check(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
-  MPI_Error_string(result, text.data(), &length);
+  PMPI_Error_string(result, text.data(), &length);
   throw Error(ErrorCode::transport,
               fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
 }
@@ -37,13 +37,13 @@ void quieten_open_mpi() {
 
 bool initialized() {
   int flag = 0;
-  MPI_Initialized(&flag);
+  PMPI_Initialized(&flag);
   return flag != 0;
 }
 
 bool finalized() {
   int flag = 0;
-  MPI_Finalized(&flag);
+  PMPI_Finalized(&flag);
   return flag != 0;
 }
 
@@ -109,19 +109,19 @@ MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline)
     quieten_open_mpi();
     const InitWatchdog watchdog(deadline);
     int provided = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    check(PMPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     called_init_ = true;
   }
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &handles_->communicator), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(handles_->communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_rank(handles_->communicator, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(handles_->communicator, &size_), "MPI_Comm_size");
+  check(PMPI_Comm_dup(MPI_COMM_WORLD, &handles_->communicator), "MPI_Comm_dup");
+  check(PMPI_Comm_set_errhandler(handles_->communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(PMPI_Comm_rank(handles_->communicator, &rank_), "MPI_Comm_rank");
+  check(PMPI_Comm_size(handles_->communicator, &size_), "MPI_Comm_size");
 }
 
 MpiBootstrap::~MpiBootstrap() {
   if (abandoned_ || finalized()) return;
-  MPI_Comm_free(&handles_->communicator);
-  if (called_init_) MPI_Finalize();
+  PMPI_Comm_free(&handles_->communicator);
+  if (called_init_) PMPI_Finalize();
 }
 
 std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
@@ -133,7 +133,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(ranks);
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handles_->communicator, &request),
+  check(PMPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handles_->communicator, &request),
         "MPI_Iallgather");
   await(&request, "MPI_Iallgather");
   std::vector<int> offsets(ranks);
@@ -143,7 +143,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
     total += lengths[r];
   }
   std::string all(static_cast<std::size_t>(total), '\0');
-  check(MPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
+  check(PMPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
                         handles_->communicator, &request),
         "MPI_Iallgatherv");
   await(&request, "MPI_Iallgatherv");
@@ -162,7 +162,7 @@ void MpiBootstrap::await(void* request, const char* call) {
   const auto until = collectives::Clock::now() + deadline_;
   for (int look = 0;; ++look) {
     int over = 0;
-    check(MPI_Test(static_cast<MPI_Request*>(request), &over, MPI_STATUS_IGNORE), call);
+    check(PMPI_Test(static_cast<MPI_Request*>(request), &over, MPI_STATUS_IGNORE), call);
     if (over != 0) return;
     if (idle_) idle_();
     if (watch_ && watch_->failed()) {
@@ -188,7 +188,7 @@ void MpiBootstrap::await(void* request, const char* call) {
   throw Error(ErrorCode::timeout, text);
 }
 
-void MpiBootstrap::abort(int status) noexcept { MPI_Abort(handles_->communicator, status); }
+void MpiBootstrap::abort(int status) noexcept { PMPI_Abort(handles_->communicator, status); }
 
 std::unique_ptr<collectives::Network> MpiBootstrap::make_mpi_network() {
   return std::make_unique<collectives::MpiNetwork>(handles_->communicator);

@@ -11,7 +11,8 @@
 
 namespace ddl {
 
-/// The processes of an MPI job. Made and used by the thread that calls MPI (MPI_THREAD_FUNNELED).
+/// The processes of an MPI job. Made and used by the thread that calls MPI (MPI_THREAD_FUNNELED). The library
+/// calls MPI by its profiling names (PMPI_), which libddl_mpi does not serve.
 class MpiBootstrap final : public collectives::Bootstrap {
  public:
   /// True if mpirun started this process, or the program has called MPI_Init.

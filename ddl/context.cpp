@@ -63,6 +63,7 @@ int Context::local_size() const noexcept {
   return static_cast<int>(map.ranks_of(map.host_of(rank())).size());
 }
 int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
+bool Context::has_progress_thread() const noexcept { return state_->job->engine().has_thread(); }
 const ContextOptions& Context::options() const noexcept { return state_->options; }
 std::shared_ptr<const topology::Topology> Context::topology() const {
   return state_->impl->plans().topology();

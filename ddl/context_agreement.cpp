@@ -99,21 +99,25 @@ void Context::on_all_ranks(std::string_view name, const std::function<void()>& w
   throw Error(error.code(), text).as_agreed();
 }
 
+void Context::report(const Error& error) {
+  if (error.agreed()) {
+    if (is_root()) log().error(error.what());
+    return;
+  }
+  const bool is_reported = state_->tell_of(error);
+  const std::string_view text = error.what();
+  // The report is printed once, by rank 0.
+  log().error(is_reported ? text.substr(0, text.find('\n')) : text);
+}
+
 int Context::run(const std::function<int()>& body) {
   try {
     return body();
   } catch (...) {
     const Error error = as_error(std::current_exception());
     const int status = exit_status(error);
-    if (error.agreed()) {
-      if (is_root()) log().error(error.what());
-      return status;
-    }
-    const bool is_reported = state_->tell_of(error);
-    const std::string_view text = error.what();
-    // The report is printed once, by rank 0.
-    log().error(is_reported ? text.substr(0, text.find('\n')) : text);
-    if (size() > 1) {
+    report(error);
+    if (size() > 1 && !error.agreed()) {
       state_->bootstrap->abandon();
       state_->bootstrap->abort(status);
     }

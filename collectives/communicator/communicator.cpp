@@ -61,6 +61,11 @@ Work Communicator::barrier_async() { return Work(impl_->start(barrier_request())
 
 Communicator Communicator::split(int color, int key) { return Communicator(impl_->split(color, key)); }
 
+Communicator Communicator::subgroup(std::span<const int> ranks,
+                                    const std::function<std::int64_t(std::int64_t)>& greatest) {
+  return Communicator(impl_->subgroup(ranks, greatest));
+}
+
 topology::Plan Communicator::plan(topology::Collective collective, std::uint64_t bytes, DataType type) const {
   return impl_->plans().plan(collective, bytes, type)->plan;
 }

@@ -89,7 +89,10 @@ void CommunicatorImpl::open_lanes() {
   reproducible_ = std::make_shared<ReproducibleReductions>(job_, std::move(lanes));
 }
 
-CommunicatorImpl::~CommunicatorImpl() = default;
+/// Calls under way have kept it until now.
+CommunicatorImpl::~CommunicatorImpl() {
+  if (settings_.number != 0) job_->give_back_number(settings_.number);
+}
 
 // Calls.
 
@@ -151,7 +154,9 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
     complete(call, runnable, request);
     if (may_start(runnable.use)) {
       order.unlock();
-      return job_->engine().start(call);
+      auto work = job_->engine().start(call);
+      work->keep(shared_from_this());
+      return work;
     }
     const Comparison comparison =
         runnable.use != nullptr ? comparison_for(request, *runnable.use) : Comparison{};

@@ -5,10 +5,12 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -69,8 +71,10 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
            DataType type, ReduceOp op);
 
-  /// See `ddl::Communicator::split`.
+  /// See `ddl::Communicator`.
   std::shared_ptr<CommunicatorImpl> split(int color, int key);
+  using Greatest = std::function<std::int64_t(std::int64_t)>;
+  std::shared_ptr<CommunicatorImpl> subgroup(std::span<const int> ranks, const Greatest& greatest);
 
  private:
   struct Key {
@@ -129,7 +133,9 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   void finish(const Pending& pending, std::optional<Error> error);
   void help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done);
 
-  int agreed_number();
+  [[nodiscard]] int agreed_number(const Greatest& greatest) const;
+  [[nodiscard]] std::shared_ptr<CommunicatorImpl> part(std::span<const int> ranks,
+                                                       const Greatest& greatest) const;
   void open_lanes();
 
   const std::shared_ptr<Job> job_;

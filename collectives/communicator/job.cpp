@@ -67,22 +67,33 @@ void Job::over(const std::shared_ptr<WorkState>& work) {
 
 int Job::proposed_number(int least) {
   const std::lock_guard lock(mutex_);
-  next_number_ = std::max(next_number_, least);
-  return next_number_++;
+  const auto first_free = [&](int from) {
+    while (taken_.contains(from)) ++from;
+    return from;
+  };
+  const int next = first_free(std::max(next_number_, least));
+  const bool is_used_up = next >= most_communicators_ && least < next_number_;
+  const int proposed = is_used_up ? first_free(std::max(1, least)) : next;
+  next_number_ = proposed + 1;
+  return proposed;
 }
 
 bool Job::take_number(int number) {
   if (number >= most_communicators_) {
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("split: there have been {} communicators in this job, and its messages can name no "
-                    "more: make communicators once and keep them",
+        fmt::format("split: the ranks have {} communicators, and this job's messages can name no more: make "
+                    "communicators once and keep them, and let go of those that are not needed any more",
                     most_communicators_))
         .as_agreed();
   }
   const std::lock_guard lock(mutex_);
-  next_number_ = std::max(next_number_, number + 1);
   return taken_.insert(number).second;
+}
+
+void Job::give_back_number(int number) {
+  const std::lock_guard lock(mutex_);
+  taken_.erase(number);
 }
 
 }  // namespace ddl::collectives

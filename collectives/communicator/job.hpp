@@ -21,7 +21,7 @@ using PlanObserver = std::function<void(const topology::Plan& plan, const std::v
 /// What all communicators of a rank's context share. Any thread.
 class Job {
  public:
-  /// `most_communicators`: how many can be told apart during the job's life, the first one among them.
+  /// `most_communicators`: how many can be told apart at a time, the first one among them.
   Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators);
   ~Job();
   Job(const Job&) = delete;
@@ -65,11 +65,14 @@ class Job {
   void accepted(std::shared_ptr<WorkState> work);
   void over(const std::shared_ptr<WorkState>& work);
 
-  /// A number for a new communicator that this rank has not used, `least` or more; may be too high.
+  /// A number for a new communicator that this rank does not use, `least` or more; may be too high. Those
+  /// that were given back come last.
   [[nodiscard]] int proposed_number(int least);
-  /// False if this rank has used the number meanwhile. Throws `unsupported`, agreed, if there is no such
-  /// number.
+  /// False if this rank has begun to use the number meanwhile. Throws `unsupported`, agreed, if there is no
+  /// such number.
   [[nodiscard]] bool take_number(int number);
+  /// No call with this number is under way on this rank.
+  void give_back_number(int number);
 
  private:
   [[noreturn]] void refuse(const char* name) const;
@@ -85,7 +88,7 @@ class Job {
   std::mutex mutex_;
   std::set<std::shared_ptr<WorkState>> accepted_;
   int next_number_ = 1;
-  std::set<int> taken_;
+  std::set<int> taken_;  // numbers of communicators
 };
 
 }  // namespace ddl::collectives

@@ -17,11 +17,6 @@ struct Wish {
   std::int64_t key;
 };
 
-std::int64_t greatest(CommunicatorImpl& communicator, std::int64_t value) {
-  communicator.run(all_reduce_request(communicator.place(), &value, &value, 1, DataType::i64, ReduceOp::max));
-  return value;
-}
-
 /// Ranks of `color`, by key and rank.
 std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
   std::vector<int> ranks;
@@ -34,15 +29,41 @@ std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
 
 }  // namespace
 
-/// A number that none of these ranks has used for a communicator. Another thread may be splitting another
+/// A number that none of these ranks uses for a communicator. Another thread may be making another
 /// communicator with some of these ranks, which may choose the same number: then they all try again.
-int CommunicatorImpl::agreed_number() {
+int CommunicatorImpl::agreed_number(const Greatest& greatest) const {
   for (int least = 0;;) {
-    const int number = static_cast<int>(greatest(*this, job_->proposed_number(least)));
+    const int number = static_cast<int>(greatest(job_->proposed_number(least)));
     const bool taken = job_->take_number(number);
-    if (greatest(*this, taken ? 0 : 1) == 0) return number;
+    if (greatest(taken ? 0 : 1) == 0) return number;
+    if (taken) job_->give_back_number(number);
     least = number + 1;
   }
+}
+
+/// Of `ranks` of this one, in this order; `greatest` is among them alone.
+std::shared_ptr<CommunicatorImpl> CommunicatorImpl::part(std::span<const int> ranks,
+                                                         const Greatest& greatest) const {
+  std::vector<int> numbers;
+  try {
+    while (numbers.size() <= settings_.lanes.size()) numbers.push_back(agreed_number(greatest));
+  } catch (...) {
+    for (const int number : numbers) job_->give_back_number(number);
+    throw;
+  }
+  CommunicatorSettings settings;
+  settings.number = numbers.front();
+  settings.lanes.assign(numbers.begin() + 1, numbers.end());
+  settings.members.clear();
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) {
+    if (rank == settings_.rank) settings.rank = static_cast<int>(settings.members.size());
+    settings.members.push_back(settings_.members[static_cast<std::size_t>(rank)]);
+    hosts.push_back(settings_.map.host_name(settings_.map.host_of(rank)));
+  }
+  settings.map = topology::RankMap(hosts);
+  settings.plans = settings_.plans->of_members(settings.members);
+  return std::make_shared<CommunicatorImpl>(job_, std::move(settings));
 }
 
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
@@ -59,20 +80,30 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
                     wishes[rank].color, rank))
         .as_agreed();
   }
-  CommunicatorSettings settings;
-  settings.number = agreed_number();
-  for (std::size_t i = 0; i < settings_.lanes.size(); ++i) settings.lanes.push_back(agreed_number());
-  const std::vector<int> ranks = ranks_of(wishes, color);
-  settings.members.clear();
-  std::vector<std::string> hosts;
+  return part(ranks_of(wishes, color), [this](std::int64_t value) {
+    run(all_reduce_request(place(), &value, &value, 1, DataType::i64, ReduceOp::max));
+    return value;
+  });
+}
+
+std::shared_ptr<CommunicatorImpl> CommunicatorImpl::subgroup(std::span<const int> ranks,
+                                                             const Greatest& greatest) {
+  std::vector<bool> found(static_cast<std::size_t>(size()));
   for (const int rank : ranks) {
-    if (rank == settings_.rank) settings.rank = static_cast<int>(settings.members.size());
-    settings.members.push_back(settings_.members[static_cast<std::size_t>(rank)]);
-    hosts.push_back(settings_.map.host_name(settings_.map.host_of(rank)));
+    if (rank < 0 || rank >= size() || found[static_cast<std::size_t>(rank)]) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("subgroup: found rank {} {}, expected different ranks of 0 to {}", rank,
+                      rank < 0 || rank >= size() ? "in the list" : "twice in the list", size() - 1));
+    }
+    found[static_cast<std::size_t>(rank)] = true;
   }
-  settings.map = topology::RankMap(hosts);
-  settings.plans = settings_.plans->of_members(settings.members);
-  return std::make_shared<CommunicatorImpl>(job_, std::move(settings));
+  if (!found[static_cast<std::size_t>(rank())]) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("subgroup: this rank, {}, is not in the list: only those that are call it", rank()));
+  }
+  job_->require_usable("subgroup");
+  return part(ranks, greatest);
 }
 
 }  // namespace ddl::collectives

@@ -12,6 +12,7 @@
 #include "collectives/engine/core_spreading.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/link.hpp"
+#include "collectives/engine/meanwhile.hpp"
 #include "collectives/engine/operation_state.hpp"
 
 namespace ddl::collectives {
@@ -174,7 +175,7 @@ class Driver {
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   CoreSpreading spreading_;
   std::vector<int> cores_;  // by member
-  int naps_ = 0;
+  Naps naps_;
   std::atomic<bool> interrupted_ = false;
   About about_;
   bool announced_ = false;

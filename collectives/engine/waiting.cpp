@@ -22,10 +22,7 @@ constexpr int yields_before_sleep = 100;
 constexpr int yields_before_sleep_with_network = 8;
 constexpr std::size_t most_tasks_looked_at = 4096;
 constexpr std::size_t most_receives_looked_at = 16;
-// A network that cannot wake its ranks is looked at again: often at first, then less and less.
-constexpr int shortest_naps = 20;
-constexpr auto shortest_nap = std::chrono::microseconds(50);
-constexpr auto longest_nap = std::chrono::microseconds(1000);
+constexpr int spins_between_looks = 64;  // at what only concerns this thread's caller
 
 }  // namespace
 
@@ -33,8 +30,10 @@ void Driver::wait(int& idle) {
   if (++idle == 1) look_for_company();
   if (idle <= spins_) {
     pause_briefly();
+    if (idle % spins_between_looks == 0) Meanwhile::look();
   } else if (spins_ == 0 && idle <= most_yields()) {
     sched_yield();
+    Meanwhile::look();
   } else {
     sleep();
   }
@@ -120,7 +119,7 @@ void Driver::sleep() {
   }
   if (progress() || !busy() || interrupted_.exchange(false, std::memory_order_seq_cst)) {
     bell_->cancel();
-    naps_ = 0;
+    naps_.reset();
     return;
   }
   if (operations_.empty()) drop_notices_to_nobody();
@@ -148,24 +147,22 @@ void Driver::sleep() {
 }
 
 void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
+  // What cannot wake this thread is looked at again and again.
+  const bool looks_again = Meanwhile::wanted() || (network == nullptr && watched_network() != nullptr);
+  if (looks_again) until = std::min(until, Clock::now() + naps_.next());
+  Meanwhile::look();
   if (network == nullptr) {
-    if (watched_network() != nullptr) {
-      const auto nap = naps_ < shortest_naps
-                           ? shortest_nap
-                           : std::min(longest_nap, shortest_nap * (naps_ - shortest_naps + 2));
-      ++naps_;
-      until = std::min(until, Clock::now() + nap);
-    }
     bell_->sleep(ticket, until);
     return;
   }
   std::array<pollfd, 2> events{pollfd{event_, POLLIN, 0}, pollfd{network->event_descriptor(), POLLIN, 0}};
-  int timeout_ms = -1;
+  timespec timeout{};
   if (until != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
+    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+    timeout = {seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
   }
-  poll(events.data(), events.size(), timeout_ms);
+  ppoll(events.data(), events.size(), until == Clock::time_point::max() ? nullptr : &timeout, nullptr);
   bell_->cancel();
   if ((events[0].revents & POLLIN) != 0) {
     std::uint64_t rings = 0;

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -22,9 +24,13 @@ class WorkState {
   explicit WorkState(Help help = nullptr) : help_(std::move(help)) {}
 
   void wait();
+  bool wait_for(std::chrono::nanoseconds duration);
   [[nodiscard]] bool test();
   void then(Continuation continuation);
   [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+
+  /// Holds on to something until this is done.
+  void keep(std::shared_ptr<const void> what);
 
   /// Called once; runs the continuations.
   void finish(std::optional<Error> error);
@@ -36,6 +42,7 @@ class WorkState {
   std::condition_variable changed_;
   std::optional<Error> error_;
   std::vector<Continuation> continuations_;
+  std::shared_ptr<const void> kept_;
 };
 
 }  // namespace ddl::collectives

@@ -22,7 +22,7 @@ constexpr auto longest_goodbye = std::chrono::seconds(10);
 std::string text_of(int result) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
-  MPI_Error_string(result, text.data(), &length);
+  PMPI_Error_string(result, text.data(), &length);
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
@@ -35,7 +35,7 @@ void check(int result, const char* call) {
 std::int64_t largest_tag(MPI_Comm communicator) {
   int* value = nullptr;
   int found = 0;
-  check(MPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  check(PMPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
   constexpr std::int64_t least_by_the_standard = 32767;
   return found != 0 ? *value : least_by_the_standard;
 }
@@ -138,7 +138,7 @@ void MpiNetwork::State::end_piece(const Piece& piece, int result, const MPI_Stat
     fail(operation, text_of(result) + "; do all ranks make the same calls with the same counts?");
   } else if (operation.receives) {
     int arrived = 0;
-    MPI_Get_count(&status, MPI_BYTE, &arrived);
+    PMPI_Get_count(&status, MPI_BYTE, &arrived);
     if (arrived != piece.bytes) {
       fail(operation,
            fmt::format("{} bytes came where {} were expected; do all ranks make the same calls with the "
@@ -155,14 +155,14 @@ bool MpiNetwork::State::test() {
   if (requests.empty()) {
     // A peer's send may not be over before MPI moves on here once more.
     int found = 0;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators.front(), &found, MPI_STATUS_IGNORE),
+    check(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators.front(), &found, MPI_STATUS_IGNORE),
           "MPI_Iprobe");
     return false;
   }
   indices.resize(requests.size());
   statuses.resize(requests.size());
   int over = 0;
-  const int result = MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &over, indices.data(),
+  const int result = PMPI_Testsome(static_cast<int>(requests.size()), requests.data(), &over, indices.data(),
                                   statuses.data());
   if (result != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
   if (over <= 0) return false;
@@ -189,13 +189,13 @@ MpiNetwork::MpiNetwork(MPI_Comm communicator) {
                                                     largest, MpiTags::least_bits));
   }
   state_ = std::make_unique<State>(communicator);
-  check(MPI_Comm_size(communicator, &state_->ranks), "MPI_Comm_size");
+  check(PMPI_Comm_size(communicator, &state_->ranks), "MPI_Comm_size");
   int provided = MPI_THREAD_SINGLE;
-  check(MPI_Query_thread(&provided), "MPI_Query_thread");
+  check(PMPI_Query_thread(&provided), "MPI_Query_thread");
   state_->any_thread = provided == MPI_THREAD_MULTIPLE;
   for (int i = 0; i < state_->tags.copies(); ++i) {
     MPI_Comm copy = MPI_COMM_NULL;
-    check(MPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
+    check(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
     state_->communicators.push_back(copy);
   }
 }
@@ -217,8 +217,8 @@ MpiNetwork::~MpiNetwork() {
   }
   for (std::size_t i = 0; i < state.requests.size(); ++i) {
     if (!state.pieces[i].operation->receives) continue;
-    MPI_Cancel(&state.requests[i]);
-    MPI_Wait(&state.requests[i], MPI_STATUS_IGNORE);
+    PMPI_Cancel(&state.requests[i]);
+    PMPI_Wait(&state.requests[i], MPI_STATUS_IGNORE);
   }
   // The copies of the communicator stay until MPI ends: to free them is collective.
 }
@@ -229,7 +229,7 @@ bool MpiNetwork::any_thread() const { return state_->any_thread; }
 void MpiNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {
   state_->start(peer, tag, bytes.size(), false, transfer,
                 [&](std::size_t offset, int length, int number, MPI_Comm communicator, MPI_Request* request) {
-                  return MPI_Isend(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
+                  return PMPI_Isend(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
                                    request);
                 });
 }
@@ -237,7 +237,7 @@ void MpiNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes
 void MpiNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) {
   state_->start(peer, tag, bytes.size(), true, transfer,
                 [&](std::size_t offset, int length, int number, MPI_Comm communicator, MPI_Request* request) {
-                  return MPI_Irecv(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
+                  return PMPI_Irecv(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
                                    request);
                 });
 }
@@ -250,7 +250,7 @@ void MpiNetwork::abandon() noexcept {
   State& state = *state_;
   if (std::exchange(state.abandoned, true)) return;
   for (std::size_t i = 0; i < state.requests.size(); ++i) {
-    if (state.pieces[i].operation->receives) MPI_Cancel(&state.requests[i]);
+    if (state.pieces[i].operation->receives) PMPI_Cancel(&state.requests[i]);
   }
 }
 

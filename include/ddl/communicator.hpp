@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -103,6 +104,12 @@ class Communicator {
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank here.
   /// Collective, and blocking. Throws `invalid_argument` for a negative color: all ranks take part.
   [[nodiscard]] Communicator split(int color, int key = 0);
+  /// A communicator of `ranks`, numbers here, in this order: each of these ranks calls this, and no other
+  /// does. They agree through `greatest`, which must return the greatest of the values that these ranks give
+  /// it, as an MPI_Allreduce among them would; it is called a few times. Throws `invalid_argument` if a rank
+  /// is unknown or listed twice, or this one is missing.
+  [[nodiscard]] Communicator subgroup(std::span<const int> ranks,
+                                      const std::function<std::int64_t(std::int64_t)>& greatest);
 
   /// The plan that is used for calls of `bytes` bytes: of all ranks' data together for reduce_scatter (their
   /// input) and all_gather (their output). Not collective. Throws `invalid_argument` for a barrier, which

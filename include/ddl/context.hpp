@@ -113,6 +113,8 @@ class Context {
   [[nodiscard]] int local_size() const noexcept;
   /// Number of hosts.
   [[nodiscard]] int hosts() const noexcept;
+  /// Whether `_async` calls go on by themselves; else they do while somebody waits for them or tests them.
+  [[nodiscard]] bool has_progress_thread() const noexcept;
   [[nodiscard]] bool is_root() const noexcept { return rank() == 0; }
   [[nodiscard]] const ContextOptions& options() const noexcept;
   /// What plans are chosen for; rank r is its device r. Found when first asked for where the ranks are
@@ -139,6 +141,10 @@ class Context {
 
   /// Broadcasts a string from `root`; returns it on every rank. Collective.
   std::string broadcast_string(std::string_view text, int root = 0);
+
+  /// For errors that are not thrown on: tells the other ranks that this one cannot go on, and prints what
+  /// `run` would. An agreed error is printed by rank 0 alone.
+  void report(const Error& error);
 
   /// Runs a program's body and turns what it throws into an exit status, with one message on
   /// standard error: an agreed error is printed by rank 0 alone and returned by all ranks

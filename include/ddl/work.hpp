@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -22,6 +23,8 @@ class Work {
 
   /// Returns when it is done; throws the `Error` it ended with, to each who waits.
   void wait();
+  /// Waits for `duration` at most. Whether it is done. Throws as `wait`.
+  bool wait_for(std::chrono::nanoseconds duration);
   /// Whether it is done. Throws as `wait`. Does not block.
   bool test();
   /// Has `continuation` called once it is done, with null, or with the error it ended with: in this call if it

@@ -1,0 +1,170 @@
+#include "ddl/mpi_interposer/interposer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddl::mpi {
+namespace {
+
+/// The last communicator that a thread has asked for. Good as long as no communicator has gone since.
+struct LastAsked {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  void* served = nullptr;
+  std::uint64_t era = 0;
+};
+thread_local LastAsked last_asked;
+std::atomic<std::uint64_t> era = 1;
+
+Error as_error(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
+  return {ErrorCode::internal, error.what()};
+}
+
+std::int64_t greatest_of(MPI_Comm communicator, std::int64_t value) {
+  if (PMPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, communicator) != MPI_SUCCESS) {
+    throw Error(ErrorCode::transport, "MPI_Allreduce failed while a communicator was opened");
+  }
+  return value;
+}
+
+}  // namespace
+
+std::atomic<Interposer*> Interposer::current_ = nullptr;
+
+void Interposer::start() {
+  int rank = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  try {
+    current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`, or never
+  } catch (const std::exception& problem) {
+    const Error error = as_error(problem);
+    const bool speaks = rank == 0 || !error.agreed();
+    if (speaks) {
+      Log(rank, 0).error(fmt::format("libddl_mpi cannot serve this program, which runs without it: {}",
+                                     error.what()));
+    }
+    // Others end by themselves where all know.
+    if (speaks) PMPI_Abort(MPI_COMM_WORLD, error.code() == ErrorCode::invalid_argument ? 2 : 1);
+    PMPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+void Interposer::stop() { delete current_.exchange(nullptr); }
+
+Interposer::Interposer()
+    : context_(Context::from_environment()), requests_([this](const Error& error) { return explain(error); }) {
+  has_thread_ = context_.has_progress_thread();
+  PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
+  PMPI_Comm_group(MPI_COMM_WORLD, &world_);
+  PMPI_Add_error_class(&error_class_);
+  const auto forgotten = [](MPI_Comm, int, void* value, void*) {
+    // There is none once MPI_Finalize has begun, which has let go of what hung on it.
+    if (Interposer* const self = current()) self->forget(static_cast<Served*>(value));
+    return MPI_SUCCESS;
+  };
+  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forgotten, &attribute_, nullptr);
+}
+
+Interposer::~Interposer() {
+  tally_.print(context_.log());
+  for (Served* served : all_) delete served;
+  PMPI_Comm_free_keyval(&attribute_);
+  PMPI_Group_free(&world_);
+  PMPI_Comm_free(&silent_);
+}
+
+void Interposer::drive_mpi() {
+  const Interposer* const self = current();
+  if (self == nullptr) return;
+  int found = 0;
+  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
+}
+
+Communicator* Interposer::serving(MPI_Comm communicator, bool opens) {
+  LastAsked& last = last_asked;
+  const std::uint64_t now = era.load(std::memory_order_acquire);
+  if (last.communicator != communicator || last.era != now) {
+    Served* served = attached(communicator);
+    if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
+    if (served == nullptr) return nullptr;
+    last = {communicator, served, now};
+  }
+  auto* const served = static_cast<Served*>(last.served);
+  return served->communicator ? &*served->communicator : nullptr;
+}
+
+Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
+  void* value = nullptr;
+  int found = 0;
+  PMPI_Comm_get_attr(communicator, attribute_, &value, &found);
+  return found != 0 ? static_cast<Served*>(value) : nullptr;
+}
+
+Interposer::Served* Interposer::open(MPI_Comm communicator) {
+  auto served = std::make_unique<Served>(Served{make(communicator)});
+  Served* const attached = served.get();
+  const std::lock_guard lock(mutex_);
+  if (PMPI_Comm_set_attr(communicator, attribute_, attached) != MPI_SUCCESS) return nullptr;
+  all_.insert(served.release());
+  return attached;
+}
+
+/// Nothing if its calls are to be left to MPI, which all of its ranks find out alike.
+std::optional<Communicator> Interposer::make(MPI_Comm communicator) {
+  int between = 0;
+  int size = 0;
+  PMPI_Comm_test_inter(communicator, &between);
+  PMPI_Comm_size(communicator, &size);
+  if (between != 0 || size == 1) return std::nullopt;
+  if (communicator == MPI_COMM_WORLD) return context_.communicator();
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::vector<int> members(static_cast<std::size_t>(size));
+  std::iota(own.begin(), own.end(), 0);
+  MPI_Group group = MPI_GROUP_NULL;
+  PMPI_Comm_group(communicator, &group);
+  PMPI_Group_translate_ranks(group, size, own.data(), world_, members.data());
+  PMPI_Group_free(&group);
+  if (std::ranges::find(members, MPI_UNDEFINED) != members.end()) return std::nullopt;
+  try {
+    return context_.communicator().subgroup(
+        members, [&](std::int64_t value) { return greatest_of(communicator, value); });
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    context_.log().warning(fmt::format("a communicator's collectives are left to MPI: {}", error.what()));
+    return std::nullopt;
+  }
+}
+
+void Interposer::forget(Served* served) {
+  {
+    const std::lock_guard lock(mutex_);
+    all_.erase(served);
+    era.fetch_add(1, std::memory_order_release);
+  }
+  delete served;
+}
+
+/// MPI's code for an error that has been printed. Whatever comes after the first one is its consequence.
+int Interposer::explain(const Error& error) {
+  if (!has_reported_.exchange(true)) context_.report(error);
+  int code = MPI_ERR_OTHER;
+  if (PMPI_Add_error_code(error_class_, &code) != MPI_SUCCESS) return MPI_ERR_OTHER;
+  std::string text = error.what();
+  text = text.substr(0, std::min<std::size_t>(text.find('\n'), MPI_MAX_ERROR_STRING - 1));
+  PMPI_Add_error_string(code, text.c_str());
+  return code;
+}
+
+int Interposer::failed(MPI_Comm communicator, const std::exception& error) {
+  const int code = explain(as_error(error));
+  PMPI_Comm_call_errhandler(communicator, code);
+  return code;
+}
+
+}  // namespace ddl::mpi

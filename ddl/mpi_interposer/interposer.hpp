@@ -1,0 +1,104 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "collectives/engine/meanwhile.hpp"
+#include "ddl/context.hpp"
+#include "ddl/mpi_interposer/open_requests.hpp"
+#include "ddl/mpi_interposer/tally.hpp"
+
+namespace ddl::mpi {
+
+/// What serves an MPI program's collectives between MPI_Init and MPI_Finalize.
+///
+/// Whether a call is served depends only on what MPI demands to be the same on all ranks of its communicator:
+/// all decide alike, and calls of both kinds may be mixed. While a served call waits, its thread drives MPI's
+/// progress.
+class Interposer {
+ public:
+  /// After MPI_Init; collective. A job that cannot be served ends with a message, as the user has asked for it
+  /// to be.
+  static void start();
+  /// Before MPI_Finalize; collective.
+  static void stop();
+  /// Null before and after.
+  [[nodiscard]] static Interposer* current() noexcept { return current_.load(std::memory_order_acquire); }
+
+  Interposer();
+  Interposer(const Interposer&) = delete;
+  Interposer& operator=(const Interposer&) = delete;
+  ~Interposer();
+
+  /// The engine's communicator for MPI's, or null. `opens`: one that has not been asked for is opened now,
+  /// which all of its ranks do at the same time. The result lives as long as MPI's.
+  Communicator* serving(MPI_Comm communicator, bool opens);
+
+  [[nodiscard]] Context& context() noexcept { return context_; }
+  [[nodiscard]] OpenRequests& requests() noexcept { return requests_; }
+  [[nodiscard]] Tally& tally() noexcept { return tally_; }
+  /// Whether non-blocking calls go on while nobody waits for them.
+  [[nodiscard]] bool has_thread() const noexcept { return has_thread_; }
+
+  /// Runs `call`, an engine's blocking call, for one on MPI's `communicator`. Returns MPI's error code.
+  template <typename F>
+  int run(MPI_Comm communicator, F&& call) {
+    const collectives::Meanwhile meanwhile(&drive_mpi);
+    try {
+      std::forward<F>(call)();
+      return MPI_SUCCESS;
+    } catch (const std::exception& error) {
+      return failed(communicator, error);
+    }
+  }
+  /// Starts `call`, which returns its `Work`.
+  template <typename F>
+  int start(MPI_Comm communicator, MPI_Request* request, OpenRequests::Finish finish, F&& call) {
+    try {
+      return requests_.add(std::forward<F>(call)(), std::move(finish), request);
+    } catch (const std::exception& error) {
+      return failed(communicator, error);
+    }
+  }
+
+  /// Moves MPI's messages on.
+  static void drive_mpi();
+
+ private:
+  /// What hangs on one of MPI's communicators.
+  struct Served {
+    std::optional<Communicator> communicator;  ///< Empty: its calls are left to MPI.
+  };
+  Served* attached(MPI_Comm communicator) const;
+  Served* open(MPI_Comm communicator);
+  [[nodiscard]] std::optional<Communicator> make(MPI_Comm communicator);
+  void forget(Served* served);
+
+  int explain(const Error& error);
+  int failed(MPI_Comm communicator, const std::exception& error);
+
+  static std::atomic<Interposer*> current_;
+
+  Context context_;
+  Tally tally_;
+  OpenRequests requests_;
+  bool has_thread_ = false;
+  MPI_Comm silent_ = MPI_COMM_NULL;  // nobody ever sends on it
+  MPI_Group world_ = MPI_GROUP_NULL;
+  int attribute_ = MPI_KEYVAL_INVALID;
+  int error_class_ = MPI_ERR_OTHER;
+  std::atomic<bool> has_reported_ = false;
+  std::mutex mutex_;
+  std::set<Served*> all_;
+};
+
+}  // namespace ddl::mpi

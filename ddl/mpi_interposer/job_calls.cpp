@@ -1,0 +1,63 @@
+// MPI's calls at which a job or a communicator begins or ends.
+
+#include <mpi.h>
+
+#include "ddl/mpi_interposer/interposer.hpp"
+
+namespace ddl::mpi {
+namespace {
+
+/// Communicators that are made in the usual ways are open from the start: also non-blocking calls are served.
+int opened(int result, const MPI_Comm* communicator) {
+  Interposer* const interposer = Interposer::current();
+  if (result != MPI_SUCCESS || interposer == nullptr || *communicator == MPI_COMM_NULL) return result;
+  return interposer->run(*communicator, [&] { interposer->serving(*communicator, true); });
+}
+
+}  // namespace
+}  // namespace ddl::mpi
+
+using namespace ddl::mpi;
+
+extern "C" {
+
+int MPI_Init(int* argc, char*** argv) {
+  const int result = PMPI_Init(argc, argv);
+  if (result == MPI_SUCCESS) Interposer::start();
+  return result;
+}
+
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  const int result = PMPI_Init_thread(argc, argv, required, provided);
+  if (result == MPI_SUCCESS) Interposer::start();
+  return result;
+}
+
+int MPI_Finalize(void) {
+  Interposer::stop();
+  return PMPI_Finalize();
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) { return opened(PMPI_Comm_dup(comm, newcomm), newcomm); }
+
+int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm) {
+  return opened(PMPI_Comm_dup_with_info(comm, info, newcomm), newcomm);
+}
+
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* newcomm) {
+  return opened(PMPI_Comm_create(comm, group, newcomm), newcomm);
+}
+
+int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* newcomm) {
+  return opened(PMPI_Comm_create_group(comm, group, tag, newcomm), newcomm);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* newcomm) {
+  return opened(PMPI_Comm_split(comm, color, key, newcomm), newcomm);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm* newcomm) {
+  return opened(PMPI_Comm_split_type(comm, split_type, key, info, newcomm), newcomm);
+}
+
+}  // extern "C"

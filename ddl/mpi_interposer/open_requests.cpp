@@ -1,0 +1,91 @@
+#include "ddl/mpi_interposer/open_requests.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace ddl::mpi {
+
+int OpenRequests::add(Work work, Finish finish, MPI_Request* request) {
+  auto outcome = std::make_unique<Outcome>();
+  const auto query = [](void* state, MPI_Status* status) {
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_UNDEFINED;
+    status->MPI_TAG = MPI_UNDEFINED;
+    return static_cast<Outcome*>(state)->code;
+  };
+  const auto free = [](void* state) {
+    delete static_cast<Outcome*>(state);
+    return MPI_SUCCESS;
+  };
+  const auto cancel = [](void*, int) { return MPI_SUCCESS; };  // collectives cannot be cancelled
+  const int result = PMPI_Grequest_start(query, free, cancel, outcome.get(), request);
+  if (result != MPI_SUCCESS) return result;
+  const std::lock_guard lock(mutex_);
+  open_.push_back({std::move(work), std::move(finish), *request, outcome.release()});
+  open_count_.store(open_.size(), std::memory_order_release);
+  return MPI_SUCCESS;
+}
+
+void OpenRequests::look() {
+  if (empty()) return;
+  std::list<Open> over;
+  const auto is_over = [](Open& open) {
+    try {
+      return open.work.test();
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto open = open_.begin(); open != open_.end();) {
+      const auto next = std::next(open);
+      if (is_over(*open)) over.splice(over.end(), open_, open);
+      open = next;
+    }
+    open_count_.store(open_.size(), std::memory_order_release);
+  }
+  for (Open& open : over) {
+    try {
+      open.work.wait();
+      if (open.finish) open.finish();
+    } catch (const Error& error) {
+      open.outcome->code = explain_(error);
+    }
+    PMPI_Grequest_complete(open.request);
+  }
+}
+
+std::vector<Work> OpenRequests::works_of(std::span<const MPI_Request> requests) {
+  std::vector<Work> works;
+  if (empty()) return works;
+  const std::lock_guard lock(mutex_);
+  for (const Open& open : open_) {
+    if (std::ranges::find(requests, open.request) != requests.end()) works.push_back(open.work);
+  }
+  return works;
+}
+
+void OpenRequests::wait(std::span<const MPI_Request> requests) {
+  for (Work& work : works_of(requests)) {
+    try {
+      work.wait();
+    } catch (const Error&) {  // the request's status will say so
+    }
+  }
+  look();
+}
+
+bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration) {
+  std::vector<Work> works = works_of(requests);
+  if (works.empty()) return false;
+  try {
+    works.front().wait_for(duration);
+  } catch (const Error&) {  // the request's status will say so
+  }
+  return true;
+}
+
+}  // namespace ddl::mpi

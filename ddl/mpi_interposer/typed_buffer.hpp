@@ -1,0 +1,42 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace ddl::mpi {
+
+/// What a call's (address, count, type) is to the engine: bytes in a row. Elements of MPI's own types are that
+/// where they lie; others are packed beside them, in the order of their type's signature: other ranks may
+/// describe the same data by another type. One thread at a time.
+class TypedBuffer {
+ public:
+  /// Nothing for what MPI itself is to refuse: types that are null or not committed, elements of more than
+  /// 2 GiB in pieces. `data` may not be MPI_IN_PLACE.
+  static std::optional<TypedBuffer> of(const void* data, std::int64_t count, MPI_Datatype type);
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Where the bytes are, or are to be.
+  [[nodiscard]] std::byte* data() const noexcept { return packed_ ? packed_.get() : data_; }
+
+  /// Before the bytes are read from `data()`: brings them there.
+  void pack();
+  /// After the bytes have been written to `data()`: puts them where they belong.
+  void unpack();
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t count_ = 0;
+  std::size_t element_bytes_ = 0;
+  std::size_t bytes_ = 0;
+  std::shared_ptr<MPI_Datatype> type_;  // null: bytes in a row. The user may free his own meanwhile.
+  std::shared_ptr<std::byte[]> packed_;
+
+  template <typename Move>
+  void each_piece(Move move);
+};
+
+}  // namespace ddl::mpi

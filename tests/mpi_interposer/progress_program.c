@@ -1,0 +1,41 @@
+/* Rank 0 sends more than goes out by itself, then calls MPI_Allreduce; the last rank receives first. The sum can
+ * only be had if the message moves on while rank 0 waits for it. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char** argv) {
+  enum { n = 16 << 20 };
+  int rank, size;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  char* data = calloc(n, 1);
+  double sum = 1;
+  for (int turn = 0; turn < 3; ++turn) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (rank == 0) {
+      data[n - 1] = (char)(40 + turn);
+      MPI_Isend(data, n, MPI_CHAR, size - 1, turn, MPI_COMM_WORLD, &request);
+    }
+    if (rank == size - 1) MPI_Recv(data, n, MPI_CHAR, 0, turn, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    sum = 1;
+    if (turn < 2) {
+      MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    } else { /* the same while a non-blocking one is waited for */
+      enum { many = 20000 };
+      static double sums[many];
+      MPI_Request reduction;
+      for (int i = 0; i < many; ++i) sums[i] = 1;
+      MPI_Iallreduce(MPI_IN_PLACE, sums, many, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &reduction);
+      MPI_Wait(&reduction, MPI_STATUS_IGNORE);
+      sum = sums[many - 1];
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (sum != size || (rank == size - 1 && data[n - 1] != 40 + turn)) MPI_Abort(MPI_COMM_WORLD, 3);
+  }
+  if (rank == 0) printf("the message moved on, %g ranks\n", sum);
+  free(data);
+  MPI_Finalize();
+  return 0;
+}
