@@ -40,13 +40,29 @@ std::int64_t largest_tag(MPI_Comm communicator) {
   return found != 0 ? *value : least_by_the_standard;
 }
 
+/// A piece of a message and what is called, which is compared where it arrives.
+MPI_Datatype bytes_and_fingerprint(std::byte* data, int bytes, std::uint32_t& fingerprint) {
+  const std::array<int, 2> lengths{bytes, static_cast<int>(sizeof fingerprint)};
+  std::array<MPI_Aint, 2> places{};
+  PMPI_Get_address(data, &places[0]);
+  PMPI_Get_address(&fingerprint, &places[1]);
+  const std::array<MPI_Datatype, 2> types{MPI_BYTE, MPI_BYTE};
+  MPI_Datatype piece = MPI_DATATYPE_NULL;
+  check(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
+        "MPI_Type_create_struct");
+  check(PMPI_Type_commit(&piece), "MPI_Type_commit");
+  return piece;
+}
+
 struct Operation {
   Transfer* transfer = nullptr;
   MessageTag tag;
   std::size_t bytes = 0;
   int peer = 0;
   bool receives = false;
-  int pieces = 0;  // that are under way
+  int pieces = 0;                 // that are under way
+  std::uint32_t fingerprint = 0;  // goes along with each piece; of a receive: what has come
+  bool is_other = false;          // a receive that another call's message has taken
   Operation* next_unused = nullptr;
 };
 
@@ -70,20 +86,23 @@ struct MpiNetwork::State {
   std::vector<MPI_Status> statuses;
   std::deque<Operation> operations;
   Operation* unused = nullptr;
+  std::vector<const Operation*> others;  // messages of ranks that have called something else
 
   std::string failure;
   bool abandoned = false;
 
+  /// `post(datatype, tag, communicator, request)` for one MPI_BOTTOM of the datatype.
   template <typename Post>
-  void start(int peer, MessageTag tag, std::size_t bytes, bool receives, Transfer& transfer, Post post);
+  void start(int peer, MessageTag tag, std::byte* data, std::size_t bytes, bool receives, Transfer& transfer,
+             Post post);
   bool test();
   void end_piece(const Piece& piece, int result, const MPI_Status& status);
   void fail(Operation& operation, const std::string& why);
 };
 
 template <typename Post>
-void MpiNetwork::State::start(int peer, MessageTag tag, std::size_t bytes, bool receives, Transfer& transfer,
-                              Post post) {
+void MpiNetwork::State::start(int peer, MessageTag tag, std::byte* data, std::size_t bytes, bool receives,
+                              Transfer& transfer, Post post) {
   if (abandoned) {
     throw Error(ErrorCode::transport, "the network was abandoned after a failure: nothing is sent any more");
   }
@@ -99,7 +118,8 @@ void MpiNetwork::State::start(int peer, MessageTag tag, std::size_t bytes, bool 
   }
   if (unused == nullptr) unused = &operations.emplace_back();
   Operation& operation = *std::exchange(unused, unused->next_unused);
-  operation = {&transfer, tag, bytes, peer, receives, 0, nullptr};
+  operation = {&transfer, tag, bytes, peer, receives};
+  if (!receives) operation.fingerprint = tag.fingerprint;
   transfer.state = Transfer::State::active;
   transfer.handle = &operation;
 
@@ -108,8 +128,10 @@ void MpiNetwork::State::start(int peer, MessageTag tag, std::size_t bytes, bool 
   do {
     const auto length = static_cast<int>(std::min(bytes - offset, piece_bytes));
     MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Datatype piece = bytes_and_fingerprint(data + offset, length, operation.fingerprint);
     const int result =
-        post(offset, length, place.tag, communicators[static_cast<std::size_t>(place.copy)], &request);
+        post(piece, place.tag, communicators[static_cast<std::size_t>(place.copy)], &request);
+    PMPI_Type_free(&piece);  // when the message is over
     if (result != MPI_SUCCESS) {
       if (operation.pieces == 0) {
         operation.next_unused = std::exchange(unused, &operation);
@@ -134,19 +156,23 @@ void MpiNetwork::State::fail(Operation& operation, const std::string& why) {
 
 void MpiNetwork::State::end_piece(const Piece& piece, int result, const MPI_Status& status) {
   Operation& operation = *piece.operation;
-  if (result != MPI_SUCCESS) {
-    fail(operation, text_of(result) + "; do all ranks make the same calls with the same counts?");
+  int error_class = MPI_SUCCESS;
+  PMPI_Error_class(result, &error_class);
+  if (result != MPI_SUCCESS && error_class != MPI_ERR_TRUNCATE) {
+    fail(operation, text_of(result));
   } else if (operation.receives) {
     int arrived = 0;
     PMPI_Get_count(&status, MPI_BYTE, &arrived);
-    if (arrived != piece.bytes) {
-      fail(operation,
-           fmt::format("{} bytes came where {} were expected; do all ranks make the same calls with the "
-                       "same counts?",
-                       arrived, piece.bytes));
+    const int expected = piece.bytes + static_cast<int>(sizeof operation.fingerprint);
+    if (result != MPI_SUCCESS || arrived != expected || operation.fingerprint != operation.tag.fingerprint) {
+      operation.is_other = true;
     }
   }
   if (--operation.pieces > 0) return;
+  if (operation.is_other) {
+    others.push_back(&operation);  // the transfer never ends
+    return;
+  }
   if (operation.transfer->state != Transfer::State::failed) operation.transfer->state = Transfer::State::done;
   operation.next_unused = std::exchange(unused, &operation);
 }
@@ -223,22 +249,37 @@ MpiNetwork::~MpiNetwork() {
   // The copies of the communicator stay until MPI ends: to free them is collective.
 }
 
+/// A message of another call has been taken by a receive of this one, or is for the other channel.
+bool MpiNetwork::has_other(int peer, MessageTag tag) const {
+  const State& state = *state_;
+  const bool was_taken = std::ranges::any_of(state.others, [&](const Operation* other) {
+    return other->peer == peer && other->tag.communicator == tag.communicator && other->tag.call == tag.call;
+  });
+  if (was_taken || state.abandoned) return was_taken;
+  tag.communicator ^= 1;
+  tag.message = 0;  // there is always a first one
+  const MpiTags::Place place = state.tags.of(tag);
+  int found = 0;
+  PMPI_Iprobe(peer, place.tag, state.communicators[static_cast<std::size_t>(place.copy)], &found,
+              MPI_STATUS_IGNORE);
+  return found != 0;
+}
+
 int MpiNetwork::communicators() const { return state_->tags.communicators(); }
 bool MpiNetwork::any_thread() const { return state_->any_thread; }
 
 void MpiNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {
-  state_->start(peer, tag, bytes.size(), false, transfer,
-                [&](std::size_t offset, int length, int number, MPI_Comm communicator, MPI_Request* request) {
-                  return PMPI_Isend(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
-                                   request);
+  auto* const data = const_cast<std::byte*>(bytes.data());  // only read
+  state_->start(peer, tag, data, bytes.size(), false, transfer,
+                [&](MPI_Datatype piece, int number, MPI_Comm communicator, MPI_Request* request) {
+                  return PMPI_Isend(MPI_BOTTOM, 1, piece, peer, number, communicator, request);
                 });
 }
 
 void MpiNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) {
-  state_->start(peer, tag, bytes.size(), true, transfer,
-                [&](std::size_t offset, int length, int number, MPI_Comm communicator, MPI_Request* request) {
-                  return PMPI_Irecv(bytes.data() + offset, length, MPI_BYTE, peer, number, communicator,
-                                   request);
+  state_->start(peer, tag, bytes.data(), bytes.size(), true, transfer,
+                [&](MPI_Datatype piece, int number, MPI_Comm communicator, MPI_Request* request) {
+                  return PMPI_Irecv(MPI_BOTTOM, 1, piece, peer, number, communicator, request);
                 });
 }
 

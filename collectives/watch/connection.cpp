@@ -87,7 +87,7 @@ Listener::Listener(bool loopback_only) : socket(bound_socket(loopback_only)) {
   port = ntohs(reinterpret_cast<const sockaddr_in&>(own.storage).sin_port);
 }
 
-Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)) {
+Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)), guard_(socket_.get()) {
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/memory/file_descriptor.hpp"
+#include "collectives/watch/fork_guard.hpp"
 #include "collectives/watch/frames.hpp"
 
 namespace ddl::collectives {
@@ -18,7 +19,7 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-/// One end of a TCP connection that frames go through. Never blocks.
+/// One end of a TCP connection that frames go through. Never blocks. Forked children do not have it.
 class Connection {
  public:
   explicit Connection(FileDescriptor socket);
@@ -38,6 +39,7 @@ class Connection {
 
  private:
   FileDescriptor socket_;
+  ForkGuard guard_;  // goes before the socket
   FrameReader reader_;
   std::string to_send_;
 };

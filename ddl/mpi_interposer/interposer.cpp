@@ -150,6 +150,23 @@ void Interposer::forget(Served* served) {
   delete served;
 }
 
+void* Interposer::allocate(std::size_t bytes) {
+  try {
+    SharedBuffer<std::byte> buffer = allocate_bytes(context_, bytes);
+    void* const data = buffer.data();
+    const std::lock_guard lock(mutex_);
+    allocated_.emplace(data, std::move(buffer));
+    return data;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+bool Interposer::release(void* data) {
+  const std::lock_guard lock(mutex_);
+  return allocated_.erase(data) != 0;
+}
+
 /// MPI's code for an error that has been printed. Whatever comes after the first one is its consequence.
 int Interposer::explain(const Error& error) {
   if (!has_reported_.exchange(true)) context_.report(error);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "ddl/context.hpp"
 #include "ddl/mpi_interposer/open_requests.hpp"
 #include "ddl/mpi_interposer/tally.hpp"
+#include "ddl/shared_buffer.hpp"
 
 namespace ddl::mpi {
 
@@ -48,6 +50,11 @@ class Interposer {
   [[nodiscard]] Tally& tally() noexcept { return tally_; }
   /// Whether non-blocking calls go on while nobody waits for them.
   [[nodiscard]] bool has_thread() const noexcept { return has_thread_; }
+
+  /// Memory that the ranks of a host share; null if there is none left.
+  void* allocate(std::size_t bytes);
+  /// False if it is not from `allocate`.
+  bool release(void* data);
 
   /// Runs `call`, an engine's blocking call, for one on MPI's `communicator`. Returns MPI's error code.
   template <typename F>
@@ -99,6 +106,7 @@ class Interposer {
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
   std::set<Served*> all_;
+  std::map<void*, SharedBuffer<std::byte>> allocated_;
 };
 
 }  // namespace ddl::mpi

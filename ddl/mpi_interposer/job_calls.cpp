@@ -38,6 +38,21 @@ int MPI_Finalize(void) {
   return PMPI_Finalize();
 }
 
+/* Collectives on such memory need no copies inside a host. */
+int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
+  Interposer* const interposer = Interposer::current();
+  void* const data = interposer != nullptr && size > 0 ? interposer->allocate(static_cast<std::size_t>(size)) : nullptr;
+  if (data == nullptr) return PMPI_Alloc_mem(size, info, baseptr);
+  *static_cast<void**>(baseptr) = data;
+  return MPI_SUCCESS;
+}
+
+int MPI_Free_mem(void* base) {
+  Interposer* const interposer = Interposer::current();
+  if (interposer != nullptr && interposer->release(base)) return MPI_SUCCESS;
+  return PMPI_Free_mem(base);
+}
+
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) { return opened(PMPI_Comm_dup(comm, newcomm), newcomm); }
 
 int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm) {

@@ -1,6 +1,10 @@
 // A job in which one rank does something wrong: `mpirun -n N fault_program FAULT MOMENT VICTIM`. --help says
 // more. Ends as the library lets it end.
 #include <fmt/format.h>
+#include <mpi.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -8,6 +12,9 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -22,14 +29,21 @@ constexpr std::string_view help = R"(mpirun -n N fault_program FAULT MOMENT VICT
 
 Ranks all-reduce three times; around the fourth time rank VICTIM does FAULT:
   kill, stop       SIGKILL, SIGSTOP to itself
+  fork             leaves a child behind that lives for 3 s more, then SIGKILL to itself
   exit             ends with status 0 without a word
   throw            throws an exception
   late             comes after twice the deadline
   other            broadcasts
+  garbage          sends garbage to rank 0, through the connection that tells of ranks' deaths
+  stranger         knocks at every port that the job has open, and sends garbage; the job ends well
+  allocate         asks for more shared memory than there is
   count, type, op  all-reduces another count, type, operation
   dump             SIGUSR2 to itself, and goes on: the job ends well
   none             nothing: the job ends well
+  memory           may map no more memory, from before the start on: the job ends well, with a warning
+  descriptors      may open no more files, from before the start on
 at MOMENT:
+  start            before there is a Context
   before           while the others wait for it
   inside           while it waits for the others, of whom the next one comes a second later
   after            once it has its result, while the others compute
@@ -38,9 +52,84 @@ ELEMENTS of f32 (default 262144).
 
 constexpr auto a_while = std::chrono::milliseconds(300);
 
+std::set<int> open_descriptors() {
+  std::set<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    found.insert(std::stoi(entry.path().filename().string()));
+  }
+  return found;
+}
+/// Before there was a Context.
+std::set<int> foreign_descriptors;
+
+template <typename F>
+void each_socket_of_the_job(F&& f) {
+  for (const int descriptor : open_descriptors()) {
+    if (foreign_descriptors.contains(descriptor)) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
+    if (own.ss_family != AF_INET && own.ss_family != AF_INET6) continue;
+    int listens = 0;
+    length = sizeof listens;
+    getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+    f(descriptor, own, listens != 0);
+  }
+}
+
+constexpr std::string_view garbage = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n and more that means nothing at all";
+
+void send_garbage() {
+  bool sent = false;
+  each_socket_of_the_job([&](int descriptor, const sockaddr_storage&, bool listens) {
+    if (listens || sent) return;
+    sent = send(descriptor, garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0;
+  });
+  if (!sent) throw std::runtime_error("there is no connection to send garbage through");
+}
+
+void knock() {
+  each_socket_of_the_job([&](int, sockaddr_storage own, bool listens) {
+    if (!listens) return;
+    const int visitor = socket(own.ss_family, SOCK_STREAM, 0);
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    if (connect(visitor, address, sizeof own) == 0) {
+      for (int i = 0; i < 100; ++i) {
+        if (send(visitor, garbage.data(), garbage.size(), MSG_NOSIGNAL) < 0) break;
+      }
+    }
+    close(visitor);
+  });
+}
+
+void limit(int resource, rlim_t most) {
+  const rlimit both{most, most};
+  if (setrlimit(static_cast<__rlimit_resource>(resource), &both) != 0) throw std::runtime_error("setrlimit");
+}
+
+/// This process's address space.
+rlim_t mapped_bytes() {
+  std::size_t pages = 0;
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr || std::fscanf(file, "%zu", &pages) != 1) throw std::runtime_error("/proc/self/statm");
+  std::fclose(file);
+  return static_cast<rlim_t>(pages) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+void go_short(std::string_view fault) {
+  constexpr rlim_t some = rlim_t{200} << 20;  // for threads' stacks, but not for what ranks share
+  if (fault == "memory") limit(RLIMIT_AS, mapped_bytes() + some);
+  if (fault == "descriptors") limit(RLIMIT_NOFILE, static_cast<rlim_t>(*foreign_descriptors.rbegin()) + 1);
+}
+
 /// Hardly anything goes wrong at a clean place: it comes from another thread.
 void hit(std::string_view fault) {
-  if (fault == "kill") std::raise(SIGKILL);
+  if (fault == "fork" && fork() == 0) {
+    for (const int output : {STDOUT_FILENO, STDERR_FILENO}) close(output);
+    sleep(3);
+    _exit(0);
+  }
+  if (fault == "kill" || fault == "fork") std::raise(SIGKILL);
   if (fault == "stop") kill(getpid(), SIGSTOP);
   if (fault == "exit") _exit(0);
   if (fault == "dump") kill(getpid(), SIGUSR2);
@@ -51,6 +140,9 @@ void call_wrongly(ddl::Context& context, std::string_view fault, std::span<float
   if (fault == "throw") throw std::runtime_error("the data are gone");
   if (fault == "late") std::this_thread::sleep_for(2 * context.options().deadline);
   if (fault == "other") return all.broadcast(values);
+  if (fault == "garbage") send_garbage();
+  if (fault == "stranger") knock();
+  if (fault == "allocate") ddl::allocate<double>(context, std::numeric_limits<std::size_t>::max() / 64);
   if (fault == "count") return all.all_reduce(values.first(values.size() / 2));
   if (fault == "op") return all.all_reduce(values, ddl::ReduceOp::max);
   if (fault == "type") {
@@ -112,6 +204,17 @@ int main(int count, char** arguments) {
     fmt::print("{}", help);
     return words.size() == 1 && words[0] == "--help" ? 0 : 2;
   }
-  return ddl::Context::run_from_environment(
+  // So that what MPI has open can be told from what the library has.
+  const bool inits_mpi = words[1] == "start" || words[0] == "garbage" || words[0] == "stranger";
+  if (inits_mpi) {
+    MPI_Init(nullptr, nullptr);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    foreign_descriptors = open_descriptors();
+    if (rank == victim && words[1] == "start") go_short(words[0]);
+  }
+  const int result = ddl::Context::run_from_environment(
       [&](ddl::Context& context) { return run(context, words[0], words[1], victim, elements); });
+  if (result == 0 && inits_mpi) MPI_Finalize();
+  return result;
 }

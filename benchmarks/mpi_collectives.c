@@ -1,0 +1,115 @@
+/* Times MPI's collectives: plain MPI, to be run with and without libddl_mpi (mpi_program.sh).
+ *   mpi_collectives [--allocated] [--iterations N] BYTES...
+ * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
+ * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
+ * its time; small ones are repeated back to back in an iteration. Memory is malloc's; with --allocated,
+ * MPI_Alloc_mem's. The first result of each is checked. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, size;
+
+enum kind { allreduce, iallreduce, bcast, reduce_scatter, allgather, kinds };
+static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Iallreduce", "MPI_Bcast",
+                                         "MPI_Reduce_scatter_block", "MPI_Allgather"};
+
+static void call(enum kind kind, float* in, float* out, int count) {
+  const int each = count / size;
+  MPI_Request request;
+  switch (kind) {
+    case allreduce: MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
+    case iallreduce:
+      MPI_Iallreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      break;
+    case bcast: MPI_Bcast(in, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
+    case reduce_scatter: MPI_Reduce_scatter_block(in, out, each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
+    default: MPI_Allgather(in, each, MPI_FLOAT, out, each, MPI_FLOAT, MPI_COMM_WORLD); break;
+  }
+}
+
+static int is_right(enum kind kind, const float* in, const float* out, int count) {
+  const int each = count / size;
+  switch (kind) {
+    case bcast: return in[count - 1] == 1;
+    case allgather: return each == 0 || (out[each - 1] == 1 && out[each * size - 1] == (float)size);
+    case reduce_scatter: return each == 0 || out[each - 1] == (float)(size * (size + 1) / 2);
+    default: return out[count - 1] == (float)(size * (size + 1) / 2);
+  }
+}
+
+static int by_value(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double median_us(enum kind kind, float* in, float* out, int count, int iterations) {
+  const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 1;
+  double* times = malloc((size_t)iterations * sizeof(double));
+  for (int i = -2; i < iterations; ++i) {
+    PMPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    for (int k = 0; k < calls; ++k) call(kind, in, out, count);
+    double time = (MPI_Wtime() - start) / calls * 1e6;
+    PMPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    if (i >= 0) times[i] = time;
+  }
+  qsort(times, (size_t)iterations, sizeof(double), by_value);
+  const double result = times[iterations / 2];
+  free(times);
+  return result;
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  int allocated = 0, iterations = 20, first = 1;
+  for (; first < argc && argv[first][0] == '-'; ++first) {
+    if (strcmp(argv[first], "--allocated") == 0) allocated = 1;
+    else if (strcmp(argv[first], "--iterations") == 0 && first + 1 < argc) iterations = atoi(argv[++first]);
+    else first = argc;
+  }
+  if (first >= argc || iterations < 1) {
+    if (rank == 0) fprintf(stderr, "Usage: mpi_collectives [--allocated] [--iterations N] BYTES...\n");
+    MPI_Finalize();
+    return 2;
+  }
+  for (int a = first; a < argc; ++a) {
+    const int count = (int)(strtol(argv[a], NULL, 10) / (long)sizeof(float));
+    if (count < size) {
+      if (rank == 0) fprintf(stderr, "mpi_collectives: found %s bytes, expected 4 or more for each rank\n", argv[a]);
+      MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    float *in, *out;
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (allocated) {
+      MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &in);
+      MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &out);
+    } else {
+      in = malloc(bytes);
+      out = malloc(bytes);
+    }
+    for (int kind = 0; kind < kinds; ++kind) {
+      for (int i = 0; i < count; ++i) in[i] = (float)(rank + 1);
+      memset(out, 0, bytes);
+      call((enum kind)kind, in, out, count);
+      int right = is_right((enum kind)kind, in, out, count);
+      PMPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+      const double time = median_us((enum kind)kind, in, out, count, iterations);
+      if (rank == 0) printf("%s %zu %.2f %s\n", names[kind], bytes, time, right ? "right" : "WRONG");
+      fflush(stdout);
+    }
+    if (allocated) {
+      MPI_Free_mem(in);
+      MPI_Free_mem(out);
+    } else {
+      free(in);
+      free(out);
+    }
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What an unmodified MPI program gains by libddl_mpi: runs mpi_collectives with and without it, in turns, on this host
+(2 and 4 processes) or on the emulated cluster (4x4), and prints times and their ratios. A time is the median over
+rounds of the program's medians. Leave the machine alone meanwhile."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+HOST_SIZES = [8, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+CLUSTER_SIZES = [1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
+
+
+def size_text(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def times_of(command, environment):
+    """{(collective, bytes): us} of one run."""
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"mpi_program.py: exit status {done.returncode} of: {' '.join(command)}")
+    found = {}
+    for line in done.stdout.splitlines():
+        name, size, time, verdict = line.split()
+        if verdict != "right":
+            sys.exit(f"mpi_program.py: {name} of {size} bytes gave a wrong result: {' '.join(command)}")
+        found[name, int(size)] = float(time)
+    return found
+
+
+def compare(where, launch, program, library, sizes, options, rounds):
+    """JSON rows: both ways' medians over `rounds` rounds."""
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    ways = {"without": ["env"], "with": ["env", f"LD_PRELOAD={library}"]}
+    runs = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, prefix in ways.items():
+            command = launch + prefix + [str(program), *options, *map(str, sizes)]
+            runs[way].append(times_of(command, environment))
+    rows = []
+    for name, size in runs["with"][0]:
+        medians = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
+        rows.append({"where": where, "collective": name, "bytes": size, "memory":
+                     "MPI_Alloc_mem" if "--allocated" in options else "malloc", "rounds": rounds,
+                     "mpi_us": round(medians["without"], 2), "ddl_us": round(medians["with"], 2),
+                     "ratio": round(medians["without"] / medians["with"], 2)})
+    return rows
+
+
+def print_table(rows):
+    for where in dict.fromkeys((row["where"], row["memory"]) for row in rows):
+        chosen = [row for row in rows if (row["where"], row["memory"]) == where]
+        names = list(dict.fromkeys(row["collective"] for row in chosen))
+        print(f"\n{where[0]}, memory from {where[1]}: MPI's time divided by that with libddl_mpi (us without -> with)")
+        print("| bytes | " + " | ".join(names) + " |")
+        print("| --- " * (len(names) + 1) + "|")
+        for size in dict.fromkeys(row["bytes"] for row in chosen):
+            cells = []
+            for name in names:
+                row = next(r for r in chosen if r["collective"] == name and r["bytes"] == size)
+                cells.append(f"{row['ratio']:.2f} ({row['mpi_us']:.4g} -> {row['ddl_us']:.4g})")
+            print(f"| {size_text(size)} | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cluster", action="store_true",
+                        help="on 4 emulated hosts with 4 processes each (emulated_cluster.sh; takes 8 minutes)")
+    parser.add_argument("--placement", choices=["host", "round_robin"], default="host",
+                        help="of the cluster's ranks (default: %(default)s)")
+    parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each way (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="append a JSON line a row")
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build" / "bin",
+                        help="where the programs are (default: build/bin, and the library ../lib)")
+    arguments = parser.parse_args()
+    program = arguments.bin.resolve() / "mpi_collectives"
+    library = arguments.bin.resolve().parent / "lib" / "libddl_mpi.so"
+    for path in (program, library):
+        if not path.exists():
+            parser.error(f"{path} is missing; build first, or give --bin")
+    options = ["--allocated"] if arguments.allocated else []
+    rows = []
+    if arguments.cluster:
+        cluster = ["bash", str(HERE / "emulated_cluster.sh")]
+        name = ["--name", f"mpi{os.getpid()}"]
+        subprocess.run(cluster + ["up", *name], check=True)
+        try:
+            launch = cluster + ["run", *name, "--placement", arguments.placement, "--"]
+            where = f"emulated 4x4, placed by {arguments.placement}"
+            rows += compare(where, launch, program, library, CLUSTER_SIZES, options + ["--iterations", "5"],
+                            arguments.rounds)
+        finally:
+            subprocess.run(cluster + ["down", *name], check=True)
+    else:
+        for ranks in (2, 4):
+            launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+            rows += compare(f"one host, {ranks} processes", launch, program, library, HOST_SIZES,
+                            options + ["--iterations", "15"], arguments.rounds)
+    print_table(rows)
+    if arguments.json:
+        with open(arguments.json, "a") as out:
+            for row in rows:
+                out.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
