@@ -90,9 +90,11 @@ std::unique_ptr<Network> open_ucx(Bootstrap& bootstrap, std::string& reason) {
   std::string described;
   std::string problem = problem_of([&] { described = to_text(local_interfaces()); });
   const std::vector<std::string> descriptions = bootstrap.all_gather(described);
+  // A rank that has none says why.
+  const bool are_known = std::ranges::none_of(descriptions, &std::string::empty);
 
   std::unique_ptr<UcxNetwork> network;
-  if (problem.empty()) {
+  if (are_known) {
     problem = problem_of([&] {
       std::vector<MachineInterfaces> machines;
       for (const std::string& description : descriptions) machines.push_back(parse_interfaces(description));

@@ -22,10 +22,13 @@ namespace {
 
 constexpr int kind_of_socket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
+std::string problem_text(int error) {
+  const bool has_none_left = error == EMFILE || error == ENFILE;
+  return std::string(std::strerror(error)) + (has_none_left ? " (ulimit -n)" : "");
+}
+
 [[noreturn]] void fail(std::string_view operation) {
-  const int error = errno;
-  throw Error(ErrorCode::transport, fmt::format("{} failed: {}{}", operation, std::strerror(error),
-                                                error == EMFILE || error == ENFILE ? " (ulimit -n)" : ""));
+  throw Error(ErrorCode::transport, fmt::format("{} failed: {}", operation, problem_text(errno)));
 }
 
 struct SocketAddress {
@@ -144,7 +147,7 @@ FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::
   std::vector<std::string> names;
   std::string problems;
   const auto note = [&](const std::string& address, int error) {
-    problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", address, std::strerror(error));
+    problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", address, problem_text(error));
   };
   for (const std::string& text : addresses) {
     const std::optional<SocketAddress> address = parse(text, port);

@@ -130,6 +130,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
     opened.hub.reset();
     break;
   }
+  if (opened.hub) opened.hub->begin();
   return opened;
 }
 

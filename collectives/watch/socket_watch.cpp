@@ -175,6 +175,7 @@ struct SocketWatch::State {
 
   void run() {
     std::unique_lock lock(mutex);
+    listen();  // something may have come along with the welcome
     while (!leaving) {
       int timeout = -1;
       if (failure && !answered) {
@@ -208,8 +209,13 @@ struct SocketWatch::State {
       while (const std::optional<Frame> frame = connection.next(from_the_hub)) take(*frame);
       if (is_open || hub_left) return;
     } catch (const Error& error) {
-      fail({JobFailure::Kind::network, 0, fmt::format("rank 0 sends garbage: {}", error.what()), 0, 0});
+      fail({JobFailure::Kind::threw, 0,
+            fmt::format("rank 0 sends garbage to rank {}: {}", hello.rank, error.what()), 0, 0});
     }
+    lose_hub();
+  }
+
+  void lose_hub() {
     hub_lost = true;
     JobFailure death{JobFailure::Kind::died, 0,
                      "rank 0 has died: its process is gone, or its connections broke", 0, 0};

@@ -86,6 +86,8 @@ struct WatchHub::State {
   Listener listener;
   FileDescriptor wake;
   std::atomic<bool> stopping = false;
+  std::atomic<bool> begun = false;
+  std::vector<JobFailure> early_deaths;  // before it began
   std::vector<std::unique_ptr<Peer>> peers;
   std::vector<Rank> ranks;
   int joined = 0;
@@ -95,6 +97,11 @@ struct WatchHub::State {
   bool reported = false;
 
   [[nodiscard]] Rank& of(const Peer& peer) { return ranks[static_cast<std::size_t>(peer.rank)]; }
+
+  void nudge() const noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(!write(wake.get(), &one, sizeof one));
+  }
 
   void warn(const std::string& text) {
     if (!std::exchange(warned, true)) settings.warn(text);
@@ -112,6 +119,8 @@ struct WatchHub::State {
       timeout = static_cast<int>(std::max<std::int64_t>(left, 0));
     }
     if (poll(waiting.data(), waiting.size(), timeout) < 0) return;
+    std::uint64_t nudges = 0;
+    static_cast<void>(!read(wake.get(), &nudges, sizeof nudges));
     for (std::size_t i = 0; i + 2 < waiting.size(); ++i) {
       if (waiting[i + 2].revents != 0) attend_to(*peers[i]);
     }
@@ -250,9 +259,17 @@ struct WatchHub::State {
       death.communicator = failure->communicator;
       death.sequence = failure->sequence;
       failure = std::move(death);
-    } else {
+    } else if (begun.load(std::memory_order_acquire)) {
       fail(std::move(death));
+    } else {
+      early_deaths.push_back(std::move(death));
     }
+  }
+
+  void tell_of_early_deaths() {
+    if (early_deaths.empty() || !begun.load(std::memory_order_acquire)) return;
+    fail(std::move(early_deaths.front()));
+    early_deaths.clear();
   }
 
   void fail(JobFailure first) {
@@ -322,6 +339,7 @@ void WatchHub::run() {
   State& state = *state_;
   while (!state.stopping.load(std::memory_order_acquire) || (state.failure && !state.reported)) {
     state.wait();
+    state.tell_of_early_deaths();
     state.report_if_due();
   }
   for (const auto& peer : state.peers) {
@@ -331,10 +349,14 @@ void WatchHub::run() {
   }
 }
 
+void WatchHub::begin() {
+  state_->begun.store(true, std::memory_order_release);
+  state_->nudge();
+}
+
 WatchHub::~WatchHub() {
   state_->stopping.store(true, std::memory_order_release);
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(state_->wake.get(), &one, sizeof one));
+  state_->nudge();
   thread_.join();
 }
 

@@ -35,6 +35,8 @@ WatchHello parse_hello(std::string_view message);
 /// raised): a connection that ends without a goodbye is a death. Passes the first failure on to all, gathers
 /// what each rank was about, and gives all of them the report.
 ///
+/// From `begin` on. What was lost before is told then.
+///
 /// The port is open until all ranks have come. Who does not know the token, or does not speak its language,
 /// is refused; `warn` is told of the first.
 class WatchHub {
@@ -54,6 +56,8 @@ class WatchHub {
   ~WatchHub();
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// All ranks are connected and want to be: a connection that ends from here on is a death.
+  void begin();
 
  private:
   struct Peer;

@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -211,7 +215,7 @@ TEST(ExitReport, OfManyRanksIsShort) {
 
 class Meeting {
  public:
-  explicit Meeting(int ranks) : ranks_(ranks) {
+  explicit Meeting(int ranks, bool begins = true) : ranks_(ranks) {
     WatchHub::Settings settings;
     settings.ranks = ranks;
     settings.token = token;
@@ -226,6 +230,7 @@ class Meeting {
       changed_.notify_all();
     };
     hub = std::make_unique<WatchHub>(std::move(settings));
+    if (begins) hub->begin();
     recorders.resize(static_cast<std::size_t>(ranks));
     for (auto& recorder : recorders) recorder = std::make_unique<FlightRecorder>();
   }
@@ -313,6 +318,42 @@ TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
     EXPECT_EQ(report.ranks[2].host, "h2");
   }
   EXPECT_EQ(meeting.report().failure.rank, 2);
+}
+
+// While they start, ranks may change their minds: a job that goes on without a watch has no dead.
+TEST(WatchHub, WhoGoesBeforeTheBeginningIsDeadFromTheBeginningOn) {
+  Meeting meeting(3, false);
+  const auto watch = meeting.join(0);
+  meeting.raw(1);  // and away
+  const auto last = meeting.join(2);
+  EXPECT_FALSE(watch->failed());
+  meeting.hub->begin();
+  while (!watch->failed()) std::this_thread::yield();
+  EXPECT_EQ(watch->failure().rank, 1);
+  EXPECT_EQ(watch->failure().kind, JobFailure::Kind::died);
+}
+
+// A process that died while its child lives on would not be missed.
+TEST(Connection, IsNotItsOwnersChildrens) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  Connection here{FileDescriptor(ends[0])};
+  auto there = std::make_unique<Connection>(FileDescriptor(ends[1]));
+  Connection moved = std::move(*there);
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  there.reset();
+  EXPECT_TRUE(here.receive());
+  { const Connection gone = std::move(moved); }
+  pollfd readable{here.descriptor(), POLLIN, 0};
+  EXPECT_EQ(poll(&readable, 1, 20'000), 1);
+  EXPECT_FALSE(here.receive());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(WatchHub, TheDeadAreAnsweredForByTheirHost) {
@@ -453,6 +494,30 @@ TEST(WatchHub, StrangersAreRefusedAndToldOfOnce) {
               static_cast<void>(connect_to_first({"127.0.0.1"}, meeting.hub->port(), until));
             }).code(),
             ErrorCode::transport);
+}
+
+// The same the other way round.
+TEST(SocketWatch, AHubThatSendsGarbageIsNamed) {
+  FileDescriptor accepted;
+  Listener listener(true);
+  std::thread root([&] {
+    while (!accepted.valid()) {
+      accepted = FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!accepted.valid()) std::this_thread::yield();
+    }
+    const std::string bytes = encoded({Frame::Kind::welcome, {}}) + "and more that means nothing at all";
+    EXPECT_EQ(write(accepted.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  });
+  SocketWatch::Settings settings;
+  settings.hello.rank = 1;
+  settings.addresses = {"127.0.0.1"};
+  settings.port = listener.port;
+  settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  SocketWatch watch(settings);
+  root.join();
+  while (!watch.failed()) std::this_thread::yield();
+  EXPECT_NE(watch.report().failure.text.find("rank 0 sends garbage to rank 1"), std::string::npos)
+      << watch.report().failure.text;
 }
 
 TEST(WatchHub, APeerThatSendsGarbageIsNamed) {

@@ -1,5 +1,6 @@
 // A job in which one rank does something wrong: `mpirun -n N fault_program FAULT MOMENT VICTIM`. --help says
 // more. Ends as the library lets it end.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
 #include <netinet/in.h>
@@ -57,6 +58,7 @@ std::set<int> open_descriptors() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     found.insert(std::stoi(entry.path().filename().string()));
   }
+  std::erase_if(found, [](int descriptor) { return fcntl(descriptor, F_GETFD) < 0; });  // the directory's own
   return found;
 }
 /// Before there was a Context.
@@ -79,13 +81,29 @@ void each_socket_of_the_job(F&& f) {
 
 constexpr std::string_view garbage = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n and more that means nothing at all";
 
+std::uint16_t port_of(const sockaddr_storage& address) {
+  return reinterpret_cast<const sockaddr_in&>(address).sin_port;  // IPv6 has it at the same place
+}
+
+/// The watch's connection is the first of all; rank 0's is the one that has both ends here.
 void send_garbage() {
-  bool sent = false;
-  each_socket_of_the_job([&](int descriptor, const sockaddr_storage&, bool listens) {
-    if (listens || sent) return;
-    sent = send(descriptor, garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0;
+  int first = -1;
+  int both_here = -1;
+  std::set<std::uint16_t> own_ports;
+  each_socket_of_the_job([&](int, const sockaddr_storage& own, bool listens) {
+    if (!listens) own_ports.insert(port_of(own));
   });
-  if (!sent) throw std::runtime_error("there is no connection to send garbage through");
+  each_socket_of_the_job([&](int descriptor, const sockaddr_storage&, bool listens) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (listens || getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
+    if (first < 0) first = descriptor;
+    if (own_ports.contains(port_of(peer))) both_here = descriptor;
+  });
+  const int chosen = both_here >= 0 ? both_here : first;
+  if (chosen < 0 || send(chosen, garbage.data(), garbage.size(), MSG_NOSIGNAL) < 0) {
+    throw std::runtime_error("there is no connection to send garbage through");
+  }
 }
 
 void knock() {
