@@ -2,7 +2,7 @@
  *   mpi_collectives [--allocated] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
- * its time; small ones are repeated back to back in an iteration. Memory is malloc's; with --allocated,
+ * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on. Memory is malloc's; with --allocated,
  * MPI_Alloc_mem's. The first result of each is checked. */
 #include <mpi.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static int by_value(const void* a, const void* b) {
 }
 
 static double median_us(enum kind kind, float* in, float* out, int count, int iterations) {
-  const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 1;
+  const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
   double* times = malloc((size_t)iterations * sizeof(double));
   for (int i = -2; i < iterations; ++i) {
     PMPI_Barrier(MPI_COMM_WORLD);

@@ -175,7 +175,8 @@ class Driver {
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   CoreSpreading spreading_;
   std::vector<int> cores_;  // by member
-  Naps naps_;
+  Naps naps_ = Naps::for_own();
+  Naps meanwhile_naps_ = Naps::for_others();
   std::atomic<bool> interrupted_ = false;
   About about_;
   bool announced_ = false;

@@ -6,8 +6,8 @@
 namespace ddl::collectives {
 
 /// While one of these lives, its thread calls it again and again in all waits of the engine: for callers
-/// in whose waits something else has to move on as well, such as MPI's messages. The thread then sleeps for at
-/// most a millisecond at a time.
+/// in whose waits something else has to move on as well, such as MPI's messages. The thread then sleeps for 5
+/// ms at most at a time.
 class Meanwhile {
  public:
   using Look = void (*)();
@@ -31,15 +31,24 @@ class Naps {
  public:
   using Duration = std::chrono::microseconds;
 
+  constexpr Naps(Duration shortest, int short_ones, Duration longest) noexcept
+      : shortest_(shortest), longest_(longest), short_ones_(short_ones) {}
+
   Duration next() noexcept {
-    constexpr int short_ones = 20;
-    constexpr Duration shortest{50};
-    constexpr Duration longest{1000};
-    return ++count_ <= short_ones ? shortest : std::min(longest, shortest * (count_ - short_ones + 1));
+    if (++count_ <= short_ones_) return shortest_;
+    return std::min(longest_, shortest_ * (count_ - short_ones_ + 1));
   }
   void reset() noexcept { count_ = 0; }
 
+  /// For what this thread itself waits for.
+  static constexpr Naps for_own() noexcept { return {Duration(50), 20, Duration(1000)}; }
+  /// For what concerns others: each look takes a core away from somebody.
+  static constexpr Naps for_others() noexcept { return {Duration(500), 2, Duration(5000)}; }
+
  private:
+  Duration shortest_;
+  Duration longest_;
+  int short_ones_;
   int count_ = 0;
 };
 

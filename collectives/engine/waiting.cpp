@@ -22,7 +22,9 @@ constexpr int yields_before_sleep = 100;
 constexpr int yields_before_sleep_with_network = 8;
 constexpr std::size_t most_tasks_looked_at = 4096;
 constexpr std::size_t most_receives_looked_at = 16;
-constexpr int spins_between_looks = 64;  // at what only concerns this thread's caller
+// At what only concerns this thread's caller.
+constexpr int spins_between_looks = 64;
+constexpr int yields_between_looks = 16;
 
 }  // namespace
 
@@ -33,7 +35,7 @@ void Driver::wait(int& idle) {
     if (idle % spins_between_looks == 0) Meanwhile::look();
   } else if (spins_ == 0 && idle <= most_yields()) {
     sched_yield();
-    Meanwhile::look();
+    if (idle % yields_between_looks == 0) Meanwhile::look();
   } else {
     sleep();
   }
@@ -120,6 +122,7 @@ void Driver::sleep() {
   if (progress() || !busy() || interrupted_.exchange(false, std::memory_order_seq_cst)) {
     bell_->cancel();
     naps_.reset();
+    meanwhile_naps_.reset();
     return;
   }
   if (operations_.empty()) drop_notices_to_nobody();
@@ -148,9 +151,11 @@ void Driver::sleep() {
 
 void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
   // What cannot wake this thread is looked at again and again.
-  const bool looks_again = Meanwhile::wanted() || (network == nullptr && watched_network() != nullptr);
-  if (looks_again) until = std::min(until, Clock::now() + naps_.next());
-  Meanwhile::look();
+  if (network == nullptr && watched_network() != nullptr) until = std::min(until, Clock::now() + naps_.next());
+  if (Meanwhile::wanted()) {
+    Meanwhile::look();
+    until = std::min(until, Clock::now() + meanwhile_naps_.next());
+  }
   if (network == nullptr) {
     bell_->sleep(ticket, until);
     return;

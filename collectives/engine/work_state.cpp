@@ -12,7 +12,7 @@ void WorkState::wait() {
   if (help_ && !done()) help_(*this, true);
   const auto is_done = [&] { return done_.load(std::memory_order_relaxed); };
   std::unique_lock lock(mutex_);
-  Naps naps;
+  Naps naps = Naps::for_others();
   while (Meanwhile::wanted() && !changed_.wait_for(lock, naps.next(), is_done)) {
     lock.unlock();
     Meanwhile::look();

@@ -10,12 +10,10 @@
 #include "ddl/mpi_interposer/interposer.hpp"
 #include "ddl/mpi_interposer/reductions.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
+#include "ddl/mpi_interposer/worth.hpp"
 
 namespace ddl::mpi {
 namespace {
-
-/// Non-blocking calls below this many bytes are left to MPI: to hand them to a thread and back takes longer.
-constexpr std::size_t least_bytes_for_thread = 32 * 1024;
 
 /// A call that is being looked at: whether the engine is to serve it, and if not, why.
 class Candidate {
@@ -43,11 +41,11 @@ class Candidate {
     communicator_ = nullptr;
     interposer_->tally().passed_on(function_, reason, interposer_->context().log());
   }
-  /// What would take longer than MPI does. `bytes` is the same on all ranks.
-  void require_size(std::size_t bytes) {
-    if (communicator_ != nullptr && function_ >= Function::iallreduce && bytes < least_bytes_for_thread) {
-      pass_on(PassedOn::small);
-    }
+  /// `bytes`, of the largest buffer of a rank, is the same on all ranks.
+  void require_worth(std::size_t bytes) {
+    if (communicator_ == nullptr || interposer_->serves_all()) return;
+    const CallSize size{bytes, communicator_->size(), communicator_->rank_map().hosts()};
+    if (!is_worth_serving(function_, size)) pass_on(PassedOn::slower);
   }
   void count(std::size_t bytes) const { interposer_->tally().served(function_, bytes); }
 
@@ -64,7 +62,7 @@ Reduction reduction_for(Candidate& call, std::size_t count, MPI_Datatype type, M
     call.pass_on(PassedOn::type_or_operation);
     return {};
   }
-  call.require_size(count * reduction->each * size_of(reduction->type));
+  call.require_worth(count * reduction->each * size_of(reduction->type));
   return *reduction;
 }
 
@@ -96,7 +94,7 @@ std::optional<TypedBuffer> broadcast_buffer(Candidate& call, void* data, int cou
     call.pass_on(PassedOn::arguments);
     return std::nullopt;
   }
-  call.require_size(buffer->bytes());
+  call.require_worth(buffer->bytes());
   if (!call) return std::nullopt;
   call.count(buffer->bytes());
   if (call.communicator().rank() == root) buffer->pack();
@@ -189,7 +187,7 @@ struct AllGather {
       return;
     }
     bytes = to->bytes() / call.ranks();
-    call.require_size(to->bytes());
+    call.require_worth(to->bytes());
     if (!call) return;
     call.count(to->bytes());
     in_place ? to->pack() : from->pack();

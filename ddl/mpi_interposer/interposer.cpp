@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddl::mpi {
@@ -31,6 +33,27 @@ std::int64_t greatest_of(MPI_Comm communicator, std::int64_t value) {
     throw Error(ErrorCode::transport, "MPI_Allreduce failed while a communicator was opened");
   }
   return value;
+}
+
+/// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call is
+/// its first.
+bool read_serves_all() {
+  const char* const text = std::getenv("DDL_MPI_SERVE");
+  const std::string_view value = text == nullptr ? "faster" : text;
+  const int own = value == "faster" ? 0 : value == "all" ? 1 : 2;
+  std::array<int, 2> greatest{own, -own};
+  PMPI_Allreduce(MPI_IN_PLACE, greatest.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (greatest[0] == 2) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
+                            "'all'",
+                            value, own == 2 ? "" : " here, and something else on another rank"))
+        .as_agreed();
+  }
+  if (greatest[0] != -greatest[1]) {
+    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it alike").as_agreed();
+  }
+  return own == 1;
 }
 
 }  // namespace
@@ -60,6 +83,7 @@ void Interposer::stop() { delete current_.exchange(nullptr); }
 Interposer::Interposer()
     : context_(Context::from_environment()), requests_([this](const Error& error) { return explain(error); }) {
   has_thread_ = context_.has_progress_thread();
+  serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Add_error_class(&error_class_);

@@ -48,6 +48,8 @@ class Interposer {
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] OpenRequests& requests() noexcept { return requests_; }
   [[nodiscard]] Tally& tally() noexcept { return tally_; }
+  /// DDL_MPI_SERVE=all: also calls that MPI is faster at.
+  [[nodiscard]] bool serves_all() const noexcept { return serves_all_; }
   /// Whether non-blocking calls go on while nobody waits for them.
   [[nodiscard]] bool has_thread() const noexcept { return has_thread_; }
 
@@ -99,6 +101,7 @@ class Interposer {
   Tally tally_;
   OpenRequests requests_;
   bool has_thread_ = false;
+  bool serves_all_ = false;
   MPI_Comm silent_ = MPI_COMM_NULL;  // nobody ever sends on it
   MPI_Group world_ = MPI_GROUP_NULL;
   int attribute_ = MPI_KEYVAL_INVALID;

@@ -36,7 +36,7 @@ void wait_for(std::span<const MPI_Request> requests) {
 /// Calls `test` until it returns true, as long as the engine works on one of the requests.
 template <typename Test>
 bool poll(std::span<const MPI_Request> requests, const Test& test) {
-  collectives::Naps naps;
+  collectives::Naps naps = collectives::Naps::for_own();
   for (;;) {
     OpenRequests* const open = open_requests();
     if (open == nullptr) return false;

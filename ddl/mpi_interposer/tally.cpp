@@ -15,8 +15,8 @@ const char* text_of(PassedOn reason) noexcept {
       return "a type or operation that only MPI has";
     case PassedOn::counts:
       return "counts that differ much from rank to rank";
-    case PassedOn::small:
-      return "too small to be worth a thread";
+    case PassedOn::slower:
+      return "MPI is faster at this size (DDL_MPI_SERVE=all: serve them, too)";
     case PassedOn::no_thread:
       return "no UCX, and so no thread that would go on with it";
     case PassedOn::arguments:

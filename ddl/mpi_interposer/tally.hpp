@@ -32,7 +32,7 @@ enum class PassedOn : std::uint8_t {
   not_open,           ///< A non-blocking call on a communicator that has not been opened yet.
   type_or_operation,  ///< The engine has none like that.
   counts,             ///< Ranks' shares of a reduce-scatter that are too different.
-  small,              ///< A non-blocking call that is over sooner if MPI does it.
+  slower,             ///< MPI is faster at calls of this size.
   no_thread,          ///< A non-blocking call where the engine has no thread of its own.
   arguments,          ///< MPI says what is wrong with them.
 };
