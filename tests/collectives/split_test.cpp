@@ -63,6 +63,72 @@ TEST(Split, ByColorThenKeyThenRank) {
       options_for({"a", "a", "b", "b", "b", "b"}));
 }
 
+// A job that makes communicators for each epoch would end with the numbers that messages can name.
+TEST(Split, NumbersAreUsedAgain) {
+  constexpr int more_than_there_are = 40'000;
+  run_in_process(
+      2,
+      [](Context& context) {
+        Communicator kept = context.communicator().split(0);
+        for (int i = 0; i < more_than_there_are; ++i) {
+          Communicator part = context.communicator().split(0);
+          if (i % 5000 != 0) continue;
+          Work work;
+          std::int64_t sum = i;
+          {
+            Communicator dropped = context.communicator().split(0, -context.rank());
+            work = dropped.all_reduce_async(std::span(&sum, 1));
+          }
+          part.barrier();
+          work.wait();
+          EXPECT_EQ(sum, 2 * i);
+        }
+        std::int32_t one = 1;
+        kept.all_reduce(std::span(&one, 1));
+        EXPECT_EQ(one, 2);
+      },
+      options_for({}));
+}
+
+// Ranks that have another way to talk, MPI's communicators say, need not ask all the others.
+TEST(Subgroup, IsMadeByItsRanksAlone) {
+  run_in_process(
+      5,
+      [](Context& context) {
+        const int rank = context.rank();
+        Communicator helper = context.communicator().split(rank % 2);
+        const auto greatest = [&](std::int64_t value) {
+          helper.all_reduce(std::span(&value, 1), ReduceOp::max);
+          return value;
+        };
+        const std::vector<int> odd{3, 1};
+        const std::vector<int> even{4, 0, 2};
+        const std::vector<int>& own = rank % 2 == 1 ? odd : even;
+        for (int repeat = 0; repeat < (rank % 2 == 1 ? 7 : 3); ++repeat) {  // the others do not take part
+          Communicator part = context.communicator().subgroup(own, greatest);
+          EXPECT_EQ(members_of(part, rank), own);
+        }
+        context.communicator().barrier();
+      },
+      options_for({"a", "a", "b", "b", "b"}));
+}
+
+TEST(Subgroup, BadListsAreRefused) {
+  run_in_process(2, [](Context& context) {
+    const auto subgroup = [&](std::vector<int> ranks) {
+      return error_of([&] {
+        static_cast<void>(context.communicator().subgroup(ranks, [](std::int64_t value) { return value; }));
+      });
+    };
+    const int rank = context.rank();
+    EXPECT_NE(std::string(subgroup({0, 2}).what()).find("found rank 2 in the list, expected different ranks of 0 to 1"),
+              std::string::npos);
+    EXPECT_NE(std::string(subgroup({1, 1, 0}).what()).find("found rank 1 twice"), std::string::npos);
+    EXPECT_NE(std::string(subgroup({1 - rank}).what()).find(fmt::format("this rank, {}, is not in the list", rank)),
+              std::string::npos);
+  });
+}
+
 // Plans for the wrong devices would be slow, or for another number of ranks and wrong.
 TEST(Split, PlansAreForTheMembersPlaces) {
   InProcessOptions options = options_for({"a", "b", "a", "b"});
