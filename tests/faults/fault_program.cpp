@@ -41,6 +41,7 @@ Ranks all-reduce three times; around the fourth time rank VICTIM does FAULT:
   count, type, op  all-reduces another count, type, operation
   dump             SIGUSR2 to itself, and goes on: the job ends well
   none             nothing: the job ends well
+  forever          nothing, and the job does not end by itself
   memory           may map no more memory, from before the start on: the job ends well, with a warning
   descriptors      may open no more files, from before the start on
 at MOMENT:
@@ -174,7 +175,7 @@ int run(ddl::Context& context, std::string_view fault, std::string_view moment, 
         std::size_t elements) {
   std::vector<float> values(elements, 1.0F);
   ddl::Communicator& all = context.communicator();
-  for (int i = 0; i < 3; ++i) all.all_reduce(std::span(values));
+  for (int i = 0; i < 3 || fault == "forever"; ++i) all.all_reduce(std::span(values));
   const bool is_victim = context.rank() == victim;
   if (moment == "inside") {
     if (context.rank() == (victim + 1) % context.size()) std::this_thread::sleep_for(std::chrono::seconds(1));
