@@ -144,7 +144,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
   }
   std::string all(static_cast<std::size_t>(total), '\0');
   check(PMPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
-                        handles_->communicator, &request),
+                         handles_->communicator, &request),
         "MPI_Iallgatherv");
   await(&request, "MPI_Iallgatherv");
   std::vector<std::string> result;

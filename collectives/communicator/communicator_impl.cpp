@@ -4,7 +4,6 @@
 
 #include <initializer_list>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "collectives/communicator/plan_carriers.hpp"
@@ -470,27 +469,12 @@ void CommunicatorImpl::finish(const Pending& pending, std::optional<Error> error
   job_->over(pending.work);
 }
 
-/// Moves a call on that no thread moves by itself.
 void CommunicatorImpl::help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done) {
-  while (!work.done()) {
-    std::shared_ptr<WorkState> part;
-    {
-      const std::lock_guard flow(flow_mutex_);
-      const std::shared_ptr<Pending> pending = wanted.lock();
-      part = pending && pending->call_in_engine ? pending->call_in_engine : comparison_in_engine_;
-    }
-    try {
-      if (!part || part->done()) {
-        std::this_thread::yield();  // another thread is between two parts
-      } else if (until_done) {
-        part->wait();
-      } else {
-        static_cast<void>(part->test());
-      }
-    } catch (const Error&) {  // it comes to `work` as well
-    }
-    if (!until_done) return;
-  }
+  help_with_parts(work, until_done, [&] {
+    const std::lock_guard flow(flow_mutex_);
+    const std::shared_ptr<Pending> pending = wanted.lock();
+    return pending && pending->call_in_engine ? pending->call_in_engine : comparison_in_engine_;
+  });
 }
 
 }  // namespace ddl::collectives

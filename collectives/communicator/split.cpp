@@ -91,16 +91,16 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::subgroup(std::span<const int
   std::vector<bool> found(static_cast<std::size_t>(size()));
   for (const int rank : ranks) {
     if (rank < 0 || rank >= size() || found[static_cast<std::size_t>(rank)]) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("subgroup: found rank {} {}, expected different ranks of 0 to {}", rank,
-                      rank < 0 || rank >= size() ? "in the list" : "twice in the list", size() - 1));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("subgroup: found rank {} {}, expected different ranks of 0 to {}", rank,
+                              rank < 0 || rank >= size() ? "in the list" : "twice in the list", size() - 1));
     }
     found[static_cast<std::size_t>(rank)] = true;
   }
   if (!found[static_cast<std::size_t>(rank())]) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("subgroup: this rank, {}, is not in the list: only those that are call it", rank()));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("subgroup: this rank, {}, is not in the list: only those that are call it", rank()));
   }
   job_->require_usable("subgroup");
   return part(ranks, greatest);

@@ -151,7 +151,8 @@ void Driver::sleep() {
 
 void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
   // What cannot wake this thread is looked at again and again.
-  if (network == nullptr && watched_network() != nullptr) until = std::min(until, Clock::now() + naps_.next());
+  if (network == nullptr && watched_network() != nullptr)
+    until = std::min(until, Clock::now() + naps_.next());
   if (Meanwhile::wanted()) {
     Meanwhile::look();
     until = std::min(until, Clock::now() + meanwhile_naps_.next());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "ddl/error.hpp"
@@ -44,5 +45,25 @@ class WorkState {
   std::vector<Continuation> continuations_;
   std::shared_ptr<const void> kept_;
 };
+
+/// A `Help` for what is done in parts that no thread moves by itself. `part()` returns the one that is under
+/// way, or null while another thread is between two.
+template <typename Part>
+void help_with_parts(const WorkState& wanted, bool until_done, const Part& part) {
+  while (!wanted.done()) {
+    const std::shared_ptr<WorkState> current = part();
+    try {
+      if (!current || current->done()) {
+        std::this_thread::yield();
+      } else if (until_done) {
+        current->wait();
+      } else {
+        static_cast<void>(current->test());
+      }
+    } catch (const Error&) {  // it comes to `wanted` as well
+    }
+    if (!until_done) return;
+  }
+}
 
 }  // namespace ddl::collectives

@@ -129,8 +129,7 @@ void MpiNetwork::State::start(int peer, MessageTag tag, std::byte* data, std::si
     const auto length = static_cast<int>(std::min(bytes - offset, piece_bytes));
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Datatype piece = bytes_and_fingerprint(data + offset, length, operation.fingerprint);
-    const int result =
-        post(piece, place.tag, communicators[static_cast<std::size_t>(place.copy)], &request);
+    const int result = post(piece, place.tag, communicators[static_cast<std::size_t>(place.copy)], &request);
     PMPI_Type_free(&piece);  // when the message is over
     if (result != MPI_SUCCESS) {
       if (operation.pieces == 0) {
@@ -189,7 +188,7 @@ bool MpiNetwork::State::test() {
   statuses.resize(requests.size());
   int over = 0;
   const int result = PMPI_Testsome(static_cast<int>(requests.size()), requests.data(), &over, indices.data(),
-                                  statuses.data());
+                                   statuses.data());
   if (result != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
   if (over <= 0) return false;
   for (int i = 0; i < over; ++i) {

@@ -12,8 +12,8 @@
 namespace ddl::collectives {
 
 /// Messages through MPI; where there is no UCX, and for plans that ask for MPI. MPI gives no way to sleep
-/// until something comes, and does not tell which rank has died. Messages above 1 GiB go in pieces. Each brings
-/// its call's fingerprint with it.
+/// until something comes, and does not tell which rank has died. Messages above 1 GiB go in pieces. Each
+/// brings its call's fingerprint with it.
 class MpiNetwork final : public Network {
  public:
   /// `communicator` returns errors instead of ending the job, and outlives the network. Collective. Throws

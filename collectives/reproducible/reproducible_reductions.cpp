@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "collectives/communicator/communicator_impl.hpp"
@@ -445,28 +444,13 @@ Request ReproducibleReductions::prepared(Part& part) const {
   return request;
 }
 
-/// Moves on what no thread moves by itself.
 void ReproducibleReductions::help(const WorkState& work, bool until_done) {
-  while (!work.done()) {
-    std::shared_ptr<WorkState> in_lane;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto running = std::ranges::find_if(
-          parts_, [](const auto& part) { return part->in_lane != nullptr && !part->in_lane->done(); });
-      if (running != parts_.end()) in_lane = (*running)->in_lane;
-    }
-    try {
-      if (!in_lane) {
-        std::this_thread::yield();  // another thread is between two stages
-      } else if (until_done) {
-        in_lane->wait();
-      } else {
-        static_cast<void>(in_lane->test());
-      }
-    } catch (const Error&) {  // it comes to `work` as well
-    }
-    if (!until_done) return;
-  }
+  help_with_parts(work, until_done, [&]() -> std::shared_ptr<WorkState> {
+    const std::lock_guard lock(mutex_);
+    const auto running = std::ranges::find_if(
+        parts_, [](const auto& part) { return part->in_lane != nullptr && !part->in_lane->done(); });
+    return running == parts_.end() ? nullptr : (*running)->in_lane;
+  });
 }
 
 }  // namespace ddl::collectives

@@ -298,8 +298,8 @@ struct WatchHub::State {
       report.ranks.push_back(rank.report);
     }
     find_differences(report);
-    // Ranks that have it throw, and may abort the job, and with it this process: it is written first, and rank
-    // 0 gets it last.
+    // Ranks that have it throw, and may abort the job, and with it this process: it is written first, and
+    // rank 0 gets it last.
     settings.on_report(report);
     const Frame frame{Kind::report, report.json()};
     for (const auto& peer : peers) {

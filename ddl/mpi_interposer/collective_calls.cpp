@@ -85,7 +85,8 @@ struct AllReduce {
 
 // MPI_Bcast. The ranks may describe the same bytes in different ways.
 
-std::optional<TypedBuffer> broadcast_buffer(Candidate& call, void* data, int count, MPI_Datatype type, int root) {
+std::optional<TypedBuffer> broadcast_buffer(Candidate& call, void* data, int count, MPI_Datatype type,
+                                            int root) {
   if (!call) return std::nullopt;
   const bool has_root = root >= 0 && root < call.communicator().size();
   std::optional<TypedBuffer> buffer;
@@ -126,7 +127,8 @@ struct ReduceScatter {
     const std::size_t element = reduction.each * size_of(reduction.type);
     call.count(total * element);
     count = longest * reduction.each;
-    own_bytes_ = static_cast<std::size_t>(counts[static_cast<std::size_t>(call.communicator().rank())]) * element;
+    own_bytes_ =
+        static_cast<std::size_t>(counts[static_cast<std::size_t>(call.communicator().rank())]) * element;
     result_ = static_cast<std::byte*>(to);
     const bool in_place = from == MPI_IN_PLACE;
     input = static_cast<const std::byte*>(in_place ? to : from);
@@ -164,7 +166,8 @@ std::span<const int> counts_of(const Candidate& call, const int* counts) {
 
 /// All ranks find the same wrong ones.
 void check_counts(Candidate& call, std::span<const int> counts) {
-  if (call && std::ranges::any_of(counts, [](int count) { return count < 0; })) call.pass_on(PassedOn::arguments);
+  if (call && std::ranges::any_of(counts, [](int count) { return count < 0; }))
+    call.pass_on(PassedOn::arguments);
 }
 
 // MPI_Allgather. Here, too, the ranks may describe the same bytes in different ways.
@@ -206,7 +209,8 @@ using ddl::DataType;
 
 extern "C" {
 
-int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                  MPI_Comm comm) {
   Candidate call(Function::allreduce, comm, count >= 0);
   const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
   if (!call) return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
@@ -216,13 +220,14 @@ int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype da
   });
 }
 
-int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
-                   MPI_Request* request) {
+int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm, MPI_Request* request) {
   Candidate call(Function::iallreduce, comm, count >= 0 && request != nullptr);
   const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
   if (!call) return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
   return call.interposer().start(comm, request, {}, [&] {
-    return call.communicator().all_reduce_async(it.input, it.output, it.count, it.reduction.type, it.reduction.op);
+    return call.communicator().all_reduce_async(it.input, it.output, it.count, it.reduction.type,
+                                                it.reduction.op);
   });
 }
 
@@ -237,7 +242,8 @@ int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm
   });
 }
 
-int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm, MPI_Request* request) {
+int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
+               MPI_Request* request) {
   Candidate call(Function::ibcast, comm, count >= 0 && request != nullptr);
   const std::optional<TypedBuffer> it = broadcast_buffer(call, buffer, count, datatype, root);
   if (!call) return PMPI_Ibcast(buffer, count, datatype, root, comm, request);
@@ -250,8 +256,8 @@ int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Com
   });
 }
 
-int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
-                       MPI_Comm comm) {
+int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
+                       MPI_Op op, MPI_Comm comm) {
   Candidate call(Function::reduce_scatter, comm, are_counts(recvcounts));
   check_counts(call, counts_of(call, recvcounts));
   const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
@@ -263,20 +269,22 @@ int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[
   });
 }
 
-int MPI_Ireduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
-                        MPI_Comm comm, MPI_Request* request) {
+int MPI_Ireduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
+                        MPI_Op op, MPI_Comm comm, MPI_Request* request) {
   Candidate call(Function::ireduce_scatter, comm, are_counts(recvcounts) && request != nullptr);
   check_counts(call, counts_of(call, recvcounts));
   const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
   if (!call) return PMPI_Ireduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm, request);
-  return call.interposer().start(comm, request, [it] { it.finish(); }, [&] {
-    return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
-                                                    it.reduction.op);
-  });
+  return call.interposer().start(
+      comm, request, [it] { it.finish(); },
+      [&] {
+        return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
+                                                        it.reduction.op);
+      });
 }
 
-int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
-                             MPI_Comm comm) {
+int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
+                             MPI_Op op, MPI_Comm comm) {
   Candidate call(Function::reduce_scatter_block, comm, recvcount >= 0);
   const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
   const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
@@ -288,16 +296,18 @@ int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, 
   });
 }
 
-int MPI_Ireduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
-                              MPI_Comm comm, MPI_Request* request) {
+int MPI_Ireduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
+                              MPI_Op op, MPI_Comm comm, MPI_Request* request) {
   Candidate call(Function::ireduce_scatter_block, comm, recvcount >= 0 && request != nullptr);
   const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
   const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
   if (!call) return PMPI_Ireduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm, request);
-  return call.interposer().start(comm, request, [it] { it.finish(); }, [&] {
-    return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
-                                                    it.reduction.op);
-  });
+  return call.interposer().start(
+      comm, request, [it] { it.finish(); },
+      [&] {
+        return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
+                                                        it.reduction.op);
+      });
 }
 
 int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
@@ -324,7 +334,8 @@ int MPI_Iallgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, vo
   const auto finish = [it]() mutable { it.to->unpack(); };
   return call.interposer().start(comm, request, finish, [&] {
     Communicator& communicator = call.communicator();
-    return communicator.all_gather_async(it.input(communicator.rank()), it.to->data(), it.bytes, DataType::u8);
+    return communicator.all_gather_async(it.input(communicator.rank()), it.to->data(), it.bytes,
+                                         DataType::u8);
   });
 }
 

@@ -35,8 +35,8 @@ std::int64_t greatest_of(MPI_Comm communicator, std::int64_t value) {
   return value;
 }
 
-/// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call is
-/// its first.
+/// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call
+/// is its first.
 bool read_serves_all() {
   const char* const text = std::getenv("DDL_MPI_SERVE");
   const std::string_view value = text == nullptr ? "faster" : text;
@@ -44,10 +44,11 @@ bool read_serves_all() {
   std::array<int, 2> greatest{own, -own};
   PMPI_Allreduce(MPI_IN_PLACE, greatest.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (greatest[0] == 2) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
-                            "'all'",
-                            value, own == 2 ? "" : " here, and something else on another rank"))
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
+                    "'all'",
+                    value, own == 2 ? "" : " here, and something else on another rank"))
         .as_agreed();
   }
   if (greatest[0] != -greatest[1]) {
@@ -69,8 +70,8 @@ void Interposer::start() {
     const Error error = as_error(problem);
     const bool speaks = rank == 0 || !error.agreed();
     if (speaks) {
-      Log(rank, 0).error(fmt::format("libddl_mpi cannot serve this program, which runs without it: {}",
-                                     error.what()));
+      Log(rank, 0).error(
+          fmt::format("libddl_mpi cannot serve this program, which runs without it: {}", error.what()));
     }
     // Others end by themselves where all know.
     if (speaks) PMPI_Abort(MPI_COMM_WORLD, error.code() == ErrorCode::invalid_argument ? 2 : 1);
@@ -81,7 +82,8 @@ void Interposer::start() {
 void Interposer::stop() { delete current_.exchange(nullptr); }
 
 Interposer::Interposer()
-    : context_(Context::from_environment()), requests_([this](const Error& error) { return explain(error); }) {
+    : context_(Context::from_environment()),
+      requests_([this](const Error& error) { return explain(error); }) {
   has_thread_ = context_.has_progress_thread();
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);

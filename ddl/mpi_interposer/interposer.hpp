@@ -28,8 +28,8 @@ namespace ddl::mpi {
 /// progress.
 class Interposer {
  public:
-  /// After MPI_Init; collective. A job that cannot be served ends with a message, as the user has asked for it
-  /// to be.
+  /// After MPI_Init; collective. A job that cannot be served ends with a message, as the user has asked for
+  /// it to be.
   static void start();
   /// Before MPI_Finalize; collective.
   static void stop();

@@ -41,7 +41,8 @@ int MPI_Finalize(void) {
 /* Collectives on such memory need no copies inside a host. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
   Interposer* const interposer = Interposer::current();
-  void* const data = interposer != nullptr && size > 0 ? interposer->allocate(static_cast<std::size_t>(size)) : nullptr;
+  void* const data =
+      interposer != nullptr && size > 0 ? interposer->allocate(static_cast<std::size_t>(size)) : nullptr;
   if (data == nullptr) return PMPI_Alloc_mem(size, info, baseptr);
   *static_cast<void**>(baseptr) = data;
   return MPI_SUCCESS;

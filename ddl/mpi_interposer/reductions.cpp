@@ -27,7 +27,8 @@ std::vector<KnownType> make_known_types() {
     int bytes = 0;
     // Fortran's types are there, with no size, where MPI was built without Fortran.
     if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &bytes) != MPI_SUCCESS) return;
-    if (bytes == static_cast<int>(each * size_of(element))) known.push_back({type, element, each, arithmetic});
+    if (bytes == static_cast<int>(each * size_of(element)))
+      known.push_back({type, element, each, arithmetic});
   };
   for (const MPI_Datatype type : {MPI_FLOAT, MPI_REAL, MPI_REAL4}) add(type, DataType::f32, Arithmetic::all);
   for (const MPI_Datatype type : {MPI_DOUBLE, MPI_DOUBLE_PRECISION, MPI_REAL8}) {

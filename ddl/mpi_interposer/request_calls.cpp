@@ -1,5 +1,5 @@
-// MPI's calls that wait for requests or test them: those that the engine works on are MPI's own as soon as they
-// are over.
+// MPI's calls that wait for requests or test them: those that the engine works on are MPI's own as soon as
+// they are over.
 
 #include <mpi.h>
 

@@ -72,7 +72,8 @@ void Tally::print(Log& log) const {
     std::string left;
     for (std::size_t reason = 0; reason < reasons; ++reason) {
       const std::uint64_t calls = counts.passed_on[reason].load(std::memory_order_relaxed);
-      if (calls != 0) left += fmt::format("; {} left to MPI: {}", calls, text_of(static_cast<PassedOn>(reason)));
+      if (calls != 0)
+        left += fmt::format("; {} left to MPI: {}", calls, text_of(static_cast<PassedOn>(reason)));
     }
     const std::uint64_t calls = counts.calls.load(std::memory_order_relaxed);
     if (calls == 0 && left.empty()) continue;

@@ -10,7 +10,8 @@ namespace ddl::mpi {
 namespace {
 
 void check(int result, const char* call) {
-  if (result != MPI_SUCCESS) throw Error(ErrorCode::invalid_argument, std::string(call) + " refused a datatype");
+  if (result != MPI_SUCCESS)
+    throw Error(ErrorCode::invalid_argument, std::string(call) + " refused a datatype");
 }
 
 }  // namespace
@@ -49,8 +50,7 @@ void TypedBuffer::each_piece(Move move) {
   const auto most = static_cast<std::int64_t>(most_bytes / element_bytes_);
   for (std::int64_t first = 0; first < count_; first += most) {
     const auto elements = static_cast<int>(std::min(most, count_ - first));
-    move(data_ + first * extent, elements,
-         packed_.get() + static_cast<std::size_t>(first) * element_bytes_,
+    move(data_ + first * extent, elements, packed_.get() + static_cast<std::size_t>(first) * element_bytes_,
          static_cast<int>(static_cast<std::size_t>(elements) * element_bytes_));
   }
 }

@@ -9,9 +9,9 @@
 
 namespace ddl::mpi {
 
-/// What a call's (address, count, type) is to the engine: bytes in a row. Elements of MPI's own types are that
-/// where they lie; others are packed beside them, in the order of their type's signature: other ranks may
-/// describe the same data by another type. One thread at a time.
+/// What a call's (address, count, type) is to the engine: bytes in a row. Elements of MPI's own types are
+/// that where they lie; others are packed beside them, in the order of their type's signature: other ranks
+/// may describe the same data by another type. One thread at a time.
 class TypedBuffer {
  public:
   /// Nothing for what MPI itself is to refuse: types that are null or not committed, elements of more than

@@ -6,8 +6,8 @@ namespace {
 constexpr std::size_t kib = 1024;
 constexpr std::size_t mib = 1024 * kib;
 
-/// Inside a host. MPI's root of a broadcast does not wait for anybody; large pieces MPI copies from process to
-/// process in one go.
+/// Inside a host. MPI's root of a broadcast does not wait for anybody; large pieces MPI copies from process
+/// to process in one go.
 bool is_worth_on_a_host(Function function, const CallSize& size) noexcept {
   switch (function) {
     case Function::allreduce:

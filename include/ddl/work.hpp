@@ -27,8 +27,8 @@ class Work {
   bool wait_for(std::chrono::nanoseconds duration);
   /// Whether it is done. Throws as `wait`. Does not block.
   bool test();
-  /// Has `continuation` called once it is done, with null, or with the error it ended with: in this call if it
-  /// is done already, else by the thread that finishes it, which it must not keep for long. It may start
+  /// Has `continuation` called once it is done, with null, or with the error it ended with: in this call if
+  /// it is done already, else by the thread that finishes it, which it must not keep for long. It may start
   /// collectives, and must not wait for any. It must not throw.
   void then(std::function<void(const Error*)> continuation);
 

@@ -1,5 +1,7 @@
-// The kernels of reproducible reductions for different instruction sets, against each other. If they differed, a
-// job on machines of two kinds would end with ranks that have different bits.
+// The kernels of reproducible reductions for different instruction sets, against each other. If they
+// differed, a job on machines of two kinds would end with ranks that have different bits.
+
+#include "collectives/reproducible/exact_kernels.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +14,6 @@
 #include <vector>
 
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/reproducible/exact_kernels.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -26,7 +27,8 @@ struct Set {
 std::vector<Set> other_sets() {
   std::vector<Set> sets;
 #if defined(__x86_64__)
-  if (native_instruction_set() >= InstructionSet::avx2) sets.push_back({InstructionSet::avx2, &avx2_exact_kernels()});
+  if (native_instruction_set() >= InstructionSet::avx2)
+    sets.push_back({InstructionSet::avx2, &avx2_exact_kernels()});
   if (native_instruction_set() >= InstructionSet::avx512) {
     sets.push_back({InstructionSet::avx512, &avx512_exact_kernels()});
   }

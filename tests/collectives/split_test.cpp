@@ -121,11 +121,13 @@ TEST(Subgroup, BadListsAreRefused) {
       });
     };
     const int rank = context.rank();
-    EXPECT_NE(std::string(subgroup({0, 2}).what()).find("found rank 2 in the list, expected different ranks of 0 to 1"),
+    EXPECT_NE(std::string(subgroup({0, 2}).what())
+                  .find("found rank 2 in the list, expected different ranks of 0 to 1"),
               std::string::npos);
     EXPECT_NE(std::string(subgroup({1, 1, 0}).what()).find("found rank 1 twice"), std::string::npos);
-    EXPECT_NE(std::string(subgroup({1 - rank}).what()).find(fmt::format("this rank, {}, is not in the list", rank)),
-              std::string::npos);
+    EXPECT_NE(
+        std::string(subgroup({1 - rank}).what()).find(fmt::format("this rank, {}, is not in the list", rank)),
+        std::string::npos);
   });
 }
 

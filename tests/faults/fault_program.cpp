@@ -80,7 +80,8 @@ void each_socket_of_the_job(F&& f) {
   }
 }
 
-constexpr std::string_view garbage = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n and more that means nothing at all";
+constexpr std::string_view garbage =
+    "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n and more that means nothing at all";
 
 std::uint16_t port_of(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr_in&>(address).sin_port;  // IPv6 has it at the same place
