@@ -233,7 +233,7 @@ struct Engine::State {
     } catch (const Error& error) {
       throw Error(fail(error));
     }
-    if (operation == nullptr) return;
+    if (operation == nullptr) return recorder.over(call.record, false);
     if (operation->failed) {  // by a continuation
       const std::lock_guard lock(mutex);
       throw Error(*failure);

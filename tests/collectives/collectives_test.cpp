@@ -285,6 +285,30 @@ TEST(Collectives, MeansOfReduceAndReduceScatter) {
       options_for({std::vector<std::string>(6, "a"), {}}));
 }
 
+// A report that names a call of long ago sends its reader to the wrong place. Small calls, which take a path of
+// their own, large ones, and those that nobody waits for at once.
+TEST(Collectives, ReportsNameTheCallThatIsWaitedFor) {
+  std::string report;
+  const Error first = error_of([&] {
+    run_in_process(2, [&](Context& context) {
+      Communicator& all = context.communicator();
+      std::vector<float> values(100'000, 1);
+      for (int i = 0; i < 40; ++i) {
+        all.all_reduce(std::span(values).first(i % 4 == 0 ? 100'000 : 2));
+        if (i % 5 == 0) all.all_reduce_async(std::span(values).first(3)).wait();
+      }
+      if (context.rank() == 1) throw Error(ErrorCode::io, "rank 1 has had enough");
+      const Error error = error_of([&] { all.all_reduce(std::span(values)); });
+      report = error.what();
+      throw error;
+    });
+  });
+  EXPECT_EQ(first.code(), ErrorCode::io);
+  EXPECT_NE(report.find("rank 0 (host "), std::string::npos) << report;
+  EXPECT_NE(report.find("inside all_reduce #49 (sum of 100000 f32"), std::string::npos) << report;
+  EXPECT_NE(report.find("its last was all_reduce #48 (sum of 2 f32"), std::string::npos) << report;
+}
+
 // The caller's mistake would crash, corrupt memory, or leave the other ranks waiting.
 TEST(Collectives, RefusesArgumentsThatCannotWorkAndGoesOn) {
   run_in_process(

@@ -2,10 +2,11 @@
 """Has ranks of a job fail in every way, and checks how the job ends: soon, with the culprit's name, and with
 nothing left behind.
 
-usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--only TEXT] [--table FILE]
+usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--workers N] [--only TEXT] [--table FILE]
 
-PROGRAM is fault_program. Each case runs with plain mpirun and with mpirun -enable-recovery in turn. The exit
-status is 1 if a case fails.
+PROGRAM is fault_program. Each case runs with plain mpirun and with mpirun -enable-recovery in turn. Several workers
+share the rounds, each in a network namespace of its own (which takes root), so that what one's jobs leave behind is
+not taken for another's. The exit status is 1 if a case fails.
 """
 import argparse
 import glob
@@ -202,8 +203,58 @@ def main():
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", default="")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--table")
+    parser.add_argument("--results", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.workers > 1 and subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+        print("network namespaces cannot be made here: one worker does all")
+        arguments.workers = 1
+    if arguments.workers > 1:
+        results, turn, failed = share(arguments)
+    else:
+        results, turn, failed = run_all(arguments)
+    if arguments.results:
+        with open(arguments.results, "w", encoding="utf-8") as file:
+            json.dump([[list(case) + row for case, row in results.items()], turn, failed], file)
+        return 0
+    print(f"{turn} jobs, {failed} failed")
+    if arguments.table:
+        with open(arguments.table, "w", encoding="utf-8") as file:
+            file.write(table(results, turn, failed))
+    return 1 if failed else 0
+
+
+def share(arguments):
+    """The results of workers, which are this program again."""
+    with tempfile.TemporaryDirectory() as directory:
+        workers = []
+        for worker in range(arguments.workers):
+            rounds = (arguments.rounds + worker) // arguments.workers
+            if rounds == 0:
+                continue
+            path = os.path.join(directory, str(worker))
+            command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, "-u"]
+            command += [os.path.abspath(__file__), arguments.program, "--mpirun", arguments.mpirun]
+            command += ["--rounds", str(rounds), "--only", arguments.only, "--results", path]
+            workers.append((subprocess.Popen(command), path))
+        results, turn, failed = {}, 0, 0
+        for process, path in workers:
+            if process.wait() != 0:
+                sys.exit(f"a worker ended with status {process.returncode}")
+            with open(path, encoding="utf-8") as file:
+                rows, turns, failures = json.load(file)
+            turn += turns
+            failed += failures
+            for fault, moment, count, bad, longest in rows:
+                row = results.setdefault((fault, moment), [0, 0, 0.0])
+                row[0] += count
+                row[1] += bad
+                row[2] = max(row[2], longest)
+        return results, turn, failed
+
+
+def run_all(arguments):
     results = {}
     failed = 0
     turn = 0
@@ -221,11 +272,7 @@ def main():
                 row[1] += 1
                 mode = "with -enable-recovery" if turn % 2 == 0 else "plain mpirun"
                 print(f"FAILED: {case}, {mode}, {took:.1f} s: {'; '.join(problems)}\n{output}", flush=True)
-    print(f"{turn} jobs, {failed} failed")
-    if arguments.table:
-        with open(arguments.table, "w", encoding="utf-8") as file:
-            file.write(table(results, turn, failed))
-    return 1 if failed else 0
+    return results, turn, failed
 
 
 def table(results, jobs, failed):
