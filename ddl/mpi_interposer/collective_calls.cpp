@@ -33,7 +33,6 @@ class Candidate {
   }
 
   explicit operator bool() const noexcept { return communicator_ != nullptr; }
-  [[nodiscard]] Interposer& interposer() const noexcept { return *interposer_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return *communicator_; }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(communicator_->size()); }
 
@@ -46,6 +45,10 @@ class Candidate {
     if (communicator_ == nullptr || interposer_->serves_all()) return;
     const CallSize size{bytes, communicator_->size(), communicator_->rank_map().hosts()};
     if (!is_worth_serving(function_, size)) pass_on(PassedOn::slower);
+  }
+  /// Hands a non-blocking call's work over to MPI as a request.
+  int add(MPI_Request* request, OpenRequests::Finish finish, Work work) const {
+    return interposer_->requests().add(std::move(work), std::move(finish), request);
   }
   void count(std::size_t bytes) const { interposer_->tally().served(function_, bytes); }
 
@@ -211,131 +214,140 @@ extern "C" {
 
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                   MPI_Comm comm) {
-  Candidate call(Function::allreduce, comm, count >= 0);
-  const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
-  if (!call) return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-  if (it.count == 0) return MPI_SUCCESS;
-  return call.interposer().run(comm, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::allreduce, comm, count >= 0);
+    const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
+    if (!call) return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+    if (it.count == 0) return MPI_SUCCESS;
     call.communicator().all_reduce(it.input, it.output, it.count, it.reduction.type, it.reduction.op);
+    return MPI_SUCCESS;
   });
 }
 
 int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm, MPI_Request* request) {
-  Candidate call(Function::iallreduce, comm, count >= 0 && request != nullptr);
-  const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
-  if (!call) return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
-  return call.interposer().start(comm, request, {}, [&] {
-    return call.communicator().all_reduce_async(it.input, it.output, it.count, it.reduction.type,
-                                                it.reduction.op);
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::iallreduce, comm, count >= 0 && request != nullptr);
+    const AllReduce it(call, sendbuf, recvbuf, count, datatype, op);
+    if (!call) return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
+    return call.add(request, {},
+                    call.communicator().all_reduce_async(it.input, it.output, it.count, it.reduction.type,
+                                                         it.reduction.op));
   });
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  Candidate call(Function::bcast, comm, count >= 0);
-  std::optional<TypedBuffer> it = broadcast_buffer(call, buffer, count, datatype, root);
-  if (!call) return PMPI_Bcast(buffer, count, datatype, root, comm);
-  if (it->bytes() == 0) return MPI_SUCCESS;
-  return call.interposer().run(comm, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::bcast, comm, count >= 0);
+    std::optional<TypedBuffer> it = broadcast_buffer(call, buffer, count, datatype, root);
+    if (!call) return PMPI_Bcast(buffer, count, datatype, root, comm);
+    if (it->bytes() == 0) return MPI_SUCCESS;
     call.communicator().broadcast(it->data(), it->data(), it->bytes(), DataType::u8, root);
     if (call.communicator().rank() != root) it->unpack();
+    return MPI_SUCCESS;
   });
 }
 
 int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
                MPI_Request* request) {
-  Candidate call(Function::ibcast, comm, count >= 0 && request != nullptr);
-  const std::optional<TypedBuffer> it = broadcast_buffer(call, buffer, count, datatype, root);
-  if (!call) return PMPI_Ibcast(buffer, count, datatype, root, comm, request);
-  const bool receives = call.communicator().rank() != root;
-  const auto finish = [buffer = *it, receives]() mutable {
-    if (receives) buffer.unpack();
-  };
-  return call.interposer().start(comm, request, finish, [&] {
-    return call.communicator().broadcast_async(it->data(), it->data(), it->bytes(), DataType::u8, root);
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::ibcast, comm, count >= 0 && request != nullptr);
+    const std::optional<TypedBuffer> it = broadcast_buffer(call, buffer, count, datatype, root);
+    if (!call) return PMPI_Ibcast(buffer, count, datatype, root, comm, request);
+    const bool receives = call.communicator().rank() != root;
+    const auto finish = [buffer = *it, receives]() mutable {
+      if (receives) buffer.unpack();
+    };
+    return call.add(
+        request, finish,
+        call.communicator().broadcast_async(it->data(), it->data(), it->bytes(), DataType::u8, root));
   });
 }
 
 int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                        MPI_Op op, MPI_Comm comm) {
-  Candidate call(Function::reduce_scatter, comm, are_counts(recvcounts));
-  check_counts(call, counts_of(call, recvcounts));
-  const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
-  if (!call) return PMPI_Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm);
-  if (it.count == 0) return MPI_SUCCESS;
-  return call.interposer().run(comm, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::reduce_scatter, comm, are_counts(recvcounts));
+    check_counts(call, counts_of(call, recvcounts));
+    const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
+    if (!call) return PMPI_Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm);
+    if (it.count == 0) return MPI_SUCCESS;
     call.communicator().reduce_scatter(it.input, it.output, it.count, it.reduction.type, it.reduction.op);
     it.finish();
+    return MPI_SUCCESS;
   });
 }
 
 int MPI_Ireduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                         MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  Candidate call(Function::ireduce_scatter, comm, are_counts(recvcounts) && request != nullptr);
-  check_counts(call, counts_of(call, recvcounts));
-  const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
-  if (!call) return PMPI_Ireduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm, request);
-  return call.interposer().start(
-      comm, request, [it] { it.finish(); },
-      [&] {
-        return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
-                                                        it.reduction.op);
-      });
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::ireduce_scatter, comm, are_counts(recvcounts) && request != nullptr);
+    check_counts(call, counts_of(call, recvcounts));
+    const ReduceScatter it(call, sendbuf, recvbuf, counts_of(call, recvcounts), datatype, op);
+    if (!call) return PMPI_Ireduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm, request);
+    return call.add(
+        request, [it] { it.finish(); },
+        call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
+                                                 it.reduction.op));
+  });
 }
 
 int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                              MPI_Op op, MPI_Comm comm) {
-  Candidate call(Function::reduce_scatter_block, comm, recvcount >= 0);
-  const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
-  const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
-  if (!call) return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
-  if (it.count == 0) return MPI_SUCCESS;
-  return call.interposer().run(comm, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::reduce_scatter_block, comm, recvcount >= 0);
+    const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
+    const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
+    if (!call) return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
+    if (it.count == 0) return MPI_SUCCESS;
     call.communicator().reduce_scatter(it.input, it.output, it.count, it.reduction.type, it.reduction.op);
     it.finish();
+    return MPI_SUCCESS;
   });
 }
 
 int MPI_Ireduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                               MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  Candidate call(Function::ireduce_scatter_block, comm, recvcount >= 0 && request != nullptr);
-  const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
-  const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
-  if (!call) return PMPI_Ireduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm, request);
-  return call.interposer().start(
-      comm, request, [it] { it.finish(); },
-      [&] {
-        return call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
-                                                        it.reduction.op);
-      });
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::ireduce_scatter_block, comm, recvcount >= 0 && request != nullptr);
+    const std::vector<int> counts(call ? call.ranks() : 0, recvcount);
+    const ReduceScatter it(call, sendbuf, recvbuf, counts, datatype, op);
+    if (!call) return PMPI_Ireduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm, request);
+    return call.add(
+        request, [it] { it.finish(); },
+        call.communicator().reduce_scatter_async(it.input, it.output, it.count, it.reduction.type,
+                                                 it.reduction.op));
+  });
 }
 
 int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                   MPI_Datatype recvtype, MPI_Comm comm) {
-  Candidate call(Function::allgather, comm, recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0));
-  AllGather it(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
-  if (!call) return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
-  if (it.bytes == 0) return MPI_SUCCESS;
-  return call.interposer().run(comm, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::allgather, comm, recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0));
+    AllGather it(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    if (!call) return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+    if (it.bytes == 0) return MPI_SUCCESS;
     Communicator& communicator = call.communicator();
     communicator.all_gather(it.input(communicator.rank()), it.to->data(), it.bytes, DataType::u8);
     it.to->unpack();
+    return MPI_SUCCESS;
   });
 }
 
 int MPI_Iallgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                    MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request) {
-  Candidate call(Function::iallgather, comm,
-                 recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0) && request != nullptr);
-  AllGather it(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
-  if (!call) {
-    return PMPI_Iallgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
-  }
-  const auto finish = [it]() mutable { it.to->unpack(); };
-  return call.interposer().start(comm, request, finish, [&] {
+  return Interposer::guarded(comm, [&] {
+    Candidate call(Function::iallgather, comm,
+                   recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0) && request != nullptr);
+    AllGather it(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    if (!call) {
+      return PMPI_Iallgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
+    }
+    const auto finish = [it]() mutable { it.to->unpack(); };
     Communicator& communicator = call.communicator();
-    return communicator.all_gather_async(it.input(communicator.rank()), it.to->data(), it.bytes,
-                                         DataType::u8);
+    return call.add(
+        request, finish,
+        communicator.all_gather_async(it.input(communicator.rank()), it.to->data(), it.bytes, DataType::u8));
   });
 }
 

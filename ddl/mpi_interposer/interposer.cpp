@@ -205,7 +205,8 @@ int Interposer::explain(const Error& error) {
 }
 
 int Interposer::failed(MPI_Comm communicator, const std::exception& error) {
-  const int code = explain(as_error(error));
+  Interposer* const self = current();
+  const int code = self != nullptr ? self->explain(as_error(error)) : MPI_ERR_OTHER;
   PMPI_Comm_call_errhandler(communicator, code);
   return code;
 }

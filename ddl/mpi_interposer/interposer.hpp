@@ -58,22 +58,13 @@ class Interposer {
   /// False if it is not from `allocate`.
   bool release(void* data);
 
-  /// Runs `call`, an engine's blocking call, for one on MPI's `communicator`. Returns MPI's error code.
+  /// Runs `body`, a call on MPI's `communicator` that returns MPI's error code. What it throws becomes one.
+  /// While it waits, MPI's messages move on.
   template <typename F>
-  int run(MPI_Comm communicator, F&& call) {
+  static int guarded(MPI_Comm communicator, F&& body) {
     const collectives::Meanwhile meanwhile(&drive_mpi);
     try {
-      std::forward<F>(call)();
-      return MPI_SUCCESS;
-    } catch (const std::exception& error) {
-      return failed(communicator, error);
-    }
-  }
-  /// Starts `call`, which returns its `Work`.
-  template <typename F>
-  int start(MPI_Comm communicator, MPI_Request* request, OpenRequests::Finish finish, F&& call) {
-    try {
-      return requests_.add(std::forward<F>(call)(), std::move(finish), request);
+      return std::forward<F>(body)();
     } catch (const std::exception& error) {
       return failed(communicator, error);
     }
@@ -93,7 +84,7 @@ class Interposer {
   void forget(Served* served);
 
   int explain(const Error& error);
-  int failed(MPI_Comm communicator, const std::exception& error);
+  static int failed(MPI_Comm communicator, const std::exception& error);
 
   static std::atomic<Interposer*> current_;
 

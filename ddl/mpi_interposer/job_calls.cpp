@@ -11,7 +11,10 @@ namespace {
 int opened(int result, const MPI_Comm* communicator) {
   Interposer* const interposer = Interposer::current();
   if (result != MPI_SUCCESS || interposer == nullptr || *communicator == MPI_COMM_NULL) return result;
-  return interposer->run(*communicator, [&] { interposer->serving(*communicator, true); });
+  return Interposer::guarded(*communicator, [&] {
+    interposer->serving(*communicator, true);
+    return result;
+  });
 }
 
 }  // namespace
