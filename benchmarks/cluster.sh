@@ -9,7 +9,7 @@ Usage: cluster.sh DIRECTORY [--quick]
 
 Makes 4 emulated hosts with links of 1 Gb/s (emulated_cluster.sh) and runs on them, with ranks placed by host and
 round robin: all_reduce_perf on 4x4 ranks beside Open MPI as it comes, with its ring forced, and with its HAN
-component in both of its ways; on 4+3+2+1 ranks; broadcast_perf; idle_wait and start_up_time. The links are measured once
+component in both of its ways; 16 MiB with DDL_REPRODUCIBLE=1; on 4+3+2+1 ranks; broadcast_perf; idle_wait and start_up_time. The links are measured once
 (DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into DIRECTORY, which must be new or empty; then
 a table of targets (targets.py) on standard output. Takes about 13 minutes; --quick, with fewer iterations, 7.
 The exit status is 1 if a target is missed.
@@ -68,7 +68,11 @@ for placement in host round_robin; do
     on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 1K -e 2M -n "$small_iterations" -w 2
     on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 4M -e 64M -n "$large_iterations" -w 1
   done
-  printf '\n## placed by %s, 4+3+2+1 ranks; broadcast\n' "$placement"
+  printf '\n## placed by %s, reproducible; 4+3+2+1 ranks; broadcast\n' "$placement"
+  for reproducible in 0 1; do
+    DDL_REPRODUCIBLE=$reproducible on_cluster --placement "$placement" -- "$bin/all_reduce_perf" -b 16M -e 16M \
+      -n "$large_iterations" -w 1 --json "$out/reproducible_${reproducible}_$placement.jsonl"
+  done
   on_cluster --placement "$placement" --ranks 4,3,2,1 -- "$bin/all_reduce_perf" --place in -b 16M -e 16M \
     -n "$large_iterations" -w 1 --baseline mpi --predict --json "$out/uneven_$placement.jsonl"
   on_cluster --placement "$placement" -- "$bin/broadcast_perf" --place in -b 16M -e 16M -n "$large_iterations" \

@@ -86,6 +86,16 @@ def of_bound(line):
     return all_reduce_bound(line) / line["time_us"]
 
 
+def reproducible(table, where, placement):
+    """Each place's time with DDL_REPRODUCIBLE=1, divided by that without."""
+    normal = {place(line): line["time_us"] for line in table.lines(f"reproducible_0_{placement}")}
+    slow = {place(line): line["time_us"] / normal[place(line)]
+            for line in table.lines(f"reproducible_1_{placement}") if place(line) in normal}
+    if slow:
+        worst = max(slow, key=slow.get)
+        table.add(where, "reproducible, times the normal time", slow[worst], 2.5, at_most=True, note=worst)
+
+
 def cluster(table):
     for placement in ("host", "round_robin"):
         where = f"4x4 by {placement}"
@@ -106,6 +116,7 @@ def cluster(table):
             table.add(where, "1 MiB and up, simulated time is off by", max(off), 0.1, at_most=True)
         add_least(table, where, "broadcast of 16 MiB, of the link's rate", table.lines(f"broadcast_{placement}"),
                   lambda line: line["bytes"] / LINK / line["time_us"], 0.9)
+        reproducible(table, where, placement)
         add_least(table, f"4+3+2+1 by {placement}", "16 MiB, of the bound", table.lines(f"uneven_{placement}"),
                   of_bound, 0.9)
 
