@@ -97,7 +97,7 @@ def main():
         try:
             launch = cluster + ["run", *name, "--placement", arguments.placement, "--"]
             where = f"emulated 4x4, placed by {arguments.placement}"
-            rows += compare(where, launch, program, library, CLUSTER_SIZES, options + ["--iterations", "5"],
+            rows += compare(where, launch, program, library, CLUSTER_SIZES, options + ["--iterations", "3"],
                             arguments.rounds)
         finally:
             subprocess.run(cluster + ["down", *name], check=True)
@@ -105,7 +105,7 @@ def main():
         for ranks in (2, 4):
             launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
             rows += compare(f"one host, {ranks} processes", launch, program, library, HOST_SIZES,
-                            options + ["--iterations", "15"], arguments.rounds)
+                            options + ["--iterations", "5"], arguments.rounds)
     print_table(rows)
     if arguments.json:
         with open(arguments.json, "a") as out:

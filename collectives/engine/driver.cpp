@@ -268,6 +268,7 @@ bool Driver::progress() {
   bool moved = memory_ != nullptr && drain();
   if (settings_.network && settings_.network->progress()) moved = true;
   if (settings_.mpi && settings_.mpi->progress()) moved = true;
+  if (unflushed_ && settings_.network->is_flushed(*unflushed_)) unflushed_.reset();
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
@@ -281,7 +282,8 @@ bool Driver::progress() {
 }
 
 /// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
-/// A connection that is just being made cannot be flushed without the peer, which may be elsewhere for long.
+/// A peer that is elsewhere for long keeps it here, in full buffers or a connection that is not made yet: then
+/// the engine's thread goes on with it.
 bool Driver::has_left(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
   if (operation.program().net_tasks() == 0) return true;
@@ -291,7 +293,10 @@ bool Driver::has_left(OperationState& operation) {
     if (network.is_flushed(*operation.flush)) return true;
     operation.flush_until = Clock::now() + longest_flush;
   }
-  return network.is_flushed(*operation.flush) || Clock::now() >= operation.flush_until;
+  if (network.is_flushed(*operation.flush)) return true;
+  if (Clock::now() < operation.flush_until) return false;
+  unflushed_ = operation.flush;
+  return true;
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

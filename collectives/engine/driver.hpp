@@ -40,6 +40,8 @@ class Driver {
   /// peer is gone.
   void wait(int& idle);
   [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
+  /// Whether what was sent by calls that are over has still to leave this process: peers wait for it.
+  [[nodiscard]] bool has_unflushed() const noexcept { return unflushed_.has_value(); }
 
   /// Whether peers still have to be told something.
   [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
@@ -171,6 +173,7 @@ class Driver {
   std::vector<const std::byte*> sources_;
   std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
+  std::optional<std::uint64_t> unflushed_;  // the network's number
   std::size_t cache_bytes_;
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   CoreSpreading spreading_;

@@ -38,6 +38,9 @@ FlightTape* tape_of(const EngineSettings& settings) {
   return &settings.memory->tape(static_cast<int>(own - settings.members.begin()));
 }
 
+/// Of what full buffers have kept back: there is nothing that wakes the engine's thread for that.
+constexpr auto time_between_flushes = std::chrono::milliseconds(1);
+
 /// What the job's first failure is to a rank whose own error is `own`.
 ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
   switch (failure.kind) {
@@ -243,18 +246,31 @@ struct Engine::State {
 
   /// What the token's holder leaves undone is the thread's.
   void hand_over() {
-    if (!driver->busy() && queued.load(std::memory_order_acquire) == 0) return;
+    const bool has_rest = driver->busy() || (driver->has_unflushed() && threaded);
+    if (!has_rest && queued.load(std::memory_order_acquire) == 0) return;
     {
       const std::lock_guard lock(mutex);
       left_over = true;
+      start_thread();
     }
     changed.notify_one();
   }
 
+  /// With the mutex.
+  void start_thread() {
+    if (threaded && !stopping && !thread.joinable()) thread = std::thread([this] { work(); });
+  }
+
   void work() {
     std::unique_lock lock(mutex);
+    bool flushes = false;
     for (;;) {
-      changed.wait(lock, [&] { return stopping || left_over || !queue.empty(); });
+      const auto has_work = [&] { return stopping || left_over || !queue.empty(); };
+      if (flushes) {
+        changed.wait_for(lock, time_between_flushes, has_work);
+      } else {
+        changed.wait(lock, has_work);
+      }
       if (stopping) return;
       left_over = false;
       lock.unlock();
@@ -262,7 +278,9 @@ struct Engine::State {
         const std::lock_guard hold(token);
         try {
           drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
+          flushes = driver->has_unflushed();
         } catch (const Error& error) {
+          flushes = false;
           fail(error);
         }
       }
@@ -298,7 +316,7 @@ struct Engine::State {
       }
       queue.push_back({call, work});
       queued.store(queue.size(), std::memory_order_release);
-      if (threaded && !thread.joinable()) thread = std::thread([this] { this->work(); });
+      start_thread();
     }
     changed.notify_one();
     driver->interrupt();

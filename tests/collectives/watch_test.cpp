@@ -293,6 +293,10 @@ class Meeting {
     for (auto& recorder : recorders) recorder = std::make_unique<FlightRecorder>();
   }
 
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  ~Meeting() { hub.reset(); }  // it still tells
+
   SocketWatch::Settings settings_of(int rank) const {
     SocketWatch::Settings settings;
     settings.hello.token = token;

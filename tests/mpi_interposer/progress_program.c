@@ -1,15 +1,38 @@
-/* Rank 0 sends more than goes out by itself, then calls MPI_Allreduce; the last rank receives first. The sum can
+/* What must move on while a rank is elsewhere.
+ * First rank 0 broadcasts more than a slow receiver takes in, and waits for its answer: the last of it is still in
+ * rank 0's process then. Then rank 0 sends more than goes out by itself, then calls MPI_Allreduce; the last rank receives first. The sum can
  * only be had if the message moves on while rank 0 waits for it. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+static int rank, size;
+
+static void broadcast_to_the_slow(void) {
+  enum { bytes = 64 << 10, times = 500, slow_from = 250, slow_to = 350 };
+  char* block = calloc(bytes, 1);
+  const int last = size - 1;
+  MPI_Bcast(block, bytes, MPI_CHAR, 0, MPI_COMM_WORLD); /* connections are made */
+  if (rank == last) usleep(500000);
+  for (int i = 0; i < times; ++i) {
+    block[bytes - 1] = rank == 0 ? (char)i : 0;
+    MPI_Bcast(block, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+    if (block[bytes - 1] != (char)i) MPI_Abort(MPI_COMM_WORLD, 3);
+    if (rank == last && i >= slow_from && i < slow_to) usleep(15000);
+  }
+  int answer = 7;
+  if (rank == last) MPI_Send(&answer, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+  if (rank == 0) MPI_Recv(&answer, 1, MPI_INT, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  free(block);
+}
 
 int main(int argc, char** argv) {
   enum { n = 16 << 20 };
-  int rank, size;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  broadcast_to_the_slow();
   char* data = calloc(n, 1);
   double sum = 1;
   for (int turn = 0; turn < 3; ++turn) {
