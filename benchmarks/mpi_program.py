@@ -13,7 +13,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 HOST_SIZES = [16, 128, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-CLUSTER_SIZES = [1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
+CLUSTER_SIZES = [1024, 16384, 65536, 262144, 1 << 20, 4 << 20]
 
 
 def size_text(size):

@@ -24,7 +24,7 @@ constexpr std::size_t most_tasks_looked_at = 4096;
 constexpr std::size_t most_receives_looked_at = 16;
 // At what only concerns this thread's caller.
 constexpr int spins_between_looks = 64;
-constexpr int yields_between_looks = 16;
+constexpr int others_between_looks = 16;
 
 }  // namespace
 
@@ -35,8 +35,10 @@ void Driver::wait(int& idle) {
     if (idle % spins_between_looks == 0) Meanwhile::look();
   } else if (spins_ == 0 && idle <= most_yields()) {
     sched_yield();
-    if (idle % yields_between_looks == 0) Meanwhile::look();
+    if (idle % others_between_looks == 0) Meanwhile::look();
   } else {
+    // Something may keep it from falling asleep for long, such as a network that has more to do.
+    if (idle % others_between_looks == 0) Meanwhile::look();
     sleep();
   }
 }
