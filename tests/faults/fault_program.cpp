@@ -160,7 +160,10 @@ void call_wrongly(ddl::Context& context, std::string_view fault, std::span<float
   if (fault == "throw") throw std::runtime_error("the data are gone");
   if (fault == "late") std::this_thread::sleep_for(2 * context.options().deadline);
   if (fault == "other") return all.broadcast(values);
-  if (fault == "garbage") send_garbage();
+  if (fault == "garbage") {
+    send_garbage();
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // a job that ends at once may end well
+  }
   if (fault == "stranger") knock();
   if (fault == "allocate") ddl::allocate<double>(context, std::numeric_limits<std::size_t>::max() / 64);
   if (fault == "count") return all.all_reduce(values.first(values.size() / 2));
