@@ -207,7 +207,8 @@ def main():
     parser.add_argument("--table")
     parser.add_argument("--results", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.workers > 1 and subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+    up = ["unshare", "--net", "sh", "-c", "ip link set lo up"]
+    if arguments.workers > 1 and subprocess.run(up, capture_output=True).returncode != 0:
         print("network namespaces cannot be made here: one worker does all")
         arguments.workers = 1
     if arguments.workers > 1:
