@@ -87,11 +87,12 @@ std::uint16_t port_of(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr_in&>(address).sin_port;  // IPv6 has it at the same place
 }
 
-/// The watch's connection is the first of all; rank 0's is the one that has both ends here.
+/// The watch's connection is the first of all. In rank 0's process the other ends are the hub's: all of them
+/// have the hub's port.
 void send_garbage() {
   int first = -1;
-  int both_here = -1;
-  std::set<std::uint16_t> own_ports;
+  int to_own_hub = -1;
+  std::multiset<std::uint16_t> own_ports;
   each_socket_of_the_job([&](int, const sockaddr_storage& own, bool listens) {
     if (!listens) own_ports.insert(port_of(own));
   });
@@ -100,9 +101,9 @@ void send_garbage() {
     socklen_t length = sizeof peer;
     if (listens || getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
     if (first < 0) first = descriptor;
-    if (own_ports.contains(port_of(peer))) both_here = descriptor;
+    if (own_ports.count(port_of(peer)) > 1) to_own_hub = descriptor;
   });
-  const int chosen = both_here >= 0 ? both_here : first;
+  const int chosen = to_own_hub >= 0 ? to_own_hub : first;
   if (chosen < 0 || send(chosen, garbage.data(), garbage.size(), MSG_NOSIGNAL) < 0) {
     throw std::runtime_error("there is no connection to send garbage through");
   }
