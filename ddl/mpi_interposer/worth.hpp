@@ -13,8 +13,9 @@ struct CallSize {
   int hosts = 1;
 };
 
-/// Whether the engine is at least about as fast as MPI for calls of this size on memory that the ranks do not
-/// share: measured against Open MPI 4.1 with `benchmarks/mpi_program.py` (its table is in the README).
+/// Whether calls of this size are served. The limits are a choice from measurements on memory that the ranks do
+/// not share, against Open MPI 4.1 on two cores (`benchmarks/mpi_program.py`, table in the README): most of what
+/// is served was faster there, not all of it (MPI_Allreduce of 4 ranks below 1 KiB, and of 256 KiB between hosts).
 bool is_worth_serving(Function function, const CallSize& size) noexcept;
 
 }  // namespace ddl::mpi

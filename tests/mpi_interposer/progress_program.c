@@ -1,7 +1,8 @@
 /* What must move on while a rank is elsewhere.
- * First rank 0 broadcasts more than a slow receiver takes in, and waits for its answer: the last of it is still in
- * rank 0's process then. Then rank 0 sends more than goes out by itself, then calls MPI_Allreduce; the last rank receives first. The sum can
- * only be had if the message moves on while rank 0 waits for it. */
+ * First rank 0 broadcasts to a slow receiver, and waits for its answer in MPI. (This does not bring about what
+ * Engine does for messages that full buffers keep back: it passes without that as well.) Then rank 0 sends more
+ * than goes out by itself, and calls MPI_Allreduce; the last rank receives first. The sum can only be had if the
+ * message moves on while rank 0 waits for it: without `Meanwhile` this fails. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@ run() { "$mpirun" --oversubscribe --bind-to none -n "$processes" "$@"; }
 run "$program" >"$work/without"
 run sh -c "DDL_HOST_ID=h\$(($hosts)) LD_PRELOAD=$library DDL_OPTIONS='-dbg_level 1' DDL_MPI_SERVE=all exec $program" \
   >"$work/with" 2>"$work/log" || { cat "$work/with" "$work/log" >&2; exit 1; }
-grep -E 'MPI_' "$work/log" || true
+sed -n '/MPI_/p' "$work/log" # for whoever reads the test's output
 [ "$(grep -c . "$work/without")" = 7 ] || { cat "$work/without"; echo "expected 7 lines"; exit 1; }
 diff "$work/without" "$work/with" || { echo "the results differ"; exit 1; }
 [ "$processes" = 1 ] && exit 0
