@@ -254,12 +254,7 @@ struct WatchHub::State {
     rank.answered = true;
     JobFailure death{JobFailure::Kind::died, peer.rank, name_of(peer) + " has died: its process is gone", 0,
                      0};
-    if (failure && !reported && failure->kind == JobFailure::Kind::network) {
-      // That is why a connection broke, which was noticed first.
-      death.communicator = failure->communicator;
-      death.sequence = failure->sequence;
-      failure = std::move(death);
-    } else if (begun.load(std::memory_order_acquire)) {
+    if (failure || begun.load(std::memory_order_acquire)) {
       fail(std::move(death));
     } else {
       early_deaths.push_back(std::move(death));
@@ -272,9 +267,20 @@ struct WatchHub::State {
     early_deaths.clear();
   }
 
-  void fail(JobFailure first) {
-    if (failure) return;
-    failure = std::move(first);
+  /// The first failure counts, unless it is a connection that broke and another tells why: its peers see a
+  /// rank's connections break before its own word arrives, or its end is noticed.
+  void fail(JobFailure next) {
+    if (failure) {
+      if (reported || failure->kind != JobFailure::Kind::network) return;
+      if (next.kind == JobFailure::Kind::network || next.kind == JobFailure::Kind::stuck) return;
+      if (next.sequence == 0) {
+        next.communicator = failure->communicator;
+        next.sequence = failure->sequence;
+      }
+      failure = std::move(next);
+      return;
+    }
+    failure = std::move(next);
     report_by = SteadyClock::now() + Watch::time_to_report;
     for (const auto& peer : peers) {
       if (peer->rank >= 0 && !peer->gone) peer->connection.send({Kind::failure, to_message(*failure)});

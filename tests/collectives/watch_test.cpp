@@ -466,6 +466,27 @@ TEST(WatchHub, ADeathIsTheReasonOfABrokenConnection) {
   EXPECT_EQ(report.failure.sequence, 3u);
 }
 
+// A rank that gives up says so and breaks its connections; who sees them break may be heard first.
+TEST(WatchHub, GivingUpIsTheReasonOfABrokenConnection) {
+  Meeting meeting(2);
+  const auto first = meeting.join(0);
+  Connection second = meeting.raw(1);
+  first->announce({JobFailure::Kind::network, 0, "the connection to rank 1 broke", 0, 3});
+  const auto heard = [&](Frame::Kind kind) {
+    while (!second.next(FrameReader::bit(kind))) second.receive();
+  };
+  heard(Frame::Kind::welcome);
+  heard(Frame::Kind::failure);  // the hub knows of it
+  second.send({Frame::Kind::failure, to_message({JobFailure::Kind::network, 1, "to rank 0 as well", 0, 4})});
+  second.send({Frame::Kind::failure, to_message({JobFailure::Kind::threw, 1, "out of data", 0, 0})});
+  second.send({Frame::Kind::failure, to_message({JobFailure::Kind::threw, 0, "and then some", 0, 0})});
+  const ExitReport report = first->report();
+  EXPECT_EQ(report.failure.kind, JobFailure::Kind::threw);
+  EXPECT_EQ(report.failure.text, "out of data");
+  EXPECT_EQ(report.failure.rank, 1);
+  EXPECT_EQ(report.failure.sequence, 3u);
+}
+
 TEST(WatchHub, LeavingInOrderIsNoFailure) {
   Meeting meeting(2);
   auto watches = meeting.join_all();
