@@ -138,12 +138,15 @@ run() {
   fi
   # mpirun runs on the first host, so that its daemons on the others can reach it. ob1 with vader keeps
   # shared memory to one host; UCX would find it between hosts, which share a kernel. More ranks than
-  # cores must yield while they wait.
+  # cores must yield while they wait. The daemons stay in this session: Linux gives each session an equal
+  # share of the cores (sched_autogroup_enabled), and in a kernel 6.18 those of a session that yield all the
+  # time kept other sessions' processes, ready to run, from running for seconds.
   export UCX_NET_DEVICES=${UCX_NET_DEVICES:-eth0}
   export DDL_EMULATED_CLUSTER=$state OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   exec "$state/agent" --exec node0 mpirun \
     --hostfile "$hostfile" -np "$np" --map-by "$map" --bind-to none \
     --mca plm rsh --mca plm_rsh_agent "$state/agent" --mca plm_rsh_no_tree_spawn 1 \
+    --leave-session-attached \
     --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
     --mca pml ob1 --mca btl self,vader,tcp --mca osc ^ucx --mca mpi_yield_when_idle 1 \
     "$@"

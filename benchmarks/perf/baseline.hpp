@@ -17,6 +17,9 @@ class Baseline {
   [[nodiscard]] virtual bool can_run(const Call& call) const = 0;
   /// Returns when this rank's part is done.
   virtual void run(const Call& call) = 0;
+  /// A barrier before calls that are timed, by its own means: connections that have been idle, as they are
+  /// while ours are busy, take their time at first.
+  virtual void meet(ddl::Communicator& ours) { ours.barrier(); }
 };
 
 /// What ranks that are threads of one process share, for the baseline `threads`.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
 #include <gloo/reduce.h>
@@ -113,6 +114,10 @@ class GlooBaseline : public Baseline {
   void run(const Call& call) override {
     with_element(call.type,
                  [&](auto* type) { run_as<GlooElement<std::remove_pointer_t<decltype(type)>>>(call); });
+  }
+  void meet(ddl::Communicator&) override {
+    gloo::BarrierOptions options(context_);
+    gloo::barrier(options);
   }
 
  private:

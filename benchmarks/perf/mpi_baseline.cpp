@@ -101,6 +101,7 @@ class MpiBaseline : public Baseline {
         return require(MPI_Barrier(communicator_), "MPI_Barrier");
     }
   }
+  void meet(ddl::Communicator&) override { require(MPI_Barrier(communicator_), "MPI_Barrier"); }
 
  private:
   MPI_Comm communicator_ = MPI_COMM_NULL;

@@ -86,13 +86,14 @@ class Benchmark {
   Measured measure_call(const Call& call, const TestValues& values, int calls) {
     Measured result;
     result.in_place = call.in_place;
-    std::vector<std::function<void()>> runs = {[&] { perf::run(context_.communicator(), call); }};
+    ddl::Communicator& communicator = context_.communicator();
+    std::vector<Run> runs = {{[&] { communicator.barrier(); }, [&] { perf::run(communicator, call); }}};
     const bool has_baseline = baseline_ && baseline_->can_run(call);
-    if (has_baseline) runs.emplace_back([&] { baseline_->run(call); });
+    if (has_baseline) runs.push_back({[&] { baseline_->meet(communicator); }, [&] { baseline_->run(call); }});
     // In place, the values of one call go into the next; those of a fresh start do not overflow at once.
     values.fill(call, const_cast<std::byte*>(call.input));
     const std::vector<Times> times =
-        measure(context_, runs, {settings_.warm_up, settings_.iterations, calls});
+        measure(communicator, runs, {settings_.warm_up, settings_.iterations, calls});
     result.ours = times[0];
     if (has_baseline) result.baseline = times[1];
     if (settings_.check) result.wrong = check(call, values);

@@ -282,8 +282,8 @@ Beside it
 
 time: the median over iterations of the slowest rank's time of the iteration, divided by the calls in it. All
 ranks start an iteration after a barrier, which is not part of its time; where several calls are back to
-back, there is no barrier between them. The baseline's iterations take turns with ours, after the same
-barrier; ratio is its time divided by ours. algbw = size / time; busbw = algbw times {2}.
+back, there is no barrier between them. The baseline's iterations take turns with ours, each after a barrier
+of its own (MPI_Barrier, Gloo's); ratio is its time divided by ours. algbw = size / time; busbw = algbw times {2}.
 size is that of {3}. #wrong counts elements, over all ranks, that are not what they must be.
 What DDL_PLAN, DDL_OPTIONS and the other variables say holds. The exit status is 1 if a result is wrong, 2 if
 a flag is.

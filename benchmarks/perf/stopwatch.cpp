@@ -5,22 +5,21 @@
 
 namespace perf {
 
-std::vector<Times> measure(ddl::Context& context, std::span<const std::function<void()>> runs,
+std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run> runs,
                            const Repetitions& repetitions) {
-  ddl::Communicator& communicator = context.communicator();
   const auto iterations = static_cast<std::size_t>(repetitions.iterations);
   std::vector<double> us(runs.size() * iterations);  // by run, then iteration
   for (int i = 0; i < repetitions.warm_up; ++i) {
-    for (const auto& run : runs) {
-      communicator.barrier();
-      for (int call = 0; call < repetitions.calls; ++call) run();
+    for (const Run& run : runs) {
+      run.meet();
+      for (int call = 0; call < repetitions.calls; ++call) run.call();
     }
   }
   for (std::size_t i = 0; i < iterations; ++i) {
     for (std::size_t r = 0; r < runs.size(); ++r) {
-      communicator.barrier();
+      runs[r].meet();
       const auto start = std::chrono::steady_clock::now();
-      for (int call = 0; call < repetitions.calls; ++call) runs[r]();
+      for (int call = 0; call < repetitions.calls; ++call) runs[r].call();
       const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
       us[r * iterations + i] = time.count() / repetitions.calls;
     }

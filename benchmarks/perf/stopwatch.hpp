@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ddl/context.hpp"
+#include "ddl/communicator.hpp"
 
 namespace perf {
 
@@ -20,10 +20,16 @@ struct Repetitions {
   int calls = 1;  ///< In an iteration.
 };
 
-/// Times each of `runs`, a call each, in turns: an iteration of the first, one of the second, and so on.
-/// Ranks start each iteration after a barrier, which is not timed; an iteration takes as long as its slowest
+/// What is timed: a call, and the barrier after which ranks start.
+struct Run {
+  std::function<void()> meet;
+  std::function<void()> call;
+};
+
+/// Times the calls of `runs` in turns: an iteration of the first, one of the second, and so on. Ranks start
+/// each iteration after the run's barrier, which is not timed; an iteration takes as long as its slowest
 /// rank. Collective; all ranks get the same.
-std::vector<Times> measure(ddl::Context& context, std::span<const std::function<void()>> runs,
+std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run> runs,
                            const Repetitions& repetitions);
 
 /// Sorts; the mean of the two in the middle if there are two. 0 of none.

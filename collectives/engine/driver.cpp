@@ -43,7 +43,7 @@ std::size_t usable_cache_bytes() {
 
 }  // namespace
 
-Driver::Driver(EngineSettings settings, FlightRecorder& recorder)
+Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread)
     : settings_(std::move(settings)),
       recorder_(recorder),
       memory_(settings_.memory.get()),
@@ -54,6 +54,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder)
       parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
       cache_bytes_(usable_cache_bytes()),
+      has_thread_(has_thread),
       spins_(settings_.spins) {
   member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
   for (std::size_t i = 0; i < settings_.members.size(); ++i) {
@@ -167,7 +168,7 @@ void Driver::set_up(OperationState& operation, const Call& call) {
   operation.transferring.clear();
   operation.unsent.clear();
   operation.sending = 0;
-  operation.flush.reset();
+  operation.flush_until.reset();
   operation.next_net_reduce = 0;
   operation.receiving_blocks = 0;
   if (operation.scratch_bytes < program.scratch() * operation.element) {
@@ -268,7 +269,6 @@ bool Driver::progress() {
   bool moved = memory_ != nullptr && drain();
   if (settings_.network && settings_.network->progress()) moved = true;
   if (settings_.mpi && settings_.mpi->progress()) moved = true;
-  if (unflushed_ && settings_.network->is_flushed(*unflushed_)) unflushed_.reset();
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
@@ -282,21 +282,24 @@ bool Driver::progress() {
 }
 
 /// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
-/// A peer that is elsewhere for long keeps it here, in full buffers or a connection that is not made yet: then
-/// the engine's thread goes on with it.
+/// Where there is a thread that looks after that later, it does not matter here: to make sure of it can take
+/// twice as long as a small call. Where there is none, a peer that is elsewhere keeps it for so long at most.
 bool Driver::has_left(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
-  if (operation.program().net_tasks() == 0) return true;
+  if (has_thread_ || operation.program().net_tasks() == 0) return true;
   Network& network = *network_of(operation);
-  if (!operation.flush) {
-    operation.flush = network.flush();
-    if (network.is_flushed(*operation.flush)) return true;
+  if (!operation.flush_until) {
+    network.flush();
     operation.flush_until = Clock::now() + longest_flush;
   }
-  if (network.is_flushed(*operation.flush)) return true;
-  if (Clock::now() < operation.flush_until) return false;
-  unflushed_ = operation.flush;
-  return true;
+  return !network.may_hold_back() || Clock::now() >= *operation.flush_until;
+}
+
+bool Driver::flush() {
+  if (!may_hold_back()) return false;
+  settings_.network->flush();
+  progress();
+  return may_hold_back();
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

@@ -21,7 +21,8 @@ namespace ddl::collectives {
 /// other threads may call says so.
 class Driver {
  public:
-  Driver(EngineSettings settings, FlightRecorder& recorder);
+  /// `has_thread`: there is one that calls `flush` after calls are over.
+  Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread);
   ~Driver();
 
   [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
@@ -40,8 +41,12 @@ class Driver {
   /// peer is gone.
   void wait(int& idle);
   [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
-  /// Whether what was sent by calls that are over has still to leave this process: peers wait for it.
-  [[nodiscard]] bool has_unflushed() const noexcept { return unflushed_.has_value(); }
+  /// Whether what was sent by calls that are over may not have left this process yet: peers wait for it.
+  [[nodiscard]] bool may_hold_back() const noexcept {
+    return settings_.network != nullptr && settings_.network->may_hold_back();
+  }
+  /// Goes on to push it out; whether there is more to do.
+  bool flush();
 
   /// Whether peers still have to be told something.
   [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
@@ -173,8 +178,8 @@ class Driver {
   std::vector<const std::byte*> sources_;
   std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
-  std::optional<std::uint64_t> unflushed_;  // the network's number
   std::size_t cache_bytes_;
+  bool has_thread_;
   int spins_;  // times to look again before the core is offered to others: see `look_for_company`
   CoreSpreading spreading_;
   std::vector<int> cores_;  // by member

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "collectives/engine/driver.hpp"
+#include "collectives/engine/meanwhile.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 
@@ -38,8 +39,11 @@ FlightTape* tape_of(const EngineSettings& settings) {
   return &settings.memory->tape(static_cast<int>(own - settings.members.begin()));
 }
 
-/// Of what full buffers have kept back: there is nothing that wakes the engine's thread for that.
-constexpr auto time_between_flushes = std::chrono::milliseconds(1);
+/// When the thread makes sure that what calls have sent has left: while they follow one another, that is
+/// hardly ever. It takes the peers' answers, and peers may be elsewhere for long.
+constexpr Naps naps_between_flushes() noexcept {
+  return {std::chrono::milliseconds(5), 4, std::chrono::milliseconds(50)};
+}
 
 /// What the job's first failure is to a rank whose own error is `own`.
 ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
@@ -113,7 +117,7 @@ struct Engine::State {
         recorder(tape_of(settings)),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
-        driver(std::make_unique<Driver>(std::move(settings), recorder)) {
+        driver(std::make_unique<Driver>(std::move(settings), recorder, threaded)) {
     if (watch) watch->attach(recorder, [this] { driver->interrupt(); });
   }
 
@@ -141,6 +145,7 @@ struct Engine::State {
   std::deque<Queued> queue;
   std::thread thread;
   bool left_over = false;  // operations that whoever held the token has not finished
+  bool flushing = false;   // the thread looks after what was sent; written with the token as well
   bool stopping = false;
   std::optional<Error> failure;
   std::atomic<std::size_t> queued = 0;
@@ -246,11 +251,13 @@ struct Engine::State {
 
   /// What the token's holder leaves undone is the thread's.
   void hand_over() {
-    const bool has_rest = driver->busy() || (driver->has_unflushed() && threaded);
-    if (!has_rest && queued.load(std::memory_order_acquire) == 0) return;
+    const bool has_rest = driver->busy() || queued.load(std::memory_order_acquire) != 0;
+    const bool must_flush = threaded && !flushing && driver->may_hold_back();
+    if (!has_rest && !must_flush) return;
     {
       const std::lock_guard lock(mutex);
-      left_over = true;
+      left_over = left_over || has_rest;
+      flushing = flushing || must_flush;
       start_thread();
     }
     changed.notify_one();
@@ -262,29 +269,42 @@ struct Engine::State {
   }
 
   void work() {
+    Naps naps = naps_between_flushes();
     std::unique_lock lock(mutex);
-    bool flushes = false;
     for (;;) {
       const auto has_work = [&] { return stopping || left_over || !queue.empty(); };
-      if (flushes) {
-        changed.wait_for(lock, time_between_flushes, has_work);
-      } else {
-        changed.wait(lock, has_work);
+      if (!flushing) {
+        naps.reset();
+        changed.wait(lock, [&] { return has_work() || flushing; });
       }
+      if (flushing) changed.wait_for(lock, naps.next(), has_work);
       if (stopping) return;
+      const bool drives = has_work();
       left_over = false;
       lock.unlock();
-      {
-        const std::lock_guard hold(token);
-        try {
-          drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
-          flushes = driver->has_unflushed();
-        } catch (const Error& error) {
-          flushes = false;
-          fail(error);
-        }
+      std::unique_lock hold(token, std::defer_lock);
+      if (drives) {
+        hold.lock();
+      } else {
+        static_cast<void>(hold.try_lock());  // whoever has it moves the network on
       }
+      if (drives || !hold) naps.reset();
+      const bool is_open = hold && go_on(drives);
       lock.lock();
+      if (hold) flushing = is_open;
+    }
+  }
+
+  /// With the token: does what there is to do, or else makes sure that what was sent leaves. Whether that has
+  /// to go on.
+  bool go_on(bool drives) {
+    try {
+      if (!drives) return !failed && driver->flush();
+      drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
+      return driver->may_hold_back();
+    } catch (const Error& error) {
+      fail(error);
+      return false;
     }
   }
 

@@ -53,8 +53,8 @@ struct OperationState {
   std::vector<std::uint32_t> transferring;
   std::vector<std::uint32_t> unsent;  ///< Sends through the network that wait for their turn.
   std::size_t sending = 0;
-  std::optional<std::uint64_t> flush;  ///< The network's, at the end.
-  Clock::time_point flush_until;       ///< Not longer: it may need a peer that is not in the library.
+  std::optional<Clock::time_point>
+      flush_until;  ///< At the end; it may need a peer that is not in the library.
   std::size_t next_net_reduce = 0;
   std::size_t receiving_blocks = 0;
 

@@ -240,7 +240,7 @@ Clock::time_point Driver::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
   for (const OperationState* operation : operations_) {
     next = std::min(next, operation->until);
-    if (operation->flush) next = std::min(next, operation->flush_until);
+    if (operation->flush_until) next = std::min(next, *operation->flush_until);
   }
   return next;
 }

@@ -63,11 +63,12 @@ class Network {
   /// anything. True if some transfer has come to its end since the last call.
   virtual bool progress() = 0;
 
-  /// A send that is over may still be in buffers of this process, and need `progress` to leave it. Starts to
-  /// push out those that are over by now; returns the number to ask `is_flushed` for.
-  virtual std::uint64_t flush() { return 0; }
-  /// Whether all of that has left, or never will.
-  [[nodiscard]] virtual bool is_flushed(std::uint64_t /*number*/) const { return true; }
+  /// Whether sends that are over may still be in buffers of this process, and need `progress` to leave it.
+  /// True from the send on until a `flush` that began after it has come to its end.
+  [[nodiscard]] virtual bool may_hold_back() const { return false; }
+  /// Begins to make sure that what was sent has left. It can take messages to the peers and back, which they
+  /// answer when their libraries move on: not for every call.
+  virtual void flush() {}
 
   /// Readable when `progress` has something to do after `arm` returned true. -1: there is none, one has to
   /// look again and again.

@@ -107,12 +107,6 @@ struct UcxNetwork::State {
     bool sent_since_flush = false;
   };
 
-  struct Flush {
-    State* state = nullptr;
-    int under_way = 0;  // by peer
-    bool done = false;
-  };
-
   /// The first thing that went wrong.
   struct Failure {
     enum class Kind : std::uint8_t { none, connection, left, length, transfer };
@@ -137,9 +131,8 @@ struct UcxNetwork::State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
-  std::vector<int> to_flush;       // peers
-  std::deque<Flush> flushes;       // not over, or begun after one that is not
-  std::uint64_t flushes_over = 0;  // how many came before those
+  std::vector<int> to_flush;  // peers
+  int flushes = 0;            // under way
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -162,7 +155,6 @@ struct UcxNetwork::State {
   /// Its transfers fail.
   void drop_operations(Peer& peer) noexcept;
   void note_sent(int peer) noexcept;
-  void end(Flush& flush) noexcept;
 
   /// Takes all that has come.
   void drain() noexcept;
@@ -356,12 +348,6 @@ void UcxNetwork::State::note_sent(int peer) noexcept {
   to_flush.push_back(peer);  // within capacity
 }
 
-void UcxNetwork::State::end(Flush& flush) noexcept {
-  if (--flush.under_way > 0) return;
-  flush.done = true;
-  for (; !flushes.empty() && flushes.front().done; flushes.pop_front()) ++flushes_over;
-}
-
 bool UcxNetwork::State::said_goodbye(const Peer& peer) const noexcept {
   constexpr int leave_it_there = 0;
   ucp_tag_recv_info_t info;
@@ -538,34 +524,30 @@ bool UcxNetwork::progress() {
   return std::exchange(state.reported, state.ended) != state.ended;
 }
 
-std::uint64_t UcxNetwork::flush() {
-  State& state = *state_;
-  if (state.worker != nullptr && !state.to_flush.empty()) {
-    State::Flush& flush = state.flushes.emplace_back(State::Flush{&state, 1, false});
-    ucp_request_param_t parameters{};
-    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
-      auto& over = *static_cast<State::Flush*>(user_data);
-      ++over.state->ended;
-      over.state->end(over);
-      ucp_request_free(request);
-    };
-    parameters.user_data = &flush;
-    for (const int number : state.to_flush) {
-      State::Peer& peer = state.peers[static_cast<std::size_t>(number)];
-      peer.sent_since_flush = false;
-      if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
-        ++flush.under_way;
-      }
-    }
-    state.to_flush.clear();
-    state.end(flush);  // this call's own share of it
-  }
-  return state.flushes_over + state.flushes.size();
+bool UcxNetwork::may_hold_back() const {
+  return state_->worker != nullptr && (!state_->to_flush.empty() || state_->flushes > 0);
 }
 
-bool UcxNetwork::is_flushed(std::uint64_t number) const {
-  return state_->worker == nullptr || state_->flushes_over >= number;
+void UcxNetwork::flush() {
+  State& state = *state_;
+  if (state.worker == nullptr) return;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
+    auto& of = *static_cast<State*>(user_data);
+    ++of.ended;
+    --of.flushes;
+    ucp_request_free(request);
+  };
+  parameters.user_data = &state;
+  for (const int number : state.to_flush) {
+    State::Peer& peer = state.peers[static_cast<std::size_t>(number)];
+    peer.sent_since_flush = false;
+    if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
+      ++state.flushes;
+    }
+  }
+  state.to_flush.clear();
 }
 
 int UcxNetwork::event_descriptor() const { return state_->event_descriptor; }

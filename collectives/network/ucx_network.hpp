@@ -45,8 +45,8 @@ class UcxNetwork final : public Network {
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;
   [[nodiscard]] bool has_other(int peer, MessageTag tag) const override;
   bool progress() override;
-  std::uint64_t flush() override;
-  [[nodiscard]] bool is_flushed(std::uint64_t number) const override;
+  [[nodiscard]] bool may_hold_back() const override;
+  void flush() override;
   [[nodiscard]] int event_descriptor() const override;
   bool arm() override;
   [[nodiscard]] int failed_peer() const override;

@@ -91,8 +91,7 @@ class Mailboxes {
       all_.add(peer, rank_, tag, false, {bytes.data(), bytes.size(), &transfer});
     }
     bool progress() override { return all_.end_transfers(rank_); }
-    std::uint64_t flush() override { return all_.handed_over(rank_); }
-    [[nodiscard]] bool is_flushed(std::uint64_t number) const override { return all_.left(rank_) >= number; }
+    [[nodiscard]] bool may_hold_back() const override { return all_.left(rank_) < all_.handed_over(rank_); }
     [[nodiscard]] int event_descriptor() const override {
       return wakes_ ? all_.ranks_[static_cast<std::size_t>(rank_)].event : -1;
     }
