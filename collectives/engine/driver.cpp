@@ -282,8 +282,8 @@ bool Driver::progress() {
 }
 
 /// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
-/// Where there is a thread that looks after that later, it does not matter here: to make sure of it can take
-/// twice as long as a small call. Where there is none, a peer that is elsewhere keeps it for so long at most.
+/// To make sure of it can take as long as a small call; where there is a thread that goes on later, that is
+/// not needed. Where there is none, a peer that is elsewhere keeps it for so long at most.
 bool Driver::has_left(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
   if (has_thread_ || operation.program().net_tasks() == 0) return true;
@@ -293,13 +293,6 @@ bool Driver::has_left(OperationState& operation) {
     operation.flush_until = Clock::now() + longest_flush;
   }
   return !network.may_hold_back() || Clock::now() >= *operation.flush_until;
-}
-
-bool Driver::flush() {
-  if (!may_hold_back()) return false;
-  settings_.network->flush();
-  progress();
-  return may_hold_back();
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

@@ -21,7 +21,7 @@ namespace ddl::collectives {
 /// other threads may call says so.
 class Driver {
  public:
-  /// `has_thread`: there is one that calls `flush` after calls are over.
+  /// `has_thread`: there is one that calls `progress` now and then after calls are over.
   Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread);
   ~Driver();
 
@@ -45,8 +45,6 @@ class Driver {
   [[nodiscard]] bool may_hold_back() const noexcept {
     return settings_.network != nullptr && settings_.network->may_hold_back();
   }
-  /// Goes on to push it out; whether there is more to do.
-  bool flush();
 
   /// Whether peers still have to be told something.
   [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }

@@ -39,9 +39,9 @@ FlightTape* tape_of(const EngineSettings& settings) {
   return &settings.memory->tape(static_cast<int>(own - settings.members.begin()));
 }
 
-/// When the thread makes sure that what calls have sent has left: while they follow one another, that is
-/// hardly ever. It takes the peers' answers, and peers may be elsewhere for long.
-constexpr Naps naps_between_flushes() noexcept {
+/// How often the thread sees to it that what calls have sent leaves, while nobody calls anything. Hardly ever
+/// is anything left to do: a socket that was full. Nor can it be known when all is done.
+constexpr Naps naps_between_looks() noexcept {
   return {std::chrono::milliseconds(5), 4, std::chrono::milliseconds(50)};
 }
 
@@ -145,7 +145,8 @@ struct Engine::State {
   std::deque<Queued> queue;
   std::thread thread;
   bool left_over = false;  // operations that whoever held the token has not finished
-  bool flushing = false;   // the thread looks after what was sent; written with the token as well
+  bool looking = false;    // the thread sees to it that what was sent leaves
+  std::uint64_t hand_overs = 0;
   bool stopping = false;
   std::optional<Error> failure;
   std::atomic<std::size_t> queued = 0;
@@ -252,15 +253,17 @@ struct Engine::State {
   /// What the token's holder leaves undone is the thread's.
   void hand_over() {
     const bool has_rest = driver->busy() || queued.load(std::memory_order_acquire) != 0;
-    const bool must_flush = threaded && !flushing && driver->may_hold_back();
-    if (!has_rest && !must_flush) return;
+    const bool must_look = threaded && driver->may_hold_back();
+    if (!has_rest && !must_look) return;
+    bool wakes = has_rest;
     {
       const std::lock_guard lock(mutex);
+      ++hand_overs;
       left_over = left_over || has_rest;
-      flushing = flushing || must_flush;
+      if (must_look && !std::exchange(looking, true)) wakes = true;
       start_thread();
     }
-    changed.notify_one();
+    if (wakes) changed.notify_one();
   }
 
   /// With the mutex.
@@ -269,39 +272,43 @@ struct Engine::State {
   }
 
   void work() {
-    Naps naps = naps_between_flushes();
+    Naps naps = naps_between_looks();
+    std::uint64_t seen = 0;  // hand-overs
     std::unique_lock lock(mutex);
     for (;;) {
       const auto has_work = [&] { return stopping || left_over || !queue.empty(); };
-      if (!flushing) {
+      if (!looking) {
         naps.reset();
-        changed.wait(lock, [&] { return has_work() || flushing; });
+        changed.wait(lock, [&] { return has_work() || looking; });
       }
-      if (flushing) changed.wait_for(lock, naps.next(), has_work);
+      if (looking) changed.wait_for(lock, naps.next(), has_work);
       if (stopping) return;
       const bool drives = has_work();
+      if (drives || std::exchange(seen, hand_overs) != hand_overs) naps.reset();
       left_over = false;
       lock.unlock();
       std::unique_lock hold(token, std::defer_lock);
       if (drives) {
         hold.lock();
       } else {
-        static_cast<void>(hold.try_lock());  // whoever has it moves the network on
+        static_cast<void>(hold.try_lock());
       }
-      if (drives || !hold) naps.reset();
-      const bool is_open = hold && go_on(drives);
+      const bool goes_on = hold && go_on(drives);
       lock.lock();
-      if (hold) flushing = is_open;
+      // Whoever else has the token moves the network on, and hands over at the end, if that has not been.
+      if (hold || hand_overs == seen) looking = goes_on;
     }
   }
 
-  /// With the token: does what there is to do, or else makes sure that what was sent leaves. Whether that has
-  /// to go on.
+  /// With the token: does what there is to do, or else has a look. Whether there may be more to look at.
   bool go_on(bool drives) {
     try {
-      if (!drives) return !failed && driver->flush();
-      drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
-      return driver->may_hold_back();
+      if (drives) {
+        drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
+      } else if (!failed) {
+        driver->progress();
+      }
+      return !failed && driver->may_hold_back();
     } catch (const Error& error) {
       fail(error);
       return false;
@@ -423,7 +430,9 @@ void Engine::progress() {
     state.driver->progress();
   } catch (const Error& error) {
     state.fail(error);
+    return;
   }
+  state.hand_over();
 }
 
 void Engine::drain() {

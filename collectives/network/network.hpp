@@ -63,8 +63,8 @@ class Network {
   /// anything. True if some transfer has come to its end since the last call.
   virtual bool progress() = 0;
 
-  /// Whether sends that are over may still be in buffers of this process, and need `progress` to leave it.
-  /// True from the send on until a `flush` that began after it has come to its end.
+  /// Whether sends that are over may still be in buffers of this process, and need `progress` to leave it. It
+  /// may be unknown: then this is true until a `flush` that began after them has come to its end.
   [[nodiscard]] virtual bool may_hold_back() const { return false; }
   /// Begins to make sure that what was sent has left. It can take messages to the peers and back, which they
   /// answer when their libraries move on: not for every call.

@@ -162,8 +162,9 @@ struct UcxNetwork::State {
   void close_endpoint(Peer& peer, std::uint32_t flags) noexcept;
   [[nodiscard]] bool said_goodbye(const Peer& peer) const noexcept;
   void leave() noexcept;
-  /// Waits for a request of the worker's or an endpoint's, and frees it. False: not over in time.
-  bool finish(ucs_status_ptr_t request, Clock::time_point until) noexcept;
+  /// False: not over in time.
+  template <typename IsOver>
+  bool progress_until(const IsOver& is_over, Clock::time_point until) noexcept;
   [[nodiscard]] int rank_of(const Peer& peer) const noexcept {
     return static_cast<int>(&peer - peers.data());
   }
@@ -389,21 +390,23 @@ void UcxNetwork::State::close_endpoint(Peer& peer, std::uint32_t flags) noexcept
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
 }
 
-bool UcxNetwork::State::finish(ucs_status_ptr_t request, Clock::time_point until) noexcept {
-  if (!UCS_PTR_IS_PTR(request)) return true;
+template <typename IsOver>
+bool UcxNetwork::State::progress_until(const IsOver& is_over, Clock::time_point until) noexcept {
   bool over = false;
-  while (!(over = ucp_request_check_status(request) != UCS_INPROGRESS) && Clock::now() < until) {
+  while (!(over = is_over()) && Clock::now() < until) {
     if (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) != UCS_OK) continue;
     constexpr int milliseconds = 10;
     pollfd readable{event_descriptor, POLLIN, 0};
     poll(&readable, 1, milliseconds);
   }
-  ucp_request_free(request);
   return over;
 }
 
 void UcxNetwork::State::leave() noexcept {
   const auto until = Clock::now() + longest_goodbye;
+  // The answer to a flush must not come after an attempt to send through a connection that has gone: an
+  // assertion of UCX 1.13 fails then.
+  progress_until([&] { return flushes == 0; }, until);
   const ucp_request_param_t plain{};
   for (Peer& peer : peers) {
     if (peer.link != Link::up) continue;
@@ -411,7 +414,12 @@ void UcxNetwork::State::leave() noexcept {
         ucp_tag_send_nbx(peer.endpoint, &farewell, sizeof(farewell), UcxTag::goodbye(rank), &plain);
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
   }
-  const bool flushed = finish(ucp_worker_flush_nbx(worker, &plain), until);
+  const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker, &plain);
+  bool flushed = true;
+  if (UCS_PTR_IS_PTR(flush)) {
+    flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
+    ucp_request_free(flush);
+  }
   for (Peer& peer : peers) {
     while (peer.operations != nullptr) forget(*peer.operations);
     close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);

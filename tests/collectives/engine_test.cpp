@@ -290,7 +290,7 @@ TEST(Engine, MpiMovesOnWhileOnlyTheHostIsWaitedFor) {
 
 // A rank whose part is over may not call the library for long; what it sent must not wait in a buffer of its
 // process until then. Here it comes back only when the others have it.
-TEST(Engine, WhatWasSentHasLeftWhenACallIsOver) {
+TEST(Engine, WhatWasSentLeavesWhenACallIsOver) {
   constexpr std::size_t count = 1000;
   Job job({0, 1, 2}, Sharing::none, Networks::one_that_wakes, test::SendsEnd::buffered);
   Plan plan = plan_of("3", Algorithm::tree, 3, 1, false);

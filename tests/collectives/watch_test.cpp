@@ -498,28 +498,33 @@ TEST(WatchHub, LeavingInOrderIsNoFailure) {
   EXPECT_EQ(report.ranks[1].life, RankReport::Life::left);
 }
 
-// Rank 0 may die as well; nobody gathers anything then.
-TEST(SocketWatch, TheDeathOfTheHubIsNoticed) {
-  FileDescriptor accepted;
-  Listener listener(true);
+/// Rank 1's watch, whose rank 0 says `words` and no more, through the connection that it `accepted`.
+std::unique_ptr<SocketWatch> watch_of(FileDescriptor& accepted, const std::string& words) {
+  const Listener listener(true);
   std::thread root([&] {
     while (!accepted.valid()) {
       accepted = FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!accepted.valid()) std::this_thread::yield();
     }
-    const std::string welcome = encoded({Frame::Kind::welcome, {}});
-    EXPECT_EQ(write(accepted.get(), welcome.data(), welcome.size()), static_cast<ssize_t>(welcome.size()));
+    EXPECT_EQ(write(accepted.get(), words.data(), words.size()), static_cast<ssize_t>(words.size()));
   });
   SocketWatch::Settings settings;
   settings.hello.rank = 1;
   settings.addresses = {"127.0.0.1"};
   settings.port = listener.port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  SocketWatch watch(settings);
+  auto watch = std::make_unique<SocketWatch>(settings);
   root.join();
+  return watch;
+}
+
+// Rank 0 may die as well; nobody gathers anything then.
+TEST(SocketWatch, TheDeathOfTheHubIsNoticed) {
+  FileDescriptor accepted;
+  const auto watch = watch_of(accepted, encoded({Frame::Kind::welcome, {}}));
   accepted = FileDescriptor();
-  while (!watch.failed()) std::this_thread::yield();
-  const ExitReport report = watch.report();
+  while (!watch->failed()) std::this_thread::yield();
+  const ExitReport report = watch->report();
   EXPECT_EQ(report.failure.rank, 0);
   EXPECT_EQ(report.failure.kind, JobFailure::Kind::died);
   EXPECT_EQ(report.scope, "rank 1 alone");
@@ -582,25 +587,11 @@ TEST(WatchHub, StrangersAreRefusedAndToldOfOnce) {
 // The same the other way round.
 TEST(SocketWatch, AHubThatSendsGarbageIsNamed) {
   FileDescriptor accepted;
-  Listener listener(true);
-  std::thread root([&] {
-    while (!accepted.valid()) {
-      accepted = FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!accepted.valid()) std::this_thread::yield();
-    }
-    const std::string bytes = encoded({Frame::Kind::welcome, {}}) + "and more that means nothing at all";
-    EXPECT_EQ(write(accepted.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  });
-  SocketWatch::Settings settings;
-  settings.hello.rank = 1;
-  settings.addresses = {"127.0.0.1"};
-  settings.port = listener.port;
-  settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  SocketWatch watch(settings);
-  root.join();
-  while (!watch.failed()) std::this_thread::yield();
-  EXPECT_NE(watch.report().failure.text.find("rank 0 sends garbage to rank 1"), std::string::npos)
-      << watch.report().failure.text;
+  const auto watch =
+      watch_of(accepted, encoded({Frame::Kind::welcome, {}}) + "and more that means nothing at all");
+  while (!watch->failed()) std::this_thread::yield();
+  EXPECT_NE(watch->report().failure.text.find("rank 0 sends garbage to rank 1"), std::string::npos)
+      << watch->report().failure.text;
 }
 
 TEST(WatchHub, APeerThatSendsGarbageIsNamed) {
