@@ -290,6 +290,12 @@ std::string ExitReport::json() const {
 
 void find_differences(ExitReport& report) {
   JobFailure& failure = report.failure;
+  // A rank that had failed by itself, before it heard of this failure, has told of another call.
+  for (RankReport& rank : report.ranks) {
+    const bool is_same = rank.same && rank.same->communicator == failure.communicator &&
+                         rank.same->sequence == failure.sequence;
+    if (!is_same) rank.same.reset();
+  }
   if (failure.kind != Kind::stuck || failure.sequence == 0) return;
   std::optional<std::string> first;
   for (const RankReport& rank : report.ranks) {

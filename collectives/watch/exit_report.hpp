@@ -65,7 +65,8 @@ struct ExitReport {
   [[nodiscard]] std::string json() const;
 };
 
-/// A deadline that passes because ranks have called different things: says so.
+/// A deadline that passes because ranks have called different things: says so. Drops what ranks say of other
+/// calls than the one that failed.
 void find_differences(ExitReport& report);
 
 /// What a tape says of its rank.

@@ -256,6 +256,22 @@ TEST(ExitReport, SaysThatADeadlinePassedBecauseRanksDiffer) {
   EXPECT_NE(text.find("rank 2: called broadcast #5"), std::string::npos) << text;
 }
 
+// Deadlines of ranks that are a call apart pass at the same time: both have called what the other has.
+TEST(ExitReport, OfCallsThatAreNotTheSameSaysNothing) {
+  ExitReport report;
+  report.failure = {JobFailure::Kind::stuck, 1, "all_reduce #5: the deadline passed", 0, 5};
+  for (int rank = 0; rank < 2; ++rank) {
+    RankReport each;
+    each.rank = rank;
+    each.inside = each.same = record_of(call_of("all_reduce", rank == 0 ? 6 : 5));
+    report.ranks.push_back(each);
+  }
+  find_differences(report);
+  EXPECT_EQ(report.failure.kind, JobFailure::Kind::stuck);
+  EXPECT_FALSE(report.ranks[0].same);
+  EXPECT_TRUE(report.ranks[1].same);
+}
+
 TEST(ExitReport, OfManyRanksIsShort) {
   ExitReport report;
   for (int rank = 0; rank < 1000; ++rank) {
