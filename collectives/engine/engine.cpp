@@ -411,14 +411,24 @@ Error Engine::give_up(const Error& error, std::uint16_t communicator, std::uint6
 }
 
 void Engine::announce_failure(const std::string& why) {
-  if (state_->closed) return;
-  if (state_->watch) {
-    state_->watch->announce({JobFailure::Kind::threw, state_->rank,
-                             fmt::format("rank {} (host {}) gave up: {}", state_->rank,
-                                         state_->map.short_name(state_->map.host_of(state_->rank)), why),
-                             0, 0});
+  State& state = *state_;
+  if (state.closed) return;
+  if (state.watch) {
+    // Whoever holds the token lets go of it then.
+    state.watch->announce({JobFailure::Kind::threw, state.rank,
+                           fmt::format("rank {} (host {}) gave up: {}", state.rank,
+                                       state.map.short_name(state.map.host_of(state.rank)), why),
+                           0, 0});
   }
-  state_->driver->abandon();
+  std::unique_lock hold(state.token, std::defer_lock);
+  if (!state.token.is_mine()) {
+    if (state.watch) {
+      hold.lock();
+    } else if (!hold.try_lock()) {
+      return;
+    }
+  }
+  state.driver->abandon();
 }
 
 void Engine::progress() {
