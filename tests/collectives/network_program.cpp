@@ -167,6 +167,13 @@ void many_in_both_directions(Job& job) {
     }
   }
   messages.finish("many");
+  // Who has all may still hold back what others lack, and is not to leave the network before they have it.
+  for (int peer = 0; peer < job.ranks; ++peer) {
+    if (peer == job.rank) continue;
+    messages.send(peer, {3, 1, 512}, 8);
+    messages.receive(peer, {3, 1, 512}, 8);
+  }
+  messages.finish("the end of many");
 }
 
 // A rank sleeps for ever though its message has come. Rank 0 sends once the others are about to sleep.
