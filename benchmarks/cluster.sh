@@ -10,9 +10,8 @@ Usage: cluster.sh DIRECTORY [--quick]
 Makes 4 emulated hosts with links of 1 Gb/s (emulated_cluster.sh) and runs on them, with ranks placed by host and
 round robin: all_reduce_perf on 4x4 ranks beside Open MPI as it comes, with its ring forced, and with its HAN
 component in both of its ways; 16 MiB with DDL_REPRODUCIBLE=1; on 4+3+2+1 ranks; broadcast_perf; idle_wait and
-start_up_time. The links are measured once
-(DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into DIRECTORY, which must be new or empty; then
-a table of targets (targets.py) on standard output. Takes about 13 minutes; --quick, with fewer iterations, 7.
+start_up_time. The links are measured once (DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into
+DIRECTORY, which must be new or empty; then a table of targets (targets.py) on standard output. Takes about 13 minutes; --quick, with fewer iterations, 7.
 The exit status is 1 if a target is missed.
 
 DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.

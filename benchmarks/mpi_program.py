@@ -74,7 +74,7 @@ def print_table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cluster", action="store_true",
-                        help="on 4 emulated hosts with 4 processes each (emulated_cluster.sh; takes 8 minutes)")
+                        help="on 4 emulated hosts with 4 processes each (emulated_cluster.sh; takes 2 minutes)")
     parser.add_argument("--placement", choices=["host", "round_robin"], default="host",
                         help="of the cluster's ranks (default: %(default)s)")
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
