@@ -75,6 +75,10 @@ std::vector<topology::Measurement> Context::measure_ways() {
 Communicator& Context::communicator() noexcept { return state_->communicator; }
 Log& Context::log() noexcept { return state_->log; }
 
+void announce_failure(Context& context, const std::string& why) {
+  context.state_->job->announce_failure(why);
+}
+
 std::string Context::broadcast_string(std::string_view text, int root) {
   std::int64_t length = static_cast<std::int64_t>(text.size());
   communicator().broadcast(std::span(&length, 1), root);

@@ -37,4 +37,7 @@ struct Context::State {
   void meet_to_leave();
 };
 
+/// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
+void announce_failure(Context& context, const std::string& why);
+
 }  // namespace ddl

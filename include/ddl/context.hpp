@@ -164,6 +164,7 @@ class Context {
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
+  friend void announce_failure(Context& context, const std::string& why);
 };
 
 /// Settings of `run_in_process`.

@@ -8,6 +8,7 @@
 #include "ddl/context.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/error.hpp"
+#include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/log.hpp"

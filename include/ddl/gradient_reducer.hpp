@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 
 namespace ddl {
@@ -14,45 +18,96 @@ namespace ddl {
 struct Gradient {
   std::string name;
   std::span<float> values;
+  /// Elements of a row, for a gradient of which a step touches few rows, as an embedding's: see
+  /// `GradientReducer::ready`. 0: none.
+  std::size_t row_width = 0;
 };
 
 /// What the trainer's backward pass leaves in the gradients.
 enum class GradientKind {
-  sum,   ///< Sums over this rank's items; the weight (number of items) is given to `wait`.
+  sum,   ///< Sums over this rank's items; the weight (number of items) is given to `wait`, or to `begin`.
   mean,  ///< Means over this rank's items; the weight is given to `begin`, before backward.
 };
 
 struct GradientReducerOptions {
   GradientKind gradients;  ///< No default: a wrong guess here is a wrong model.
-  /// Gradients are reduced in buckets of about this many bytes. Same on all ranks.
-  std::size_t bucket_bytes = std::size_t{25} << 20;
+  /// Gradients are reduced in buckets of at most this many bytes. Same on all ranks. 0: what is cheap on
+  /// these links, and a twentieth of all at most.
+  std::size_t bucket_bytes = 0;
+  /// Each bucket is reduced as soon as its gradients are there; else all in `wait`, after backward.
+  bool overlap = true;
+  /// What travels between hosts: f32, or bf16 or f16, with error feedback. Sums within a host stay f32. The
+  /// first step travels in f32. Needs no loss scaling for bf16; sums beyond 65,504 are infinite in f16.
+  DataType wire = DataType::f32;
+  /// Each rank ends with the means of its own part of the parameters alone: see `shards` and `gather`.
+  bool sharded_update = false;
+  /// Whether the gradients are left as sums, for an optimiser that multiplies by `ReducedStep::scale` in a
+  /// pass of its own; else they are means.
+  bool leave_sums = false;
+};
+
+/// What a step's reduction ends with: the same on all ranks.
+struct ReducedStep {
+  double weight = 0;        ///< Of all ranks together.
+  double scale = 1;         ///< What makes means of what the gradients hold: 1, unless they are left as sums.
+  double norm = 0;          ///< Of the mean gradients: the root of the sum of squares over all of them.
+  bool finite = true;       ///< Whether all of them are; no rank should update its model else.
+  std::uint64_t bytes = 0;  ///< Of this rank's gradients that were reduced, as they travelled between hosts.
+};
+
+/// Elements [first, first + count) of gradient and parameter `index`.
+struct GradientShard {
+  std::size_t index = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
 };
 
 /// Replaces each rank's gradients by their weighted mean over all ranks:
 /// sum_r(w_r * mean_r) / sum_r(w_r) = sum_r(sum_r) / sum_r(w_r), so ragged batches (ranks with
 /// other numbers of target tokens, even none) weigh what they hold.
 ///
-/// Per step: [`begin(weight)` for means], `ready(i)` once for each gradient, in any order, as soon as
+/// Per step: [`begin(weight)`, for means], `ready(i)` once for each gradient, in any order, as soon as
 /// backward has finished it, then `wait`. All ranks end with the same bits. A rank without items takes
 /// part with weight 0: its means are ignored (they may be NaN), its sums must be 0.
 ///
-/// Gradients are put into buckets in reverse order of registration, which is about the order in which
-/// backward finishes them. The bucket layout depends only on the names, sizes and `bucket_bytes`; a
-/// gradient larger than that is a bucket of its own. A bucket whose gradients lie one after the other
-/// in memory, in order of registration, is reduced in place; any other is packed into memory of the
-/// reducer's own. So one flat buffer, registered front to back, costs neither copies nor memory; from
-/// `allocate`, the ranks of a host reduce it where it is.
-/// Cost: one all-reduce per bucket, one of a single double, and one pass over the gradients (two for
-/// means). A step of one bucket allocates nothing, else some small blocks for each bucket.
+/// **Buckets** hold gradients in the order in which they become ready. The first step goes by the reverse
+/// order of registration, and learns the order: the mean over all ranks of each gradient's place. From then
+/// on each bucket is reduced as soon as its gradients are there on this rank and the buckets before it have
+/// been started, while backward goes on. A gradient larger than a bucket is cut. `state` holds what was
+/// learned; a run that is resumed with it has the same buckets, and so the same bits, as one that went on. A
+/// bucket whose gradients lie one after the other in memory, in order of registration, is reduced in place;
+/// any other is packed into memory of the reducer's own. So one flat buffer (`GradientBuffer`), registered
+/// front to back and finished in about the reverse order, costs neither copies nor memory, and the ranks of a
+/// host reduce it where it is.
 ///
-/// `context` must stay where it is while the reducer lives. Not thread-safe. Errors:
+/// **Accumulation**: between `no_sync` and its end, `wait` ends a micro-batch without reducing anything; the
+/// next one outside reduces all. Sums are added up by backward itself, which does not begin from zero again;
+/// of means each micro-batch leaves its own, and the reducer adds them up, weighted, in memory of its own.
+///
+/// **Gradients that are missing**: `absent(i)` in place of `ready(i)` says that a step gives a gradient no
+/// value on this rank; it counts as zeros. `has_gradient` says whether any rank had one.
+///
+/// **Rows**: a gradient with a `row_width` may be made ready with the rows that the step touched; the others
+/// must hold zeros. Ranks then exchange a byte a row, and reduce the rows that any of them has touched, if
+/// that is less than all; the result is the same. The norm and the mean count as for any other.
+///
+/// Cost: an all-reduce for each bucket, two of a few doubles, one pass over the gradients for the weight (two
+/// for means; `leave_sums` saves one), one over 1/n of them for the norm. In reproducible contexts the norm
+/// has the same bits whatever the buckets, and costs some 2 ns for each of those elements.
+///
+/// Between `wait` and the next `ready` the gradients are the trainer's; from a gradient's `ready` on until
+/// `wait` they must be left alone. `ready`, `absent` and `touched_rows` may be called by any thread, the
+/// others by one; once another thread than that of `wait` has made gradients ready, `wait` gives those that
+/// are missing the context's deadline. `context` must stay where it is while the reducer lives. Errors:
 /// - construction is collective; `mismatch` if ranks registered other gradients or options (names the
-///   first difference and its ranks), `invalid_argument` for gradients that overlap or empty buckets;
+///   first difference and its ranks), `invalid_argument` for gradients that overlap or options that cannot
+///   be;
 /// - `invalid_argument`, on the calling rank, for a wrong pairing of `begin`/`ready`/`wait`, an unknown
-///   index or a gradient made ready twice;
+///   index or row, or a gradient reported twice;
 /// - `invalid_argument` from `wait`, the same on every rank, for a negative or non-finite weight or a
-///   gradient not made ready on any of them, or a total weight of 0. The step is over then, its
-///   gradients undefined; the next one can begin.
+///   gradient not reported on any of them, or a total weight of 0. The step is over then, its
+///   gradients undefined; the next one can begin;
+/// - those of `Communicator`, which name the bucket and its gradients.
 class GradientReducer {
  public:
   GradientReducer(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
@@ -60,18 +115,59 @@ class GradientReducer {
   GradientReducer(GradientReducer&&) noexcept;
   GradientReducer& operator=(GradientReducer&&) noexcept;
 
-  /// Starts a step of gradient means over `weight` items. Only with `GradientKind::mean`.
+  /// Starts a step over `weight` items. Gradient sums may do without it and give the weight to `wait`.
   void begin(double weight);
   /// Gradient `index` (order of registration) is final on this rank for this step.
   void ready(std::size_t index);
-  /// Ends a step of gradient sums over `weight` items; returns the total weight over all ranks.
-  double wait(double weight);
-  /// Ends a step of gradient means; returns the total weight over all ranks.
-  double wait();
+  /// The same; of its rows, none but these hold anything but zeros. In any order, also repeatedly.
+  void ready(std::size_t index, std::span<const std::int32_t> rows);
+  /// Gradient `index` gets no value on this rank in this step; its memory is not read.
+  void absent(std::size_t index);
+  /// Ends a step of gradient sums over `weight` items.
+  ReducedStep wait(double weight);
+  /// Ends a step whose weight was given to `begin`.
+  ReducedStep wait();
 
-  /// Bytes reduced per step.
+  /// While it lives, `wait` ends a micro-batch, and returns this rank's weight so far.
+  class [[nodiscard]] NoSync {
+   public:
+    NoSync(NoSync&&) = delete;
+    ~NoSync();
+
+   private:
+    friend GradientReducer;
+    explicit NoSync(bool& scope) noexcept;
+    bool& scope_;
+  };
+  NoSync no_sync();
+
+  /// Of the last step: whether any rank had a value for the gradient.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
+  /// Of the last step, for a gradient with rows: those that any rank touched, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> touched_rows(std::size_t index) const;
+
+  /// Sharded update: the elements whose means this rank has after `wait`, and is to update; they stay the
+  /// same. All ranks together have all, and a few (less than n of a gradient with rows) more than once: each
+  /// rank computes those alike.
+  [[nodiscard]] std::span<const GradientShard> shards() const;
+  /// Gives every rank the others' updated elements of `parameters`, which are as the gradients in number,
+  /// order and size. Cost: an all-gather for each bucket. Collective.
+  void gather(const std::vector<Parameter>& parameters);
+
+  /// What this reducer has found out and what its sums depend on, as JSON: the same on all ranks.
+  [[nodiscard]] std::string state() const;
+  /// Goes on as the reducer that gave the state: before the first step. Collective. Throws, agreed:
+  /// `corrupt_data` for what is no state, `mismatch` for one of other gradients or options.
+  void restore(std::string_view state);
+  /// What 16-bit wires owe to the next step: this rank's part, to be saved and filled. Empty for f32 and
+  /// before the first step. Views, valid until `restore`.
+  [[nodiscard]] std::vector<NamedTensor> residuals();
+
+  /// Bytes of all gradients.
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] std::size_t buckets() const noexcept;
+  /// Bytes of the largest bucket, but for gradients with rows.
+  [[nodiscard]] std::size_t largest_bucket() const noexcept;
 
  private:
   struct State;

@@ -71,7 +71,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop) {
   const BatchLoss loss =
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_);
-  const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens));
+  const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens)).weight;
   gradients_.upload();
   double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
                     static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};

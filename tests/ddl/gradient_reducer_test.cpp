@@ -14,7 +14,6 @@
 
 #include "allocation_count.hpp"
 #include "ddl/error.hpp"
-#include "ddl/gradient_buckets.hpp"
 
 namespace ddl {
 namespace {
@@ -68,7 +67,7 @@ void backward(Gradients& gradients, int rank, GradientKind kind) {
 double step(GradientReducer& reducer, GradientKind kind, double weight) {
   if (kind == GradientKind::mean) reducer.begin(weight);
   for (std::size_t g = std::size(sizes); g-- > 0;) reducer.ready(g);
-  return kind == GradientKind::mean ? reducer.wait() : reducer.wait(weight);
+  return (kind == GradientKind::mean ? reducer.wait() : reducer.wait(weight)).weight;
 }
 
 void expect_mean(const Gradients& gradients, int ranks) {
@@ -128,7 +127,7 @@ TEST(GradientReducer, MeanOverAllItemsOfAllRanks) {
               GradientReducer reducer(context, gradients.registered,
                                       {.gradients = kind, .bucket_bytes = 1300});
               EXPECT_EQ(reducer.bytes(), 1377 * sizeof(float));
-              EXPECT_EQ(reducer.buckets(), 3u);
+              EXPECT_EQ(reducer.buckets(), 5u);
               for (int i = 0; i < 2; ++i) {
                 backward(gradients, context.rank(), kind);
                 const auto weight = static_cast<double>(items_of(context.rank()));
@@ -173,7 +172,7 @@ TEST(GradientReducer, WholeMeansAreExact) {
     std::vector<float> values = {3.0f, 6.0f, 9.0f, -12.0f};
     GradientReducer reducer(context, {{"g", values}}, {.gradients = GradientKind::sum});
     reducer.ready(0);
-    EXPECT_EQ(reducer.wait(1), 3);
+    EXPECT_EQ(reducer.wait(1).weight, 3);
     EXPECT_EQ(values, (std::vector<float>{3, 6, 9, -12}));
   });
 }
@@ -233,25 +232,8 @@ TEST(GradientReducer, NoGradientsAtAllStillAgreeOnTheWeight) {
   run_in_process(3, [](Context& context) {
     GradientReducer reducer(context, {}, {.gradients = GradientKind::sum});
     EXPECT_EQ(reducer.buckets(), 0u);
-    EXPECT_EQ(reducer.wait(context.rank()), 3);
+    EXPECT_EQ(reducer.wait(context.rank()).weight, 3);
   });
-}
-
-// Lost otherwise: overlap with backward (buckets too large) or bandwidth (too small).
-TEST(GradientReducer, BucketsFillFromTheLastGradientOn) {
-  const auto cut = [](std::vector<std::size_t> bytes, std::size_t limit) {
-    std::vector<std::pair<std::size_t, std::size_t>> ranges;
-    for (const GradientRange range : bucket_ranges(bytes, limit)) ranges.emplace_back(range.first, range.end);
-    return ranges;
-  };
-  using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
-  EXPECT_EQ(cut({4, 4, 4, 4}, 8), (Ranges{{2, 4}, {0, 2}}));
-  EXPECT_EQ(cut({4, 4, 4}, 8), (Ranges{{1, 3}, {0, 1}}));
-  EXPECT_EQ(cut({4, 100, 4}, 8), (Ranges{{2, 3}, {1, 2}, {0, 1}}));
-  EXPECT_EQ(cut({4, 4}, 1), (Ranges{{1, 2}, {0, 1}}));
-  EXPECT_EQ(cut({0, 0}, 1), (Ranges{{0, 2}}));
-  EXPECT_EQ(cut({4, 4}, std::numeric_limits<std::size_t>::max()), (Ranges{{0, 2}}));
-  EXPECT_EQ(cut({}, 8), Ranges{});
 }
 
 // Lost otherwise: a model trained with gradients that are too large by the batch size, or too small.
@@ -270,8 +252,12 @@ TEST(GradientReducer, WrongPairingSaysWhatToCall) {
     };
     GradientReducer sums(context, {{"a", a}, {"b", b}}, {.gradients = GradientKind::sum});
     GradientReducer means(context, {{"a", a}, {"b", b}}, {.gradients = GradientKind::mean});
-    fails({"begin(weight)", "made for sums", "weight to wait"}, [&] { sums.begin(2); });
     fails({"wait()", "made for sums", "wait(weight)"}, [&] { sums.wait(); });
+    sums.begin(2);
+    fails({"wait(weight) after begin"}, [&] { sums.wait(2); });
+    sums.ready(0);
+    sums.ready(1);
+    EXPECT_EQ(sums.wait().weight, 4);
     fails({"wait(weight)", "made for means", "begin"}, [&] { means.wait(2); });
     fails({"wait()", "without begin"}, [&] { means.wait(); });
     fails({"ready()", "before begin"}, [&] { means.ready(0); });
@@ -281,7 +267,7 @@ TEST(GradientReducer, WrongPairingSaysWhatToCall) {
     means.ready(1);
     fails({"ready(1)", "'b'", "before"}, [&] { means.ready(1); });
     means.ready(0);
-    EXPECT_EQ(means.wait(), 2);  // none of these errors spoilt the step
+    EXPECT_EQ(means.wait().weight, 2);  // none of these errors spoilt the step
     fails({"without begin"}, [&] { means.wait(); });
   });
 }
@@ -314,7 +300,7 @@ TEST(GradientReducer, ProblemOfOneRankEndsTheStepOnAll) {
       EXPECT_TRUE(error.agreed());
       reducer.ready(0);  // the next step works
       reducer.ready(1);
-      EXPECT_EQ(reducer.wait(1), 2);
+      EXPECT_EQ(reducer.wait(1).weight, 2);
       throw;
     }
   });
@@ -370,7 +356,7 @@ TEST(GradientReducer, OtherGradientsAreNamedWithTheirRanks) {
   expect_parts(attempt([](int rank, auto&, auto& options) {
                  if (rank == 1) options.bucket_bytes = 77;
                }),
-               {"bucket_bytes 26214400 on rank 0", "bucket_bytes 77 on rank 1"});
+               {"bucket_bytes 0 on rank 0", "bucket_bytes 77 on rank 1"});
 }
 
 TEST(GradientReducer, SharedMemoryRegisteredTwiceIsRefused) {
@@ -381,9 +367,6 @@ TEST(GradientReducer, SharedMemoryRegisteredTwiceIsRefused) {
                             {.gradients = GradientKind::sum});
   });
   expect_parts(texts[1], {"'source'", "'target'", "overlap"});
-  errors_on_all(2, ErrorCode::invalid_argument, [](Context& context) {
-    GradientReducer reducer(context, {}, {.gradients = GradientKind::sum, .bucket_bytes = 0});
-  });
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ddl/data_type.hpp"
+
+/// Passes over gradients. Each reads and writes every element once; memory limits them.
+namespace ddl::elementwise {
+
+/// values[i] *= factor, in double: a mean of whole numbers that is whole comes out exact.
+void scale(std::span<float> values, double factor) noexcept;
+/// target[i] = source[i] * factor. No overlap.
+void scale_into(std::span<float> target, std::span<const float> source, double factor) noexcept;
+/// target[i] += source[i] * factor. No overlap.
+void add_scaled(std::span<float> target, std::span<const float> source, double factor) noexcept;
+/// Sum of the squares, in double, in an order that depends on the number of values alone.
+double sum_of_squares(std::span<const float> values) noexcept;
+
+/// What is sent of `values` in 16 bits, and what is not: wire[i] = round(values[i] + residual[i]),
+/// left[i] = values[i] + residual[i] - wire[i]; 0 where that is not finite. `type` is bf16 or f16.
+void encode(DataType type, std::span<const float> values, std::span<const float> residual,
+            std::span<std::uint16_t> wire, std::span<float> left) noexcept;
+/// values[i] = wire[i]
+void decode(DataType type, std::span<const std::uint16_t> wire, std::span<float> values) noexcept;
+
+}  // namespace ddl::elementwise

@@ -1,0 +1,69 @@
+#include "ddl/gradients/learned_buckets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ddl/error.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr const char* format = "ddl gradient reducer";
+constexpr int version = 1;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("GradientReducer::restore: {}; expected what GradientReducer::state gave", why));
+}
+
+bool is_permutation(std::vector<std::size_t> order) {
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != i) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string LearnedBuckets::json() const {
+  return nlohmann::ordered_json{{"format", format},
+                                {"version", version},
+                                {"gradients", gradients},
+                                {"bucket_bytes", bucket_bytes},
+                                {"order", order}}
+      .dump();
+}
+
+LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
+  LearnedBuckets state;
+  try {
+    const auto object = nlohmann::json::parse(json);
+    if (object.at("format") != format) refuse("found another kind of JSON");
+    if (object.at("version") != version) {
+      refuse(fmt::format("found version {}, which this version of the library does not know",
+                         object.at("version").dump()));
+    }
+    object.at("gradients").get_to(state.gradients);
+    object.at("bucket_bytes").get_to(state.bucket_bytes);
+    object.at("order").get_to(state.order);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(fmt::format("this is no state: {}", error.what()));
+  }
+  const bool fits = state.order.empty() || (state.order.size() == count && is_permutation(state.order));
+  if (!fits || state.bucket_bytes == 0) refuse("its buckets or its order cannot be");
+  return state;
+}
+
+std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const std::string& entry : entries) {
+    for (const char c : entry) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    hash = (hash ^ 0xffU) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+}  // namespace ddl

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddl {
+
+/// What a reducer's sums depend on beyond its options and the communicator's plans.
+struct LearnedBuckets {
+  std::uint64_t gradients = 0;  ///< A hash of their names and sizes, and of the options.
+  std::size_t bucket_bytes = 0;
+  std::vector<std::size_t> order;  ///< Learned; empty: not yet.
+
+  [[nodiscard]] std::string json() const;
+  /// Throws `corrupt_data` for what is no state, and unless the order, if any, is one of `count` gradients.
+  static LearnedBuckets parse(std::string_view json, std::size_t count);
+};
+
+/// FNV-1a of all entries.
+std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
+
+}  // namespace ddl

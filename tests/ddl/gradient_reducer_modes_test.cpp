@@ -1,0 +1,740 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "ddl/gradient_buffer.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/gradients/bucket_set.hpp"
+#include "ddl/random.hpp"
+
+// What a reducer does besides plain steps: orders that it learns, accumulation, gradients without values,
+// rows, 16-bit wires, sharded updates, threads.
+
+namespace ddl {
+namespace {
+
+using Values = std::vector<float>;
+
+/// Any function of these will do; sums of whole numbers are exact.
+float value_of(int rank, std::size_t step, std::size_t gradient, std::size_t element) {
+  SplitMix64 random(static_cast<std::uint64_t>(rank) * 1000 + step, gradient * 100'000 + element);
+  return static_cast<float>(random.below(2001)) - 1000;
+}
+
+/// Gradients of a model, in one block.
+struct Model {
+  Model(Context& context, const std::vector<std::size_t>& counts, std::size_t rows_of = none,
+        std::size_t width = 0)
+      : buffer(context, shapes(counts, rows_of, width)) {}
+
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  static std::vector<GradientShape> shapes(const std::vector<std::size_t>& counts, std::size_t rows_of,
+                                           std::size_t width) {
+    std::vector<GradientShape> shapes;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      shapes.push_back({fmt::format("g{}", i), counts[i], i == rows_of ? width : 0});
+    }
+    return shapes;
+  }
+  void backward(int rank, std::size_t step) {
+    for (std::size_t g = 0; g < buffer.gradients().size(); ++g) {
+      for (std::size_t e = 0; e < buffer[g].size(); ++e) buffer[g][e] = value_of(rank, step, g, e);
+    }
+  }
+  [[nodiscard]] Values values() const { return {buffer.values().begin(), buffer.values().end()}; }
+  GradientBuffer buffer;
+};
+
+const std::vector<std::size_t> counts = {30, 7, 0, 200, 5, 64};
+
+/// Sums over all ranks, exact, over a weight.
+void expect_means(const Model& model, int ranks, std::size_t step, double weight) {
+  for (std::size_t g = 0; g < counts.size(); ++g) {
+    for (std::size_t e = 0; e < counts[g]; ++e) {
+      double sum = 0;
+      for (int rank = 0; rank < ranks; ++rank) sum += value_of(rank, step, g, e);
+      ASSERT_EQ(model.buffer[g][e], static_cast<float>(sum * (1 / weight))) << g << " " << e;
+    }
+  }
+}
+
+InProcessOptions on_hosts(const std::vector<int>& sizes) {
+  InProcessOptions options;
+  for (std::size_t host = 0; host < sizes.size(); ++host) {
+    for (int i = 0; i < sizes[host]; ++i) options.hosts.push_back(fmt::format("host{}", host));
+  }
+  return options;
+}
+
+template <typename Body>
+void expect_error(ErrorCode code, const std::vector<std::string>& parts, const Body& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << part << " not in: " << error.what();
+    }
+  }
+}
+
+// Lost otherwise: the right gradient, where ranks finish gradients in orders of their own, another in each
+// step.
+TEST(GradientReducer, AnyOrderOfReadinessOnAnyRank) {
+  for (const int ranks : {1, 3, 16}) {
+    run_in_process(ranks, [&](Context& context) {
+      Model model(context, counts);
+      GradientReducer reducer(context, model.buffer.gradients(),
+                              {.gradients = GradientKind::sum, .bucket_bytes = 160});
+      SplitMix64 random(5, static_cast<std::uint64_t>(context.rank()));
+      std::vector<std::size_t> order(counts.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      for (std::size_t step = 0; step < 5; ++step) {
+        shuffle(std::span(order), random);
+        model.backward(context.rank(), step);
+        for (const std::size_t index : order) reducer.ready(index);
+        EXPECT_EQ(reducer.wait(2).weight, 2.0 * ranks);
+        expect_means(model, ranks, step, 2.0 * ranks);
+      }
+    });
+  }
+}
+
+// Lost otherwise: overlap. A bucket starts when its last gradient is there, and not before those before it.
+TEST(GradientReducer, BucketsStartDuringBackward) {
+  run_in_process(2, [](Context& context) {
+    Model model(context, {4, 4, 4});
+    ReducerWays ways;
+    std::vector<TouchedRows> touched(3, TouchedRows(0));
+    BucketSet buckets(context, ways, {model.buffer.gradients(), touched},
+                      {{.pieces = {{1, 0, 4}, {2, 0, 4}}}, {.pieces = {{0, 0, 4}}}});
+    std::vector<std::size_t> started;
+    const auto fill = [&](const GradientPiece& piece, std::span<float>) {
+      started.push_back(piece.gradient);
+    };
+    using Started = std::vector<std::size_t>;
+    for (int step = 0; step < 2; ++step) {
+      started.clear();
+      buckets.report(0);
+      buckets.start_complete(fill);
+      EXPECT_EQ(started, Started{});
+      buckets.report(1);
+      buckets.start_complete(fill);
+      EXPECT_EQ(started, Started{});
+      buckets.report(2);
+      buckets.start_complete(fill);
+      EXPECT_EQ(started, (Started{1, 2, 0}));
+      GradientNorm norm(false);
+      buckets.finish(1, norm);
+      buckets.next_step();
+    }
+  });
+}
+
+// Lost otherwise: what overlap is for; the order of the first step is that of the buckets from then on.
+TEST(GradientReducer, LearnsTheOrderOfReadiness) {
+  run_in_process(2, [](Context& context) {
+    Model model(context, {10, 10, 10});
+    GradientReducer reducer(context, model.buffer.gradients(),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 40});
+    EXPECT_NE(reducer.state().find("\"order\":[]"), std::string::npos) << reducer.state();
+    for (const std::size_t index : {1U, 2U, 0U}) reducer.ready(index);
+    reducer.wait(1);
+    EXPECT_NE(reducer.state().find("\"order\":[1,2,0]"), std::string::npos) << reducer.state();
+    for (const std::size_t index : {0U, 1U, 2U}) reducer.ready(index);
+    reducer.wait(1);
+    EXPECT_NE(reducer.state().find("\"order\":[1,2,0]"), std::string::npos) << "learned once";
+  });
+}
+
+// Lost otherwise: batches that are larger than memory, with the gradients of their last part alone.
+TEST(GradientReducer, MicroBatchesAreReducedOnce) {
+  for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
+    for (const bool flat : {true, false}) {
+      run_in_process(3, [&](Context& context) {
+        Model model(context, counts);
+        std::vector<Gradient> gradients = model.buffer.gradients();
+        if (!flat) std::ranges::reverse(gradients);
+        GradientReducer reducer(context, gradients, {.gradients = kind, .bucket_bytes = 400});
+        for (std::size_t step = 0; step < 3; ++step) {
+          // Of rank r, micro-batch m has r + m items: rank 0 begins with none. Items leave whole numbers.
+          const auto items = [](int rank, int micro) { return static_cast<double>(rank + micro); };
+          const auto gradient = [&](int rank, int micro, std::size_t g, std::size_t e) {
+            return static_cast<double>(value_of(rank * 10 + micro, step, g, e)) * (items(rank, micro) > 0);
+          };
+          ReducedStep reduced;
+          for (int micro = 0; micro < 3; ++micro) {
+            for (std::size_t g = 0; g < counts.size(); ++g) {
+              for (std::size_t e = 0; e < counts[g]; ++e) {
+                const double mean = gradient(context.rank(), micro, g, e);
+                float& target = model.buffer[g][e];
+                if (kind == GradientKind::mean) {
+                  target = static_cast<float>(
+                      items(context.rank(), micro) > 0 ? mean : std::numeric_limits<double>::quiet_NaN());
+                } else {
+                  target =
+                      (micro == 0 ? 0 : target) + static_cast<float>(mean * items(context.rank(), micro));
+                }
+              }
+            }
+            const double weight = items(context.rank(), micro);
+            const auto run = [&] {
+              if (kind == GradientKind::mean) reducer.begin(weight);
+              for (std::size_t g = 0; g < counts.size(); ++g) reducer.ready(g);
+              reduced = kind == GradientKind::mean ? reducer.wait() : reducer.wait(weight);
+            };
+            if (micro < 2) {
+              const auto scope = reducer.no_sync();
+              run();
+            } else {
+              run();
+            }
+          }
+          double total = 0;
+          for (int rank = 0; rank < 3; ++rank) total += 3.0 * rank + 3;
+          EXPECT_EQ(reduced.weight, total);
+          for (std::size_t g = 0; g < counts.size(); ++g) {
+            for (std::size_t e = 0; e < counts[g]; ++e) {
+              double sum = 0;
+              for (int rank = 0; rank < 3; ++rank) {
+                for (int micro = 0; micro < 3; ++micro)
+                  sum += items(rank, micro) * gradient(rank, micro, g, e);
+              }
+              ASSERT_EQ(model.buffer[g][e], static_cast<float>(sum * (1 / total)));
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+// Lost otherwise: a batch of which one part went wrong, on one rank, is applied on all.
+TEST(GradientReducer, AProblemOfAMicroBatchComesOutWithTheStep) {
+  run_in_process(2, [](Context& context) {
+    Model model(context, {3});
+    GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
+    {
+      const auto scope = reducer.no_sync();
+      expect_error(ErrorCode::invalid_argument, {"no_sync() within"},
+                   [&] { const auto again = reducer.no_sync(); });
+      reducer.ready(0);
+      reducer.wait(context.rank() == 1 ? -1 : 2);
+    }
+    reducer.ready(0);
+    expect_error(ErrorCode::invalid_argument, {"rank 1", "the weight is -1"}, [&] { reducer.wait(2); });
+    reducer.ready(0);
+    EXPECT_EQ(reducer.wait(2).weight, 4);
+  });
+}
+
+// Lost otherwise: models of which a step uses a part, on some ranks.
+TEST(GradientReducer, GradientsWithoutValuesCountAsZeros) {
+  for (const bool flat : {true, false}) {
+    run_in_process(4, [&](Context& context) {
+      Model model(context, counts);
+      std::vector<Gradient> gradients = model.buffer.gradients();
+      if (!flat) std::ranges::reverse(gradients);
+      GradientReducer reducer(context, gradients, {.gradients = GradientKind::sum, .bucket_bytes = 100});
+      // Gradient 0 is on all ranks, 1 on rank 2 alone, 3 on none in step 1.
+      for (std::size_t step = 0; step < 3; ++step) {
+        const auto has = [&](int rank, std::size_t g) {
+          return step != 1 || (g != 3 && (g != 1 || rank == 2));
+        };
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          const std::size_t g = flat ? i : counts.size() - 1 - i;
+          for (std::size_t e = 0; e < counts[g]; ++e) {
+            model.buffer[g][e] = has(context.rank(), g) ? value_of(context.rank(), step, g, e)
+                                                        : std::numeric_limits<float>::quiet_NaN();
+          }
+          has(context.rank(), g) ? reducer.ready(i) : reducer.absent(i);
+        }
+        EXPECT_TRUE(reducer.wait(1).finite);
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          const std::size_t g = flat ? i : counts.size() - 1 - i;
+          EXPECT_EQ(reducer.has_gradient(i), step != 1 || g != 3) << g;
+          for (std::size_t e = 0; e < counts[g]; ++e) {
+            double sum = 0;
+            for (int rank = 0; rank < 4; ++rank) {
+              if (has(rank, g)) sum += value_of(rank, step, g, e);
+            }
+            ASSERT_EQ(model.buffer[g][e], static_cast<float>(sum / 4)) << g;
+          }
+        }
+      }
+      reducer.absent(0);
+      expect_error(ErrorCode::invalid_argument, {"ready(0)", "reported before"}, [&] { reducer.ready(0); });
+    });
+  }
+}
+
+// Lost otherwise: gradient clipping, and ranks of which some skip a step and others do not.
+TEST(GradientReducer, NormAndFinitenessAreTheSameOnAllRanks) {
+  for (const bool leave_sums : {false, true}) {
+    for (const int ranks : {1, 4, 16}) {
+      run_in_process(ranks, [&](Context& context) {
+        Model model(context, counts);
+        GradientReducer reducer(
+            context, model.buffer.gradients(),
+            {.gradients = GradientKind::sum, .bucket_bytes = 256, .leave_sums = leave_sums});
+        const auto step = [&](std::size_t number, float change) {
+          model.backward(context.rank(), number);
+          if (context.rank() == ranks - 1) model.buffer[3][17] += change;
+          for (std::size_t g = counts.size(); g-- > 0;) reducer.ready(g);
+          return reducer.wait(3);
+        };
+        const ReducedStep plain = step(1, 0);
+        EXPECT_TRUE(plain.finite);
+        EXPECT_EQ(plain.scale, leave_sums ? 1.0 / (3.0 * ranks) : 1.0);
+        double square = 0;
+        for (const float value : model.values()) square += std::pow(value * plain.scale, 2);
+        EXPECT_NEAR(plain.norm / std::sqrt(square), 1, 1e-6);
+        const std::string norms = context.broadcast_string(fmt::format("{}", plain.norm));
+        EXPECT_EQ(norms, fmt::format("{}", plain.norm));
+        EXPECT_FALSE(step(2, std::numeric_limits<float>::quiet_NaN()).finite);
+        EXPECT_FALSE(step(3, std::numeric_limits<float>::infinity()).finite);
+        EXPECT_TRUE(step(4, 0).finite);
+      });
+    }
+  }
+}
+
+// Lost otherwise: the right embedding, where rows travel alone.
+TEST(GradientReducer, RowsGiveWhatDenseGradientsGive) {
+  constexpr std::size_t rows = 50;
+  constexpr std::size_t width = 6;
+  for (const int ranks : {1, 2, 16}) {
+    for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
+      run_in_process(ranks, [&](Context& context) {
+        Model sparse(context, {20, rows * width, 30}, 1, width);
+        Model dense(context, {20, rows * width, 30});
+        GradientReducer by_rows(context, sparse.buffer.gradients(), {.gradients = kind, .bucket_bytes = 64});
+        GradientReducer whole(context, dense.buffer.gradients(), {.gradients = kind, .bucket_bytes = 64});
+        SplitMix64 random(3, static_cast<std::uint64_t>(context.rank()));
+        // How many rows a rank touches; the last step has none, the one before does not say which.
+        for (const std::size_t touched : {2U, 1U, 50U, 0U, 3U}) {
+          std::vector<std::int32_t> list;
+          for (std::size_t i = 0; i < touched; ++i)
+            list.push_back(static_cast<std::int32_t>(random.below(rows)));
+          if (touched > 0) list.push_back(list.front());
+          for (Model* model : {&sparse, &dense}) {
+            model->backward(context.rank(), touched);
+            for (std::size_t row = 0; row < rows; ++row) {
+              if (std::ranges::find(list, static_cast<std::int32_t>(row)) != list.end()) continue;
+              std::fill_n(&model->buffer[1][row * width], width, 0.0f);
+            }
+          }
+          const double weight = context.rank() % 3 + 1;
+          const auto step = [&](GradientReducer& reducer, bool with_rows) {
+            if (kind == GradientKind::mean) reducer.begin(weight);
+            reducer.ready(2);
+            if (!with_rows) {
+              reducer.ready(1);
+            } else if (touched == 0) {
+              reducer.absent(1);
+            } else {
+              reducer.ready(1, list);
+            }
+            reducer.ready(0);
+            return kind == GradientKind::mean ? reducer.wait() : reducer.wait(weight);
+          };
+          const ReducedStep found = step(by_rows, true);
+          const ReducedStep expected = step(whole, false);
+          EXPECT_EQ(found.weight, expected.weight);
+          EXPECT_NEAR(found.norm, expected.norm, 1e-9 * expected.norm);
+          EXPECT_EQ(sparse.values(), dense.values());
+          std::vector<std::uint32_t> nonzero;
+          for (std::size_t row = 0; row < rows; ++row) {
+            const auto values = sparse.buffer[1].subspan(row * width, width);
+            if (std::ranges::any_of(values, [](float v) { return v != 0; })) {
+              nonzero.push_back(static_cast<std::uint32_t>(row));
+            }
+          }
+          EXPECT_TRUE(std::ranges::includes(by_rows.touched_rows(1), nonzero));
+          EXPECT_LE(by_rows.touched_rows(1).size(), touched * static_cast<std::size_t>(ranks));
+          if (ranks == 2 && touched == 2) {
+            EXPECT_LT(found.bytes, expected.bytes / 2);
+          }
+          if (touched == 50) {
+            EXPECT_LE(found.bytes, expected.bytes + rows);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(GradientReducer, RowsThatCannotBeAreRefused) {
+  run_in_process(1, [](Context& context) {
+    Model model(context, {20, 12}, 1, 3);
+    GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
+    const std::vector<std::int32_t> beyond = {1, 4};
+    const std::vector<std::int32_t> negative = {-1};
+    expect_error(ErrorCode::invalid_argument, {"row 4", "'g1' has 4 rows"},
+                 [&] { reducer.ready(1, beyond); });
+    expect_error(ErrorCode::invalid_argument, {"row -1"}, [&] { reducer.ready(1, negative); });
+    expect_error(ErrorCode::invalid_argument, {"'g0'", "without row_width"},
+                 [&] { reducer.ready(0, beyond); });
+    expect_error(ErrorCode::invalid_argument, {"'g1'", "13 elements", "rows of 3"}, [&] {
+      Model odd(context, {20, 13}, 1, 3);
+      GradientReducer other(context, odd.buffer.gradients(), {.gradients = GradientKind::sum});
+    });
+  });
+}
+
+// Lost otherwise: half the bytes between hosts, or a model that the rounding leads astray.
+TEST(GradientReducer, WireRoundsAndOwesTheRestToTheNextStep) {
+  constexpr std::size_t steps = 50;
+  for (const DataType wire : {DataType::bf16, DataType::f16}) {
+    const double rounding = wire == DataType::bf16 ? 0x1p-8 : 0x1p-11;
+    for (const auto& hosts : {std::vector<int>{2, 2}, {1, 1, 1}, {3, 1, 2}, {4, 4, 4, 4}, {3}}) {
+      // With values on one host alone the additions between hosts are exact: what is left is the rounding
+      // of that host, which the next steps make up for.
+      for (const bool on_one_host : {true, false}) {
+        const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
+        const int with_values = on_one_host ? hosts.front() : ranks;
+        run_in_process(
+            ranks,
+            [&](Context& context) {
+              Model model(context, counts);
+              GradientReducer reducer(context, model.buffer.gradients(),
+                                      {.gradients = GradientKind::sum, .bucket_bytes = 300, .wire = wire});
+              std::vector<double> sums(model.values().size());
+              for (std::size_t step = 0; step <= steps; ++step) {
+                model.backward(context.rank(), 1);  // the same gradient each time
+                if (context.rank() >= with_values) std::ranges::fill(model.buffer.values(), 0.0f);
+                for (std::size_t g = counts.size(); g-- > 0;) reducer.ready(g);
+                const ReducedStep reduced = reducer.wait(1);
+                EXPECT_TRUE(reduced.finite);
+                if (step == 0) continue;  // in f32
+                EXPECT_EQ(reduced.bytes<reducer.bytes() * 3 / 5, hosts.size()> 1);
+                const Values values = model.values();
+                for (std::size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
+              }
+              for (std::size_t g = 0, i = 0; g < counts.size(); ++g) {
+                for (std::size_t e = 0; e < counts[g]; ++e, ++i) {
+                  double sum = 0;
+                  double magnitude = 0;
+                  for (int rank = 0; rank < with_values; ++rank) {
+                    sum += value_of(rank, 1, g, e);
+                    magnitude += std::abs(value_of(rank, 1, g, e));
+                  }
+                  const double additions = on_one_host ? 0 : static_cast<double>(hosts.size()) - 1;
+                  const double bound = magnitude / ranks * rounding * (2.0 / steps + 1.1 * additions);
+                  EXPECT_LE(std::abs(sums[i] / steps - sum / ranks), bound + 1e-4) << g << " " << e;
+                }
+              }
+            },
+            on_hosts(hosts));
+      }
+    }
+  }
+}
+
+// Lost otherwise: training that never recovers from one step that was skipped.
+TEST(GradientReducer, AStepThatIsNotFiniteLeavesNoTraceInTheResiduals) {
+  run_in_process(
+      4,
+      [](Context& context) {
+        Model a(context, counts);
+        Model b(context, counts);
+        const GradientReducerOptions options{.gradients = GradientKind::sum, .wire = DataType::bf16};
+        GradientReducer with(context, a.buffer.gradients(), options);
+        GradientReducer without(context, b.buffer.gradients(), options);
+        const auto step = [&](Model& model, GradientReducer& reducer, std::size_t number, float change) {
+          model.backward(context.rank(), number);
+          if (context.rank() == 1) model.buffer[0][3] += change;
+          for (std::size_t g = 0; g < counts.size(); ++g) reducer.ready(g);
+          return reducer.wait(1).finite;
+        };
+        for (std::size_t number = 0; number < 4; ++number) {
+          EXPECT_TRUE(step(a, with, number, 0));
+          EXPECT_TRUE(step(b, without, number, 0));
+          EXPECT_EQ(a.values(), b.values());
+          if (number == 1) {
+            EXPECT_FALSE(step(a, with, 100, std::numeric_limits<float>::infinity()));
+          }
+          if (number == 2) {
+            EXPECT_FALSE(step(a, with, 100, std::numeric_limits<float>::quiet_NaN()));
+          }
+        }
+      },
+      on_hosts({2, 2}));
+}
+
+// Lost otherwise: a run that is resumed and takes another way than the one that went on.
+TEST(GradientReducer, GoesOnFromItsStateWithTheSameBits) {
+  run_in_process(
+      4,
+      [](Context& context) {
+        const GradientReducerOptions options{
+            .gradients = GradientKind::sum, .bucket_bytes = 200, .wire = DataType::bf16};
+        const auto step = [&](Model& model, GradientReducer& reducer, std::size_t number) {
+          model.backward(context.rank(), number);
+          for (Gradient gradient : model.buffer.gradients()) {
+            for (float& value : gradient.values) value *= 1.0f / 3;
+          }
+          for (const std::size_t g : {3U, 1U, 0U, 2U, 5U, 4U}) reducer.ready(g);
+          reducer.wait(1);
+          return model.values();
+        };
+        Model model(context, counts);
+        GradientReducer reducer(context, model.buffer.gradients(), options);
+        step(model, reducer, 0);
+        step(model, reducer, 1);
+        const std::string state = reducer.state();
+        std::vector<Values> residuals;
+        for (const NamedTensor& tensor : reducer.residuals()) {
+          residuals.emplace_back(tensor.bytes.size() / sizeof(float));
+          std::memcpy(residuals.back().data(), tensor.bytes.data(), tensor.bytes.size());
+        }
+        EXPECT_FALSE(residuals.empty());
+        std::vector<Values> went_on;
+        for (std::size_t number = 2; number < 5; ++number) went_on.push_back(step(model, reducer, number));
+
+        Model fresh(context, counts);
+        GradientReducer resumed(context, fresh.buffer.gradients(), options);
+        resumed.restore(state);
+        EXPECT_EQ(resumed.state(), state);
+        const auto places = resumed.residuals();
+        ASSERT_EQ(places.size(), residuals.size());
+        for (std::size_t i = 0; i < places.size(); ++i) {
+          ASSERT_EQ(places[i].bytes.size(), residuals[i].size() * sizeof(float));
+          std::memcpy(places[i].bytes.data(), residuals[i].data(), places[i].bytes.size());
+        }
+        for (std::size_t number = 2; number < 5; ++number) {
+          EXPECT_EQ(step(fresh, resumed, number), went_on[number - 2]) << number;
+        }
+      },
+      on_hosts({2, 2}));
+}
+
+TEST(GradientReducer, StatesThatDoNotFitAreRefused) {
+  run_in_process(2, [](Context& context) {
+    Model model(context, counts);
+    GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
+    for (std::size_t g = 0; g < counts.size(); ++g) reducer.ready(g);
+    reducer.wait(1);
+    const std::string state = reducer.state();
+    for (std::size_t length = 0; length < state.size(); ++length) {
+      expect_error(ErrorCode::corrupt_data, {"GradientReducer::restore"},
+                   [&] { reducer.restore(state.substr(0, length)); });
+    }
+    const auto changed = [&](const std::string& from, const std::string& to) {
+      std::string text = state;
+      const std::size_t at = text.find(from);
+      EXPECT_NE(at, std::string::npos) << from;
+      return text.replace(at, from.size(), to);
+    };
+    for (const std::string& text :
+         {changed("\"version\":1", "\"version\":2"), changed("\"order\":[0", "\"order\":[1"),
+          changed("\"order\":[0", "\"order\":[-1"), changed("\"order\":[0,", "\"order\":["),
+          changed("\"bucket_bytes\":", "\"bucket_bytes\":0,\"x\":"), changed("reducer", "sampler")}) {
+      expect_error(ErrorCode::corrupt_data, {"GradientReducer::restore"}, [&] { reducer.restore(text); });
+    }
+    Model other(context, {30, 7, 0, 200, 5, 65});
+    GradientReducer another(context, other.buffer.gradients(), {.gradients = GradientKind::sum});
+    expect_error(ErrorCode::mismatch, {"other gradients"}, [&] { another.restore(state); });
+    expect_error(ErrorCode::mismatch, {"state 0"}, [&] {
+      reducer.restore(context.is_root() ? state : changed("\"order\":[0,1", "\"order\":[1,0"));
+    });
+  });
+}
+
+// Lost otherwise: the memory of n - 1 copies of the optimiser's state, or parts of the model that nobody
+// updates.
+TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
+  for (const auto& hosts : {std::vector<int>{1}, {2}, {3}, {2, 2}, {16}}) {
+    for (const DataType wire : {DataType::f32, DataType::bf16}) {
+      const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
+      run_in_process(
+          ranks,
+          [&](Context& context) {
+            const std::vector<std::size_t> with_rows = {30, 7, 0, 201, 5, 64, 17};
+            Model sharded(context, with_rows, 3, 3);
+            Model whole(context, with_rows, 3, 3);
+            GradientReducerOptions options{
+                .gradients = GradientKind::sum, .bucket_bytes = 160, .wire = wire, .sharded_update = true};
+            GradientReducer by_shards(context, sharded.buffer.gradients(), options);
+            options.sharded_update = false;
+            options.wire = DataType::f32;
+            GradientReducer everywhere(context, whole.buffer.gradients(), options);
+            Model parameters(context, with_rows);
+            std::vector<Values> scattered;
+            for (const std::size_t count : with_rows) scattered.emplace_back(count);
+            std::vector<Parameter> flat, apart;
+            for (std::size_t g = 0; g < with_rows.size(); ++g) {
+              flat.push_back({"", parameters.buffer[g]});
+              apart.push_back({"", scattered[g]});
+            }
+            for (std::size_t step = 0; step < 3; ++step) {
+              const std::vector<std::int32_t> rows = {context.rank(), 5};
+              for (Model* model : {&sharded, &whole}) {
+                model->backward(context.rank(), step);
+                for (std::size_t row = 0; row < 67; ++row) {
+                  if (row != 5 && row != static_cast<std::size_t>(context.rank())) {
+                    std::fill_n(&model->buffer[3][row * 3], 3, 0.0f);
+                  }
+                }
+              }
+              for (std::size_t g = 0; g < with_rows.size(); ++g) {
+                g == 3 ? by_shards.ready(g, rows) : by_shards.ready(g);
+                g == 3 ? everywhere.ready(g, rows) : everywhere.ready(g);
+              }
+              const ReducedStep own = by_shards.wait(1);
+              const ReducedStep all = everywhere.wait(1);
+              if (wire == DataType::f32) {
+                EXPECT_NEAR(own.norm, all.norm, 1e-9 * all.norm);
+              }
+              for (const GradientShard& shard : by_shards.shards()) {
+                for (std::size_t e = shard.first; e < shard.first + shard.count; ++e) {
+                  const float update = sharded.buffer[shard.index][e];
+                  flat[shard.index].values[e] -= update;
+                  apart[shard.index].values[e] -= update;
+                }
+              }
+              by_shards.gather(flat);
+              by_shards.gather(apart);
+              for (std::size_t g = 0; g < with_rows.size(); ++g) {
+                for (std::size_t e = 0; e < with_rows[g]; ++e) {
+                  const double slack = wire == DataType::f32 || step == 0 ? 0 : 0.05 * 1000 * ranks;
+                  EXPECT_NEAR(apart[g].values[e] + whole.buffer[g][e], 0, slack) << g << " " << e;
+                  EXPECT_EQ(apart[g].values[e], flat[g].values[e]);
+                  flat[g].values[e] = apart[g].values[e] = 0;
+                }
+              }
+            }
+            std::size_t own = 0;
+            for (const GradientShard& shard : by_shards.shards()) own += shard.count;
+            const std::size_t total = 324;
+            EXPECT_LE(own, total / static_cast<std::size_t>(ranks) + 30);
+            expect_error(ErrorCode::invalid_argument, {"without sharded_update"},
+                         [&] { everywhere.gather(flat); });
+            flat.pop_back();
+            expect_error(ErrorCode::invalid_argument, {"gather", "6 parameters"},
+                         [&] { by_shards.gather(flat); });
+          },
+          on_hosts(hosts));
+    }
+  }
+}
+
+// Lost otherwise: reproducible training, where buckets are cut in another way.
+TEST(GradientReducer, ReproducibleWhateverTheBuckets) {
+  std::vector<std::pair<Values, double>> results;
+  std::mutex mutex;
+  for (const std::size_t bucket_bytes : {64U, 500U, 100'000U}) {
+    for (const bool sharded : {false, true}) {
+      InProcessOptions options = on_hosts({2, 3});
+      options.context.reproducible = true;
+      run_in_process(
+          5,
+          [&](Context& context) {
+            Model model(context, counts);
+            GradientReducer reducer(
+                context, model.buffer.gradients(),
+                {.gradients = GradientKind::sum, .bucket_bytes = bucket_bytes, .sharded_update = sharded});
+            ReducedStep reduced;
+            for (std::size_t step = 0; step < 2; ++step) {
+              model.backward(context.rank(), step);
+              for (float& value : model.buffer.values()) value /= 7;
+              for (const std::size_t g : {3U, 1U, 0U, 2U, 5U, 4U}) reducer.ready(g);
+              reduced = reducer.wait(3);
+            }
+            if (sharded) {
+              std::vector<Parameter> means;
+              for (std::size_t g = 0; g < counts.size(); ++g) means.push_back({"", model.buffer[g]});
+              reducer.gather(means);
+            }
+            const std::lock_guard lock(mutex);
+            results.emplace_back(model.values(), reduced.norm);
+          },
+          options);
+    }
+  }
+  for (const auto& result : results) EXPECT_EQ(result, results.front());
+}
+
+// Lost otherwise: trainers whose backward pass has threads of its own.
+TEST(GradientReducer, WaitsForGradientsOfOtherThreads) {
+  run_in_process(2, [](Context& context) {
+    Model model(context, counts);
+    GradientReducer reducer(context, model.buffer.gradients(),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 100});
+    for (std::size_t step = 0; step < 5; ++step) {
+      model.backward(context.rank(), step);
+      reducer.ready(0);
+      std::thread other([&] {
+        for (std::size_t g = 1; g < counts.size(); ++g) reducer.ready(g);
+      });
+      if (step == 0) other.join();  // that there are other threads is not known before
+      reducer.wait(1);
+      if (step > 0) other.join();
+      expect_means(model, 2, step, 2);
+    }
+  });
+}
+
+// Lost otherwise: ten minutes, and then no hint.
+TEST(GradientReducer, AGradientThatNeverComesIsNamedAfterTheDeadline) {
+  InProcessOptions options;
+  options.context.deadline = std::chrono::milliseconds(300);
+  run_in_process(
+      2,
+      [](Context& context) {
+        Model model(context, counts);
+        GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
+        std::thread([&] {
+          for (std::size_t g = 0; g < counts.size(); ++g) {
+            if (context.rank() == 0 || g != 3) reducer.ready(g);
+          }
+        }).join();
+        expect_error(ErrorCode::invalid_argument, {"rank 1", "gradient 3 ('g3')", "not made ready"},
+                     [&] { reducer.wait(1); });
+      },
+      options);
+}
+
+// Lost otherwise: an error that says which collective failed, and not which part of the model.
+TEST(GradientReducer, ErrorsOfABucketNameItsGradients) {
+  const auto run = [](Context& context) {
+    Model model(context, counts);
+    GradientReducer reducer(context, model.buffer.gradients(),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 100});
+    for (std::size_t g = counts.size(); g-- > 4;) reducer.ready(g);
+    if (context.rank() == 1) context.communicator().barrier();
+    for (std::size_t g = 4; g-- > 0;) reducer.ready(g);
+    reducer.wait(1);
+  };
+  EXPECT_THROW(run_in_process(2,
+                              [&](Context& context) {
+                                try {
+                                  run(context);
+                                } catch (const Error& error) {
+                                  const std::string text = error.what();
+                                  if (context.rank() == 0) {
+                                    EXPECT_NE(text.find("GradientReducer: bucket "), text.npos) << text;
+                                    EXPECT_NE(text.find("gradient 'g3'"), text.npos) << text;
+                                  }
+                                  throw;
+                                }
+                              }),
+               Error);
+}
+
+}  // namespace
+}  // namespace ddl
