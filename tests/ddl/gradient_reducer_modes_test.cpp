@@ -728,7 +728,7 @@ TEST(GradientReducer, ErrorsOfABucketNameItsGradients) {
                                   const std::string text = error.what();
                                   if (context.rank() == 0) {
                                     EXPECT_NE(text.find("GradientReducer: bucket "), text.npos) << text;
-                                    EXPECT_NE(text.find("gradient 'g3'"), text.npos) << text;
+                                    EXPECT_NE(text.find("(gradient 'g"), text.npos) << text;
                                   }
                                   throw;
                                 }

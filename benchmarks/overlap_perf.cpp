@@ -1,0 +1,336 @@
+// How much of the reduction of gradients hides behind backward. --help says more.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/gradient_buffer.hpp"
+#include "ddl/gradient_reducer.hpp"
+
+namespace {
+
+constexpr std::string_view help =
+    R"(overlap_perf: how much of the reduction of gradients hides behind backward
+
+  mpirun -n RANKS overlap_perf [--name value ...]
+
+A training step whose forward and backward passes sleep instead of computing: a third of the compute time, then
+two thirds in which the gradients become ready one after the other, last registered first. GradientReducer
+reduces them meanwhile. For the medians over all steps, the slowest rank counts.
+
+  --compute-ms 360     forward and backward together
+  --bytes 7176683      of gradients, f32. The default needs at 1 Gb/s what the article's 717,668,352 bytes need at
+                       100 Gb/s
+  --parameters 200     of alike size
+  --bucket-bytes 0     0: the library's choice
+  --wire f32           f32, bf16 or f16 between hosts
+  --steps 12           timed, after 2 that are not
+  --after-backward     reduces after backward instead of during it; takes no value
+  --rows 0             measures an embedding of so many rows instead, whose gradient travels by rows and whole in turns:
+  --width 1024           elements of a row
+  --tokens 3200          that each rank looks up, Zipf-distributed
+  --json FILE          appends a line
+
+Prints
+  step_ms       a step
+  compute_ms    of it, what was asked for
+  reduce_ms     a step without any compute: the reduction alone
+  bound_ms      1.05 max(forward + backward, forward + reduction) + the time of the first and of the last bucket
+  efficiency    compute_ms / step_ms
+  own_ms        what one step spends in the reducer's calls, those that wait among them
+)";
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+struct Options {
+  double compute_ms = 360;
+  std::size_t bytes = 7'176'683;
+  std::size_t parameters = 200;
+  std::size_t bucket_bytes = 0;
+  std::string wire = "f32";
+  std::size_t steps = 12;
+  bool after_backward = false;
+  std::size_t rows = 0;
+  std::size_t width = 1024;
+  std::size_t tokens = 3200;
+  std::string json;
+};
+
+[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
+}
+
+template <typename Number>
+Number number_of(std::string_view flag, std::string_view value, Number least, Number most) {
+  Number number{};
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool is_fine = error == std::errc{} && end == value.data() + value.size() && number >= least &&
+                       number <= most;  // false for NaN
+  if (!is_fine) refuse(flag, value, fmt::format("a number from {} to {}", least, most));
+  return number;
+}
+
+Options parse(std::span<const std::string_view> arguments) {
+  Options options;
+  const std::map<std::string_view, std::size_t*> numbers = {{"--bytes", &options.bytes},
+                                                            {"--parameters", &options.parameters},
+                                                            {"--bucket-bytes", &options.bucket_bytes},
+                                                            {"--steps", &options.steps},
+                                                            {"--rows", &options.rows},
+                                                            {"--width", &options.width},
+                                                            {"--tokens", &options.tokens}};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view flag = arguments[i];
+    if (flag == "--after-backward") {
+      options.after_backward = true;
+      continue;
+    }
+    const auto number = numbers.find(flag);
+    const bool is_known =
+        number != numbers.end() || flag == "--compute-ms" || flag == "--wire" || flag == "--json";
+    if (!is_known) refuse("flags", flag, "one that --help lists");
+    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
+    const std::string_view value = arguments[++i];
+    if (number != numbers.end()) {
+      const bool may_be_zero = flag == "--rows" || flag == "--bucket-bytes";
+      *number->second = number_of<std::size_t>(flag, value, may_be_zero ? 0 : 1, std::size_t{1} << 40);
+    } else if (flag == "--compute-ms") {
+      options.compute_ms = number_of<double>(flag, value, 0, 1e6);
+    } else if (flag == "--wire") {
+      if (value != "f32" && value != "bf16" && value != "f16") refuse(flag, value, "f32, bf16 or f16");
+      options.wire = value;
+    } else {
+      options.json = value;
+    }
+  }
+  if (options.bytes / sizeof(float) < options.parameters) {
+    refuse("--bytes", fmt::format("{}", options.bytes), "4 or more a parameter");
+  }
+  return options;
+}
+
+ddl::DataType wire_of(const Options& options) {
+  if (options.wire == "bf16") return ddl::DataType::bf16;
+  return options.wire == "f16" ? ddl::DataType::f16 : ddl::DataType::f32;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// Of the slowest rank.
+double slowest(ddl::Context& context, double value) {
+  context.communicator().all_reduce(std::span(&value, 1), ddl::ReduceOp::max);
+  return value;
+}
+
+std::vector<ddl::GradientShape> shapes(const Options& options) {
+  const std::size_t elements = options.bytes / sizeof(float);
+  std::vector<ddl::GradientShape> shapes;
+  for (std::size_t i = 0; i < options.parameters; ++i) {
+    const std::size_t count = elements / options.parameters + (i < elements % options.parameters ? 1 : 0);
+    shapes.push_back({fmt::format("parameter {}", i), count});
+  }
+  return shapes;
+}
+
+struct Times {
+  double step_ms = 0;
+  double own_ms = 0;
+};
+
+/// One step whose compute sleeps.
+Times step(ddl::GradientReducer& reducer, std::size_t parameters, double compute_ms) {
+  const Clock::time_point begin = Clock::now();
+  Milliseconds own{};
+  const auto timed = [&](const auto& call) {
+    const Clock::time_point start = Clock::now();
+    call();
+    own += Clock::now() - start;
+  };
+  const double forward = compute_ms / 3;
+  for (std::size_t done = 1; done <= parameters; ++done) {
+    const double ready_at =
+        forward + (compute_ms - forward) * static_cast<double>(done) / static_cast<double>(parameters);
+    if (compute_ms > 0) {
+      std::this_thread::sleep_until(begin +
+                                    std::chrono::duration_cast<Clock::duration>(Milliseconds(ready_at)));
+    }
+    timed([&] { reducer.ready(parameters - done); });
+  }
+  timed([&] { reducer.wait(1); });
+  return {Milliseconds(Clock::now() - begin).count(), own.count()};
+}
+
+Times measure(ddl::Context& context, ddl::GradientReducer& reducer, const Options& options,
+              double compute_ms) {
+  std::vector<double> steps, own;
+  for (std::size_t i = 0; i < options.steps + 2; ++i) {
+    context.communicator().barrier();
+    const Times times = step(reducer, options.parameters, compute_ms);
+    const double slowest_step = slowest(context, times.step_ms);
+    if (i < 2) continue;
+    steps.push_back(slowest_step);
+    own.push_back(times.own_ms);
+  }
+  return {median(steps), slowest(context, median(own))};
+}
+
+class Report {
+ public:
+  Report(ddl::Context& context, const Options& options) : context_(context) {
+    if (options.json.empty()) return;
+    context.root_only("open --json", [&] {
+      json_.open(options.json, std::ios::app);
+      if (!json_) {
+        throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", options.json));
+      }
+    });
+  }
+  void line(const std::string& json) {
+    if (json_.is_open()) json_ << json << std::endl;
+  }
+  template <typename... Arguments>
+  void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    if (context_.is_root()) fmt::print(format, std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  ddl::Context& context_;
+  std::ofstream json_;
+};
+
+void measure_overlap(ddl::Context& context, const Options& options, Report& report) {
+  const ddl::GradientBuffer gradients(context, shapes(options));
+  ddl::GradientReducer reducer(context, gradients.gradients(),
+                               {.gradients = ddl::GradientKind::sum,
+                                .bucket_bytes = options.bucket_bytes,
+                                .overlap = !options.after_backward,
+                                .wire = wire_of(options)});
+  const double reduce_ms = measure(context, reducer, options, 0).step_ms;
+  const Times times = measure(context, reducer, options, options.compute_ms);
+  const double bucket_share =
+      std::min(1.0, static_cast<double>(reducer.largest_bucket()) / static_cast<double>(reducer.bytes()));
+  const double forward = options.compute_ms / 3;
+  const double bound =
+      1.05 * std::max(options.compute_ms, forward + reduce_ms) + 2 * bucket_share * reduce_ms;
+  const double efficiency = options.compute_ms / times.step_ms;
+  report.print(
+      "{} ranks on {} hosts, {} bytes in {} parameters, {} buckets of up to {} bytes ({:.1f}%), wire {}, "
+      "reduced {} backward\n"
+      "  step_ms {:.2f}  compute_ms {:.2f}  reduce_ms {:.2f}  bound_ms {:.2f}  efficiency {:.3f}  own_ms "
+      "{:.3f}\n",
+      context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
+      reducer.largest_bucket(), 100 * bucket_share, options.wire, options.after_backward ? "after" : "during",
+      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms);
+  report.line(fmt::format(
+      R"({{"benchmark":"overlap_perf","ranks":{},"hosts":{},"bytes":{},"parameters":{},"buckets":{},)"
+      R"("bucket_bytes":{},"wire":"{}","after_backward":{},"step_ms":{:.4g},"compute_ms":{},"reduce_ms":{:.4g},)"
+      R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g}}})",
+      context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
+      reducer.largest_bucket(), options.wire, options.after_backward, times.step_ms, options.compute_ms,
+      reduce_ms, bound, efficiency, times.own_ms));
+}
+
+/// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.
+class ZipfTokens {
+ public:
+  ZipfTokens(std::size_t rows, std::uint64_t seed) : random_(seed), cumulative_(rows) {
+    double sum = 0;
+    for (std::size_t k = 0; k < rows; ++k) cumulative_[k] = sum += 1.0 / static_cast<double>(k + 1);
+  }
+  std::vector<std::int32_t> draw(std::size_t tokens) {
+    std::vector<std::int32_t> rows(tokens);
+    for (std::int32_t& row : rows) {
+      const double at = cumulative_.back() * static_cast<double>(random_() >> 11) * 0x1p-53;
+      row = static_cast<std::int32_t>(std::ranges::lower_bound(cumulative_, at) - cumulative_.begin());
+    }
+    return rows;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<double> cumulative_;
+};
+
+void measure_rows(ddl::Context& context, const Options& options, Report& report) {
+  const std::size_t count = options.rows * options.width;
+  const ddl::GradientBuffer by_rows(context, {{"embedding", count, options.width}});
+  const ddl::GradientBuffer whole(context, {{"embedding", count}});
+  const ddl::GradientReducerOptions reducer_options{.gradients = ddl::GradientKind::sum};
+  ddl::GradientReducer sparse(context, by_rows.gradients(), reducer_options);
+  ddl::GradientReducer dense(context, whole.gradients(), reducer_options);
+  ZipfTokens tokens(options.rows, static_cast<std::uint64_t>(context.rank()) + 1);
+  std::vector<double> sparse_ms, dense_ms, share;
+  double unequal = 0;
+  for (std::size_t i = 0; i < options.steps + 1; ++i) {
+    const std::vector<std::int32_t> rows = tokens.draw(options.tokens);
+    for (const auto* buffer : {&by_rows, &whole}) {
+      std::ranges::fill(buffer->values(), 0.0f);
+      for (const std::int32_t row : rows) {  // whole numbers: sums are exact in any order
+        for (float& value :
+             buffer->values().subspan(static_cast<std::size_t>(row) * options.width, options.width))
+          value += 1;
+      }
+    }
+    const auto timed = [&](ddl::GradientReducer& reducer, bool with_rows, std::vector<double>& times) {
+      context.communicator().barrier();
+      const Clock::time_point begin = Clock::now();
+      with_rows ? reducer.ready(0, rows) : reducer.ready(0);
+      const ddl::ReducedStep reduced = reducer.wait(1);
+      const double taken = slowest(context, Milliseconds(Clock::now() - begin).count());
+      if (i > 0) times.push_back(taken);
+      return reduced.bytes;
+    };
+    const auto sent = static_cast<double>(timed(sparse, true, sparse_ms));
+    share.push_back(sent / static_cast<double>(timed(dense, false, dense_ms)));
+    if (!std::ranges::equal(by_rows.values(), whole.values())) ++unequal;
+  }
+  unequal = slowest(context, unequal);
+  report.print(
+      "{} ranks on {} hosts, {} rows of {}, {} tokens a rank\n"
+      "  bytes by rows {:.1f}% of whole  by rows {:.1f} ms  whole {:.1f} ms  results that differ {}\n",
+      context.size(), context.hosts(), options.rows, options.width, options.tokens, 100 * median(share),
+      median(sparse_ms), median(dense_ms), unequal);
+  report.line(fmt::format(
+      R"({{"benchmark":"overlap_perf rows","ranks":{},"hosts":{},"rows":{},"width":{},"tokens":{},)"
+      R"("bytes_share":{:.4g},"by_rows_ms":{:.4g},"whole_ms":{:.4g},"differ":{}}})",
+      context.size(), context.hosts(), options.rows, options.width, options.tokens, median(share),
+      median(sparse_ms), median(dense_ms), unequal));
+}
+
+int run(ddl::Context& context, std::span<const std::string_view> arguments) {
+  Options options;
+  context.on_all_ranks("command line", [&] { options = parse(arguments); });
+  Report report(context, options);
+  options.rows > 0 ? measure_rows(context, options, report) : measure_overlap(context, options, report);
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+}
