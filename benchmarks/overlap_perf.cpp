@@ -166,6 +166,7 @@ Times step(ddl::GradientReducer& reducer, std::size_t parameters, double compute
     own += Clock::now() - start;
   };
   const double forward = compute_ms / 3;
+  timed([&] { reducer.begin(1); });
   for (std::size_t done = 1; done <= parameters; ++done) {
     const double ready_at =
         forward + (compute_ms - forward) * static_cast<double>(done) / static_cast<double>(parameters);
@@ -175,7 +176,7 @@ Times step(ddl::GradientReducer& reducer, std::size_t parameters, double compute
     }
     timed([&] { reducer.ready(parameters - done); });
   }
-  timed([&] { reducer.wait(1); });
+  timed([&] { reducer.wait(); });
   return {Milliseconds(Clock::now() - begin).count(), own.count()};
 }
 

@@ -135,14 +135,23 @@ void BucketSet::wait_for(std::size_t bucket) {
   }
 }
 
-void BucketSet::finish(double factor, GradientNorm& norm) {
-  for (std::size_t i = 0; i < size(); ++i) {
-    wait_for(i);
-    const Bucket& bucket = buckets_[i];
-    const bool in_place = bucket.packed.size() == 0;
-    bucket.reduction->finish(in_place ? factor : 1.0, norm);
-    if (!in_place) unpack(bucket, factor);
+void BucketSet::finish_done(double factor, GradientNorm& norm) {
+  for (; finished_ < started_ && buckets_[finished_].reduction->advance(); ++finished_) {
+    finish(buckets_[finished_], factor, norm);
   }
+}
+
+void BucketSet::finish_all(double factor, GradientNorm& norm) {
+  for (; finished_ < size(); ++finished_) {
+    wait_for(finished_);
+    finish(buckets_[finished_], factor, norm);
+  }
+}
+
+void BucketSet::finish(const Bucket& bucket, double factor, GradientNorm& norm) const {
+  const bool in_place = bucket.packed.size() == 0;
+  bucket.reduction->finish(in_place ? factor : 1.0, norm);
+  if (!in_place) unpack(bucket, factor);
 }
 
 void BucketSet::drain() {
@@ -174,6 +183,7 @@ void BucketSet::settle(bool finite) {
 
 void BucketSet::next_step() noexcept {
   started_ = 0;
+  finished_ = 0;
   wire_order_.clear();
   rows_order_.clear();
   for (Bucket& bucket : buckets_) bucket.missing = bucket.gradients;

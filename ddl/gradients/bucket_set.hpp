@@ -57,8 +57,11 @@ class BucketSet {
   void start_complete(const Fill& fill);
   /// Starts the rest.
   void start_all(const Fill& fill);
-  /// Waits for all, multiplies with `factor`, and puts the results where the gradients are.
-  void finish(double factor, GradientNorm& norm);
+  /// Of those whose sums are there: multiplies them with `factor` and puts them where the gradients are. Does
+  /// not block.
+  void finish_done(double factor, GradientNorm& norm);
+  /// The same of all, for which it waits.
+  void finish_all(double factor, GradientNorm& norm);
   /// Waits for those that were started; their values do not count.
   void drain();
   /// Whether one that was started is not over, or has failed.
@@ -89,6 +92,7 @@ class BucketSet {
   void place(Bucket& bucket) const;
   void choose_reduction(Bucket& bucket);
   void start(Bucket& bucket, const Fill& fill);
+  void finish(const Bucket& bucket, double factor, GradientNorm& norm) const;
   void unpack(const Bucket& bucket, double factor) const;
   void advance(std::size_t first);
   void wait_for(std::size_t bucket);
@@ -106,6 +110,7 @@ class BucketSet {
   std::vector<Bucket> buckets_;
   std::vector<std::vector<std::size_t>> buckets_of_;  // of each gradient
   std::size_t started_ = 0;
+  std::size_t finished_ = 0;
 };
 
 }  // namespace ddl

@@ -1,5 +1,6 @@
 #include "ddl/gradients/gradient_norm.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -36,13 +37,15 @@ void GradientNorm::add_exactly(float value) noexcept {
                                                           << (exponent % bin_bits);
 }
 
-double GradientNorm::over_all(Communicator& communicator) {
-  if (exact_) return exact_over_all(communicator);
-  communicator.all_reduce(std::span(&sum_, 1));
-  return std::sqrt(sum_);
+double GradientNorm::over_all(Communicator& communicator, std::span<double> counts) {
+  sums_.assign(counts.begin(), counts.end());
+  sums_.push_back(sum_);
+  communicator.all_reduce(std::span(sums_));
+  std::copy_n(sums_.begin(), counts.size(), counts.begin());
+  return exact_ ? exact_over_all(communicator) : std::sqrt(sums_.back());
 }
 
-double GradientNorm::exact_over_all(Communicator& communicator) {
+double GradientNorm::exact_over_all(Communicator& communicator) const {
   // In 32 bits each, so that 2^31 ranks can be added up.
   constexpr std::size_t parts = sizeof(Whole) / sizeof(std::uint32_t);
   std::array<std::int64_t, bins * parts + 1> sums{};

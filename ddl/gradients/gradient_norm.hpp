@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ddl/communicator.hpp"
 
@@ -19,8 +20,8 @@ class GradientNorm {
   void clear() noexcept;
   void add(std::span<const float> values) noexcept;
   /// The square root of the sum over all ranks: the same on each; not finite where a value is not.
-  /// Collective.
-  [[nodiscard]] double over_all(Communicator& communicator);
+  /// Adds up `counts` over all ranks on the way. Collective.
+  [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {});
 
  private:
   // Squares of floats are whole multiples of 2^-298, below 2^256. Those with an exponent in the same
@@ -31,10 +32,11 @@ class GradientNorm {
   __extension__ using Whole = unsigned __int128;
 
   void add_exactly(float value) noexcept;
-  [[nodiscard]] double exact_over_all(Communicator& communicator);
+  [[nodiscard]] double exact_over_all(Communicator& communicator) const;
 
   bool exact_;
   double sum_ = 0;
+  std::vector<double> sums_;  // working memory of over_all
   std::int64_t not_finite_ = 0;
   std::array<Whole, bins> bins_{};
 };

@@ -100,14 +100,23 @@ GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, Gr
   make_buckets();
 }
 
+bool GradientReducer::State::is_busy() noexcept {
+  try {
+    return !weight_sum.test() || buckets->unfinished();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 GradientReducer::State::~State() {
   if (!buckets) return;
   // Peers that are in a step would wait for buckets of this rank that never come.
   const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (is_unwinding && buckets->unfinished()) {
+  if (is_unwinding && is_busy()) {
     announce_failure(context, "an exception has ended a step in which gradients are being reduced");
   }
   try {
+    weight_sum.wait();
     buckets->drain();
   } catch (const std::exception&) {  // those that wait for results have it, too
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include "ddl/gradients/gradient_norm.hpp"
 #include "ddl/gradients/learned_buckets.hpp"
 #include "ddl/gradients/step_ledger.hpp"
+#include "ddl/work.hpp"
 
 namespace ddl {
 
@@ -59,8 +59,11 @@ struct GradientReducer::State {
   StepLedger ledger;
   bool begun = false;
   bool no_sync = false;
-  double weight = 0;              // of this micro-batch
-  double weight_before = 0;       // of those before it
+  double weight = 0;         // of this micro-batch
+  double weight_before = 0;  // of those before it
+  double total = 0;          // of all ranks: this rank's until weight_sum is done
+  Work weight_sum;
+  bool has_total = false;         // weight_sum has been started
   std::size_t micro_batches = 0;  // before this one
   std::optional<Error> kept_problem;
   std::vector<float> accumulated;  // weighted means of the micro-batches before
@@ -69,6 +72,7 @@ struct GradientReducer::State {
 
  private:
   void agree();
+  [[nodiscard]] bool is_busy() noexcept;
   void open_ways();
 
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }
@@ -89,8 +93,14 @@ struct GradientReducer::State {
   ReducedStep end_micro_batch();
   ReducedStep reduce();
   [[nodiscard]] Error with_bucket(const Error& error);
+  [[nodiscard]] std::optional<Error> weight_problem() const;
   [[nodiscard]] std::optional<Error> problem() const;
-  std::array<double, 2> agree_on_weight();
+  void set_own_weight();
+  void start_weight();
+  [[nodiscard]] bool is_good_total() const noexcept;
+  [[nodiscard]] double factor() const noexcept;
+  void require_good_total();
+  void throw_agreed(const std::optional<Error>& mine);
   void agree_on_values(bool some_are_missing);
   void learn();
   void end_step() noexcept;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -22,6 +23,8 @@ void GradientReducer::State::begin(double own_weight) {
   if (begun) throw invalid("begin(weight) twice in a step; call wait() between");
   begun = true;
   weight = own_weight;
+  // Buckets can be finished during backward only if the total is known by then.
+  if (!no_sync && options.overlap && buckets->size() > 1) start_weight();
 }
 
 void GradientReducer::State::report(const char* name, std::size_t index, bool has_value,
@@ -43,7 +46,10 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   }
   if (!no_sync) {
     buckets->report(index);
-    if (options.overlap) buckets->start_complete(filler());
+    if (options.overlap) {
+      buckets->start_complete(filler());
+      if (has_total && weight_sum.test() && is_good_total()) buckets->finish_done(factor(), norm);
+    }
   }
   if (ledger.is_complete()) complete_.notify_all();
 }
@@ -134,10 +140,13 @@ ReducedStep GradientReducer::State::end_micro_batch() {
   return {.weight = weight_before};
 }
 
+std::optional<Error> GradientReducer::State::weight_problem() const {
+  if (std::isfinite(weight) && weight >= 0) return {};
+  return invalid(fmt::format("the weight is {}; expected the number of items, 0 or more", weight));
+}
+
 std::optional<Error> GradientReducer::State::problem() const {
-  if (!std::isfinite(weight) || weight < 0) {
-    return invalid(fmt::format("the weight is {}; expected the number of items, 0 or more", weight));
-  }
+  if (auto wrong = weight_problem()) return wrong;
   if (const auto missing = ledger.missing()) {
     return invalid(fmt::format(
         "wait: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has "
@@ -147,25 +156,40 @@ std::optional<Error> GradientReducer::State::problem() const {
   return {};
 }
 
-/// The total weight, and how many gradients have no value, over all ranks. A NaN among the weights tells
-/// every rank that one of them has a problem.
-std::array<double, 2> GradientReducer::State::agree_on_weight() {
-  const std::optional<Error> mine = kept_problem ? kept_problem : problem();
-  std::array<double, 2> sums = {mine ? std::numeric_limits<double>::quiet_NaN() : weight_before + weight,
-                                static_cast<double>(ledger.without_value())};
-  context.communicator().all_reduce(std::span(sums), ReduceOp::sum);
-  if (std::isfinite(sums[0]) && sums[0] > 0) return sums;
+/// A NaN among the weights tells every rank that one of them has a problem.
+void GradientReducer::State::set_own_weight() {
+  if (!kept_problem) kept_problem = weight_problem();
+  total = kept_problem ? std::numeric_limits<double>::quiet_NaN() : weight_before + weight;
+}
 
+void GradientReducer::State::start_weight() {
+  set_own_weight();
+  weight_sum = context.communicator().all_reduce_async(std::span(&total, 1));
+  has_total = true;
+}
+
+/// Only once weight_sum is done.
+bool GradientReducer::State::is_good_total() const noexcept { return std::isfinite(total) && total > 0; }
+
+double GradientReducer::State::factor() const noexcept { return options.leave_sums ? 1.0 : 1.0 / total; }
+
+void GradientReducer::State::require_good_total() {
+  weight_sum.wait();
+  if (is_good_total()) return;
   buckets->drain();
+  throw_agreed(kept_problem);
+  throw invalid(total == 0 ? fmt::format("wait: the total weight of all {} ranks is 0: no rank had any item "
+                                         "in this step; skip such steps on every rank",
+                                         context.size())
+                           : fmt::format("wait: the total weight of all {} ranks overflows", context.size()))
+      .as_agreed();
+}
+
+/// Throws on all ranks if any has a problem.
+void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
   context.on_all_ranks("gradient reduction", [&] {
     if (mine) throw *mine;
   });
-  throw invalid(sums[0] == 0
-                    ? fmt::format("wait: the total weight of all {} ranks is 0: no rank had any item "
-                                  "in this step; skip such steps on every rank",
-                                  context.size())
-                    : fmt::format("wait: the total weight of all {} ranks overflows", context.size()))
-      .as_agreed();
 }
 
 ReducedStep GradientReducer::State::reduce() {
@@ -175,15 +199,21 @@ ReducedStep GradientReducer::State::reduce() {
   } end_whatever_happens{*this};
   try {
     buckets->start_all(filler());
-    const auto [total, without_value] = agree_on_weight();
-    norm.clear();
-    buckets->finish(options.leave_sums ? 1.0 : 1.0 / total, norm);
+    if (!has_total) {
+      set_own_weight();
+      context.communicator().all_reduce(std::span(&total, 1));
+    }
+    if (!kept_problem) kept_problem = problem();
+    require_good_total();
+    buckets->finish_all(factor(), norm);
+    std::array<double, 2> counts = {kept_problem ? 1.0 : 0.0, static_cast<double>(ledger.without_value())};
     ReducedStep step{.weight = total, .scale = options.leave_sums ? 1.0 / total : 1.0};
-    step.norm = norm.over_all(context.communicator()) / total;
+    step.norm = norm.over_all(context.communicator(), counts) / total;
     step.finite = std::isfinite(step.norm);
     step.bytes = buckets->bytes();
-    buckets->settle(step.finite);
-    agree_on_values(without_value > 0);
+    buckets->settle(step.finite && counts[0] == 0);
+    if (counts[0] > 0) throw_agreed(kept_problem);
+    agree_on_values(counts[1] > 0);
     if (!is_learned() && !gradients.empty()) learn();
     return step;
   } catch (const Error& error) {
@@ -226,8 +256,10 @@ void GradientReducer::State::end_step() noexcept {
   buckets->next_step();
   for (TouchedRows& rows : touched) rows.clear();
   std::ranges::fill(accumulated, 0.0f);
+  norm.clear();
   micro_batches = 0;
   weight_before = 0;
+  has_total = false;
   kept_problem.reset();
 }
 

@@ -139,7 +139,7 @@ TEST(GradientReducer, BucketsStartDuringBackward) {
       buckets.start_complete(fill);
       EXPECT_EQ(started, (Started{1, 2, 0}));
       GradientNorm norm(false);
-      buckets.finish(1, norm);
+      buckets.finish_all(1, norm);
       buckets.next_step();
     }
   });
