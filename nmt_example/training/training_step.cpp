@@ -49,9 +49,9 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   share_.samples.reserve(sentences);
 }
 
-void TrainingStep::seek(std::uint64_t done, std::uint64_t sampler_position) {
+void TrainingStep::seek(std::uint64_t done, std::string_view sampler_state) {
+  sampler_.restore(sampler_state);
   done_ = done;
-  sampler_.seek(sampler_position);
 }
 
 double TrainingStep::gradient_norm() {

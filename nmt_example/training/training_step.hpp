@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "ddl/context.hpp"
 #include "ddl/gradient_reducer.hpp"
@@ -29,8 +31,9 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// Goes on as after `done` steps, with the global batch number `sampler_position`.
-  void seek(std::uint64_t done, std::uint64_t sampler_position);
+  /// Goes on as after `done` steps, with the batches that were left by then. Errors as
+  /// `ddl::ShardedSampler::restore`.
+  void seek(std::uint64_t done, std::string_view sampler_state);
 
   struct Result {
     StepReport report;  ///< The same on all ranks, but for `seconds`.
@@ -42,8 +45,8 @@ class TrainingStep {
 
   /// Updates done.
   [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
-  /// Global batches taken.
-  [[nodiscard]] std::uint64_t sampler_position() const noexcept { return sampler_.position(); }
+  /// Which batches are left; the same on all ranks.
+  [[nodiscard]] std::string sampler_state() const { return sampler_.state(); }
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept { return sampler_.steps_per_epoch(); }
 
  private:

@@ -98,7 +98,7 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
         for (int i = 0; i < 5; ++i) first.step.run();
         EXPECT_EQ(first.step.done(), 5u);
         RankRun second(context, o);
-        second.step.seek(first.step.done(), first.step.sampler_position());
+        second.step.seek(first.step.done(), first.step.sampler_state());
         const StepReport expected = first.step.run().report;
         const StepReport found = second.step.run().report;
         EXPECT_EQ(found.step, 6);
@@ -108,6 +108,41 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
         EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
       },
       quiet());
+}
+
+// Whoever resumes on as many machines as are free would train on some sentences twice, and never on others.
+TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
+  std::string state;
+  double words = 0;
+  double all_words = 0;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const Options o = test::small_training_options();
+        RankRun run(context, o);
+        double own = 0;
+        for (int i = 0; i < 4; ++i) own += run.step.run().report.words;
+        if (!context.is_root()) return;
+        words = own;
+        state = run.step.sampler_state();
+      },
+      quiet());
+  ddl::run_in_process(
+      3,
+      [&](ddl::Context& context) {
+        Options o = test::small_training_options();
+        o.batch_size = 3;
+        RankRun run(context, o);
+        run.step.seek(4, state);
+        double own = words;
+        const auto all = static_cast<double>(run.dataset.tokens() + run.dataset.size());  // with </s>
+        while (own < all) own += run.step.run().report.words;
+        EXPECT_EQ(own, all);
+        if (context.is_root()) all_words = all;
+      },
+      quiet());
+  EXPECT_GT(words, 0);
+  EXPECT_GT(all_words, words);
 }
 
 // One rank would stop and the others would wait for it.
