@@ -19,8 +19,14 @@ ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset
           .lengths = dataset.lengths()};
 }
 
-ddl::LearningRateScalingOptions scaling_options(const Options& options) {
-  return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
+ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& options) {
+  Options schedule;
+  context.on_all_ranks("learning rate", [&] { schedule = single_worker_schedule(options, context.size()); });
+  return {context,
+          [schedule](std::uint64_t step) { return learning_rate_at(schedule, step); },
+          {.rule = ddl::parse_scaling_rule(options.lr_scaling),
+           .ramp_steps = warmup_updates(options, context.size()),
+           .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
 }  // namespace
@@ -36,9 +42,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
       gradients_(backend, gradients_of(model.parameters())),
       reducer_(context, gradients_.gradients(), {.gradients = ddl::GradientKind::sum}),
-      scaling_(
-          context, [&options](std::uint64_t step) { return learning_rate_at(options, step); },
-          scaling_options(options)),
+      scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) {
         gradients_.download(index);
         reducer_.ready(index);

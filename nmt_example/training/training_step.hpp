@@ -25,7 +25,8 @@ namespace nmt {
 /// referred to must outlive this. Not thread-safe.
 class TrainingStep {
  public:
-  /// Collective; errors are agreed: those of `ddl::ShardedSampler` and `ddl::GradientReducer`.
+  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `ddl::GradientReducer` and
+  /// `single_worker_schedule`.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
                Model& model, Optimizer& optimizer);
   TrainingStep(const TrainingStep&) = delete;

@@ -145,6 +145,32 @@ TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
   EXPECT_GT(all_words, words);
 }
 
+// Four times the workers would take their small last steps four times too late.
+TEST(TrainingStep, ScheduleMayCountSamples) {
+  const auto rates = [](int ranks, std::int64_t steps, const char* unit) {
+    std::vector<double> found;
+    ddl::run_in_process(
+        ranks,
+        [&](ddl::Context& context) {
+          Options o = test::small_training_options();
+          o.decay_scheme = "cosine";
+          o.warmup_steps = 4;
+          o.num_train_steps = steps;
+          o.lr_schedule_unit = unit;
+          RankRun run(context, o);
+          std::vector<double> own;
+          for (std::int64_t i = 0; i < steps; ++i) own.push_back(run.step.run().report.learning_rate);
+          if (context.is_root()) found = own;
+        },
+        quiet());
+    return found;
+  };
+  const std::vector<double> one = rates(1, 12, "updates");
+  EXPECT_EQ(rates(1, 12, "samples"), one);
+  const std::vector<double> two = rates(2, 6, "samples");
+  for (std::size_t i = 0; i < two.size(); ++i) EXPECT_EQ(two[i], one[2 * i]) << "update " << i;
+}
+
 // One rank would stop and the others would wait for it.
 TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
   ddl::run_in_process(
