@@ -69,6 +69,7 @@ struct Options {
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
+  std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
   double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which it passes.
   // Inference.
   bool infer = false;

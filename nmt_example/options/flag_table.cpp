@@ -150,6 +150,9 @@ std::vector<Flag> make_table() {
        "Where to compute; with cuda, the ranks of a host take its devices in turn",
        any,
        {"cpu", "cuda"}},
+      {"drift_check_steps", running, &O::drift_check_steps,
+       "Steps between comparisons of all ranks' parameters, each of which reads them once; 0: never",
+       at_least(0)},
       {"max_train_seconds", running, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
 

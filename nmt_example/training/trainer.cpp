@@ -108,6 +108,8 @@ class Trainer {
       // A disk that is full must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
       saved_now = false;
+      // Before evaluation and saving: a model that has come apart is not worth either.
+      if (options_.drift_check_steps > 0 && every(options_.drift_check_steps)) step_.check_drift();
       const bool last = out_of_time || report.step == options_.num_train_steps;
       // Before the checkpoint is saved, which records the best BLEU so far.
       if (dev_ && (every(bleu_steps) || last)) report_dev_bleu(progress);

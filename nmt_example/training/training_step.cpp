@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "ddl/drift_check.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/learning_rate_schedule.hpp"
 
@@ -56,6 +57,12 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
 void TrainingStep::seek(std::uint64_t done, std::string_view sampler_state) {
   sampler_.restore(sampler_state);
   done_ = done;
+}
+
+void TrainingStep::check_drift() {
+  HostMirror values(backend_, values_of(model_.parameters()));
+  values.download();
+  ddl::check_same_parameters(context_, values.parameters());
 }
 
 double TrainingStep::gradient_norm() {

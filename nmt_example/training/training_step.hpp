@@ -44,6 +44,9 @@ class TrainingStep {
   /// loss or the gradient's norm is not finite. The parameters are then as they were before the step.
   Result run(bool want_stop = false);
 
+  /// Makes sure that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
+  void check_drift();
+
   /// Updates done.
   [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
   /// Which batches are left; the same on all ranks.

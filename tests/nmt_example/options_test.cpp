@@ -152,7 +152,8 @@ TEST(Options, ValuesOutOfRange) {
         "--dropout=1",           "--dropout=-0.1",      "--beam_width=-1",      "--vocab_size=3",
         "--num_train_steps=-1",  "--steps_per_stats=0", "--warmup_steps=-1",    "--max_gradient_norm=0",
         "--adam_beta1=1",        "--init_weight=0",     "--threads=-1",         "--num_buckets=0",
-        "--builtin_corpus=-1",   "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1"}) {
+        "--builtin_corpus=-1",   "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1",
+        "--drift_check_steps=-1"}) {
     expect_contains(invalid({argument, "--describe"}), {argument, "must be"});
   }
   EXPECT_EQ(described({"--num_train_steps=0"}).num_train_steps, 0);

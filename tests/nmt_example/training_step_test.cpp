@@ -14,6 +14,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
+#include "thrown_error.hpp"
 
 namespace nmt {
 namespace {
@@ -181,6 +182,28 @@ TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
         EXPECT_FALSE(run.step.run(context.rank() == 1).stop);
         EXPECT_TRUE(run.step.run(context.rank() == 0).stop);
         EXPECT_FALSE(run.step.run().stop);
+      },
+      quiet());
+}
+
+// Ranks would train different models for days, and nobody would know.
+TEST(TrainingStep, DriftIsFoundAndNamed) {
+  ddl::run_in_process(
+      3,
+      [](ddl::Context& context) {
+        const Options o = test::small_training_options();
+        RankRun run(context, o);
+        for (int i = 0; i < 3; ++i) run.step.run();
+        EXPECT_NO_THROW(run.step.check_drift());
+        if (context.rank() == 1) {
+          const Tensor value = run.model.parameters().value(2);
+          value.as<float>()[0] = -value.as<float>()[0];
+        }
+        const std::string text =
+            ddl::test::message_of(ddl::ErrorCode::mismatch, [&] { run.step.check_drift(); });
+        const std::string& name = run.model.parameters().layout().parameters[2].name;
+        EXPECT_NE(text.find("parameter 2 is '" + name + "'"), std::string::npos) << text;
+        EXPECT_NE(text.find("there: 1)"), std::string::npos) << text;
       },
       quiet());
 }

@@ -219,6 +219,7 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
     parsed.options.steps_per_eval = 5;
     parsed.options.steps_per_external_eval = 10;
     parsed.options.num_keep_ckpts = 0;
+    parsed.options.drift_check_steps = 7;
     for (const char* name : {"whole", "resumed"}) fs::remove_all(path(name));
     parsed.options.out_dir = path("whole").string();
     parsed.options.log_jsonl = path("whole.jsonl").string();
