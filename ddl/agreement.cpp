@@ -36,8 +36,8 @@ std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_
 
 }  // namespace
 
-void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
-                          const std::vector<std::string>& entries) {
+std::optional<std::string> first_difference(Context& context, std::string_view kind,
+                                            const std::vector<std::string>& entries) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   const std::vector<std::string> root = unpack(context.broadcast_string(pack(entries)));
   const auto first = std::ranges::mismatch(entries, root);
@@ -47,7 +47,7 @@ void require_same_entries(Context& context, std::string_view operation, std::str
   differences[static_cast<std::size_t>(context.rank())] = same ? none : first.in1 - entries.begin();
   context.communicator().all_reduce(std::span(differences), ReduceOp::min);
   const std::int64_t index = *std::ranges::min_element(differences);
-  if (index == none) return;
+  if (index == none) return std::nullopt;
 
   std::string ranks;
   int first_rank = -1;
@@ -58,11 +58,16 @@ void require_same_entries(Context& context, std::string_view operation, std::str
   }
   const auto at = static_cast<std::size_t>(index);
   const std::string other = context.broadcast_string(entry_or_nothing(entries, at), first_rank);
-  throw Error(
-      ErrorCode::mismatch,
-      fmt::format("{}: {} {} is {} on rank 0, but {} on rank {} (ranks that differ from rank 0 there: "
-                  "{}); every rank must give the same, in the same order",
-                  operation, kind, index, entry_or_nothing(root, at), other, first_rank, ranks))
+  return fmt::format("{} {} is {} on rank 0, but {} on rank {} (ranks that differ from rank 0 there: {})",
+                     kind, index, entry_or_nothing(root, at), other, first_rank, ranks);
+}
+
+void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
+                          const std::vector<std::string>& entries) {
+  const std::optional<std::string> difference = first_difference(context, kind, entries);
+  if (!difference) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("{}: {}; every rank must give the same, in the same order", operation, *difference))
       .as_agreed();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,9 +9,14 @@
 
 namespace ddl {
 
+/// Collective. Nothing if all ranks have the same entries in the same order. Else the same text on every
+/// rank: "KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 (ranks that differ from rank 0 there: 2, 5)".
+/// `entry` is a description for people that holds all that must agree.
+std::optional<std::string> first_difference(Context& context, std::string_view kind,
+                                            const std::vector<std::string>& entries);
+
 /// Collective. Unless all ranks have the same entries in the same order, every rank throws the same
-/// `mismatch`: "OPERATION: KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 ...", with all ranks that
-/// differ from rank 0 there. `entry` is a description for people that holds all that must agree.
+/// `mismatch`: "OPERATION: KIND 3 is ...", as above.
 void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
                           const std::vector<std::string>& entries);
 

@@ -7,6 +7,7 @@
 
 #include "ddl/agreement.hpp"
 #include "ddl/error.hpp"
+#include "ddl/same_parameters.hpp"
 
 namespace ddl {
 namespace {
@@ -31,11 +32,7 @@ void broadcast_parameters(Context& context, const std::vector<Parameter>& parame
                 fmt::format("broadcast_parameters: root {} is none of the {} ranks", root, context.size()))
         .as_agreed();
   }
-  std::vector<std::string> entries;
-  for (const Parameter& parameter : parameters) {
-    entries.push_back(fmt::format("'{}' of {} floats", parameter.name, parameter.values.size()));
-  }
-  require_same_entries(context, "broadcast_parameters", "parameter", entries);
+  require_same_shapes(context, "broadcast_parameters", parameters);
   if (parameters.empty()) return;
 
   const std::vector<std::uint8_t> joined = joined_with_previous(context, parameters);
@@ -46,6 +43,10 @@ void broadcast_parameters(Context& context, const std::vector<Parameter>& parame
     context.communicator().broadcast(std::span(parameters[begin].values.data(), count), root);
     begin = end;
   }
+  require_same_bits(
+      context, "broadcast_parameters", parameters,
+      "after the broadcast all must have the root's bits: parameters of a rank overlap in memory, "
+      "or something writes to them meanwhile; if neither, please report it");
 }
 
 }  // namespace ddl

@@ -4,8 +4,10 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include "ddl/context_state.hpp"
+#include "topology/json_text.hpp"
 
 // How ranks agree on an error, and what becomes of one that they do not agree on.
 
@@ -51,6 +53,33 @@ Error broadcast_error(Context& context, const std::exception_ptr& mine, int root
   return {static_cast<ErrorCode>(code), text};
 }
 
+/// Names in the exit report what the rank does while this lives.
+class NamedScope {
+ public:
+  /// The name ends up in a line of text.
+  NamedScope(collectives::Watch* watch, std::string_view kind, std::string_view name)
+      : watch_(watch), what_(fmt::format("{} \"{}\"", kind, topology::printable(name))) {
+    if (watch_ != nullptr) before_ = watch_->set_scope("comes to " + what_);
+  }
+  NamedScope(const NamedScope&) = delete;
+  NamedScope& operator=(const NamedScope&) = delete;
+  ~NamedScope() {
+    if (watch_ != nullptr) watch_->set_scope(std::move(before_));
+  }
+
+  void works() const { say("in " + what_); }
+  void waits_for(std::string_view whom) const { say(fmt::format("waits in {} for {}", what_, whom)); }
+
+ private:
+  void say(std::string text) const {
+    if (watch_ != nullptr) watch_->set_scope(std::move(text));
+  }
+
+  collectives::Watch* watch_;
+  std::string what_;
+  std::string before_;
+};
+
 int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
 
 }  // namespace
@@ -63,10 +92,16 @@ bool Context::State::tell_of(const Error& error) {
 }
 
 void Context::root_only(std::string_view name, const std::function<void()>& work) {
+  const NamedScope scope(state_->job->engine().watch(), "root_only", name);
   // First all arrive, with the usual deadline; only the wait for the work itself has none.
   communicator().barrier();
   std::exception_ptr mine;
-  if (is_root()) mine = run_catching(work);
+  if (is_root()) {
+    scope.works();
+    mine = run_catching(work);
+  } else {
+    scope.waits_for("rank 0");
+  }
   if (mine && state_->job->failed()) std::rethrow_exception(mine);
   std::uint8_t failed = mine ? 1 : 0;
   {
@@ -79,7 +114,10 @@ void Context::root_only(std::string_view name, const std::function<void()>& work
 }
 
 void Context::on_all_ranks(std::string_view name, const std::function<void()>& work) {
+  const NamedScope scope(state_->job->engine().watch(), "on_all_ranks", name);
+  scope.works();
   const std::exception_ptr mine = run_catching(work);
+  scope.waits_for("the other ranks");
   // A broken communicator cannot agree on anything any more.
   if (mine && state_->job->failed()) std::rethrow_exception(mine);
   std::int64_t first_failed = mine ? rank() : size();

@@ -24,15 +24,16 @@ class SplitMix64 {
     return value % bound;
   }
 
- private:
   static constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
 
-  static std::uint64_t mix(std::uint64_t z) noexcept {
+  /// Spreads each bit over all; no two values become one.
+  static constexpr std::uint64_t mix(std::uint64_t z) noexcept {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
 
+ private:
   std::uint64_t state_;
 };
 

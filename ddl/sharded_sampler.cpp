@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/parameter_hash.hpp"
 #include "ddl/random.hpp"
 
 namespace ddl {
@@ -23,6 +25,8 @@ ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, Sh
   global_batch_size_ = options_.batch_size > size_ / n ? size_ : options_.batch_size * n;
   order_.resize(size_);
   number_buckets();
+  groups_hash_ = hash_of(std::span(options_.lengths), hash_of(std::span(options_.buckets)));
+  segments_ = {{global_batch_size_, 0}};
   for (std::size_t bucket = 0; bucket + 1 < bucket_begins_.size(); ++bucket) {
     const std::size_t samples = bucket_begins_[bucket + 1] - bucket_begins_[bucket];
     steps_per_epoch_ += (samples + global_batch_size_ - 1) / global_batch_size_;
@@ -81,16 +85,16 @@ void ShardedSampler::group_by_bucket() {
   }
 }
 
-void ShardedSampler::build_epoch(std::uint64_t epoch) {
-  SplitMix64 random(options_.seed, epoch);
+void ShardedSampler::cut_epoch(std::size_t global_batch) {
+  SplitMix64 random(options_.seed, epoch_);
   group_by_bucket();
   batches_.clear();
   for (std::size_t bucket = 0; bucket + 1 < bucket_begins_.size(); ++bucket) {
     const std::size_t begin = bucket_begins_[bucket];
     const std::size_t end = bucket_begins_[bucket + 1];
     if (options_.shuffle) shuffle(std::span(order_).subspan(begin, end - begin), random);
-    for (std::size_t at = begin; at < end; at += global_batch_size_) {
-      batches_.push_back({at, std::min(global_batch_size_, end - at)});
+    for (std::size_t at = begin; at < end; at += global_batch) {
+      batches_.push_back({at, std::min(global_batch, end - at)});
     }
   }
   if (options_.shuffle) {
@@ -99,16 +103,54 @@ void ShardedSampler::build_epoch(std::uint64_t epoch) {
     std::sort(batches_.begin(), batches_.end(),
               [&](const GlobalBatch& a, const GlobalBatch& b) { return order_[a.begin] < order_[b.begin]; });
   }
-  if (const auto& lengths = options_.lengths; !lengths.empty()) {
-    for (const GlobalBatch& batch : batches_) {
-      const auto first = order_.begin() + static_cast<std::ptrdiff_t>(batch.begin);
-      // A total order: std::stable_sort would allocate.
-      std::sort(first, first + static_cast<std::ptrdiff_t>(batch.count), [&](std::size_t a, std::size_t b) {
-        return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
-      });
+}
+
+// Whenever a bucket's newest batch is full its next sample begins another: so batches come in the order of
+// their first samples. What is left of a bucket moves to its beginning.
+void ShardedSampler::cut_rest(const Segment& done, std::size_t global_batch) {
+  constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  const std::vector<std::size_t> order = order_;
+  std::vector<std::size_t> newest(bucket_begins_.size() - 1, none);
+  std::vector<GlobalBatch> cut;
+  bucket_fill_.assign(bucket_begins_.begin(), bucket_begins_.end() - 1);
+  for (const GlobalBatch& batch : std::span(batches_).subspan(done.taken)) {
+    const auto after = std::upper_bound(bucket_begins_.begin(), bucket_begins_.end(), batch.begin);
+    const auto bucket = static_cast<std::size_t>(after - bucket_begins_.begin()) - 1;
+    for (const std::size_t sample : std::span(order).subspan(batch.begin, batch.count)) {
+      if (newest[bucket] == none || cut[newest[bucket]].count == global_batch) {
+        newest[bucket] = cut.size();
+        cut.push_back({bucket_fill_[bucket], 0});
+      }
+      order_[bucket_fill_[bucket]++] = sample;
+      ++cut[newest[bucket]].count;
     }
   }
-  built_epoch_ = epoch;
+  batches_.assign(cut.begin(), cut.end());
+}
+
+void ShardedSampler::sort_by_length() {
+  const auto& lengths = options_.lengths;
+  if (lengths.empty()) return;
+  for (const GlobalBatch& batch : batches_) {
+    const auto first = order_.begin() + static_cast<std::ptrdiff_t>(batch.begin);
+    // A total order: std::stable_sort would allocate.
+    std::sort(first, first + static_cast<std::ptrdiff_t>(batch.count), [&](std::size_t a, std::size_t b) {
+      return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
+    });
+  }
+}
+
+/// False if the epoch has no such segments: a batch is always left in the last one.
+bool ShardedSampler::build_epoch() {
+  built_ = false;
+  cut_epoch(segments_.front().global_batch);
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].taken >= batches_.size()) return false;
+    if (i + 1 < segments_.size()) cut_rest(segments_[i], segments_[i + 1].global_batch);
+  }
+  sort_by_length();
+  built_ = true;
+  return true;
 }
 
 ShardedBatch ShardedSampler::next() {
@@ -118,11 +160,10 @@ ShardedBatch ShardedSampler::next() {
 }
 
 void ShardedSampler::next(ShardedBatch& batch) {
-  const std::uint64_t epoch = step_ / steps_per_epoch_;
-  if (built_epoch_ != epoch) build_epoch(epoch);
-  const GlobalBatch& global = batches_[step_ % steps_per_epoch_];
+  if (!built_ && !build_epoch()) throw Error(ErrorCode::internal, "ShardedSampler: an epoch without a batch");
+  const GlobalBatch& global = batches_[segments_.back().taken];
   batch.step = step_;
-  batch.epoch = epoch;
+  batch.epoch = epoch_;
   batch.global_samples = global.count;
   batch.samples.clear();
   const auto stride = static_cast<std::size_t>(ranks_);
@@ -131,10 +172,12 @@ void ShardedSampler::next(ShardedBatch& batch) {
     batch.samples.push_back(order_[global.begin + at]);
   }
   ++step_;
+  if (++segments_.back().taken < batches_.size()) return;
+  ++epoch_;
+  segments_.assign(1, {global_batch_size_, 0});
+  built_ = false;
 }
 
 std::size_t ShardedSampler::steps_per_epoch() const noexcept { return steps_per_epoch_; }
-
-void ShardedSampler::seek(std::uint64_t position) { step_ = position; }
 
 }  // namespace ddl

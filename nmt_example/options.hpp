@@ -39,6 +39,9 @@ struct Options {
   std::string loss_per = "sentence";
   int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
+  /// updates | samples: whether warm-up and decay count the job's updates, or those that one worker would
+  /// need for as many sentences.
+  std::string lr_schedule_unit = "updates";
   std::uint64_t random_seed = 1;
   // Data.
   std::string src;           ///< Suffix of source files, e.g. en.
@@ -66,6 +69,7 @@ struct Options {
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
+  std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
   double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which it passes.
   // Inference.
   bool infer = false;

@@ -373,6 +373,7 @@ int Engine::member() const noexcept { return state_->ways.member[static_cast<std
 bool Engine::has_mpi() const noexcept { return state_->has_mpi; }
 bool Engine::has_thread() const noexcept { return state_->threaded; }
 std::string Engine::network_name() const { return state_->network_name; }
+Watch* Engine::watch() const noexcept { return state_->watch.get(); }
 FlightRecorder& Engine::recorder() noexcept { return state_->recorder; }
 const Ways& Engine::ways(bool mpi_alone) const noexcept {
   return mpi_alone ? state_->mpi_ways : state_->ways;

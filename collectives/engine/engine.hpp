@@ -55,6 +55,8 @@ class Engine {
   /// What `PreparedProgram` needs to know of ways to other ranks. Valid as long as the engine.
   [[nodiscard]] const Ways& ways(bool mpi_alone) const noexcept;
 
+  /// Null if there is none.
+  [[nodiscard]] Watch* watch() const noexcept;
   /// What this rank calls. Calls with a record there are kept up to date.
   [[nodiscard]] FlightRecorder& recorder() noexcept;
 

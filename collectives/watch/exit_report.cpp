@@ -34,6 +34,10 @@ std::string name_of(const RankReport& report) {
 
 std::string seconds(double value) { return fmt::format("{:.3g} s", value); }
 
+std::string scope_of(const RankReport& report) {
+  return report.scope.empty() ? "" : fmt::format("; {}", report.scope);
+}
+
 /// What a rank is at, said after its name.
 std::string doing(const RankReport& report, const JobFailure& failure) {
   std::string text;
@@ -48,8 +52,7 @@ std::string doing(const RankReport& report, const JobFailure& failure) {
                           seconds(report.last->ended_ago));
     }
   }
-  if (!report.scope.empty()) text += fmt::format("; {}", report.scope);
-  return text;
+  return text + scope_of(report);
 }
 
 std::string heading(Life life) {
@@ -271,10 +274,10 @@ std::string ExitReport::text() const {
     Groups groups;
     for (const RankReport& rank : ranks) {
       if (rank.life != life) continue;
-      groups.add(heading(life) + (rank.inside ? "inside " + rank.inside->describe()
-                                  : rank.last ? "outside of collectives, after " + rank.last->describe()
-                                              : "outside of collectives"),
-                 rank.rank);
+      const std::string calls = rank.inside ? "inside " + rank.inside->describe()
+                                : rank.last ? "outside of collectives, after " + rank.last->describe()
+                                            : "outside of collectives";
+      groups.add(heading(life) + calls + scope_of(rank), rank.rank);
     }
     text += groups.text();
   }

@@ -298,9 +298,9 @@ ExitReport SocketWatch::report() {
   return state_->lonely_report();
 }
 
-void SocketWatch::set_scope(const std::string& scope) {
+std::string SocketWatch::set_scope(std::string scope) {
   const std::lock_guard lock(state_->mutex);
-  state_->scope = scope;
+  return std::exchange(state_->scope, std::move(scope));
 }
 
 void SocketWatch::leave() noexcept {

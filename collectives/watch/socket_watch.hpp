@@ -42,7 +42,7 @@ class SocketWatch final : public Watch {
   void announce(const JobFailure& failure) override;
   void stopped(const std::string& waits_for) override;
   [[nodiscard]] ExitReport report() override;
-  void set_scope(const std::string& scope) override;
+  std::string set_scope(std::string scope) override;
   void leave() noexcept override;
 
  private:

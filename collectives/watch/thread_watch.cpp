@@ -105,9 +105,9 @@ class ThreadWatch final : public Watch {
     return result;
   }
 
-  void set_scope(const std::string& scope) override {
+  std::string set_scope(std::string scope) override {
     const std::lock_guard lock(board_->mutex);
-    seat().scope = scope;
+    return std::exchange(seat().scope, std::move(scope));
   }
   void leave() noexcept override {
     const std::lock_guard lock(board_->mutex);

@@ -40,8 +40,8 @@ class Watch {
   /// After a failure: waits for what the others have to say, not longer than it may take.
   [[nodiscard]] virtual ExitReport report() = 0;
 
-  /// What the rank is doing, for reports; empty: nothing that has a name.
-  virtual void set_scope(const std::string& scope) = 0;
+  /// What the rank is doing, for reports; empty: nothing that has a name. Returns what it was.
+  virtual std::string set_scope(std::string scope) = 0;
   /// In order: this rank's end is no failure from here on.
   virtual void leave() noexcept = 0;
 

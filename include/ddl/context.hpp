@@ -131,12 +131,14 @@ class Context {
   [[nodiscard]] Log& log() noexcept;
 
   /// Runs `work` on rank 0 while the others wait (their deadline is paused). An exception of `work`
-  /// is thrown on every rank, agreed, with `name` in the message. Collective.
+  /// is thrown on every rank, agreed, with `name` in the message. Collective. If the job fails meanwhile, the
+  /// exit report says which rank was in `name`, and which waited there.
   void root_only(std::string_view name, const std::function<void()>& work);
 
   /// Runs `work` on every rank, then agrees: if it threw anywhere, every rank throws the lowest
   /// failing rank's error (agreed; the message names that rank unless all failed alike). Collective,
-  /// and `work` must not itself call collectives that a failed rank would miss.
+  /// and `work` must not itself call collectives that a failed rank would miss. Named in the exit report as
+  /// `root_only` is.
   void on_all_ranks(std::string_view name, const std::function<void()>& work);
 
   /// Broadcasts a string from `root`; returns it on every rank. Collective.

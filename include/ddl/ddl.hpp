@@ -7,6 +7,7 @@
 #include "ddl/communicator.hpp"
 #include "ddl/context.hpp"
 #include "ddl/data_type.hpp"
+#include "ddl/drift_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"

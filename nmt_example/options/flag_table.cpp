@@ -93,13 +93,22 @@ std::vector<Flag> make_table() {
        "How the learning rate grows with the number of ranks",
        any,
        {"none", "linear", "square_root"}},
+      {"lr_schedule_unit",
+       training,
+       &O::lr_schedule_unit,
+       "What warm-up and decay count. updates: this job's. samples: a schedule tuned for one worker comes "
+       "after as many sentences; warmup_steps are then updates of one worker (N ranks make them in an N-th "
+       "as many), num_train_steps still this job's, and the decay ends with them",
+       any,
+       {"updates", "samples"}},
       {"random_seed", training, &O::random_seed, "Seed of everything random", any},
 
       {"src", data, &O::src, "Suffix of the source files, e.g. en", any},
       {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
       {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
        any},
-      {"dev_prefix", data, &O::dev_prefix, "Files for the perplexity and BLEU during training; empty: neither", any},
+      {"dev_prefix", data, &O::dev_prefix,
+       "Files for the perplexity and BLEU during training; empty: neither", any},
       {"test_prefix", data, &O::test_prefix, "Files for the BLEU at the end", any},
       {"builtin_corpus", data, &O::builtin_corpus,
        "Number of sentence pairs to generate for training instead of reading files; 0: read files",
@@ -141,6 +150,9 @@ std::vector<Flag> make_table() {
        "Where to compute; with cuda, the ranks of a host take its devices in turn",
        any,
        {"cpu", "cuda"}},
+      {"drift_check_steps", running, &O::drift_check_steps,
+       "Steps between comparisons of all ranks' parameters, each of which reads them once; 0: never",
+       at_least(0)},
       {"max_train_seconds", running, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
 

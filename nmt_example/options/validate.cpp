@@ -47,6 +47,8 @@ void check_model(const Options& options) {
 }
 
 void check_schedule(const Options& options) {
+  // That takes the number of ranks: `single_worker_schedule`.
+  if (options.lr_schedule_unit == "samples") return;
   require(options.decay_scheme != "cosine" || options.num_train_steps == 0 ||
               options.warmup_steps < options.num_train_steps,
           fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme=cosine",
@@ -68,10 +70,9 @@ void check_training_data(const Options& options) {
                         options.vocab_prefix));
     return;
   }
-  require(
-      !options.train_prefix.empty(),
-      "nothing to train on: give --train_prefix, --src and --tgt, or --builtin_corpus=N, or "
-      "--preset=quickstart; --infer translates and --describe needs no data");
+  require(!options.train_prefix.empty(),
+          "nothing to train on: give --train_prefix, --src and --tgt, or --builtin_corpus=N, or "
+          "--preset=quickstart; --infer translates and --describe needs no data");
   for (const std::string_view name : {"src", "tgt"}) {
     require(!value_text(*find_flag(name), options).empty(),
             fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));

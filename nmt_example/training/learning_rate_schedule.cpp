@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ddl/error.hpp"
@@ -49,6 +50,28 @@ double decay_factor(const Options& options, std::int64_t step) {
 }
 
 }  // namespace
+
+Options single_worker_schedule(Options options, int ranks) {
+  if (options.lr_schedule_unit != "samples") return options;
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t steps = options.num_train_steps;
+  options.num_train_steps = steps > most / ranks ? most : steps * ranks;
+  if (options.decay_scheme == "cosine" && steps > 0 && options.warmup_steps >= options.num_train_steps) {
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format("--warmup_steps={}: must be below {} with --decay_scheme=cosine and "
+                    "--lr_schedule_unit=samples: --num_train_steps={} times {} rank{}",
+                    options.warmup_steps, options.num_train_steps, steps, ranks, ranks == 1 ? "" : "s"));
+  }
+  return options;
+}
+
+std::uint64_t warmup_updates(const Options& options, int ranks) {
+  const auto steps = static_cast<std::uint64_t>(options.warmup_steps);
+  if (options.lr_schedule_unit != "samples") return steps;
+  const auto n = static_cast<std::uint64_t>(ranks);
+  return steps / n + (steps % n != 0 ? 1 : 0);
+}
 
 double learning_rate_at(const Options& options, std::uint64_t step) {
   const auto s = static_cast<std::int64_t>(step);

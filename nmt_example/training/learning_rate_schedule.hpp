@@ -6,6 +6,15 @@
 
 namespace nmt {
 
+/// What a schedule that --lr_schedule_unit=samples has counted in updates of one worker is: the options with
+/// `ranks` times the steps to train, so that it ends when the job's num_train_steps do. Warm-up steps are one
+/// worker's already. With --lr_schedule_unit=updates, the options as they are.
+/// Throws `invalid_argument` where warm-up leaves no time for the cosine.
+Options single_worker_schedule(Options options, int ranks);
+
+/// Updates of the job that warm-up takes.
+std::uint64_t warmup_updates(const Options& options, int ranks);
+
 /// The learning rate of a step, counted from 0: `learning_rate` times the warm-up's and the decay's factor.
 /// A pure function of its arguments, so a resumed run needs no state of it. W = warmup_steps, N =
 /// num_train_steps, s = step:

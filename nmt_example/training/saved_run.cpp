@@ -34,11 +34,11 @@ void compare(std::string& differences, const char* name, const T& saved, const T
 }  // namespace
 
 std::string RunState::to_json() const {
-  const nlohmann::ordered_json json = {{"step", step},
-                                       {"sampler_position", sampler_position},
-                                       {"global_batch", global_batch},
-                                       {"best_bleu", best_bleu},
-                                       {"options", nlohmann::ordered_json::parse(options_json)}};
+  using nlohmann::ordered_json;
+  ordered_json json = {{"step", step}};
+  if (!sampler.empty()) json["sampler"] = ordered_json::parse(sampler);
+  json["best_bleu"] = best_bleu;
+  json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
 }
 
@@ -46,8 +46,7 @@ RunState RunState::from_json(const std::string& text) {
   try {
     const auto json = nlohmann::ordered_json::parse(text);
     return {.step = json.at("step"),
-            .sampler_position = json.at("sampler_position"),
-            .global_batch = json.at("global_batch"),
+            .sampler = json.contains("sampler") ? json.at("sampler").dump() : "",
             .best_bleu = json.at("best_bleu"),
             .options_json = json.at("options").dump()};
   } catch (const nlohmann::json::exception& error) {
@@ -114,6 +113,16 @@ std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunSta
   contents.files[source_file] = vocabularies.source.serialize();
   contents.files[target_file] = vocabularies.target.serialize();
   return directory.save(state.step, contents);
+}
+
+void check_resumable(const RunState& saved, const std::string& checkpoint) {
+  if (!saved.sampler.empty()) return;
+  throw ddl::Error(
+      ddl::ErrorCode::unsupported,
+      fmt::format("checkpoint {} does not say which batches were left: it was written by an older version of "
+                  "ddl_nmt. Use that one to go on training from it, or give another --out_dir to start anew; "
+                  "translating (--infer) works.",
+                  checkpoint));
 }
 
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {

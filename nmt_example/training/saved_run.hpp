@@ -14,13 +14,14 @@ namespace nmt {
 
 /// What a checkpoint holds besides tensors.
 struct RunState {
-  std::uint64_t step = 0;              ///< Updates done.
-  std::uint64_t sampler_position = 0;  ///< Global batches taken.
-  std::uint64_t global_batch = 0;      ///< Sentences in a global batch.
-  double best_bleu = -1;               ///< Of the dev set; below 0: none yet.
+  std::uint64_t step = 0;  ///< Updates done.
+  std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: not known.
+  double best_bleu = -1;   ///< Of the dev set; below 0: none yet.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;
+  /// Throws `corrupt_data`. What was saved before there was `sampler` is read without it: enough to
+  /// translate.
   static RunState from_json(const std::string& json);
 };
 
@@ -51,6 +52,9 @@ std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path
 std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer);
+
+/// Throws `unsupported` if training cannot go on from the checkpoint's state.
+void check_resumable(const RunState& saved, const std::string& checkpoint);
 
 /// Throws `mismatch` if the options describe another model than the checkpoint's, naming the flags.
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint);

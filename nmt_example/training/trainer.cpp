@@ -105,10 +105,11 @@ class Trainer {
       const auto [report, stop] = step_.run(time_is_up);
       out_of_time = stop;
       state_.step = step_.done();
-      state_.sampler_position = step_.sampler_position();
       // A disk that is full must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
       saved_now = false;
+      // Before evaluation and saving: a model that has come apart is not worth either.
+      if (options_.drift_check_steps > 0 && every(options_.drift_check_steps)) step_.check_drift();
       const bool last = out_of_time || report.step == options_.num_train_steps;
       // Before the checkpoint is saved, which records the best BLEU so far.
       if (dev_ && (every(bleu_steps) || last)) report_dev_bleu(progress);
@@ -127,9 +128,6 @@ class Trainer {
 
  private:
   void start(const SavedRun* saved) {
-    state_.global_batch =
-        static_cast<std::uint64_t>(options_.batch_size) * static_cast<std::uint64_t>(context_.size());
-    state_.options_json = to_json(options_);
     if (saved == nullptr) {
       model_.parameters().initialize(backend_, options_.init_op, options_.init_weight, options_.random_seed);
       HostMirror values(backend_, values_of(model_.parameters()));
@@ -138,20 +136,30 @@ class Trainer {
       values.upload();
     } else {
       saved->restore(context_, backend_, model_.parameters(), &optimizer_);
-      const std::uint64_t global_batch = state_.global_batch;
-      const std::string options_json = state_.options_json;
       state_ = saved->state();
-      if (state_.global_batch != global_batch) {
-        // Another global batch cuts the epochs elsewhere; go on after about as many sentences.
-        state_.sampler_position = state_.sampler_position * state_.global_batch / global_batch;
-      }
-      state_.global_batch = global_batch;
-      state_.options_json = options_json;
-      step_.seek(state_.step, state_.sampler_position);
+      go_on_from(saved->path());
     }
+    state_.options_json = to_json(options_);
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
+  }
+
+  void go_on_from(const std::string& checkpoint) {
+    context_.on_all_ranks("go on from the checkpoint", [&] {
+      check_resumable(state_, checkpoint);
+      try {
+        step_.seek(state_.step, state_.sampler);
+      } catch (const ddl::Error& error) {
+        if (error.code() != ddl::ErrorCode::mismatch) throw;
+        throw ddl::Error(
+            error.code(),
+            fmt::format("checkpoint {} is of a run over other sentences, or in another order: {}. Give the "
+                        "text, --random_seed, --num_buckets, --src_max_len and --tgt_max_len of that run, or "
+                        "another --out_dir to start anew.",
+                        checkpoint, error.what()));
+      }
+    });
   }
 
   void prepare_out_dir() {
@@ -180,7 +188,7 @@ class Trainer {
                static_cast<double>(model_.workspace_bytes()) / 1e6);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
-               state_.global_batch);
+               static_cast<std::int64_t>(options_.batch_size) * context_.size());
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
   }
@@ -213,6 +221,7 @@ class Trainer {
     state_.best_bleu = score.bleu.score;
     if (options_.out_dir.empty()) return;
     context_.root_only("save the best checkpoint", [&] {
+      state_.sampler = step_.sampler_state();
       save_run(*best_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
     });
   }
@@ -220,6 +229,7 @@ class Trainer {
   void save(std::optional<Progress>& progress) {
     if (options_.out_dir.empty()) return;
     context_.root_only("save a checkpoint", [&] {
+      state_.sampler = step_.sampler_state();
       const auto path =
           save_run(*checkpoints_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
       progress->note(fmt::format("  saved {}", path.string()));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "ddl/drift_check.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/learning_rate_schedule.hpp"
 
@@ -19,8 +20,14 @@ ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset
           .lengths = dataset.lengths()};
 }
 
-ddl::LearningRateScalingOptions scaling_options(const Options& options) {
-  return {ddl::parse_scaling_rule(options.lr_scaling), static_cast<std::uint64_t>(options.warmup_steps)};
+ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& options) {
+  Options schedule;
+  context.on_all_ranks("learning rate", [&] { schedule = single_worker_schedule(options, context.size()); });
+  return {context,
+          [schedule](std::uint64_t step) { return learning_rate_at(schedule, step); },
+          {.rule = ddl::parse_scaling_rule(options.lr_scaling),
+           .ramp_steps = warmup_updates(options, context.size()),
+           .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
 }  // namespace
@@ -36,9 +43,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
       gradients_(backend, gradients_of(model.parameters())),
       reducer_(context, gradients_.gradients(), {.gradients = ddl::GradientKind::sum}),
-      scaling_(
-          context, [&options](std::uint64_t step) { return learning_rate_at(options, step); },
-          scaling_options(options)),
+      scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) {
         gradients_.download(index);
         reducer_.ready(index);
@@ -49,9 +54,15 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   share_.samples.reserve(sentences);
 }
 
-void TrainingStep::seek(std::uint64_t done, std::uint64_t sampler_position) {
+void TrainingStep::seek(std::uint64_t done, std::string_view sampler_state) {
+  sampler_.restore(sampler_state);
   done_ = done;
-  sampler_.seek(sampler_position);
+}
+
+void TrainingStep::check_drift() {
+  HostMirror values(backend_, values_of(model_.parameters()));
+  values.download();
+  ddl::check_same_parameters(context_, values.parameters());
 }
 
 double TrainingStep::gradient_norm() {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "ddl/context.hpp"
 #include "ddl/gradient_reducer.hpp"
@@ -23,14 +25,16 @@ namespace nmt {
 /// referred to must outlive this. Not thread-safe.
 class TrainingStep {
  public:
-  /// Collective; errors are agreed: those of `ddl::ShardedSampler` and `ddl::GradientReducer`.
+  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `ddl::GradientReducer` and
+  /// `single_worker_schedule`.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
                Model& model, Optimizer& optimizer);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// Goes on as after `done` steps, with the global batch number `sampler_position`.
-  void seek(std::uint64_t done, std::uint64_t sampler_position);
+  /// Goes on as after `done` steps, with the batches that were left by then. Errors as
+  /// `ddl::ShardedSampler::restore`.
+  void seek(std::uint64_t done, std::string_view sampler_state);
 
   struct Result {
     StepReport report;  ///< The same on all ranks, but for `seconds`.
@@ -40,10 +44,13 @@ class TrainingStep {
   /// loss or the gradient's norm is not finite. The parameters are then as they were before the step.
   Result run(bool want_stop = false);
 
+  /// Makes sure that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
+  void check_drift();
+
   /// Updates done.
   [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
-  /// Global batches taken.
-  [[nodiscard]] std::uint64_t sampler_position() const noexcept { return sampler_.position(); }
+  /// Which batches are left; the same on all ranks.
+  [[nodiscard]] std::string sampler_state() const { return sampler_.state(); }
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept { return sampler_.steps_per_epoch(); }
 
  private:

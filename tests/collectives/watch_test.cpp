@@ -279,10 +279,14 @@ TEST(ExitReport, OfManyRanksIsShort) {
     each.rank = rank;
     each.life = RankReport::Life::answers;
     if (rank != 17) each.inside = record_of(call_of("all_reduce", 5));
+    each.scope = rank == 0 ? "in root_only" : rank == 17 ? "" : "waits in root_only for rank 0";
     report.ranks.push_back(each);
   }
   EXPECT_LT(report.text().size(), 500u) << report.text();
   EXPECT_NE(report.text().find("rank 17: outside of collectives"), std::string::npos) << report.text();
+  EXPECT_NE(report.text().find("bytes); in root_only\n"), std::string::npos) << report.text();
+  EXPECT_NE(report.text().find("ranks 1-16, 18-999: inside all_reduce #5"), std::string::npos)
+      << report.text();
 }
 
 // Hub and watches, all in this process.
@@ -378,6 +382,8 @@ TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
   std::atomic<int> told = 0;
   first->attach(*meeting.recorders[0], [&] { ++told; });
   second->attach(*meeting.recorders[1], [&] { ++told; });
+  EXPECT_EQ(first->set_scope("saves"), "");
+  EXPECT_EQ(first->set_scope("in root_only"), "saves");
   third.reset();
   while (told < 2) std::this_thread::yield();
   EXPECT_TRUE(first->failed());
@@ -389,6 +395,7 @@ TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
     ASSERT_EQ(report.ranks.size(), 3u);
     EXPECT_EQ(report.ranks[0].inside->sequence, 8u);
     EXPECT_EQ(report.ranks[0].waits_for, "rank 2 (all of it)");
+    EXPECT_EQ(report.ranks[0].scope, "in root_only");
     EXPECT_FALSE(report.ranks[1].inside);
     EXPECT_EQ(report.ranks[1].last->sequence, 7u);
     EXPECT_EQ(report.ranks[2].life, RankReport::Life::dead);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -114,6 +115,28 @@ TEST(BroadcastParameters, OtherModelsAreNamedBeforeAnythingIsTouched) {
          {"root 0", "root 1 on rank 1"});
   expect(error_on_all(2, ErrorCode::invalid_argument, none, [](int) { return 2; }), {"root 2", "2 ranks"});
   expect(error_on_all(2, ErrorCode::invalid_argument, none, [](int) { return -1; }), {"root -1"});
+}
+
+// Lost otherwise: ranks that start from different models although all of them have broadcast.
+TEST(BroadcastParameters, WhatDoesNotArriveIsNamed) {
+  std::vector<std::string> texts(4);
+  run_in_process(4, [&](Context& context) {
+    std::vector<float> memory = {1, 2, 3, 4};
+    const std::span<float> all(memory);
+    // A rank whose parameters share memory cannot have the root's values in both.
+    const bool shares = context.rank() >= 2;
+    const std::vector<Parameter> parameters = {
+        {"input", all.subspan(shares ? 3 : 2, 1)}, {"tied", all.subspan(3, 1)}, {"output", all.first(2)}};
+    const Error error = test::error_of([&] { broadcast_parameters(context, parameters); });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_TRUE(error.agreed());
+    texts[static_cast<std::size_t>(context.rank())] = error.what();
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+  for (const char* part : {"broadcast_parameters: parameter 0 is 'input' of 1 floats with hash", "on rank 2",
+                           "(ranks that differ from rank 0 there: 2, 3)", "overlap in memory"}) {
+    EXPECT_NE(texts[0].find(part), std::string::npos) << part << " not in: " << texts[0];
+  }
 }
 
 }  // namespace

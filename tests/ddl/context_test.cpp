@@ -105,6 +105,81 @@ TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
       options);
 }
 
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
+  }
+}
+
+// Nobody could tell from the report of a job that failed while it saved what its ranks were doing.
+TEST(Context, TheExitReportNamesWhatRankZeroDoesAndWhoWaitsForIt) {
+  std::atomic<int> told{0};
+  const auto body = [&](Context& context) {
+    const Error error = error_of([&] {
+      context.root_only("check\npoint", [&] {
+        context.report({ErrorCode::io, "the disk is gone"});
+        while (told < 2) std::this_thread::yield();
+      });
+    });
+    if (context.is_root()) return;
+    EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+    expect_parts(error.what(),
+                 {"the disk is gone", "outside of collectives; its last was barrier",
+                  "; in root_only \"check?point\"", "; waits in root_only \"check?point\" for rank 0"});
+    ++told;
+  };
+  testing::internal::CaptureStderr();
+  run_in_process(3, body, quiet());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "ddl [0] error: the disk is gone\n");
+}
+
+// The wrong piece of work would be suspected.
+TEST(Context, TheExitReportNamesTheInnermostWorkThatIsNotOver) {
+  std::atomic<bool> told{false};
+  std::string text;
+  const auto body = [&](Context& context) {
+    error_of([&] {
+      context.on_all_ranks("outer", [&] {
+        error_of([&] { context.root_only("inner", [] { throw Error(ErrorCode::io, "full"); }); });
+        if (context.rank() == 1) {
+          context.report({ErrorCode::io, "the disk is gone"});
+          while (!told) std::this_thread::yield();
+          return;
+        }
+        const Error error = error_of([&] { context.communicator().barrier(); });
+        if (!context.is_root()) return;
+        text = error.what();
+        told = true;
+      });
+    });
+  };
+  testing::internal::CaptureStderr();
+  run_in_process(2, body, quiet());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("the disk is gone"), std::string::npos);
+  expect_parts(text, {"; in on_all_ranks \"outer\""});
+  EXPECT_EQ(text.find("inner"), std::string::npos) << text;
+}
+
+// A rank that does not come to save with the others would be looked for in a barrier that no program has.
+TEST(Context, ATimeoutNamesTheWorkThatARankDoesNotComeTo) {
+  InProcessOptions options = quiet();
+  options.context.deadline = std::chrono::milliseconds(100);
+  std::atomic<bool> timed_out{false};
+  run_in_process(
+      2,
+      [&](Context& context) {
+        if (context.rank() == 1) {
+          while (!timed_out) std::this_thread::yield();
+          return;
+        }
+        const Error error = error_of([&] { context.root_only("checkpoint", [] { FAIL(); }); });
+        EXPECT_EQ(error.code(), ErrorCode::timeout);
+        expect_parts(error.what(), {"comes to root_only \"checkpoint\"", "rank 1"});
+        timed_out = true;
+      },
+      options);
+}
+
 // A failed save would leave the other ranks waiting, or every rank with another message.
 TEST(Context, AnErrorOfRootOnlyReachesEveryRank) {
   std::atomic<int> caught{0};

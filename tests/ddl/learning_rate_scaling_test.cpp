@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -40,6 +42,43 @@ TEST(LearningRateScaling, RampGrowsFromOneToTheFactor) {
   });
 }
 
+// Lost otherwise: a decay that was tuned for one worker comes after four times as many epochs on four.
+TEST(LearningRateScaling, SchedulesCountedInSamplesComeAfterAsManySamples) {
+  run_in_process(4, [](Context& context) {
+    const LearningRateScaling updates(context, decaying);
+    const LearningRateScaling samples(context, decaying, {.unit = ScheduleUnit::samples});
+    EXPECT_EQ(updates.learning_rate(99), 0.5);
+    EXPECT_EQ(updates.learning_rate(100), 0.25);
+    EXPECT_EQ(samples.learning_rate(24), 0.5);
+    EXPECT_EQ(samples.learning_rate(25), 0.25);  // the single worker's update 100
+    std::vector<std::uint64_t> asked;
+    const LearningRateScaling noted(context,
+                                    [&](std::uint64_t step) {
+                                      asked.push_back(step);
+                                      return 1.0;
+                                    },
+                                    {.unit = ScheduleUnit::samples});
+    for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(noted.learning_rate(step), 1);
+    EXPECT_EQ(asked, (std::vector<std::uint64_t>{0, 4, 8}));
+  });
+  run_in_process(1, [](Context& context) {
+    const LearningRateScaling samples(context, decaying, {.unit = ScheduleUnit::samples});
+    EXPECT_EQ(samples.learning_rate(99), 0.5);
+    EXPECT_EQ(samples.learning_rate(100), 0.25);
+  });
+}
+
+// Lost otherwise: a ramp that is over before the large batch has had its time.
+TEST(LearningRateScaling, TheRampIsCountedInUpdatesWhateverTheScheduleIs) {
+  run_in_process(2, [](Context& context) {
+    const LearningRateScaling scaling(
+        context, decaying, {.rule = ScalingRule::linear, .ramp_steps = 100, .unit = ScheduleUnit::samples});
+    EXPECT_DOUBLE_EQ(scaling.learning_rate(49), 0.5 * 1.49);
+    EXPECT_DOUBLE_EQ(scaling.learning_rate(50), 0.25 * 1.5);
+    EXPECT_EQ(scaling.learning_rate(100), 0.5);
+  });
+}
+
 // Lost otherwise: knowing that, and why, the learning rate is not the one that was asked for.
 TEST(LearningRateScaling, RootSaysWhatItChanged) {
   ::testing::internal::CaptureStderr();
@@ -54,6 +93,22 @@ TEST(LearningRateScaling, RootSaysWhatItChanged) {
   }
 }
 
+// Lost otherwise: the same of the schedule; or a line about nothing where there is one worker.
+TEST(LearningRateScaling, RootSaysWhatTheScheduleCounts) {
+  const auto text_of = [](int ranks) {
+    ::testing::internal::CaptureStderr();
+    run_in_process(ranks, [](Context& context) {
+      const LearningRateScaling scaling(context, decaying, {.unit = ScheduleUnit::samples});
+    });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(text_of(1), "");
+  EXPECT_EQ(
+      text_of(4),
+      "ddl [0] info: schedule counted in samples: update s of 4 ranks takes the rate of update 4 s of one "
+      "worker, which has seen as many samples\n");
+}
+
 TEST(LearningRateScaling, BadInputIsNamed) {
   EXPECT_EQ(parse_scaling_rule("none"), ScalingRule::none);
   EXPECT_EQ(parse_scaling_rule("linear"), ScalingRule::linear);
@@ -66,6 +121,12 @@ TEST(LearningRateScaling, BadInputIsNamed) {
     EXPECT_NE(std::string(error.what()).find("'sqrt'"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("square_root"), std::string::npos) << error.what();
   }
+  EXPECT_EQ(parse_schedule_unit("updates"), ScheduleUnit::updates);
+  EXPECT_EQ(parse_schedule_unit("samples"), ScheduleUnit::samples);
+  const std::string unit =
+      test::message_of(ErrorCode::invalid_argument, [] { parse_schedule_unit("epochs"); });
+  EXPECT_NE(unit.find("'epochs'"), std::string::npos) << unit;
+  EXPECT_NE(unit.find("samples"), std::string::npos) << unit;
   run_in_process(1, [](Context& context) { EXPECT_THROW(LearningRateScaling(context, nullptr), Error); });
 }
 

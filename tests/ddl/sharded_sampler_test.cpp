@@ -1,20 +1,26 @@
 #include "ddl/sharded_sampler.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ddl/allocation_count.hpp"
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
 using Samples = std::vector<std::size_t>;
+using Lengths = std::vector<std::uint32_t>;
 
 /// The batches of every rank in lock step, put together again as global batches.
 class Job {
@@ -24,6 +30,16 @@ class Job {
   }
   std::vector<ShardedSampler>& samplers() { return samplers_; }
   std::size_t steps() const { return samplers_.front().steps_per_epoch(); }
+  std::string state() const {
+    for (const ShardedSampler& sampler : samplers_) EXPECT_EQ(sampler.state(), samplers_.front().state());
+    return samplers_.front().state();
+  }
+  void restore(const std::string& state) {
+    for (ShardedSampler& sampler : samplers_) sampler.restore(state);
+  }
+  /// Of the newest batch.
+  std::uint64_t epoch_number() const { return epoch_; }
+  std::uint64_t step_number() const { return step_; }
 
   Samples next() {
     std::vector<ShardedBatch> parts;
@@ -42,6 +58,8 @@ class Job {
       }
     }
     EXPECT_EQ(global.size(), parts.front().global_samples);
+    epoch_ = parts.front().epoch;
+    step_ = parts.front().step;
     return global;
   }
 
@@ -53,6 +71,8 @@ class Job {
 
  private:
   std::vector<ShardedSampler> samplers_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t step_ = 0;
 };
 
 Samples sorted(const std::vector<Samples>& batches) {
@@ -132,19 +152,206 @@ TEST(ShardedSampler, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
 }
 
 // Lost otherwise: a run resumed on another number of ranks repeats or skips samples.
-TEST(ShardedSampler, SeekContinuesOnAnotherNumberOfRanks) {
+TEST(ShardedSampler, RestoreContinuesOnAnotherNumberOfRanks) {
   const std::size_t size = 211;
   Job four(4, size, bucketed(size, 3));
-  const std::size_t position = 2 * four.steps() + 5;
-  for (std::size_t i = 0; i < position; ++i) four.next();
-  EXPECT_EQ(four.samplers()[0].position(), position);
+  for (std::size_t i = 0; i < 2 * four.steps() + 5; ++i) four.next();
 
   Job two(2, size, bucketed(size, 6));
-  for (auto& sampler : two.samplers()) sampler.seek(position);
-  for (std::size_t i = 0; i < 2 * four.steps(); ++i) EXPECT_EQ(two.next(), four.next()) << "step " << i;
+  two.next();
+  two.restore(four.state());
+  EXPECT_EQ(two.state(), four.state());
+  for (std::size_t i = 0; i < 2 * four.steps(); ++i) {
+    EXPECT_EQ(two.next(), four.next()) << "step " << i;
+    EXPECT_EQ(two.step_number(), four.step_number());
+    EXPECT_EQ(two.epoch_number(), four.epoch_number());
+  }
 
-  for (auto& sampler : two.samplers()) sampler.seek(0);
+  two.restore(Job(1, size, bucketed(size, 12)).state());
   EXPECT_EQ(two.next(), Job(1, size, bucketed(size, 12)).next());
+}
+
+struct Stretch {
+  int ranks;
+  std::size_t batch;
+  std::size_t steps;
+};
+
+/// Takes the stretches one after the other, each from the state of the one before, then the rest of the epoch
+/// and another one.
+void expect_whole_epochs(std::size_t size, const std::function<ShardedSamplerOptions(std::size_t)>& options,
+                         const std::vector<Stretch>& stretches) {
+  std::vector<Samples> batches;
+  std::string state;
+  for (const auto& [ranks, batch, steps] : stretches) {
+    Job job(ranks, size, options(batch));
+    if (!state.empty()) job.restore(state);
+    for (std::size_t i = 0; i < steps; ++i) {
+      batches.push_back(job.next());
+      EXPECT_EQ(job.epoch_number(), 0u);
+      EXPECT_EQ(job.step_number(), batches.size() - 1);
+    }
+    state = job.state();
+  }
+  const auto& [ranks, batch, steps] = stretches.back();
+  Job job(ranks, size, options(batch));
+  job.restore(state);
+  std::size_t samples = 0;
+  for (const Samples& each : batches) samples += each.size();
+  for (; samples < size; samples += batches.back().size()) {
+    batches.push_back(job.next());
+    ASSERT_FALSE(batches.back().empty());
+    EXPECT_EQ(job.epoch_number(), 0u);
+    EXPECT_EQ(job.step_number(), batches.size() - 1);
+  }
+  EXPECT_EQ(sorted(batches), everything(size));
+  const ShardedSamplerOptions used = options(batch);
+  for (const Samples& each : batches) {
+    if (used.buckets.empty()) continue;
+    for (const std::size_t sample : each) EXPECT_EQ(used.buckets[sample], used.buckets[each.front()]);
+  }
+
+  Job always(ranks, size, options(batch));
+  always.epoch();
+  EXPECT_EQ(job.epoch(), always.epoch());
+  EXPECT_EQ(job.epoch_number(), 1u);
+}
+
+// Lost otherwise: whoever resumes on as many machines as are free trains on some samples twice, and never on
+// others.
+TEST(ShardedSampler, EverySampleComesOnceHoweverOftenTheGlobalBatchChanges) {
+  const std::size_t size = 1013;
+  const auto plain = [](std::size_t batch) { return ShardedSamplerOptions{.seed = 3, .batch_size = batch}; };
+  const auto in_order = [](std::size_t batch) {
+    return ShardedSamplerOptions{.batch_size = batch, .shuffle = false};
+  };
+  const auto grouped = [&](std::size_t batch) { return bucketed(size, batch); };
+  for (const auto& options :
+       std::vector<std::function<ShardedSamplerOptions(std::size_t)>>{plain, in_order, grouped}) {
+    expect_whole_epochs(size, options, {{1, 16, 11}, {4, 16, 3}, {3, 7, 5}});
+    expect_whole_epochs(size, options,
+                        {{4, 16, 5}, {1, 3, 40}, {1, 3, 7}, {16, 11, 1}, {2, 1, 30}, {3, 16, 0}});
+    expect_whole_epochs(size, options, {{1, 1, 1}, {1, 2000, 0}});
+    expect_whole_epochs(size, options, {{1, 1, 1012}, {4, 100, 0}});
+    expect_whole_epochs(size, options, {{2, 8, 0}, {4, 8, 0}});
+  }
+}
+
+// Lost otherwise: samples that should have come soon come last, or other ones than the documentation says.
+TEST(ShardedSampler, TheRestIsCutAnewInTheOrderInWhichItWouldHaveCome) {
+  const auto options = [](std::size_t batch) {
+    return ShardedSamplerOptions{
+        .batch_size = batch, .shuffle = false, .buckets = {7, 7, 7, 2, 2, 2, 7, 7, 7, 2, 2, 2, 7}};
+  };
+  Job job(1, 13, options(3));
+  EXPECT_EQ(job.next(), (Samples{0, 1, 2}));
+  // Left: 3 4 5, 6 7 8, 9 10 11, 12.
+  Job smaller(2, 13, options(1));
+  smaller.restore(job.state());
+  const std::vector<Samples> halves = {{3, 4}, {5, 9}, {6, 7}, {8, 12}, {10, 11}};
+  for (const Samples& expected : halves) EXPECT_EQ(smaller.next(), expected);
+  EXPECT_EQ(smaller.next(), (Samples{0, 1})) << "the next epoch";
+
+  Job larger(5, 13, options(1));
+  larger.restore(job.state());
+  const std::vector<Samples> fives = {{3, 4, 5, 9, 10}, {6, 7, 8, 12}, {11}};
+  for (const Samples& expected : fives) EXPECT_EQ(larger.next(), expected);
+}
+
+// Lost otherwise: a run that is stopped right after it was resumed changes what the next one sees.
+TEST(ShardedSampler, ARunThatTakesNothingLeavesNoTrace) {
+  Job job(2, 100, bucketed(100, 4));
+  for (int i = 0; i < 3; ++i) job.next();
+  Job idle(3, 100, bucketed(100, 4));
+  idle.restore(job.state());
+  Job again(4, 100, bucketed(100, 2));
+  again.restore(idle.state());
+  EXPECT_EQ(again.state(), job.state());
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(again.next(), job.next()) << "batch " << i;
+}
+
+// Lost otherwise: a checkpoint cannot be resumed after an upgrade.
+TEST(ShardedSampler, StatesAreFixedForAllTime) {
+  const std::string state =
+      R"({"format":"ddl.ShardedSampler","version":1,"samples":10,"seed":1,"shuffle":true,)"
+      R"("groups":"d0e3f5bbf392c5f9","step":8,"epoch":2,"segments":[[4,1],[3,1]]})";
+  Job job(1, 10, {.batch_size = 3, .buckets = {5, 5, 5, 5, 5, 1, 1, 1, 1, 1}, .lengths = Lengths(10, 9)});
+  job.restore(state);
+  EXPECT_EQ(job.state(), state);
+  EXPECT_EQ(job.next(), (Samples{0, 3, 4}));
+  EXPECT_EQ(job.step_number(), 8u);
+  EXPECT_EQ(job.epoch_number(), 2u);
+  EXPECT_EQ(job.next(), (Samples{1, 2}));
+}
+
+// Lost otherwise: a damaged checkpoint resumes somewhere, or ends in a crash.
+TEST(ShardedSampler, WhatIsNoStateIsRefusedAndChangesNothing) {
+  Job job(2, 60, bucketed(60, 5));
+  job.next();
+  Job other(1, 60, bucketed(60, 4));
+  other.restore(job.state());
+  other.next();
+  const std::string good = other.state();
+  const auto with = [&](const std::string& part, const std::string& instead) {
+    std::string text = good;
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+    return text.replace(text.find(part), part.size(), instead);
+  };
+  std::vector<std::string> bad = {
+      "[]", "null", "7", "{}", "{\"format\":3}", "\xff\xfe", std::string(3, '\0'), good + "}"};
+  for (std::size_t length = 0; length < good.size(); ++length) bad.push_back(good.substr(0, length));
+  for (const char* name :
+       {"format", "version", "samples", "seed", "shuffle", "groups", "step", "epoch", "segments"}) {
+    bad.push_back(with(fmt::format("\"{}\":", name), "\"x\":"));
+    bad.push_back(with(fmt::format("\"{}\":", name), fmt::format("\"{}\":-", name)));
+    bad.push_back(with(fmt::format("\"{}\":", name), fmt::format("\"{}\":{{}},\"x\":", name)));
+  }
+  for (const char* segments :
+       {"[]", "[[]]", "[[10]]", "[[10,1,1]]", "[10,1]", "[[0,1]]", "[[61,0]]", "[[10,1.5]]", "[[10,-1]]",
+        "[[10,0],[4,1]]", "[[10,99]]", "[[10,18446744073709551615]]", "[[18446744073709551615,1]]",
+        "[[10,1],[4,99]]", "[[1,60]]", "[[\"a\",1]]"}) {
+    bad.push_back(with("[[10,1],[4,1]]", segments));
+  }
+  const Samples expected = other.next();
+  for (const std::string& text : bad) {
+    other.restore(good);
+    const Error error = test::error_of([&] { other.samplers()[0].restore(text); });
+    EXPECT_EQ(error.code(), ErrorCode::corrupt_data) << text;
+    EXPECT_EQ(other.state(), good) << text;
+    EXPECT_EQ(other.next(), expected) << text;
+  }
+  const Error newer = test::error_of([&] { other.restore(with("\"version\":1", "\"version\":2")); });
+  EXPECT_EQ(newer.code(), ErrorCode::unsupported);
+  EXPECT_NE(std::string(newer.what()).find("version 2, expected 1"), std::string::npos) << newer.what();
+}
+
+// Lost otherwise: a run that goes on with other data, or in another order, without a word.
+TEST(ShardedSampler, TheStateOfAnotherSamplerIsRefused) {
+  ShardedSamplerOptions options = bucketed(60, 5);
+  const std::string state = Job(2, 60, options).state();
+  const auto refused = [&](std::size_t size, const ShardedSamplerOptions& changed) {
+    Job job(2, size, changed);
+    const Error error = test::error_of([&] { job.restore(state); });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    return std::string(error.what());
+  };
+  const std::string size = refused(61, bucketed(61, 5));
+  EXPECT_NE(size.find("samples 60, here 61"), std::string::npos) << size;
+  ShardedSamplerOptions changed = options;
+  changed.seed = 9;
+  changed.shuffle = false;
+  const std::string both = refused(60, changed);
+  EXPECT_NE(both.find("seed 1, here 9"), std::string::npos) << both;
+  EXPECT_NE(both.find("shuffle true, here false"), std::string::npos) << both;
+  EXPECT_EQ(both.find("samples"), std::string::npos) << both;
+  changed = options;
+  changed.lengths[17] += 1;
+  EXPECT_NE(refused(60, changed).find("buckets and lengths"), std::string::npos);
+  changed = options;
+  changed.buckets[0] = 2;
+  EXPECT_NE(refused(60, changed).find("buckets and lengths"), std::string::npos);
+  changed.buckets.clear();
+  EXPECT_NE(refused(60, changed).find("buckets and lengths"), std::string::npos);
 }
 
 // Lost otherwise: a rank with short sentences waits for one with long sentences in every step.
@@ -204,8 +411,8 @@ TEST(ShardedSampler, EverySampleComesFirstAboutEquallyOften) {
   std::vector<int> first(6);
   const int epochs = 6000;
   for (int epoch = 0; epoch < epochs; ++epoch) {
-    sampler.seek(static_cast<std::uint64_t>(epoch) * 6);
     ++first[sampler.next().samples[0]];
+    for (int i = 1; i < 6; ++i) sampler.next();
   }
   for (const int count : first) EXPECT_NEAR(count, epochs / 6, 5 * 29);  // 5 standard deviations
 }
@@ -232,15 +439,22 @@ TEST(ShardedSampler, RaggedTailLeavesSomeRanksEmpty) {
   EXPECT_EQ(sizes, (std::multiset<std::size_t>{0, 0, 0, 1, 2, 2, 2, 2}));
 }
 
-// Lost otherwise: an allocation in every step of training.
-TEST(ShardedSampler, NextReusesTheBatchesMemory) {
-  ShardedSampler sampler(1, 2, 64, {.batch_size = 8});
+// Lost otherwise: an allocation in every step, or epoch, of training.
+TEST(ShardedSampler, NextAllocatesNothing) {
+#ifdef DDL_SANITIZED
+  GTEST_SKIP() << "a sanitizer has its own operator new";
+#endif
+  ShardedSampler sampler(1, 2, 640, bucketed(640, 8));
+  ShardedSampler other(0, 1, 640, bucketed(640, 5));
+  other.next();
   ShardedBatch batch;
-  sampler.next(batch);
-  const std::size_t* memory = batch.samples.data();
-  for (int i = 0; i < 20; ++i) {
-    sampler.next(batch);
-    EXPECT_EQ(batch.samples.data(), memory);
+  for (const std::string& state : {sampler.state(), other.state()}) {
+    sampler.restore(state);
+    for (std::size_t i = 0; i < 2 * sampler.steps_per_epoch(); ++i) sampler.next(batch);
+    const long before = test::allocation_count();
+    ASSERT_GT(before, 0) << "allocations are not counted";
+    for (std::size_t i = 0; i < 3 * sampler.steps_per_epoch(); ++i) sampler.next(batch);
+    EXPECT_EQ(test::allocation_count(), before);
   }
 }
 

@@ -63,6 +63,7 @@ def cases():
                 yield Case(fault, "before", victim, place)
             for fault in ("memory", "descriptors"):
                 yield Case(fault, "start", victim, place)
+            yield Case("kill", "root_only", victim, place)
             yield Case("stranger", "before", victim, place)
     for fault in ("kill", "other", "count", "type", "op"):
         yield Case(fault, "before", 2, "two hosts, MPI")
@@ -133,6 +134,7 @@ def run(case, mpirun, program, recovery):
             if process.returncode == 0 and not recovery:
                 problems.append("the exit status is 0")
             problems += check_report(case, report + ".json", output)
+            problems += check_scopes(case, output)
         # The last of mpirun's children go a moment after it.
         for _ in range(100):
             left = left_behind(mark)
@@ -190,6 +192,15 @@ def check_report(case, path, output):
         if len(others) != 1 or json.dumps(what_was_called(victim)) in others:
             problems.append("the report does not tell what each called")
     return problems
+
+
+def check_scopes(case, output):
+    """Who does what, and who waits for it; dead ranks cannot say it."""
+    if case.moment != "root_only":
+        return []
+    expected = ['waits in root_only "checkpoint" for rank 0']
+    expected += ['in root_only "checkpoint"\n'] if case.victim != 0 else []
+    return [f"nobody says '{text.strip()}'" for text in expected if text not in output]
 
 
 def what_was_called(rank):

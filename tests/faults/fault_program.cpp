@@ -49,6 +49,7 @@ at MOMENT:
   before           while the others wait for it
   inside           while it waits for the others, of whom the next one comes a second later
   after            once it has its result, while the others compute
+  root_only        while rank 0 does work "checkpoint" of root_only for some seconds, and the others wait
 ELEMENTS of f32 (default 262144).
 )";
 
@@ -156,6 +157,13 @@ void hit(std::string_view fault) {
   if (fault == "dump") kill(getpid(), SIGUSR2);
 }
 
+void hit_later(std::string_view fault) {
+  std::thread([fault] {
+    std::this_thread::sleep_for(a_while);
+    hit(fault);
+  }).detach();
+}
+
 void call_wrongly(ddl::Context& context, std::string_view fault, std::span<float> values) {
   ddl::Communicator& all = context.communicator();
   if (fault == "throw") throw std::runtime_error("the data are gone");
@@ -182,16 +190,13 @@ int run(ddl::Context& context, std::string_view fault, std::string_view moment, 
   ddl::Communicator& all = context.communicator();
   for (int i = 0; i < 3 || fault == "forever"; ++i) all.all_reduce(std::span(values));
   const bool is_victim = context.rank() == victim;
+  if (moment == "root_only") {
+    if (is_victim) hit_later(fault);
+    context.root_only("checkpoint", [] { std::this_thread::sleep_for(std::chrono::seconds(4)); });
+  }
   if (moment == "inside") {
     if (context.rank() == (victim + 1) % context.size()) std::this_thread::sleep_for(std::chrono::seconds(1));
-    std::thread timer;
-    if (is_victim) {
-      timer = std::thread([fault] {
-        std::this_thread::sleep_for(a_while);
-        hit(fault);
-      });
-      timer.detach();
-    }
+    if (is_victim) hit_later(fault);
   } else if (moment == "before" && is_victim) {
     std::this_thread::sleep_for(a_while);
     hit(fault);

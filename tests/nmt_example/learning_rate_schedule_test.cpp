@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "ddl/error.hpp"
+#include "thrown_error.hpp"
 
 namespace {
 
@@ -78,6 +81,39 @@ TEST(LearningRateSchedule, CosineGoesFromWarmupToZero) {
   EXPECT_NEAR(learning_rate_at(o, 600), 1.0, 1e-12);
   EXPECT_EQ(learning_rate_at(o, 1100), 0.0);
   EXPECT_EQ(learning_rate_at(o, 5000), 0.0);
+}
+
+// Lost otherwise: whoever counts in samples ends training halfway down the decay, or long after it.
+TEST(LearningRateSchedule, CountedInSamplesItEndsWithTheJob) {
+  Options o = schedule("luong5", 3000, 400);
+  EXPECT_EQ(nmt::single_worker_schedule(o, 4).num_train_steps, 3000);
+  EXPECT_EQ(nmt::warmup_updates(o, 4), 400u);
+  o.lr_schedule_unit = "samples";
+  const Options one_worker = nmt::single_worker_schedule(o, 4);
+  EXPECT_EQ(one_worker.num_train_steps, 12000);
+  EXPECT_EQ(one_worker.warmup_steps, 400);
+  EXPECT_EQ(nmt::warmup_updates(o, 4), 100u);
+  EXPECT_EQ(nmt::warmup_updates(o, 3), 134u);
+  // What the job's updates 99, 100, 1799, 1800 and 2999 take.
+  EXPECT_LT(learning_rate_at(one_worker, 99 * 4), 2.0);
+  EXPECT_EQ(learning_rate_at(one_worker, 100 * 4), 2.0);
+  EXPECT_EQ(learning_rate_at(one_worker, 1799 * 4), 2.0);
+  EXPECT_EQ(learning_rate_at(one_worker, 1800 * 4), 1.0);
+  EXPECT_EQ(learning_rate_at(one_worker, 2999 * 4), 0.125);
+  o.num_train_steps = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(nmt::single_worker_schedule(o, 4).num_train_steps, o.num_train_steps);
+}
+
+// Lost otherwise: a warm-up that is too long is refused where it is not, or the cosine is left out silently.
+TEST(LearningRateSchedule, CountedInSamplesWarmupMayBeLongerThanTheJob) {
+  Options o = schedule("cosine", 100, 399);
+  o.lr_schedule_unit = "samples";
+  EXPECT_NO_THROW(nmt::single_worker_schedule(o, 4));
+  const std::string text =
+      ddl::test::message_of(ddl::ErrorCode::invalid_argument, [&] { nmt::single_worker_schedule(o, 3); });
+  for (const char* part : {"--warmup_steps=399", "below 300", "--num_train_steps=100", "3 ranks"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+  }
 }
 
 TEST(LearningRateSchedule, UnknownSchemesAreErrors) {

@@ -148,11 +148,12 @@ TEST(Options, ValuesOfTheWrongForm) {
 
 TEST(Options, ValuesOutOfRange) {
   for (const char* argument :
-       {"--batch_size=0",       "--batch_size=-1",     "--num_units=0",        "--num_layers=0",
-        "--dropout=1",          "--dropout=-0.1",      "--beam_width=-1",      "--vocab_size=3",
-        "--num_train_steps=-1", "--steps_per_stats=0", "--warmup_steps=-1",    "--max_gradient_norm=0",
-        "--adam_beta1=1",       "--init_weight=0",     "--threads=-1",         "--num_buckets=0",
-        "--builtin_corpus=-1",  "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1"}) {
+       {"--batch_size=0",        "--batch_size=-1",     "--num_units=0",        "--num_layers=0",
+        "--dropout=1",           "--dropout=-0.1",      "--beam_width=-1",      "--vocab_size=3",
+        "--num_train_steps=-1",  "--steps_per_stats=0", "--warmup_steps=-1",    "--max_gradient_norm=0",
+        "--adam_beta1=1",        "--init_weight=0",     "--threads=-1",         "--num_buckets=0",
+        "--builtin_corpus=-1",   "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1",
+        "--drift_check_steps=-1"}) {
     expect_contains(invalid({argument, "--describe"}), {argument, "must be"});
   }
   EXPECT_EQ(described({"--num_train_steps=0"}).num_train_steps, 0);
@@ -164,6 +165,7 @@ TEST(Options, ChoicesAreListed) {
   expect_contains(invalid({"--attention=bahdanau"}), {"\"\" | luong | scaled_luong"});
   expect_contains(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
   expect_contains(invalid({"--decay_scheme=luong"}), {"luong5 | luong10 | luong234 | cosine"});
+  expect_contains(invalid({"--lr_schedule_unit=epochs"}), {"updates | samples"});
   expect_contains(invalid({"--infer_mode=sample", "--infer"}), {"greedy | beam_search"});
 }
 
@@ -178,6 +180,8 @@ TEST(Options, CombinationsThatCannotWork) {
       {"--pass_hidden_state=true"});
   expect_contains(invalid({"--describe", "--decay_scheme=cosine", "--warmup_steps=9", "--num_train_steps=9"}),
                   {"--warmup_steps=9"});
+  EXPECT_NO_THROW(described(
+      {"--decay_scheme=cosine", "--warmup_steps=9", "--num_train_steps=9", "--lr_schedule_unit=samples"}));
   expect_contains(invalid({"--infer", "--out_dir=m", "--infer_mode=beam_search"}), {"--beam_width"});
   expect_contains(invalid({"--infer"}), {"--ckpt"});
   expect_contains(invalid({"--describe", "--subword_option=bpe"}), {"--vocab_prefix"});

@@ -14,6 +14,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
+#include "thrown_error.hpp"
 
 namespace nmt {
 namespace {
@@ -98,7 +99,7 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
         for (int i = 0; i < 5; ++i) first.step.run();
         EXPECT_EQ(first.step.done(), 5u);
         RankRun second(context, o);
-        second.step.seek(first.step.done(), first.step.sampler_position());
+        second.step.seek(first.step.done(), first.step.sampler_state());
         const StepReport expected = first.step.run().report;
         const StepReport found = second.step.run().report;
         EXPECT_EQ(found.step, 6);
@@ -108,6 +109,67 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
         EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
       },
       quiet());
+}
+
+// Whoever resumes on as many machines as are free would train on some sentences twice, and never on others.
+TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
+  std::string state;
+  double words = 0;
+  double all_words = 0;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const Options o = test::small_training_options();
+        RankRun run(context, o);
+        double own = 0;
+        for (int i = 0; i < 4; ++i) own += run.step.run().report.words;
+        if (!context.is_root()) return;
+        words = own;
+        state = run.step.sampler_state();
+      },
+      quiet());
+  ddl::run_in_process(
+      3,
+      [&](ddl::Context& context) {
+        Options o = test::small_training_options();
+        o.batch_size = 3;
+        RankRun run(context, o);
+        run.step.seek(4, state);
+        double own = words;
+        const auto all = static_cast<double>(run.dataset.tokens() + run.dataset.size());  // with </s>
+        while (own < all) own += run.step.run().report.words;
+        EXPECT_EQ(own, all);
+        if (context.is_root()) all_words = all;
+      },
+      quiet());
+  EXPECT_GT(words, 0);
+  EXPECT_GT(all_words, words);
+}
+
+// Four times the workers would take their small last steps four times too late.
+TEST(TrainingStep, ScheduleMayCountSamples) {
+  const auto rates = [](int ranks, std::int64_t steps, const char* unit) {
+    std::vector<double> found;
+    ddl::run_in_process(
+        ranks,
+        [&](ddl::Context& context) {
+          Options o = test::small_training_options();
+          o.decay_scheme = "cosine";
+          o.warmup_steps = 4;
+          o.num_train_steps = steps;
+          o.lr_schedule_unit = unit;
+          RankRun run(context, o);
+          std::vector<double> own;
+          for (std::int64_t i = 0; i < steps; ++i) own.push_back(run.step.run().report.learning_rate);
+          if (context.is_root()) found = own;
+        },
+        quiet());
+    return found;
+  };
+  const std::vector<double> one = rates(1, 12, "updates");
+  EXPECT_EQ(rates(1, 12, "samples"), one);
+  const std::vector<double> two = rates(2, 6, "samples");
+  for (std::size_t i = 0; i < two.size(); ++i) EXPECT_EQ(two[i], one[2 * i]) << "update " << i;
 }
 
 // One rank would stop and the others would wait for it.
@@ -120,6 +182,28 @@ TEST(TrainingStep, RankZeroDecidesForAllWhenToStop) {
         EXPECT_FALSE(run.step.run(context.rank() == 1).stop);
         EXPECT_TRUE(run.step.run(context.rank() == 0).stop);
         EXPECT_FALSE(run.step.run().stop);
+      },
+      quiet());
+}
+
+// Ranks would train different models for days, and nobody would know.
+TEST(TrainingStep, DriftIsFoundAndNamed) {
+  ddl::run_in_process(
+      3,
+      [](ddl::Context& context) {
+        const Options o = test::small_training_options();
+        RankRun run(context, o);
+        for (int i = 0; i < 3; ++i) run.step.run();
+        EXPECT_NO_THROW(run.step.check_drift());
+        if (context.rank() == 1) {
+          const Tensor value = run.model.parameters().value(2);
+          value.as<float>()[0] = -value.as<float>()[0];
+        }
+        const std::string text =
+            ddl::test::message_of(ddl::ErrorCode::mismatch, [&] { run.step.check_drift(); });
+        const std::string& name = run.model.parameters().layout().parameters[2].name;
+        EXPECT_NE(text.find("parameter 2 is '" + name + "'"), std::string::npos) << text;
+        EXPECT_NE(text.find("there: 1)"), std::string::npos) << text;
       },
       quiet());
 }

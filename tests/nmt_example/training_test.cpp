@@ -15,6 +15,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
+#include "thrown_error.hpp"
 
 namespace nmt {
 namespace {
@@ -120,6 +121,25 @@ class Training : public testing::Test {
     return out.str();
   }
 
+  /// The message that every rank ends with.
+  static std::string error_of_run(int ranks, const ParsedOptions& parsed, ddl::ErrorCode code) {
+    std::mutex mutex;
+    std::set<std::string> messages;
+    ddl::run_in_process(
+        ranks,
+        [&](ddl::Context& context) {
+          std::ostringstream out;
+          const ddl::Error error = ddl::test::error_of([&] { train(context, parsed, out); });
+          EXPECT_EQ(error.code(), code) << error.what();
+          EXPECT_TRUE(error.agreed());
+          const std::lock_guard lock(mutex);
+          messages.insert(error.what());
+        },
+        quiet());
+    EXPECT_EQ(messages.size(), 1u);
+    return *messages.begin();
+  }
+
   /// The same global batch on any number of ranks.
   std::vector<LoggedStep> log_of(int ranks, ParsedOptions parsed, int global_batch,
                                  const std::vector<std::string>& hosts = {}) const {
@@ -199,6 +219,7 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
     parsed.options.steps_per_eval = 5;
     parsed.options.steps_per_external_eval = 10;
     parsed.options.num_keep_ckpts = 0;
+    parsed.options.drift_check_steps = 7;
     for (const char* name : {"whole", "resumed"}) fs::remove_all(path(name));
     parsed.options.out_dir = path("whole").string();
     parsed.options.log_jsonl = path("whole.jsonl").string();
@@ -249,6 +270,38 @@ TEST_F(Training, ResumesOnAnotherNumberOfRanks) {
   ASSERT_EQ(whole.size(), 20u);
   fs::remove_all(path("out") / "step-0000000020");
   expect_same_losses(log_of(4, parsed, 16), whole);
+}
+
+// A run would go on with other sentences than were left, without a word; or not at all on fewer machines.
+TEST_F(Training, ResumesWithAnotherGlobalBatchButNotInAnotherOrder) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 5;
+  parsed.options.out_dir = path("out").string();
+  log_of(2, parsed, 16);
+  parsed.options.num_train_steps = 8;
+  const auto log = log_of(3, parsed, 21);
+  ASSERT_EQ(log.size(), 8u);
+  EXPECT_EQ(log.back().step, 8);
+
+  parsed.options.num_train_steps = 9;
+  parsed.options.random_seed = 2;
+  const std::string other_seed = error_of_run(2, parsed, ddl::ErrorCode::mismatch);
+  EXPECT_NE(other_seed.find("seed 1, here 2"), std::string::npos) << other_seed;
+  EXPECT_NE(other_seed.find("--random_seed"), std::string::npos) << other_seed;
+}
+
+// Of a checkpoint that an older version wrote nobody knows which sentences were left.
+TEST(RunState, WithoutASamplerIsForTranslatingOnly) {
+  RunState old;
+  old.step = 3;
+  old.options_json = to_json(Options());
+  const RunState read = RunState::from_json(old.to_json());
+  EXPECT_EQ(read.step, 3u);
+  const std::string text =
+      ddl::test::message_of(ddl::ErrorCode::unsupported, [&] { check_resumable(read, "out/step-3"); });
+  for (const char* part : {"out/step-3", "older version", "--out_dir"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+  }
 }
 
 // Ranks on hosts with their own disks would leave files there, or write one file all at once.
