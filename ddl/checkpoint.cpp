@@ -34,7 +34,8 @@ std::string to_text(const std::map<std::string, FileSummary>& files) {
 }
 
 void add_files(const std::string& text, std::map<std::string, FileSummary>& files) {
-  for (const auto& [name, summary] : json::parse(text).items()) {
+  const json written = json::parse(text);
+  for (const auto& [name, summary] : written.items()) {
     files[name] = {summary[0].get<std::uint64_t>(), summary[1].get<std::uint32_t>()};
   }
 }

@@ -40,11 +40,20 @@ std::optional<std::uint64_t> step_of(std::string_view prefix, const std::string&
   return step;
 }
 
+bool is_present(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(fs::symlink_status(path, error));
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw_io("inspect", path, error.value());
+  return found;
+}
+
 std::vector<std::string> names_in(const fs::path& directory) {
   std::error_code error;
   std::vector<std::string> names;
   fs::directory_iterator at(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
+  // Below something that is no directory there is nothing either.
+  if (error && !is_present(directory)) return names;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     names.push_back(at->path().filename().string());
   }
@@ -60,13 +69,6 @@ void remove_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) throw_io("remove", path, error.value());
-}
-
-bool is_present(const fs::path& path) {
-  std::error_code error;
-  const bool found = fs::exists(fs::symlink_status(path, error));
-  if (error && error != std::errc::no_such_file_or_directory) throw_io("inspect", path, error.value());
-  return found;
 }
 
 void make_directories(const fs::path& directory) {

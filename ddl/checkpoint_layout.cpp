@@ -159,7 +159,8 @@ void require_one_kind(const CheckpointContents& contents, const Layout& layout) 
 void add_own(const std::string& text, int rank, Layout& layout,
              std::map<std::string, SlicesByTensor>& slices) {
   if (text.empty()) return;
-  for (const auto& [name, lists] : json::parse(text).items()) {
+  const json groups = json::parse(text);
+  for (const auto& [name, lists] : groups.items()) {
     for (const json& value : lists[0]) {
       slices[name][value[0].get<std::string>()].push_back(
           {form_from_json(value), {rank, value[3].get<std::uint64_t>(), value[4].get<std::uint64_t>()}});
