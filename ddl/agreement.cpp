@@ -71,4 +71,22 @@ void require_same_entries(Context& context, std::string_view operation, std::str
       .as_agreed();
 }
 
+std::vector<std::string> gather_texts(Context& context, std::string_view mine) {
+  const auto ranks = static_cast<std::size_t>(context.size());
+  const auto length = static_cast<std::int64_t>(mine.size());
+  std::vector<std::int64_t> lengths(ranks);
+  context.communicator().all_gather(&length, lengths.data(), 1, DataType::i64);
+  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
+  if (longest == 0) return std::vector<std::string>(ranks);
+  std::string padded(mine);
+  padded.resize(longest);
+  std::string all(ranks * longest, '\0');
+  context.communicator().all_gather(padded.data(), all.data(), longest, DataType::u8);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    texts.push_back(all.substr(rank * longest, static_cast<std::size_t>(lengths[rank])));
+  }
+  return texts;
+}
+
 }  // namespace ddl

@@ -20,4 +20,7 @@ std::optional<std::string> first_difference(Context& context, std::string_view k
 void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
                           const std::vector<std::string>& entries);
 
+/// Every rank's text, by rank, on every rank. Collective. Takes memory for the longest one of each rank.
+std::vector<std::string> gather_texts(Context& context, std::string_view mine);
+
 }  // namespace ddl

@@ -1,331 +1,314 @@
 #include "ddl/checkpoint.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstdio>
+#include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <system_error>
 #include <utility>
 
+#include "ddl/agreement.hpp"
+#include "ddl/background_work.hpp"
+#include "ddl/checkpoint_directory.hpp"
+#include "ddl/checkpoint_layout.hpp"
 #include "ddl/checkpoint_manifest.hpp"
+#include "ddl/checkpoint_signals.hpp"
+#include "ddl/checkpoint_snapshot.hpp"
 #include "ddl/durable_file.hpp"
 #include "ddl/error.hpp"
+#include "ddl/log.hpp"
 #include "ddl/safetensors.hpp"
 
 namespace ddl {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
-constexpr const char* state_name = "state.json";
-constexpr std::string_view step_prefix = "step-";
-constexpr std::string_view temporary_prefix = ".tmp-step-";
-constexpr std::string_view replaced_prefix = ".replaced-step-";
+constexpr const char* operation = "save a checkpoint";
 
-std::string name_of(std::string_view prefix, std::uint64_t step) {
-  return fmt::format("{}{:010}", prefix, step);
+std::string to_text(const std::map<std::string, FileSummary>& files) {
+  json result = json::object();
+  for (const auto& [name, summary] : files) result[name] = {summary.bytes, summary.crc32};
+  return result.dump();
 }
 
-std::string file_of(const std::string& group) { return group + ".safetensors"; }
-
-/// The step of a directory's name, if the name is exactly what this step gives.
-std::optional<std::uint64_t> step_of(std::string_view prefix, const std::string& name) {
-  std::uint64_t step = 0;
-  if (!name.starts_with(prefix)) return {};
-  const char* const end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + prefix.size(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || name != name_of(prefix, step)) return {};
-  return step;
-}
-
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator at(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    names.push_back(at->path().filename().string());
-  }
-  if (error) throw_io("list", directory, error.value());
-  return names;
-}
-
-/// Steps of all directories named as checkpoints, complete or not, ascending.
-std::vector<std::uint64_t> named_steps(const fs::path& directory) {
-  std::vector<std::uint64_t> steps;
-  for (const std::string& name : names_in(directory)) {
-    if (const auto step = step_of(step_prefix, name)) steps.push_back(*step);
-  }
-  std::ranges::sort(steps);
-  return steps;
-}
-
-/// Empty if the manifest is valid or of a newer format, else what is wrong with it.
-std::optional<Error> manifest_problem(const fs::path& checkpoint, std::uint64_t step) {
-  try {
-    const CheckpointManifest manifest = CheckpointManifest::read(checkpoint);
-    if (manifest.step != step) {
-      throw_corrupt(checkpoint / manifest_name, fmt::format("step {}", manifest.step),
-                    fmt::format("{}, as the directory's name says", step));
-    }
-    return {};
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::unsupported) return {};
-    return error;
+void add_files(const std::string& text, std::map<std::string, FileSummary>& files) {
+  const json written = json::parse(text);
+  for (const auto& [name, summary] : written.items()) {
+    files[name] = {summary[0].get<std::uint64_t>(), summary[1].get<std::uint32_t>()};
   }
 }
 
-void rename_path(const fs::path& from, const fs::path& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) throw_io("rename to", to, errno);
+FileSummary write_text(const fs::path& path, std::string_view text) {
+  FileWriter file(path);
+  file.write(text);
+  return file.finish();
 }
 
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw_io("remove", path, error.value());
+FileSummary write_tensors(const fs::path& path, const TensorFile& contents) {
+  safetensors::check(contents.tensors);
+  FileWriter file(path);
+  safetensors::write(file, contents.tensors, contents.metadata);
+  return file.finish();
 }
 
-bool is_present(const fs::path& path) {
-  std::error_code error;
-  const bool found = fs::exists(fs::symlink_status(path, error));
-  if (error && error != std::errc::no_such_file_or_directory) throw_io("inspect", path, error.value());
-  return found;
-}
-
-void make_directories(const fs::path& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (!error && !fs::is_directory(directory, error) && !error)
-    error = std::make_error_code(std::errc::not_a_directory);
-  if (error) throw_io("make directory", directory, error.value());
-}
-
-/// Removes what a crash left behind; a checkpoint that was being replaced gets its name back.
-void clean_up(const fs::path& directory) {
-  for (const std::string& name : names_in(directory)) {
-    if (step_of(temporary_prefix, name)) remove_tree(directory / name);
-    if (const auto step = step_of(replaced_prefix, name)) {
-      const fs::path original = directory / name_of(step_prefix, *step);
-      if (is_present(original)) {
-        remove_tree(directory / name);
-      } else {
-        rename_path(directory / name, original);
-      }
-    }
-  }
-}
-
-bool exchange(const fs::path& a, const fs::path& b) {
-#ifdef RENAME_EXCHANGE
-  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
-#else
-  static_cast<void>(a);
-  static_cast<void>(b);
-  return false;
-#endif
-}
-
-/// Gives `temporary` its final name, in one step where the file system can.
-void publish(const fs::path& temporary, const fs::path& target, const fs::path& replaced) {
-  if (!is_present(target)) {
-    rename_path(temporary, target);
-  } else if (exchange(temporary, target)) {
-    remove_tree(temporary);
-  } else {
-    rename_path(target, replaced);
-    try {
-      rename_path(temporary, target);
-    } catch (const Error&) {
-      rename_path(replaced, target);
-      throw;
-    }
-    remove_tree(replaced);
-  }
-}
-
-[[noreturn]] void throw_invalid(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, "cannot save a checkpoint: " + message);
-}
-
-void check(const CheckpointDirectory::Contents& contents) {
-  std::set<std::string> names = {manifest_name, state_name};
-  const auto add = [&](const std::string& name) {
-    if (!is_plain_file_name(name) || !nlohmann::json::accept('"' + name + '"')) {
-      throw_invalid(fmt::format("'{}' is no plain file name in UTF-8", name));
-    }
-    if (!names.insert(name).second) {
-      throw_invalid(fmt::format("two files are called '{}'; choose another name", name));
-    }
+void check(const CheckpointContents& contents, std::optional<double> metric, bool is_root) {
+  check_contents(contents);
+  if (!is_root) return;
+  const auto fail = [](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("cannot save a checkpoint: {}", what));
   };
-  for (const auto& [group, tensors] : contents.groups) {
-    if (group.empty()) throw_invalid("a group of tensors has no name");
-    add(file_of(group));
-    safetensors::check(tensors);
-  }
-  for (const auto& [name, text] : contents.files) add(name);
-  if (!nlohmann::json::accept(contents.state)) throw_invalid("the state is no JSON text");
+  if (!json::accept(contents.state)) fail("the state is no JSON text");
+  if (metric && !std::isfinite(*metric))
+    fail(fmt::format("the metric is {}, expected a finite number", *metric));
 }
 
-void write_all(const fs::path& directory, std::uint64_t step, const CheckpointDirectory::Contents& contents) {
-  CheckpointManifest manifest;
-  manifest.step = step;
-  const auto write_text = [&](const std::string& name, std::string_view text) {
-    FileWriter file(directory / name);
-    file.write(text);
-    return file.finish();
-  };
-  for (const auto& [group, tensors] : contents.groups) {
-    FileWriter file(directory / file_of(group));
-    safetensors::write(file, tensors);
-    manifest.files[file_of(group)] = file.finish();
+/// After `collect`, rank 0 has every tensor.
+CheckpointLayout as_written(CheckpointLayout layout) {
+  if (layout.sharded) return layout;
+  for (auto& [name, group] : layout.groups) {
+    for (auto& [tensor_name, tensor] : group.tensors) tensor.pieces = {{0, 0, tensor.form.elements()}};
   }
-  for (const auto& [name, text] : contents.files) manifest.files[name] = write_text(name, text);
-  manifest.files[state_name] = write_text(state_name, contents.state);
-  write_text(manifest_name, manifest.to_json());
-  sync_directory(directory);
+  return layout;
 }
 
-/// Which checkpoint to use instead of a damaged one.
-std::string advice(const fs::path& damaged) {
-  try {
-    const auto step = step_of(step_prefix, damaged.filename().string());
-    if (!step) return "";
-    const fs::path directory = damaged.parent_path();
-    std::vector<std::uint64_t> older = named_steps(directory);
-    std::erase_if(older, [&](std::uint64_t other) { return other >= *step; });
-    for (; !older.empty(); older.pop_back()) {
-      const fs::path candidate = directory / name_of(step_prefix, older.back());
-      try {
-        CheckpointManifest::read(candidate).verify(candidate);
-        return fmt::format(
-            "; the newest older checkpoint that is whole is '{}': to go on from it, remove '{}'",
-            candidate.string(), damaged.string());
-      } catch (const Error&) {
-        continue;
-      }
-    }
-    return fmt::format("; no older checkpoint in '{}' is whole", directory.string());
-  } catch (const Error&) {
-    return "";
-  }
+std::vector<std::string> describe(const CheckpointOptions& options) {
+  return {fmt::format("keep={} keep_best={} sharded={} background={} handle_signals={}", options.keep,
+                      options.keep_best, options.sharded, options.background, options.handle_signals)};
 }
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(fs::path directory, std::size_t keep)
-    : directory_(std::move(directory)), keep_(keep) {}
+struct Checkpoint::State {
+  State(Context& context_, const fs::path& directory_, CheckpointOptions options_)
+      : context(context_), options(options_), directory(context.broadcast_string(directory_.string())) {
+    require_same_entries(context, "open a checkpoint directory", "option", describe(options));
+    if (!options.handle_signals) return;
+    context.on_all_ranks("handle signals", [&] { signals.emplace(context); });
+  }
 
-fs::path CheckpointDirectory::save(std::uint64_t step, const Contents& contents) {
-  check(contents);
-  const fs::path temporary = directory_ / name_of(temporary_prefix, step);
-  const fs::path target = path_of(step);
-  make_directories(directory_);
-  clean_up(directory_);
+  void agree(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
+  void require_shared_directory(std::uint64_t step);
+  void start(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
+  void write(const fs::path& aside, const TensorFiles& files,
+             const std::map<std::string, std::string>& texts);
+  void complete();
+  void finish();
+  std::optional<SavedCheckpoint> open_first(const char* kind, const std::vector<std::uint64_t>& steps);
+  std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list);
+
+  Context& context;
+  CheckpointOptions options;
+  CheckpointDirectory directory;
+  std::optional<CheckpointSignals> signals;
+  std::string described;  // the contents that `layout` is of
+  CheckpointLayout layout;
+  CheckpointSnapshot snapshot;
+  bool unfinished = false;      // the same on all ranks
+  CheckpointManifest manifest;  // of the save that is under way: its thread's while there is one
+  BackgroundWork work;          // ends before what it uses
+};
+
+/// All ranks save the same step, and know who has what.
+void Checkpoint::State::agree(std::uint64_t step, const CheckpointContents& contents,
+                              std::optional<double> metric) {
+  context.on_all_ranks(operation, [&] { check(contents, metric, context.is_root()); });
+  std::string now = describe_contents(contents);
+  const auto signed_step = static_cast<std::int64_t>(step);
+  std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
+  context.communicator().all_reduce(std::span(most), ReduceOp::max);
+  if (most[1] != -most[2]) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{}: a rank saves step {}, another one step {}; every rank must save "
+                            "the same",
+                            operation, -most[2], most[1]))
+        .as_agreed();
+  }
+  if (most[0] == 0) return;
+  described.clear();
+  layout = agree_on_layout(context, contents, options.sharded);
+  described = std::move(now);
+}
+
+void Checkpoint::State::require_shared_directory(std::uint64_t step) {
+  context.on_all_ranks(operation, [&] {
+    const fs::path aside = directory.temporary_of(step);
+    std::error_code error;
+    if (fs::is_directory(aside, error)) return;
+    throw Error(
+        ErrorCode::io,
+        fmt::format(
+            "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
+            "that all hosts share; choose a directory there, or save without shards",
+            context.rank(), aside.string()));
+  });
+}
+
+/// What this rank writes; in a thread, if it is to be in the background.
+void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& contents,
+                              std::optional<double> metric) {
+  TensorFiles files = snapshot.take(context, layout, contents, options.background);
+  manifest = {step, metric, {}, {}};
+  unfinished = true;
+  if (!options.sharded && !context.is_root()) return;
+  std::map<std::string, std::string> texts;
+  if (context.is_root()) {
+    manifest.layout = as_written(layout);
+    texts = contents.files;
+    texts[state_name] = contents.state;
+  }
+  work.start(
+      [this, files = std::move(files), texts = std::move(texts)] {
+        write(directory.temporary_of(manifest.step), files, texts);
+        if (!options.sharded) complete();
+      },
+      options.background);
+}
+
+void Checkpoint::State::write(const fs::path& aside, const TensorFiles& files,
+                              const std::map<std::string, std::string>& texts) {
+  for (const auto& [name, contents] : files) manifest.files[name] = write_tensors(aside / name, contents);
+  for (const auto& [name, text] : texts) manifest.files[name] = write_text(aside / name, text);
+  sync_directory(aside);
+}
+
+/// Rank 0, once all is written.
+void Checkpoint::State::complete() {
+  const fs::path aside = directory.temporary_of(manifest.step);
+  write_text(aside / manifest_name, manifest.to_json());
+  sync_directory(aside);
+  directory.publish(manifest.step);
+  directory.remove_old(manifest.step, options.keep, options.keep_best);
+}
+
+void Checkpoint::State::finish() {
+  unfinished = false;
   try {
-    if (::mkdir(temporary.c_str(), 0777) != 0) throw_io("make directory", temporary, errno);
-    write_all(temporary, step, contents);
-    publish(temporary, target, directory_ / name_of(replaced_prefix, step));
-    sync_directory(directory_);
+    context.on_all_ranks(
+        operation, [&] { work.wait(); }, WorkTime::unlimited);
+    if (!options.sharded) return;
+    const auto texts = gather_texts(context, to_text(manifest.files));
+    context.root_only(operation, [&] {
+      for (const std::string& text : texts) add_files(text, manifest.files);
+      complete();
+    });
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    if (context.is_root() && work.done()) directory.discard(manifest.step);
     throw;
   }
-
-  if (keep_ == 0) return target;
-  std::vector<std::uint64_t> others = steps();
-  std::erase(others, step);
-  for (std::size_t i = 0; i + (keep_ - 1) < others.size(); ++i) {
-    // Renamed first, so that a crash leaves no half of a checkpoint under its name.
-    const fs::path doomed = directory_ / name_of(temporary_prefix, others[i]);
-    rename_path(path_of(others[i]), doomed);
-    remove_tree(doomed);
-  }
-  return target;
 }
 
-std::vector<std::uint64_t> CheckpointDirectory::steps() const {
-  std::vector<std::uint64_t> steps = named_steps(directory_);
-  std::erase_if(steps, [&](std::uint64_t step) { return manifest_problem(path_of(step), step).has_value(); });
-  return steps;
+std::vector<std::uint64_t> Checkpoint::State::steps_on_root(
+    const std::function<std::vector<std::uint64_t>()>& list) {
+  std::string text;
+  context.root_only("look for checkpoints", [&] { text = json(list()).dump(); });
+  return json::parse(context.broadcast_string(text)).get<std::vector<std::uint64_t>>();
 }
 
-std::optional<std::uint64_t> CheckpointDirectory::newest() const {
-  const std::vector<std::uint64_t> steps = named_steps(directory_);
-  if (steps.empty()) return {};
-  const fs::path path = path_of(steps.back());
-  if (const auto problem = manifest_problem(path, steps.back())) {
-    throw Error(problem->code(), problem->what() + advice(path));
-  }
-  return steps.back();
-}
-
-fs::path CheckpointDirectory::path_of(std::uint64_t step) const {
-  return directory_ / name_of(step_prefix, step);
-}
-
-CheckpointReader::CheckpointReader(fs::path checkpoint) : path_(std::move(checkpoint)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();
-  std::error_code error;
-  if (!fs::is_directory(path_, error)) {
-    throw_io("open checkpoint", path_, error ? error.value() : is_present(path_) ? ENOTDIR : ENOENT);
-  }
-  try {
-    const CheckpointManifest manifest = CheckpointManifest::read(path_);
-    manifest.verify(path_);
-    step_ = manifest.step;
-    for (const auto& [name, summary] : manifest.files) files_[name] = summary.bytes;
-    state_ = file(state_name);
-  } catch (const Error& problem) {
-    throw Error(problem.code(), problem.what() + advice(path_));
-  }
-}
-
-std::string CheckpointReader::file(const std::string& name) const {
-  const auto found = files_.find(name);
-  if (found == files_.end()) throw_corrupt(path_, "no file '" + name + "'", "one");
-  const FileReader reader(path_ / name);
-  if (reader.size() != found->second) {
-    throw_corrupt(reader.path(), fmt::format("{} bytes", reader.size()),
-                  fmt::format("{}, as the manifest says", found->second));
-  }
-  return reader.read_all();
-}
-
-bool CheckpointReader::has_group(const std::string& group) const { return files_.contains(file_of(group)); }
-
-void CheckpointReader::read(const std::string& group, std::span<const NamedTensor> tensors) const {
-  safetensors::check(tensors);
-  if (!has_group(group)) throw_corrupt(path_, "no file '" + file_of(group) + "'", "one");
-  const FileReader file(path_ / file_of(group));
-  auto index = safetensors::read_index(file);
-  const auto fail = [&](const std::string& name, const std::string& found, const std::string& expected) {
-    throw Error(ErrorCode::mismatch,
-                fmt::format("'{}': tensor '{}': found {}, expected {}: the checkpoint is of another model",
-                            file.path().string(), name, found, expected));
-  };
-  std::vector<std::uint64_t> offsets;
-  for (const NamedTensor& tensor : tensors) {
-    const std::string expected = safetensors::describe(tensor.type, tensor.shape);
-    const auto found = index.extract(tensor.name);
-    if (!found) fail(tensor.name, "nothing", expected);
-    const safetensors::Entry& entry = found.mapped();
-    if (entry.type != tensor.type || entry.shape != tensor.shape) {
-      fail(tensor.name, safetensors::describe(entry.type, entry.shape), expected);
+/// Every rank meets the same errors, and so tries the same ones.
+std::optional<SavedCheckpoint> Checkpoint::State::open_first(const char* kind,
+                                                             const std::vector<std::uint64_t>& steps) {
+  std::vector<std::string> damage;
+  for (const std::uint64_t step : steps) {
+    try {
+      SavedCheckpoint saved = SavedCheckpoint::open_step(context, directory.path_of(step), step);
+      for (const std::string& text : damage)
+        context.log().warning(fmt::format("{}; used in its place: '{}'", text, saved.path().string()));
+      return saved;
+    } catch (const Error& error) {
+      if (!error.agreed() || error.code() != ErrorCode::corrupt_data) throw;
+      damage.emplace_back(error.what());
     }
-    offsets.push_back(entry.offset);
   }
-  if (!index.empty()) {
-    const auto& [name, entry] = *index.begin();
-    fail(name, safetensors::describe(entry.type, entry.shape), "nothing");
-  }
-  for (std::size_t i = 0; i < tensors.size(); ++i) file.read_at(offsets[i], tensors[i].bytes);
+  if (damage.empty()) return {};
+  throw Error(
+      ErrorCode::corrupt_data,
+      fmt::format("all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
+                  "away or choose another directory.",
+                  kind, directory.path().string(), damage.front()))
+      .as_agreed();
 }
+
+Checkpoint::Checkpoint(Context& context, fs::path directory, CheckpointOptions options)
+    : state_(std::make_unique<State>(context, directory, options)) {}
+
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+Checkpoint::~Checkpoint() {
+  if (!state_ || !state_->options.background) return;
+  try {
+    state_->work.wait();
+    if (state_->unfinished && state_->options.sharded) {
+      state_->context.log().warning(fmt::format(
+          "the checkpoint of step {} is lost, because nobody waited for it: call Checkpoint::wait at the "
+          "end",
+          state_->manifest.step));
+    }
+  } catch (const std::exception& error) {
+    state_->context.log().error(fmt::format("{}: {}", operation, error.what()));
+  }
+}
+
+fs::path Checkpoint::save(std::uint64_t step, const CheckpointContents& contents,
+                          std::optional<double> metric) {
+  State& state = *state_;
+  wait();
+  state.agree(step, contents, metric);
+  state.context.root_only(operation, [&] { state.directory.prepare(step); });
+  try {
+    if (state.options.sharded) state.require_shared_directory(step);
+    state.start(step, contents, metric);
+  } catch (...) {
+    if (state.context.is_root()) state.directory.discard(step);
+    throw;
+  }
+  if (!state.options.background) state.finish();
+  return state.directory.path_of(step);
+}
+
+void Checkpoint::wait() {
+  if (state_->unfinished) state_->finish();
+}
+
+std::optional<SavedCheckpoint> Checkpoint::newest() {
+  wait();
+  auto steps = state_->steps_on_root([&] { return state_->directory.steps(); });
+  return state_->open_first("", {steps.rbegin(), steps.rend()});
+}
+
+std::optional<SavedCheckpoint> Checkpoint::best() {
+  wait();
+  return state_->open_first("scored", state_->steps_on_root([&] { return state_->directory.best_steps(); }));
+}
+
+CheckpointRequest Checkpoint::pending() const noexcept {
+  return state_->signals ? state_->signals->pending() : CheckpointRequest::none;
+}
+
+CheckpointVotes Checkpoint::votes() const noexcept {
+  const CheckpointRequest request = pending();
+  const bool is_writing = state_->unfinished && !state_->work.done();
+  return {request == CheckpointRequest::save ? 1.0 : 0.0,
+          request == CheckpointRequest::save_and_end ? 1.0 : 0.0, is_writing ? 1.0 : 0.0};
+}
+
+CheckpointRequest Checkpoint::acknowledge(const CheckpointVotes& sums) {
+  if (state_->unfinished && sums[2] == 0) state_->finish();
+  const CheckpointRequest request = sums[1] > 0   ? CheckpointRequest::save_and_end
+                                    : sums[0] > 0 ? CheckpointRequest::save
+                                                  : CheckpointRequest::none;
+  if (state_->signals) state_->signals->forget(request);
+  return request;
+}
+
+CheckpointRequest Checkpoint::poll() {
+  CheckpointVotes sums = votes();
+  state_->context.communicator().all_reduce(std::span(sums));
+  return acknowledge(sums);
+}
+
+const fs::path& Checkpoint::directory() const noexcept { return state_->directory.path(); }
 
 }  // namespace ddl

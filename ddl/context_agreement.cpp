@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "ddl/context_state.hpp"
@@ -113,15 +114,20 @@ void Context::root_only(std::string_view name, const std::function<void()>& work
   throw Error(error.code(), fmt::format("{}: {}", name, error.what())).as_agreed();
 }
 
-void Context::on_all_ranks(std::string_view name, const std::function<void()>& work) {
+void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) {
   const NamedScope scope(state_->job->engine().watch(), "on_all_ranks", name);
+  if (time == WorkTime::unlimited) communicator().barrier();
   scope.works();
   const std::exception_ptr mine = run_catching(work);
   scope.waits_for("the other ranks");
   // A broken communicator cannot agree on anything any more.
   if (mine && state_->job->failed()) std::rethrow_exception(mine);
   std::int64_t first_failed = mine ? rank() : size();
-  communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
+  {
+    std::optional<collectives::Job::PausedDeadline> paused;
+    if (time == WorkTime::unlimited) paused.emplace(*state_->job);
+    communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
+  }
   if (first_failed == size()) return;
 
   const int root = static_cast<int>(first_failed);

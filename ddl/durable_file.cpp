@@ -94,6 +94,8 @@ void FileReader::read_at(std::uint64_t offset, std::span<std::byte> bytes) const
         ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<::off_t>(wanted - bytes.size()));
     if (got < 0) {
       if (errno == EINTR) continue;
+      // A bad disk, not a lack of rights: what it held is lost.
+      if (errno == EIO) throw_corrupt(path_, "an input/output error (EIO)", "bytes that can be read");
       throw_io("read", path_, errno);
     }
     if (got == 0) {

@@ -29,24 +29,13 @@ struct TypeName {
   std::string_view name;
 };
 constexpr std::array type_names = {
-    TypeName{DataType::u8, "U8"},   TypeName{DataType::i32, "I32"}, TypeName{DataType::i64, "I64"},
-    TypeName{DataType::f32, "F32"}, TypeName{DataType::f64, "F64"},
+    TypeName{DataType::u8, "U8"},     TypeName{DataType::i32, "I32"}, TypeName{DataType::i64, "I64"},
+    TypeName{DataType::f32, "F32"},   TypeName{DataType::f64, "F64"}, TypeName{DataType::f16, "F16"},
+    TypeName{DataType::bf16, "BF16"},
 };
 
-std::string_view name_of(DataType type) { return std::ranges::find(type_names, type, &TypeName::type)->name; }
-
-std::optional<DataType> type_named(std::string_view name) {
-  const auto* const found = std::ranges::find(type_names, name, &TypeName::name);
-  return found == type_names.end() ? std::nullopt : std::optional(found->type);
-}
-
-/// Bytes of a tensor, unless the shape has a negative size or the product overflows.
-std::optional<std::uint64_t> bytes_of(DataType type, std::span<const std::int64_t> shape) {
-  std::uint64_t bytes = size_of(type);
-  for (const std::int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return {};
-  }
-  return bytes;
+[[noreturn]] void fail(const std::string& name, const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("tensor '{}' {}", name, message));
 }
 
 bool is_utf8(const std::string& text) {
@@ -56,6 +45,26 @@ bool is_utf8(const std::string& text) {
   } catch (const json::exception&) {
     return false;
   }
+}
+
+/// The size of the whole tensor, of a `NamedTensor` or a `TensorSlice`.
+template <typename T>
+std::uint64_t checked_bytes(const T& tensor) {
+  if (!is_utf8(tensor.name)) {
+    throw Error(ErrorCode::invalid_argument, "a tensor's name is not UTF-8; checkpoints need names that are");
+  }
+  if (tensor.name.empty() || tensor.name == metadata_name) {
+    fail(tensor.name, "has a name that the safetensors format does not allow; choose another");
+  }
+  if (size_of(tensor.type) == 0) {
+    fail(tensor.name, "has no known type; expected u8, i32, i64, f32, f64, f16 or bf16");
+  }
+  const auto bytes = bytes_of(tensor.type, tensor.shape);
+  if (!bytes) {
+    fail(tensor.name, fmt::format("has the shape {}; expected sizes that fit 64 bits",
+                                  describe(tensor.type, tensor.shape)));
+  }
+  return *bytes;
 }
 
 /// One entry of the header; `begin` and `end` count from the beginning of the data.
@@ -74,7 +83,7 @@ Entry parse_entry(const FileReader& file, const std::string& name, const json& v
   const auto type = dtype.is_string() ? type_named(dtype.get_ref<const std::string&>()) : std::nullopt;
   if (!type) {
     fail(fmt::format("type {}", dtype.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 20)),
-         "U8, I32, I64, F32 or F64");
+         "U8, I32, I64, F32, F64, F16 or BF16");
   }
   Entry entry;
   entry.type = *type;
@@ -134,6 +143,23 @@ void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& i
 
 }  // namespace
 
+std::string_view type_name(DataType type) {
+  return std::ranges::find(type_names, type, &TypeName::type)->name;
+}
+
+std::optional<DataType> type_named(std::string_view name) {
+  const auto* const found = std::ranges::find(type_names, name, &TypeName::name);
+  return found == type_names.end() ? std::nullopt : std::optional(found->type);
+}
+
+std::optional<std::uint64_t> bytes_of(DataType type, std::span<const std::int64_t> shape) {
+  std::uint64_t bytes = size_of(type);
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return {};
+  }
+  return bytes;
+}
+
 std::string describe(DataType type, std::span<const std::int64_t> shape) {
   return fmt::format("{} [{}]", to_string(type), fmt::join(shape, ", "));
 }
@@ -141,28 +167,32 @@ std::string describe(DataType type, std::span<const std::int64_t> shape) {
 void check(std::span<const NamedTensor> tensors) {
   std::set<std::string_view> names;
   for (const NamedTensor& tensor : tensors) {
-    const auto fail = [&](const std::string& message) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("tensor '{}' {}", tensor.name, message));
-    };
-    if (!is_utf8(tensor.name)) {
-      throw Error(ErrorCode::invalid_argument,
-                  "a tensor's name is not UTF-8; checkpoints need names that are");
-    }
-    if (tensor.name.empty() || tensor.name == metadata_name) {
-      fail("has a name that the safetensors format does not allow; choose another");
-    }
-    if (!names.insert(tensor.name).second) fail("is given twice; names must differ within a group");
-    if (size_of(tensor.type) == 0) fail("has no known type; expected u8, i32, i64, f32 or f64");
-    const auto expected = bytes_of(tensor.type, tensor.shape);
-    if (!expected || *expected != tensor.bytes.size()) {
-      fail(fmt::format("has {} bytes; expected {} for {}", tensor.bytes.size(),
-                       expected ? std::to_string(*expected) : "another shape",
-                       describe(tensor.type, tensor.shape)));
+    const auto expected = checked_bytes(tensor);
+    if (!names.insert(tensor.name).second)
+      fail(tensor.name, "is given twice; names must differ within a group");
+    if (expected != tensor.bytes.size()) {
+      fail(tensor.name, fmt::format("has {} bytes; expected {} for {}", tensor.bytes.size(), expected,
+                                    describe(tensor.type, tensor.shape)));
     }
   }
 }
 
-void write(FileWriter& file, std::span<const NamedTensor> tensors) {
+void check(const TensorSlice& slice) {
+  const std::uint64_t size = size_of(slice.type);
+  const std::uint64_t elements = checked_bytes(slice) / size;
+  if (slice.bytes.size() % size != 0) {
+    fail(slice.name,
+         fmt::format("has a slice of {} bytes; expected a multiple of {}", slice.bytes.size(), size));
+  }
+  const std::uint64_t count = slice.bytes.size() / size;
+  if (slice.first > elements || count > elements - slice.first) {
+    fail(slice.name, fmt::format("has a slice of {} elements from {}; expected some of the {} of {}", count,
+                                 slice.first, elements, describe(slice.type, slice.shape)));
+  }
+}
+
+void write(FileWriter& file, std::span<const NamedTensor> tensors,
+           const std::map<std::string, std::string>& metadata) {
   // Larger elements first keeps every tensor aligned, as the reference implementation does.
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
@@ -170,15 +200,24 @@ void write(FileWriter& file, std::span<const NamedTensor> tensors) {
     return std::tuple(-static_cast<int>(size_of(tensor->type)), std::string_view(tensor->name));
   });
   json header = json::object();
+  if (!metadata.empty()) header[std::string(metadata_name)] = metadata;
   std::uint64_t offset = 0;
   for (const NamedTensor* tensor : order) {
     const std::uint64_t end = offset + tensor->bytes.size();
     header[tensor->name] = {
-        {"dtype", name_of(tensor->type)}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
+        {"dtype", type_name(tensor->type)}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > largest_header) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "{} tensors make a safetensors header of {} bytes, expected at most {}; use shorter names "
+            "or more groups",
+            tensors.size(), text.size(), largest_header));
+  }
   const std::uint64_t length = text.size();
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(text);

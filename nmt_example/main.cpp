@@ -56,26 +56,26 @@ void write_output(const std::string& path, const std::string& text) {
                                path.empty() ? "standard output" : path, std::strerror(errno)));
 }
 
+/// The checkpoint to translate with.
+nmt::SavedRun open_run(ddl::Context& context, const nmt::Options& options) {
+  if (!options.ckpt.empty()) return {context, ddl::SavedCheckpoint::open(context, options.ckpt)};
+  ddl::Checkpoint checkpoints(context, options.out_dir);
+  if (auto newest = nmt::newest_run(context, checkpoints)) return std::move(*newest);
+  throw ddl::Error(ddl::ErrorCode::io,
+                   fmt::format("no checkpoint under --out_dir={}; train there first, or name one with --ckpt",
+                               options.out_dir))
+      .as_agreed();
+}
+
 /// Reads lines, writes their translations.
 void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
-  std::string checkpoint = parsed.options.ckpt;
-  if (checkpoint.empty()) {
-    checkpoint = nmt::newest_checkpoint(context, parsed.options.out_dir);
-    context.on_all_ranks("look for a checkpoint", [&] {
-      if (!checkpoint.empty()) return;
-      throw ddl::Error(
-          ddl::ErrorCode::io,
-          fmt::format("no checkpoint under --out_dir={}; train there first, or name one with --ckpt",
-                      parsed.options.out_dir));
-    });
-  }
-  const nmt::SavedRun saved(context, checkpoint);
+  const nmt::SavedRun saved = open_run(context, parsed.options);
   nmt::Options options;
   context.on_all_ranks("read the checkpoint's options", [&] {
     options = nmt::with_explicit_options(nmt::options_from_json(saved.state().options_json), parsed);
-    nmt::check_same_model(nmt::options_from_json(saved.state().options_json), options, checkpoint);
+    nmt::check_same_model(nmt::options_from_json(saved.state().options_json), options, saved.path());
     if (!parsed.options.vocab_prefix.empty())
-      nmt::check_same_vocabularies(saved.vocabularies(), options, checkpoint);
+      nmt::check_same_vocabularies(saved.vocabularies(), options, saved.path());
   });
 
   context.root_only("look at the output file", [&] { check_output(options.inference_output_file); });
@@ -99,7 +99,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()),
       {1, 1, 1});
-  saved.restore(context, *backend, model.parameters(), nullptr);
+  saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   const auto translations = translator.translate(context, lines);
 

@@ -63,6 +63,8 @@ struct Options {
   std::int64_t steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
   std::int64_t steps_per_external_eval = 0;  ///< Dev BLEU; 0: 5 x steps_per_eval.
   int num_keep_ckpts = 5;
+  bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
+  bool background_checkpoints = true;  ///< Training goes on while a copy is written.
   std::string log_jsonl;
   std::string preset;
   std::string hparams_path;

@@ -36,6 +36,12 @@ enum class NetworkUse : std::uint8_t {
   mpi,
 };
 
+/// How long ranks wait for each other's work.
+enum class WorkTime : std::uint8_t {
+  within_deadline,  ///< As for any collective.
+  unlimited,        ///< All arrive within the deadline; then the work takes as long as it takes.
+};
+
 /// Settings of a context. `from_environment()` fills them from the variables named here.
 struct ContextOptions {
   /// Every blocking operation fails with `ErrorCode::timeout` after this. DDL_DEADLINE (seconds).
@@ -139,7 +145,8 @@ class Context {
   /// failing rank's error (agreed; the message names that rank unless all failed alike). Collective,
   /// and `work` must not itself call collectives that a failed rank would miss. Named in the exit report as
   /// `root_only` is.
-  void on_all_ranks(std::string_view name, const std::function<void()>& work);
+  void on_all_ranks(std::string_view name, const std::function<void()>& work,
+                    WorkTime time = WorkTime::within_deadline);
 
   /// Broadcasts a string from `root`; returns it on every rank. Collective.
   std::string broadcast_string(std::string_view text, int root = 0);

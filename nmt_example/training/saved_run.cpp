@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ddl/broadcast_parameters.hpp"
 #include "ddl/error.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 
@@ -55,64 +54,49 @@ RunState RunState::from_json(const std::string& text) {
   }
 }
 
-SavedRun::SavedRun(ddl::Context& context, const std::filesystem::path& checkpoint)
-    : path_(checkpoint.string()) {
-  std::string state, source, target;
-  context.root_only("open the checkpoint", [&] {
-    reader_.emplace(checkpoint);
-    state = reader_->state();
-    source = reader_->file(source_file);
-    target = reader_->file(target_file);
-  });
-  state = context.broadcast_string(state);
-  source = context.broadcast_string(source);
-  target = context.broadcast_string(target);
+SavedRun::SavedRun(ddl::Context& context, ddl::SavedCheckpoint checkpoint)
+    : checkpoint_(std::move(checkpoint)) {
+  const std::string source = checkpoint_.file(source_file);
+  const std::string target = checkpoint_.file(target_file);
   context.on_all_ranks("read the checkpoint", [&] {
-    state_ = RunState::from_json(state);
+    state_ = RunState::from_json(checkpoint_.state());
     vocabularies_.emplace(VocabularyPair{Vocabulary::deserialize(source), Vocabulary::deserialize(target)});
   });
 }
 
-void SavedRun::restore(ddl::Context& context, Backend& backend, ParameterSet& parameters,
-                       const Optimizer* optimizer) const {
+void SavedRun::restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const {
   HostMirror model(backend, values_of(parameters));
-  HostMirror moments(backend, optimizer != nullptr ? moments_of(*optimizer) : std::vector<NamedView>());
-  const bool has_moments = !moments.tensors().empty();
-  context.root_only("read the checkpoint", [&] {
-    reader_->read("model", model.tensors());
-    if (has_moments) reader_->read("optimizer", moments.tensors());
-  });
-  ddl::broadcast_parameters(context, model.parameters());
+  checkpoint_.restore("model", {.whole = model.tensors()});
   model.upload();
-  if (!has_moments) return;
-  ddl::broadcast_parameters(context, moments.parameters());
+  if (optimizer == nullptr) return;
+  HostMirror moments(backend, moments_of(*optimizer));
+  if (moments.tensors().empty()) return;
+  checkpoint_.restore("optimizer", {.whole = moments.tensors()});
   moments.upload();
 }
 
-std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path& directory) {
-  std::string path;
-  context.root_only("look for checkpoints", [&] {
-    if (!std::filesystem::exists(directory)) return;
-    const ddl::CheckpointDirectory checkpoints(directory);
-    if (const auto step = checkpoints.newest()) path = checkpoints.path_of(*step).string();
-  });
-  return context.broadcast_string(path);
+std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint) {
+  auto newest = checkpoint.newest();
+  if (!newest) return {};
+  return SavedRun(context, std::move(*newest));
 }
 
-std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
+std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
-                               const ParameterSet& parameters, const Optimizer& optimizer) {
+                               const ParameterSet& parameters, const Optimizer& optimizer,
+                               std::optional<double> metric) {
   HostMirror model(backend, values_of(parameters));
   HostMirror moments(backend, moments_of(optimizer));
   model.download();
   moments.download();
-  ddl::CheckpointDirectory::Contents contents;
-  contents.groups["model"] = model.tensors();
-  if (auto tensors = moments.tensors(); !tensors.empty()) contents.groups["optimizer"] = std::move(tensors);
+  ddl::CheckpointContents contents;
+  contents.groups["model"] = {.whole = model.tensors()};
+  if (auto tensors = moments.tensors(); !tensors.empty())
+    contents.groups["optimizer"] = {.whole = std::move(tensors)};
   contents.state = state.to_json();
   contents.files[source_file] = vocabularies.source.serialize();
   contents.files[target_file] = vocabularies.target.serialize();
-  return directory.save(state.step, contents);
+  return checkpoint.save(state.step, contents, metric);
 }
 
 void check_resumable(const RunState& saved, const std::string& checkpoint) {

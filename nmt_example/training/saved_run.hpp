@@ -25,33 +25,32 @@ struct RunState {
   static RunState from_json(const std::string& json);
 };
 
-/// A checkpoint opened by rank 0, its state and vocabularies known to every rank.
+/// A checkpoint of a run, its state and vocabularies known to every rank.
 class SavedRun {
  public:
   /// Collective; errors are agreed.
-  SavedRun(ddl::Context& context, const std::filesystem::path& checkpoint);
+  SavedRun(ddl::Context& context, ddl::SavedCheckpoint checkpoint);
 
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] std::string path() const { return checkpoint_.path().string(); }
   [[nodiscard]] const RunState& state() const noexcept { return state_; }
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
   /// Fills the parameters, and the optimiser's state where one is given, on every rank. Collective.
-  void restore(ddl::Context& context, Backend& backend, ParameterSet& parameters,
-               const Optimizer* optimizer) const;
+  void restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const;
 
  private:
-  std::string path_;
+  ddl::SavedCheckpoint checkpoint_;
   RunState state_;
   std::optional<VocabularyPair> vocabularies_;
-  std::optional<ddl::CheckpointReader> reader_;  // rank 0's
 };
 
-/// Path of the newest checkpoint under a directory as rank 0 sees it; empty if there is none. Collective.
-std::string newest_checkpoint(ddl::Context& context, const std::filesystem::path& directory);
+/// The newest run that can be gone on with. Collective; see `ddl::Checkpoint::newest`.
+std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint);
 
-/// Saves parameters, optimiser, state and vocabularies. Rank 0 only.
-std::filesystem::path save_run(ddl::CheckpointDirectory& directory, const RunState& state,
+/// Saves parameters, optimiser, state and vocabularies; `metric`: a BLEU of this step. Collective.
+std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
-                               const ParameterSet& parameters, const Optimizer& optimizer);
+                               const ParameterSet& parameters, const Optimizer& optimizer,
+                               std::optional<double> metric = {});
 
 /// Throws `unsupported` if training cannot go on from the checkpoint's state.
 void check_resumable(const RunState& saved, const std::string& checkpoint);

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "ddl/broadcast_parameters.hpp"
+#include "ddl/checkpoint.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/training/corpus.hpp"
@@ -62,7 +63,7 @@ std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& bac
 class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
-          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev)
+          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, ddl::Checkpoint* checkpoint)
       : context_(context),
         options_(options),
         out_(out),
@@ -78,7 +79,8 @@ class Trainer {
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
-        translator_(model_, vocabularies_.source, vocabularies_.target, options) {}
+        translator_(model_, vocabularies_.source, vocabularies_.target, options),
+        checkpoint_(checkpoint) {}
 
   void run(const SavedRun* saved) {
     start(saved);
@@ -99,31 +101,41 @@ class Trainer {
         options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
     bool saved_now = saved != nullptr;
     bool out_of_time = false;
-    while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time) {
+    auto request = ddl::CheckpointRequest::none;
+    while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time &&
+           request != ddl::CheckpointRequest::save_and_end) {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
-      const auto [report, stop] = step_.run(time_is_up);
+      const auto [report, stop, votes] =
+          step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
       state_.step = step_.done();
       // A disk that is full must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
-      saved_now = false;
       // Before evaluation and saving: a model that has come apart is not worth either.
       if (options_.drift_check_steps > 0 && every(options_.drift_check_steps)) step_.check_drift();
-      const bool last = out_of_time || report.step == options_.num_train_steps;
+      if (checkpoint_ != nullptr) request = checkpoint_->acknowledge(votes);
+      // Whoever sent SIGTERM does not wait for long.
+      const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
+      const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
+      const bool evaluates = !in_haste && every(eval_steps);
       // Before the checkpoint is saved, which records the best BLEU so far.
-      if (dev_ && (every(bleu_steps) || last)) report_dev_bleu(progress);
-      if (every(eval_steps) || last) {
-        report_dev_loss(progress);
-        save(progress);
-        saved_now = true;
-      }
+      const bool better = dev_ && !in_haste && (every(bleu_steps) || last) && report_dev_bleu(progress);
+      if (evaluates || last) report_dev_loss(progress);
+      saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
+      if (saved_now) save(progress);
     }
     const double seconds = seconds_since(begin);
     if (progress)
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
     if (!saved_now) save(progress);
-    finish(progress);
+    if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
+    if (checkpoint_ != nullptr) checkpoint_->wait();
+    if (progress && request == ddl::CheckpointRequest::save_and_end) {
+      progress->note(fmt::format(
+          "ended by SIGTERM after step {}, which is saved in {}: the same command goes on from it",
+          state_.step, options_.out_dir));
+    }
   }
 
  private:
@@ -135,7 +147,7 @@ class Trainer {
       ddl::broadcast_parameters(context_, values.parameters());
       values.upload();
     } else {
-      saved->restore(context_, backend_, model_.parameters(), &optimizer_);
+      saved->restore(backend_, model_.parameters(), &optimizer_);
       state_ = saved->state();
       go_on_from(saved->path());
     }
@@ -174,8 +186,6 @@ class Trainer {
       throw ddl::Error(error.code(),
                        fmt::format("--out_dir={} cannot be written to: {}", options_.out_dir, error.what()));
     }
-    checkpoints_.emplace(directory, static_cast<std::size_t>(options_.num_keep_ckpts));
-    best_.emplace(directory / "best_bleu", 1);
   }
 
   void print_header() {
@@ -207,9 +217,11 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
-  void report_dev_bleu(std::optional<Progress>& progress) {
+  /// Whether it is the best so far.
+  bool report_dev_bleu(std::optional<Progress>& progress) {
     const TextScore score = score_text(context_, translator_, texts_.dev);
     bleu_step_ = state_.step;
+    bleu_ = score.bleu.score;
     if (progress) {
       progress->bleu(score.bleu.score);
       progress->note(fmt::format("  external eval step {}: dev {}", state_.step, to_string(score.bleu)));
@@ -217,27 +229,25 @@ class Trainer {
       progress->note(fmt::format("    src: {}\n    ref: {}\n    nmt: {}", texts_.dev.source[sample],
                                  texts_.dev.target[sample], score.translations[sample]));
     }
-    if (score.bleu.score <= state_.best_bleu) return;
+    if (score.bleu.score <= state_.best_bleu) return false;
     state_.best_bleu = score.bleu.score;
-    if (options_.out_dir.empty()) return;
-    context_.root_only("save the best checkpoint", [&] {
-      state_.sampler = step_.sampler_state();
-      save_run(*best_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
-    });
+    return true;
   }
 
   void save(std::optional<Progress>& progress) {
-    if (options_.out_dir.empty()) return;
-    context_.root_only("save a checkpoint", [&] {
-      state_.sampler = step_.sampler_state();
-      const auto path =
-          save_run(*checkpoints_, state_, vocabularies_, backend_, model_.parameters(), optimizer_);
-      progress->note(fmt::format("  saved {}", path.string()));
-    });
+    if (checkpoint_ == nullptr) return;
+    state_.sampler = step_.sampler_state();
+    const auto bleu = bleu_step_ == state_.step ? std::optional(bleu_) : std::nullopt;
+    const auto path =
+        save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_, bleu);
+    if (!progress) return;
+    progress->note(fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved",
+                               path.string(),
+                               bleu && *bleu == state_.best_bleu ? ", the best dev BLEU so far" : ""));
   }
 
   void finish(std::optional<Progress>& progress) {
-    if (dev_ && bleu_step_ != state_.step) report_dev_bleu(progress);
+    if (dev_ && bleu_step_ != state_.step && report_dev_bleu(progress)) save(progress);
     if (texts_.test.size() > 0) {
       const Clock::time_point begin = Clock::now();
       const TextScore score = score_text(context_, translator_, texts_.test);
@@ -269,9 +279,18 @@ class Trainer {
   TrainingStep step_;
   Translator translator_;
   RunState state_;
-  std::optional<std::uint64_t> bleu_step_;                      // of the newest dev BLEU
-  std::optional<ddl::CheckpointDirectory> checkpoints_, best_;  // rank 0's
+  ddl::Checkpoint* checkpoint_;             // null without --out_dir
+  std::optional<std::uint64_t> bleu_step_;  // of the newest dev BLEU
+  double bleu_ = 0;
 };
+
+ddl::CheckpointOptions checkpoint_options(const Options& options) {
+  return {.keep = static_cast<std::size_t>(options.num_keep_ckpts),
+          .keep_best = 1,
+          .sharded = options.sharded_checkpoints,
+          .background = options.background_checkpoints,
+          .handle_signals = true};
+}
 
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
   if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
@@ -348,13 +367,13 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
   const Options& options = parsed.options;
   const std::unique_ptr<Backend> backend = make_backend(context, options);
-  const std::string checkpoint = options.out_dir.empty() ? "" : newest_checkpoint(context, options.out_dir);
-  std::optional<SavedRun> saved;
-  if (!checkpoint.empty()) {
-    saved.emplace(context, checkpoint);
+  std::optional<ddl::Checkpoint> checkpoint;
+  if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
+  const std::optional<SavedRun> saved = checkpoint ? newest_run(context, *checkpoint) : std::nullopt;
+  if (saved) {
     context.on_all_ranks("compare with the checkpoint", [&] {
-      check_same_model(options_from_json(saved->state().options_json), options, checkpoint);
-      check_same_vocabularies(saved->vocabularies(), options, checkpoint);
+      check_same_model(options_from_json(saved->state().options_json), options, saved->path());
+      check_same_vocabularies(saved->vocabularies(), options, saved->path());
     });
   }
   Texts texts = load_texts(context, options);
@@ -373,7 +392,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   });
   check_same_data(context, *train_set);
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(*train_set), std::move(dev_set));
+                  std::move(*train_set), std::move(dev_set), checkpoint ? &*checkpoint : nullptr);
   trainer.run(saved ? &*saved : nullptr);
 }
 

@@ -73,7 +73,7 @@ double TrainingStep::gradient_norm() {
   return std::sqrt(squares[0]);
 }
 
-TrainingStep::Result TrainingStep::run(bool want_stop) {
+TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   sampler_.next(share_);
@@ -84,8 +84,13 @@ TrainingStep::Result TrainingStep::run(bool want_stop) {
                               options_.label_smoothing, ready_);
   const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens)).weight;
   gradients_.upload();
-  double sums[4] = {loss.negative_log_likelihood, static_cast<double>(batch_.words),
-                    static_cast<double>(batch_.size()), want_stop && context_.is_root() ? 1.0 : 0.0};
+  double sums[7] = {loss.negative_log_likelihood,
+                    static_cast<double>(batch_.words),
+                    static_cast<double>(batch_.size()),
+                    want_stop && context_.is_root() ? 1.0 : 0.0,
+                    votes[0],
+                    votes[1],
+                    votes[2]};
   context_.communicator().all_reduce(std::span(sums));
 
   // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
@@ -109,7 +114,8 @@ TrainingStep::Result TrainingStep::run(bool want_stop) {
            .words = sums[1],
            .gradient_norm = norm,
            .seconds = std::chrono::duration<double>(Clock::now() - begin).count()},
-          sums[3] > 0};
+          sums[3] > 0,
+          {sums[4], sums[5], sums[6]}};
 }
 
 }  // namespace nmt

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/learning_rate_scaling.hpp"
@@ -37,12 +38,13 @@ class TrainingStep {
   void seek(std::uint64_t done, std::string_view sampler_state);
 
   struct Result {
-    StepReport report;  ///< The same on all ranks, but for `seconds`.
-    bool stop = false;  ///< Whether rank 0 wanted to stop: its clock decides for all.
+    StepReport report;                ///< The same on all ranks, but for `seconds`.
+    bool stop = false;                ///< Whether rank 0 wanted to stop: its clock decides for all.
+    ddl::CheckpointVotes votes = {};  ///< The sums of all ranks' votes.
   };
   /// One step on all ranks. Collective. Throws `invalid_argument`, agreed, where training diverges: the
   /// loss or the gradient's norm is not finite. The parameters are then as they were before the step.
-  Result run(bool want_stop = false);
+  Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
 
   /// Makes sure that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
   void check_drift();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ddl/checkpoint.hpp"
 #include "ddl/durable_file.hpp"
 #include "ddl/safetensors.hpp"
 #include "temporary_directory.hpp"
@@ -51,6 +52,25 @@ TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
     ASSERT_EQ(found.size(), tensor.bytes.size()) << tensor.name;
     EXPECT_TRUE(std::equal(found.begin(), found.end(), tensor.bytes.begin())) << tensor.name;
   }
+}
+
+// Lost otherwise: the same for models that were saved in shards.
+TEST(Safetensors, PythonPutsShardsTogether) {
+  const test::TemporaryDirectory temporary;
+  run_in_process(3, [&](Context& context) {
+    std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+    std::vector<double> moments(4);
+    const auto first = static_cast<std::size_t>(context.rank()) * moments.size();
+    for (std::size_t i = 0; i < moments.size(); ++i) moments[i] = static_cast<double>(first + i) / 2;
+    const CheckpointGroup group = {
+        .whole = {{"weights", DataType::f32, {2, 3}, std::as_writable_bytes(std::span(weights))}},
+        .slices = {{"moments", DataType::f64, {4, 3}, first, std::as_writable_bytes(std::span(moments))}}};
+    Checkpoint(context, temporary.path(), {.sharded = true})
+        .save(1, {.groups = {{"group", group}}, .state = "{}"});
+  });
+  const std::string command = std::string(DDL_TEST_PYTHON " " DDL_TEST_SHARDS_SCRIPT " ") +
+                              (temporary.path() / "step-0000000001").string();
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
 }
 
 }  // namespace

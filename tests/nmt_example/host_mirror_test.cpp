@@ -139,22 +139,20 @@ TEST(HostMirror, CheckpointsGoBetweenBackends) {
         RunState state;
         state.step = 3;
         state.options_json = to_json(options);
-        context.root_only("save", [&] {
-          ddl::CheckpointDirectory checkpoints(directory.path());
-          save_run(checkpoints, state, training.vocabularies, *hidden, training.model.parameters(),
-                   training.optimizer);
-        });
+        ddl::Checkpoint checkpoint(context, directory.path());
+        save_run(checkpoint, state, training.vocabularies, *hidden, training.model.parameters(),
+                 training.optimizer);
         const std::string batches = training.step.sampler_state();
         const std::vector<float> parameters = training.parameters();
         const std::vector<double> losses = training.losses(3);
 
-        const SavedRun saved(context, newest_checkpoint(context, directory.path()));
+        const SavedRun saved = newest_run(context, checkpoint).value();
         const auto other_hidden = make_hidden_memory_backend();
         const auto cpu = make_cpu_backend(1);
         for (Backend* backend : {other_hidden.get(), cpu.get()}) {
           SmallTraining resumed(context, options, *backend);
           EXPECT_NE(resumed.parameters(), parameters);
-          saved.restore(context, *backend, resumed.model.parameters(), &resumed.optimizer);
+          saved.restore(*backend, resumed.model.parameters(), &resumed.optimizer);
           EXPECT_EQ(resumed.parameters(), parameters) << backend->name();
           resumed.step.seek(3, batches);
           EXPECT_EQ(resumed.losses(3), losses) << backend->name() << ": moments of the optimiser";

@@ -1,0 +1,273 @@
+// Saved by some ranks, read by others.
+
+#include <mutex>
+
+#include "checkpoint_support.hpp"
+
+namespace ddl::test {
+namespace {
+
+constexpr std::int64_t large = 1000;
+
+/// What all ranks together have: a model that all hold, an optimiser's state cut into slices, a residual of
+/// each rank.
+struct Job {
+  explicit Job(const Context& context, float salt = 0) : rank(context.rank()), ranks(context.size()) {
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = salt + static_cast<float>(i);
+    for (std::size_t i = 0; i < moments.size(); ++i) moments[i] = salt + 0.5 + static_cast<double>(i);
+    for (std::size_t i = 0; i < small.size(); ++i) small[i] = salt - static_cast<float>(i);
+    residual.assign(static_cast<std::size_t>(rank % 3 + 1), salt + static_cast<float>(rank));
+  }
+
+  /// Two buckets, each cut into as many parts as there are ranks; the parts overlap by an element.
+  [[nodiscard]] std::vector<TensorSlice> slices() {
+    std::vector<TensorSlice> result;
+    const auto cut = [&](const std::string& name, auto& values, DataType type,
+                         std::vector<std::int64_t> shape, std::size_t begin, std::size_t end) {
+      const std::size_t size = end - begin;
+      const auto n = static_cast<std::size_t>(ranks);
+      const auto r = static_cast<std::size_t>(rank);
+      const std::size_t from = begin + size * r / n;
+      const std::size_t to = std::min(end, begin + size * (r + 1) / n + 1);
+      if (from == to) return;
+      result.push_back({name, type, shape, from,
+                        bytes_of(values).subspan(from * size_of(type), (to - from) * size_of(type))});
+    };
+    cut("m/large", moments, DataType::f64, {large / 10, 10}, 0, 317);
+    cut("m/large", moments, DataType::f64, {large / 10, 10}, 317, static_cast<std::size_t>(large));
+    cut("m/small", small, DataType::f32, {3}, 0, 3);
+    return result;
+  }
+
+  CheckpointContents contents() {
+    CheckpointContents result;
+    result.groups["model"] = {.whole = {{"weights", DataType::f32, {10, 30}, bytes_of(weights)},
+                                        {"empty", DataType::f32, {0, 4}, {}}}};
+    result.groups["optimizer"] = {
+        .slices = slices(),
+        .per_rank = {
+            {"residual", DataType::f32, {static_cast<std::int64_t>(residual.size())}, bytes_of(residual)}}};
+    result.state = "{}";
+    return result;
+  }
+
+  int rank, ranks;
+  std::vector<float> weights = std::vector<float>(300);
+  std::vector<double> moments = std::vector<double>(static_cast<std::size_t>(large));
+  std::vector<float> small = std::vector<float>(3);
+  std::vector<float> residual;
+};
+
+/// Reads everything, in three ways.
+void expect_restored(Context& context, const SavedCheckpoint& saved, float salt) {
+  const Job expected(context, salt);
+  Job found(context, -1000);
+  saved.restore("model", found.contents().groups["model"]);
+  EXPECT_EQ(found.weights, expected.weights);
+
+  saved.restore("optimizer", {.whole = {{"m/large", DataType::f64, {large / 10, 10}, bytes_of(found.moments)},
+                                        {"m/small", DataType::f32, {3}, bytes_of(found.small)}}});
+  EXPECT_EQ(found.moments, expected.moments);
+  EXPECT_EQ(found.small, expected.small);
+
+  Job sliced(context, -1000);
+  const auto wanted = sliced.slices();
+  saved.restore("optimizer", {.slices = wanted});
+  for (const TensorSlice& slice : wanted) {
+    for (std::size_t i = 0; i < slice.bytes.size() / size_of(slice.type); ++i) {
+      if (slice.type == DataType::f64) {
+        ASSERT_EQ(sliced.moments[slice.first + i], expected.moments[slice.first + i]);
+      } else {
+        ASSERT_EQ(sliced.small[slice.first + i], expected.small[slice.first + i]);
+      }
+    }
+  }
+
+  std::vector<std::vector<float>> residuals;
+  saved.visit_per_rank("optimizer", [&](int rank, const NamedTensor& tensor) {
+    EXPECT_EQ(rank, static_cast<int>(residuals.size()));
+    EXPECT_EQ(tensor.name, "residual");
+    auto& values = residuals.emplace_back(tensor.bytes.size() / sizeof(float));
+    std::ranges::copy(tensor.bytes, bytes_of(values).begin());
+  });
+  ASSERT_EQ(residuals.size(), static_cast<std::size_t>(saved.ranks()));
+  for (std::size_t rank = 0; rank < residuals.size(); ++rank)
+    EXPECT_EQ(residuals[rank], std::vector<float>(rank % 3 + 1, salt + static_cast<float>(rank)));
+}
+
+// Lost otherwise: the run, on another number of workers; or the optimiser's state, read into the wrong
+// places.
+TEST_F(CheckpointTest, AnyNumberOfRanksReadsWhatAnyNumberSaved) {
+  for (const bool sharded : {false, true}) {
+    for (const int savers : {1, 2, 3, 4, 16}) {
+      const fs::path directory = root() / (std::to_string(savers) + (sharded ? "s" : "w"));
+      on_ranks(savers, [&](Context& context) {
+        Checkpoint checkpoint(context, directory, {.sharded = sharded, .background = savers == 3});
+        for (const std::uint64_t step : {1, 2}) {
+          Job job(context, static_cast<float>(step));
+          checkpoint.save(step, job.contents());
+        }
+        checkpoint.wait();
+        Job job(context);
+        const auto saved = checkpoint.newest();
+        saved->restore("optimizer", job.contents().groups["optimizer"]);
+        EXPECT_EQ(job.residual, Job(context, 2).residual) << "each rank's own";
+      });
+      for (const int readers : {1, 2, 3, 4, 16}) {
+        SCOPED_TRACE(std::to_string(savers) + (sharded ? " ranks, shards, read by " : " ranks, read by ") +
+                     std::to_string(readers));
+        on_ranks(readers, [&](Context& context) {
+          const auto saved = Checkpoint(context, directory).newest();
+          ASSERT_TRUE(saved.has_value());
+          EXPECT_EQ(saved->step(), 2u);
+          EXPECT_EQ(saved->ranks(), savers);
+          expect_restored(context, *saved, 2);
+        });
+      }
+    }
+  }
+}
+
+// Lost otherwise: disk and time, n times; or the names that other programs look for.
+TEST_F(CheckpointTest, ShardsHoldEachByteOnce) {
+  std::vector<float> big(100000);
+  std::vector<float> half(40000);
+  on_ranks(3, [&](Context& context) {
+    CheckpointGroup group;
+    group.whole = {{"a", DataType::f32, {40000}, bytes_of(half)},
+                   {"b", DataType::f32, {40000}, bytes_of(half)},
+                   {"c", DataType::f32, {100000}, bytes_of(big)}};
+    if (context.rank() == 1) group.slices = {{"d", DataType::f32, {40000}, 0, bytes_of(half)}};
+    Checkpoint(context, root(), {.sharded = true}).save(1, {.groups = {{"model", group}}, .state = "{}"});
+  });
+  const fs::path path = root() / step_name(1);
+  EXPECT_EQ(names_in(path), (std::vector<std::string>{"manifest.json", "model-00000-of-00003.safetensors",
+                                                      "model-00001-of-00003.safetensors",
+                                                      "model-00002-of-00003.safetensors", "state.json"}));
+  std::uintmax_t total = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto bytes = fs::file_size(path / ("model-0000" + std::to_string(rank) + "-of-00003.safetensors"));
+    EXPECT_LT(bytes, 401000u) << "one rank writes more than the largest tensor";
+    total += bytes;
+  }
+  EXPECT_LT(total, 881000u);
+}
+
+// Lost otherwise: part of the optimiser's state, filled with zeros.
+TEST_F(CheckpointTest, GapsBetweenSlicesAreNamed) {
+  for (const bool sharded : {false, true}) {
+    on_ranks(3, [&](Context& context) {
+      Checkpoint checkpoint(context, root(), {.sharded = sharded});
+      const auto save = [&](std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges) {
+        std::vector<float> values(100);
+        const auto [begin, end] = ranges[static_cast<std::size_t>(context.rank())];
+        CheckpointGroup group;
+        group.slices = {
+            {"moments", DataType::f32, {10, 10}, begin, bytes_of(values).first((end - begin) * 4)}};
+        checkpoint.save(1, {.groups = {{"optimizer", group}}, .state = "{}"});
+      };
+      const auto expect_gap = [&](const std::string& range, const auto& ranges) {
+        expect_agreed(ErrorCode::invalid_argument, {"moments", "optimizer", "gap", range},
+                      [&] { save(ranges); });
+      };
+      using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+      expect_gap("elements 33 to 39", Ranges{{0, 33}, {40, 70}, {70, 100}});
+      expect_gap("elements 0 to 1", Ranges{{2, 33}, {30, 70}, {70, 100}});
+      expect_gap("elements 99 to 99", Ranges{{70, 99}, {30, 70}, {0, 30}});
+      expect_gap("elements 80 to 99", Ranges{{0, 80}, {10, 20}, {30, 40}});
+      save({{60, 100}, {0, 61}, {10, 20}});
+      EXPECT_EQ(checkpoint.newest()->step(), 1u);
+    });
+  }
+}
+
+// Lost otherwise: a checkpoint put together from what ranks of different programs have, or a hang.
+TEST_F(CheckpointTest, RanksWithOtherContentsAreAMismatch) {
+  on_ranks(3, [&](Context& context) {
+    Checkpoint checkpoint(context, root());
+    const auto attempt = [&](const std::vector<std::string>& parts, const auto& change) {
+      Job job(context, 1);
+      auto contents = job.contents();
+      std::uint64_t step = 1;
+      if (context.rank() == 1) change(contents, step);
+      expect_agreed(ErrorCode::mismatch, parts, [&] { checkpoint.save(step, contents); });
+    };
+    attempt({"weights", "f32 [10, 30]", "f32 [30, 10]", "rank 1"}, [](auto& c, auto&) {
+      c.groups["model"].whole[0].shape = {30, 10};
+    });
+    attempt({"weights", "other", "rank 1"},
+            [](auto& c, auto&) { c.groups["model"].whole[0].name = "other"; });
+    attempt({"empty", "rank 1"}, [](auto& c, auto&) { c.groups["model"].whole.pop_back(); });
+    attempt({"optimizer", "rank 1"}, [](auto& c, auto&) { c.groups.erase("optimizer"); });
+    attempt({"m/large", "rank 0", "rank 1", "[100, 10]", "[10, 100]"}, [](auto& c, auto&) {
+      for (TensorSlice& slice : c.groups["optimizer"].slices) {
+        if (slice.name == "m/large") slice.shape = {10, 100};
+      }
+    });
+    attempt({"step", "2", "1"}, [](auto&, auto& step) { step = 2; });
+    attempt({"residual"}, [](auto& c, auto&) {
+      auto& slice = c.groups["optimizer"].slices.emplace_back(c.groups["optimizer"].slices[0]);
+      slice.name = "residual";
+      slice.first = 0;
+      slice.shape = {static_cast<std::int64_t>(slice.bytes.size() / 8)};
+    });
+    Job job(context, 3);
+    checkpoint.save(1, job.contents());  // and it can be used on
+    expect_restored(context, checkpoint.newest().value(), 3);
+  });
+  expect_agreed(ErrorCode::mismatch, {"option", "sharded"}, [&] {
+    on_ranks(2, [&](Context& context) { Checkpoint(context, root(), {.sharded = context.rank() == 1}); });
+  });
+}
+
+// Lost otherwise: other ranks' weights in this rank's place, or what error feedback owes, without a word.
+TEST_F(CheckpointTest, ReadersThatAskForSomethingElseAreToldSo) {
+  for (const bool sharded : {false, true}) {
+    on_ranks(2, [&](Context& context) {
+      Job job(context, 1);
+      Checkpoint(context, root(), {.sharded = sharded}).save(1, job.contents());
+    });
+    on_ranks(3, [&](Context& context) {
+      const auto saved = Checkpoint(context, root()).newest().value();
+      Job job(context, 9);
+      const auto attempt = [&](const std::vector<std::string>& parts, const std::string& group,
+                               const CheckpointGroup& into) {
+        expect_agreed(ErrorCode::mismatch, parts, [&] { saved.restore(group, into); });
+        EXPECT_EQ(job.weights, Job(context, 9).weights);
+        EXPECT_EQ(job.moments, Job(context, 9).moments);
+      };
+      auto contents = job.contents();
+      attempt({"2 ranks", "3", "visit_per_rank"}, "optimizer", contents.groups["optimizer"]);
+      attempt({"m/small", "expected nothing"}, "optimizer",
+              {.whole = {{"m/large", DataType::f64, {large / 10, 10}, bytes_of(job.moments)}}});
+      attempt({"m/large", "found f64 [100, 10]", "expected f64 [1000]"}, "optimizer",
+              {.whole = {{"m/large", DataType::f64, {large}, bytes_of(job.moments)}}});
+      attempt({"no group 'none'"}, "none", {});
+      // One rank alone asks for something else.
+      auto& weights = contents.groups["model"].whole[0];
+      if (context.rank() == 2) weights.name = "renamed";
+      attempt({"rank 2", "renamed", "found nothing"}, "model", contents.groups["model"]);
+      // An exception of one rank's visitor must not leave the others waiting.
+      expect_agreed(ErrorCode::internal, {"rank 1", "no"}, [&] {
+        saved.visit_per_rank("optimizer", [&](int, const NamedTensor&) {
+          if (context.rank() == 1) throw std::runtime_error("no");
+        });
+      });
+    });
+  }
+}
+
+// Lost otherwise: checkpoints, to a rank that writes to its own disk. In-process ranks share one, so the
+// directory is hidden by a name that only rank 0 has.
+TEST_F(CheckpointTest, RankZerosDirectoryCounts) {
+  on_ranks(3, [&](Context& context) {
+    Checkpoint checkpoint(context, root() / std::to_string(context.rank()), {.sharded = true});
+    EXPECT_EQ(checkpoint.directory(), root() / "0");
+    Job job(context, 1);
+    EXPECT_EQ(checkpoint.save(4, job.contents()), root() / "0" / step_name(4));
+  });
+  EXPECT_EQ(names_in(root()), std::vector<std::string>{"0"});
+}
+
+}  // namespace
+}  // namespace ddl::test
