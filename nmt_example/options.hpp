@@ -38,6 +38,7 @@ struct Options {
   /// Matters for SGD's step and for max_gradient_norm.
   std::string loss_per = "sentence";
   int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
+  int micro_batch_size = 0;         ///< Sentences of a rank at a time, gradients added up; 0: all.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
   /// updates | samples: whether warm-up and decay count the job's updates, or those that one worker would
   /// need for as many sentences.
@@ -71,6 +72,9 @@ struct Options {
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
+  bool sparse_embeddings = true;          ///< Of embeddings' gradients, rows without words need not travel.
+  std::string gradient_wire = "f32";      ///< f32 | bf16 | f16, between hosts
+  bool sharded_update = false;            ///< Each rank updates its part of the parameters.
   std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
   double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which it passes.
   // Inference.

@@ -52,17 +52,19 @@ void Model::check(const BatchView& batch) const {
 }
 
 BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout,
-                                  double label_smoothing, const ReadyFunction& ready) {
-  return run(batch, dropout, label_smoothing, &ready);
+                                  double label_smoothing, const ReadyFunction& ready, GradientUse use) {
+  return run(batch, dropout, label_smoothing, &ready, use);
 }
 
-BatchLoss Model::evaluate(const BatchView& batch) { return run(batch, {}, 0.0, nullptr); }
+BatchLoss Model::evaluate(const BatchView& batch) {
+  return run(batch, {}, 0.0, nullptr, GradientUse::replace);
+}
 
 BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                     const ReadyFunction* ready) {
+                     const ReadyFunction* ready, GradientUse use) {
   check(batch);
   const bool training = ready != nullptr;
-  if (training) backend_.zero(parameters_.gradients());
+  if (training && use == GradientUse::replace) backend_.zero(parameters_.gradients());
   if (batch.sentences == 0) {
     if (training) {
       for (std::size_t i = parameters_.count(); i-- > 0;) (*ready)(i);

@@ -36,6 +36,9 @@ struct BatchLoss {
   std::int64_t target_tokens = 0;
 };
 
+/// What becomes of gradients that are there before a backward pass.
+enum class GradientUse : std::uint8_t { replace, add };
+
 /// The translator: encoder, decoder and output layer over one backend. Working memory is taken when
 /// the model is made, from the limits; a step allocates nothing. Not thread-safe.
 class Model {
@@ -50,16 +53,16 @@ class Model {
   /// Bytes of working memory.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
 
-  /// Sets the gradients to those of the batch's summed loss. `ready` hears of each parameter once, when
-  /// its gradient is final. A batch of no sentences gives zero gradients.
+  /// Sets the gradients to those of the batch's summed loss, or adds these. `ready` hears of each parameter
+  /// once, when its gradient is final. A batch of no sentences gives zero gradients.
   BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                             const ReadyFunction& ready);
+                             const ReadyFunction& ready, GradientUse use = GradientUse::replace);
   /// The loss alone, without dropout.
   BatchLoss evaluate(const BatchView& batch);
 
  private:
   BatchLoss run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                const ReadyFunction* ready);
+                const ReadyFunction* ready, GradientUse use);
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
   void check(const BatchView& batch) const;
 

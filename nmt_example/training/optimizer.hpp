@@ -2,36 +2,59 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "ddl/gradient_reducer.hpp"
 #include "nmt_example/model/parameters.hpp"
 #include "nmt_example/options.hpp"
 
 namespace nmt {
 
-/// Updates all parameters of a model from its gradients: SGD, or Adam with its two moments.
+/// Updates a model's parameters from its gradients: SGD, or Adam with its two moments.
 class Optimizer {
  public:
+  /// Updates all parameters; with --sharded_update none before `take`.
   Optimizer(Backend& backend, ParameterSet& parameters, const Options& options);
+
+  /// From now on it has these elements, and the memory for their moments, alone. They must not overlap.
+  /// Moments begin with zeros.
+  void take(std::span<const ddl::GradientShard> shards);
 
   /// `step` counts from 1; gradients count times `gradient_scale`.
   void update(std::int64_t step, double gradient_scale, double learning_rate);
 
+  /// A moment of some elements of a parameter.
   struct State {
-    std::string name;  ///< "m/encoder/..." for each parameter
-    Tensor value;
+    std::string name;                 ///< "m/encoder/..."
+    std::int64_t rows = 0, cols = 0;  ///< The parameter's.
+    std::int64_t first = 0;           ///< In the parameter, as if it were flat.
+    Tensor value;                     ///< [1, elements]
   };
-  /// What must be saved to go on exactly; empty for SGD. Views, valid while this lives.
+  /// What must be saved to go on exactly; empty for SGD. Views, valid until `take`.
   [[nodiscard]] std::vector<State> state() const;
+  /// Whether it has all elements of all parameters.
+  [[nodiscard]] bool is_whole() const noexcept { return whole_; }
 
  private:
-  [[nodiscard]] bool adam() const noexcept { return m_ != nullptr; }
-  [[nodiscard]] Tensor flat(void* data) const;
+  /// A stretch of all parameters, and where the moments of its first element are.
+  struct Stretch {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::int64_t moment = 0;
+  };
+
+  [[nodiscard]] std::vector<Stretch> joined() const;
+  [[nodiscard]] Tensor moment(void* block, std::int64_t first, std::int64_t count) const;
 
   Backend& backend_;
   ParameterSet& parameters_;
   AdamSettings settings_;
+  bool adam_;
+  bool whole_ = true;
+  std::vector<ddl::GradientShard> shards_;  // ascending
+  std::vector<Stretch> stretches_;          // the same, adjacent ones as one
   std::shared_ptr<void> m_, v_;
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
+#include "ddl/log.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
@@ -12,12 +13,44 @@ namespace {
 
 constexpr const char* source_file = "source.vocabulary";
 constexpr const char* target_file = "target.vocabulary";
+constexpr const char* reducer_group = "reducer";
 
-std::vector<NamedView> moments_of(const Optimizer& optimizer) {
-  std::vector<NamedView> views;
-  for (const Optimizer::State& state : optimizer.state()) views.push_back({state.name, state.value});
-  return views;
-}
+/// The optimiser's state on the host.
+class Moments {
+ public:
+  Moments(Backend& backend, const Optimizer& optimizer)
+      : states_(optimizer.state()), whole_(optimizer.is_whole()), mirror_(backend, views(states_)) {}
+
+  [[nodiscard]] bool empty() const noexcept { return states_.empty(); }
+  HostMirror& mirror() noexcept { return mirror_; }
+
+  [[nodiscard]] ddl::CheckpointGroup group() const {
+    ddl::CheckpointGroup group;
+    const std::vector<ddl::NamedTensor> tensors = mirror_.tensors();
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const Optimizer::State& state = states_[i];
+      const std::vector<std::int64_t> shape = {state.rows, state.cols};
+      if (whole_) {
+        group.whole.push_back({state.name, tensors[i].type, shape, tensors[i].bytes});
+      } else {
+        group.slices.push_back(
+            {state.name, tensors[i].type, shape, static_cast<std::uint64_t>(state.first), tensors[i].bytes});
+      }
+    }
+    return group;
+  }
+
+ private:
+  static std::vector<NamedView> views(const std::vector<Optimizer::State>& states) {
+    std::vector<NamedView> views;
+    for (const Optimizer::State& state : states) views.push_back({state.name, state.value});
+    return views;
+  }
+
+  std::vector<Optimizer::State> states_;
+  bool whole_;
+  HostMirror mirror_;
+};
 
 template <typename T>
 void compare(std::string& differences, const char* name, const T& saved, const T& wanted) {
@@ -36,6 +69,7 @@ std::string RunState::to_json() const {
   using nlohmann::ordered_json;
   ordered_json json = {{"step", step}};
   if (!sampler.empty()) json["sampler"] = ordered_json::parse(sampler);
+  if (!reducer.empty()) json["reducer"] = ordered_json::parse(reducer);
   json["best_bleu"] = best_bleu;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
@@ -46,6 +80,7 @@ RunState RunState::from_json(const std::string& text) {
     const auto json = nlohmann::ordered_json::parse(text);
     return {.step = json.at("step"),
             .sampler = json.contains("sampler") ? json.at("sampler").dump() : "",
+            .reducer = json.contains("reducer") ? json.at("reducer").dump() : "",
             .best_bleu = json.at("best_bleu"),
             .options_json = json.at("options").dump()};
   } catch (const nlohmann::json::exception& error) {
@@ -69,10 +104,23 @@ void SavedRun::restore(Backend& backend, ParameterSet& parameters, const Optimiz
   checkpoint_.restore("model", {.whole = model.tensors()});
   model.upload();
   if (optimizer == nullptr) return;
-  HostMirror moments(backend, moments_of(*optimizer));
-  if (moments.tensors().empty()) return;
-  checkpoint_.restore("optimizer", {.whole = moments.tensors()});
-  moments.upload();
+  Moments moments(backend, *optimizer);
+  if (moments.empty()) return;
+  checkpoint_.restore("optimizer", moments.group());
+  moments.mirror().upload();
+}
+
+void SavedRun::restore(ddl::Context& context, ddl::GradientReducer& reducer) const {
+  if (state_.reducer.empty()) return;
+  try {
+    reducer.restore(state_.reducer);
+    const std::vector<ddl::NamedTensor> residuals = reducer.residuals();
+    if (checkpoint_.has_group(reducer_group)) checkpoint_.restore(reducer_group, {.per_rank = residuals});
+  } catch (const ddl::Error& error) {
+    if (error.code() != ddl::ErrorCode::mismatch) throw;
+    context.log().notice(
+        fmt::format("how gradients were reduced is not taken over from {}: {}", path(), error.what()));
+  }
 }
 
 std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint) {
@@ -84,15 +132,16 @@ std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& check
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
-                               std::optional<double> metric) {
+                               std::optional<double> metric,
+                               std::optional<std::vector<ddl::NamedTensor>> residuals) {
   HostMirror model(backend, values_of(parameters));
-  HostMirror moments(backend, moments_of(optimizer));
+  Moments moments(backend, optimizer);
   model.download();
-  moments.download();
+  moments.mirror().download();
   ddl::CheckpointContents contents;
   contents.groups["model"] = {.whole = model.tensors()};
-  if (auto tensors = moments.tensors(); !tensors.empty())
-    contents.groups["optimizer"] = {.whole = std::move(tensors)};
+  if (!moments.empty()) contents.groups["optimizer"] = moments.group();
+  if (residuals) contents.groups[reducer_group] = {.per_rank = std::move(*residuals)};
   contents.state = state.to_json();
   contents.files[source_file] = vocabularies.source.serialize();
   contents.files[target_file] = vocabularies.target.serialize();

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
+#include "ddl/gradient_reducer.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/optimizer.hpp"
 
@@ -16,6 +18,7 @@ namespace nmt {
 struct RunState {
   std::uint64_t step = 0;  ///< Updates done.
   std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: not known.
+  std::string reducer;     ///< What the gradient reducer has learned, as its `state`; empty: nothing.
   double best_bleu = -1;   ///< Of the dev set; below 0: none yet.
   std::string options_json;
 
@@ -36,6 +39,9 @@ class SavedRun {
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
   /// Fills the parameters, and the optimiser's state where one is given, on every rank. Collective.
   void restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const;
+  /// Has the reducer go on as the one that was saved; says so where it cannot, because the ranks or the flags
+  /// are others: its sums may then differ in their last bits. Collective.
+  void restore(ddl::Context& context, ddl::GradientReducer& reducer) const;
 
  private:
   ddl::SavedCheckpoint checkpoint_;
@@ -46,11 +52,13 @@ class SavedRun {
 /// The newest run that can be gone on with. Collective; see `ddl::Checkpoint::newest`.
 std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint);
 
-/// Saves parameters, optimiser, state and vocabularies; `metric`: a BLEU of this step. Collective.
+/// Saves parameters, optimiser, state and vocabularies; `metric`: a BLEU of this step; `residuals`: the
+/// gradient reducer's, if it has any on some rank. Collective.
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
-                               std::optional<double> metric = {});
+                               std::optional<double> metric = {},
+                               std::optional<std::vector<ddl::NamedTensor>> residuals = {});
 
 /// Throws `unsupported` if training cannot go on from the checkpoint's state.
 void check_resumable(const RunState& saved, const std::string& checkpoint);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -30,6 +31,28 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
+ddl::DataType wire_of(const Options& options) {
+  if (options.gradient_wire == "bf16") return ddl::DataType::bf16;
+  return options.gradient_wire == "f16" ? ddl::DataType::f16 : ddl::DataType::f32;
+}
+
+/// Embeddings in rows, if rows may travel alone.
+std::vector<ddl::Gradient> gradients_in_rows(const HostMirror& gradients, const Model& model,
+                                             const Options& options) {
+  std::vector<ddl::Gradient> result = gradients.gradients();
+  if (!options.sparse_embeddings) return result;
+  for (ddl::Gradient& gradient : result) {
+    if (gradient.name.starts_with("embedding/")) {
+      gradient.row_width = static_cast<std::size_t>(model.shape().units);
+    }
+  }
+  return result;
+}
+
+std::size_t embedding_of(const ParameterLayout& layout, const char* side) {
+  return layout.index_of(layout.contains("embedding/shared") ? "embedding/shared" : side);
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset,
@@ -42,13 +65,19 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       optimizer_(optimizer),
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
       gradients_(backend, gradients_of(model.parameters())),
-      reducer_(context, gradients_.gradients(), {.gradients = ddl::GradientKind::sum}),
+      reducer_(context, gradients_in_rows(gradients_, model, options),
+               {.gradients = ddl::GradientKind::sum,
+                .wire = wire_of(options),
+                .sharded_update = options.sharded_update,
+                .leave_sums = true}),
       scaling_(scaled_schedule(context, options)),
-      ready_([this](std::size_t index) {
-        gradients_.download(index);
-        reducer_.ready(index);
-      }),
-      norm_(backend.allocate(sizeof(double))) {
+      ready_([this](std::size_t index) { report_ready(index); }),
+      source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
+      target_embedding_(embedding_of(model.parameters().layout(), "embedding/decoder")) {
+  if (options.sharded_update) {
+    optimizer.take(reducer_.shards());
+    values_.emplace(backend, values_of(model.parameters()));
+  }
   const auto sentences = static_cast<std::size_t>(options.batch_size);
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
   share_.samples.reserve(sentences);
@@ -65,29 +94,65 @@ void TrainingStep::check_drift() {
   ddl::check_same_parameters(context_, values.parameters());
 }
 
-double TrainingStep::gradient_norm() {
-  const Tensor norm{norm_.get(), 1, 1, 1, ddl::DataType::f64};
-  backend_.sum_of_squares(model_.parameters().gradients(), norm);
-  double squares[1];
-  backend_.download(norm, std::span<double>(squares));
-  return std::sqrt(squares[0]);
+void TrainingStep::report_ready(std::size_t index) {
+  gradients_.download(index);
+  const bool is_source = index == source_embedding_;
+  const bool is_target = index == target_embedding_;
+  if (!options_.sparse_embeddings || (!is_source && !is_target)) return reducer_.ready(index);
+  rows_.clear();
+  if (is_source) rows_.insert(rows_.end(), batch_.source.begin(), batch_.source.end());
+  if (is_target) rows_.insert(rows_.end(), batch_.target_in.begin(), batch_.target_in.end());
+  reducer_.ready(index, rows_);
+}
+
+/// Gradients of this rank's share of the batch, in micro-batches, and the share's loss.
+BatchLoss TrainingStep::forward_backward() {
+  std::span<const std::size_t> left = share_.samples;
+  const std::size_t most =
+      options_.micro_batch_size > 0 ? static_cast<std::size_t>(options_.micro_batch_size) : left.size();
+  BatchLoss loss;
+  words_ = 0;
+  GradientUse use = GradientUse::replace;
+  for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
+    const auto scope = reducer_.no_sync();
+    micro_batch(left.first(most), use, loss);
+    reducer_.wait();
+  }
+  micro_batch(left, use, loss);
+  return loss;
+}
+
+void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum) {
+  fill_batch(dataset_, samples, batch_);
+  reducer_.begin(static_cast<double>(batch_.target_tokens));
+  // The step of the sampler, not of the optimiser: dropout belongs to the batch.
+  const BatchLoss loss =
+      model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
+                              options_.label_smoothing, ready_, use);
+  sum.negative_log_likelihood += loss.negative_log_likelihood;
+  words_ += batch_.words;
+}
+
+void TrainingStep::update(double gradient_scale, double learning_rate) {
+  optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
+  if (!values_) return;
+  values_->download();
+  reducer_.gather(values_->parameters());
+  values_->upload();
 }
 
 TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   sampler_.next(share_);
-  fill_batch(dataset_, share_.samples, batch_);
-  // The step of the sampler, not of the optimiser: dropout belongs to the batch.
-  const BatchLoss loss =
-      model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
-                              options_.label_smoothing, ready_);
-  const double tokens = reducer_.wait(static_cast<double>(loss.target_tokens)).weight;
+  const BatchLoss loss = forward_backward();
+  const ddl::ReducedStep reduced = reducer_.wait();
+  const double tokens = reduced.weight;
   gradients_.upload();
   double sums[7] = {loss.negative_log_likelihood,
-                    static_cast<double>(batch_.words),
-                    static_cast<double>(batch_.size()),
-                    want_stop && context_.is_root() ? 1.0 : 0.0,
+                    static_cast<double>(words_),
+                    static_cast<double>(share_.samples.size()),
+                    want_stop ? 1.0 : 0.0,
                     votes[0],
                     votes[1],
                     votes[2]};
@@ -95,8 +160,8 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
 
   // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
   const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
-  const double norm = gradient_norm() * mean_to_loss;
-  if (!std::isfinite(norm) || !std::isfinite(sums[0])) {
+  const double norm = reduced.norm * mean_to_loss;
+  if (!reduced.finite || !std::isfinite(sums[0])) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}. "
                                  "Lower --learning_rate, or raise --warmup_steps.",
@@ -106,7 +171,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   const double clip = norm > options_.max_gradient_norm ? options_.max_gradient_norm / norm : 1.0;
   const double learning_rate = scaling_.learning_rate(done_);
   ++done_;
-  optimizer_.update(static_cast<std::int64_t>(done_), mean_to_loss * clip, learning_rate);
+  update(reduced.scale * mean_to_loss * clip, learning_rate);
   return {{.step = static_cast<std::int64_t>(done_),
            .learning_rate = learning_rate,
            .loss_sum = sums[0],

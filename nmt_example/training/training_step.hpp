@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,6 +38,12 @@ class TrainingStep {
   /// Goes on as after `done` steps, with the batches that were left by then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
+  [[nodiscard]] ddl::GradientReducer& reducer() noexcept { return reducer_; }
+  /// What --gradient_wire owes to the next step; nothing for f32.
+  [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
+    if (options_.gradient_wire == "f32") return {};
+    return reducer_.residuals();
+  }
 
   struct Result {
     StepReport report;                ///< The same on all ranks, but for `seconds`.
@@ -56,7 +64,10 @@ class TrainingStep {
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept { return sampler_.steps_per_epoch(); }
 
  private:
-  double gradient_norm();
+  void report_ready(std::size_t index);
+  BatchLoss forward_backward();
+  void micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum);
+  void update(double gradient_scale, double learning_rate);
 
   ddl::Context& context_;
   const Options& options_;
@@ -69,9 +80,13 @@ class TrainingStep {
   ddl::GradientReducer reducer_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;
-  std::shared_ptr<void> norm_;
+  std::optional<HostMirror> values_;  // for sharded updates
+  std::size_t source_embedding_;      // parameters; the same one if the vocabulary is shared
+  std::size_t target_embedding_;
+  std::vector<std::int32_t> rows_;
   ddl::ShardedBatch share_;
   Batch batch_;
+  std::size_t words_ = 0;  // of this rank's share
   std::uint64_t done_ = 0;
 };
 
