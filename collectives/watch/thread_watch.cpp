@@ -107,6 +107,7 @@ class ThreadWatch final : public Watch {
 
   std::string set_scope(std::string scope) override {
     const std::lock_guard lock(board_->mutex);
+    if (seat().stopped) return scope;  // others may still want to know what it was doing then
     return std::exchange(seat().scope, std::move(scope));
   }
   void leave() noexcept override {
