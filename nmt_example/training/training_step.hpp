@@ -24,7 +24,8 @@ namespace nmt {
 /// The part of training that is repeated: takes this rank's share of a global batch, computes its
 /// gradients, reduces them over all ranks, clips them, and updates the model.
 ///
-/// Once every shape of batch has been seen, a step on the cpu backend allocates nothing. What is
+/// Once every shape of batch has been seen, a step on the cpu backend allocates nothing but the reducer's
+/// small blocks for each bucket. What is
 /// referred to must outlive this. Not thread-safe.
 class TrainingStep {
  public:
