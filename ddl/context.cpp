@@ -79,6 +79,8 @@ void announce_failure(Context& context, const std::string& why) {
   context.state_->job->announce_failure(why);
 }
 
+collectives::Watch* watch_of(Context& context) noexcept { return context.state_->job->engine().watch(); }
+
 std::string Context::broadcast_string(std::string_view text, int root) {
   std::int64_t length = static_cast<std::int64_t>(text.size());
   communicator().broadcast(std::span(&length, 1), root);

@@ -39,5 +39,7 @@ struct Context::State {
 
 /// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
 void announce_failure(Context& context, const std::string& why);
+/// For names of what this rank does; may be null.
+collectives::Watch* watch_of(Context& context) noexcept;
 
 }  // namespace ddl

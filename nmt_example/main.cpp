@@ -18,8 +18,7 @@
 
 namespace {
 
-void describe(const ddl::Context& context, const nmt::Options& options) {
-  if (!context.is_root()) return;
+void describe(const nmt::Options& options) {
   const auto size = static_cast<std::size_t>(options.vocab_size);
   fmt::print("{}\n{}", nmt::describe(nmt::parameter_layout(nmt::model_shape(options, size, size))),
              nmt::describe_options(options));
@@ -114,11 +113,11 @@ int run(ddl::Context& context, int argc, char** argv) {
   nmt::ParsedOptions parsed;
   context.on_all_ranks("read the command line", [&] { parsed = nmt::parse_options(argc, argv); });
   if (parsed.help) {
-    if (context.is_root()) fmt::print("{}", nmt::help_text());
+    context.root_only("help", [] { fmt::print("{}", nmt::help_text()); });
   } else if (parsed.version) {
-    if (context.is_root()) fmt::print("ddl_nmt {}\n", DDL_VERSION);
+    context.root_only("version", [] { fmt::print("ddl_nmt {}\n", DDL_VERSION); });
   } else if (parsed.options.describe) {
-    describe(context, parsed.options);
+    context.root_only("describe the model", [&] { describe(parsed.options); });
   } else if (parsed.options.infer) {
     infer(context, parsed);
   } else {

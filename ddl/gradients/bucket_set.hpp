@@ -48,6 +48,8 @@ class BucketSet {
   [[nodiscard]] std::size_t largest() const noexcept;
   [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const;
   [[nodiscard]] const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].layout; }
+  /// The first that was not started; `size()` if there is none.
+  [[nodiscard]] std::size_t next() const noexcept { return started_; }
   /// "bucket 3 of 20 (gradients 'a' to 'f')"
   [[nodiscard]] std::string name(std::size_t bucket) const;
 

@@ -87,7 +87,8 @@ GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, Gr
       ledger(gradients.size()),
       norm(ctx.options().reproducible),
       waiter_(std::this_thread::get_id()),
-      exceptions_at_start_(std::uncaught_exceptions()) {
+      exceptions_at_start_(std::uncaught_exceptions()),
+      watch_(context.size() > 1 ? watch_of(context) : nullptr) {
   context.on_all_ranks("registering gradients", [&] { check(gradients, options); });
   agree();
   for (const Gradient& gradient : gradients) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/bucket_set.hpp"
@@ -82,6 +83,7 @@ struct GradientReducer::State {
   void order_by_readiness(std::vector<BucketLayout>& layouts) const;
   void make_buckets();
 
+  void name_what_is_missing(std::size_t reported);
   void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;
   void fill(const GradientPiece& piece, std::span<float> target) const;
   void scale_in_place(std::size_t gradient, std::span<float> values) const;
@@ -110,6 +112,9 @@ struct GradientReducer::State {
   std::thread::id waiter_;     // of the last wait
   bool other_thread_ = false;  // has reported gradients of this step, or of an earlier one
   const int exceptions_at_start_;
+  collectives::Watch* watch_;                // null: nobody wants to know
+  std::optional<std::string> scope_before_;  // once this step has one of its own
+  std::size_t named_gradient_ = 0;           // in it
 };
 
 }  // namespace ddl

@@ -8,6 +8,7 @@
 
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer_impl.hpp"
+#include "topology/json_text.hpp"
 
 // One step of a reducer, from the first report to the means.
 
@@ -48,10 +49,30 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
     buckets->report(index);
     if (options.overlap) {
       buckets->start_complete(filler());
+      name_what_is_missing(index);
       if (has_total && weight_sum.test() && is_good_total()) buckets->finish_done(factor(), norm);
     }
   }
   if (ledger.is_complete()) complete_.notify_all();
+}
+
+/// For the exit report: peers that wait for a bucket of this rank's are to learn which gradient it waits for.
+void GradientReducer::State::name_what_is_missing(std::size_t reported) {
+  // What is alone is started in `wait`.
+  if (watch_ == nullptr || buckets->size() < 2 || (scope_before_ && reported != named_gradient_)) return;
+  std::string scope = "in a step whose gradients are all ready";
+  if (const std::size_t next = buckets->next(); next < buckets->size()) {
+    const auto& pieces = buckets->layout(next).pieces;
+    // Backward goes from the last gradients to the first, as a rule.
+    const auto missing = std::find_if(pieces.rbegin(), pieces.rend(), [&](const GradientPiece& piece) {
+      return !ledger.is_reported(piece.gradient);
+    });
+    named_gradient_ = missing->gradient;
+    scope = fmt::format("in backward: gradient '{}' is not ready, which {} waits for",
+                        topology::printable(gradients[named_gradient_].name), buckets->name(next));
+  }
+  std::string before = watch_->set_scope(std::move(scope));
+  if (!scope_before_) scope_before_ = std::move(before);
 }
 
 void GradientReducer::State::require_rows(std::size_t index, std::span<const std::int32_t> rows) const {
@@ -257,6 +278,8 @@ void GradientReducer::State::end_step() noexcept {
   for (TouchedRows& rows : touched) rows.clear();
   std::ranges::fill(accumulated, 0.0f);
   norm.clear();
+  if (scope_before_) watch_->set_scope(std::move(*scope_before_));
+  scope_before_.reset();
   micro_batches = 0;
   weight_before = 0;
   has_total = false;

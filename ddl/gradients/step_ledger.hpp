@@ -18,6 +18,7 @@ class StepLedger {
   /// False if it was reported before in this micro-batch; nothing is changed then.
   [[nodiscard]] bool report(std::size_t index, bool has_value);
   [[nodiscard]] bool is_complete() const noexcept { return reported_ == reports_.size(); }
+  [[nodiscard]] bool is_reported(std::size_t index) const noexcept { return reports_[index] != none; }
   /// The first that was not reported.
   [[nodiscard]] std::optional<std::size_t> missing() const noexcept;
   /// Those with values, as they became ready in this micro-batch.

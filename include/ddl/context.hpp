@@ -18,6 +18,10 @@
 
 namespace ddl {
 
+namespace collectives {
+class Watch;
+}
+
 class Log;
 template <typename T>
 class SharedBuffer;
@@ -174,6 +178,7 @@ class Context {
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
   friend void announce_failure(Context& context, const std::string& why);
+  friend collectives::Watch* watch_of(Context& context) noexcept;
 };
 
 /// Settings of `run_in_process`.

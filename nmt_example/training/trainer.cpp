@@ -84,7 +84,7 @@ class Trainer {
 
   void run(const SavedRun* saved) {
     start(saved);
-    print_header();
+    context_.root_only("describe the run", [&] { print_header(); });
     std::optional<Progress> progress;
     context_.root_only("open the step log", [&] {
       progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
@@ -190,7 +190,6 @@ class Trainer {
   }
 
   void print_header() {
-    if (!context_.is_root()) return;
     out_ << describe(model_.parameters().layout());
     fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
                context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),

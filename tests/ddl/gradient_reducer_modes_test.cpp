@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -734,6 +735,40 @@ TEST(GradientReducer, ErrorsOfABucketNameItsGradients) {
                                 }
                               }),
                Error);
+}
+
+// Lost otherwise: hours of search for the layer in which a rank hangs.
+TEST(GradientReducer, TheExitReportNamesTheGradientThatAPeerWaitsFor) {
+  InProcessOptions options;
+  options.context.deadline = std::chrono::milliseconds(300);
+  std::atomic<bool> is_over = false;
+  std::string text;
+  EXPECT_THROW(run_in_process(
+                   2,
+                   [&](Context& context) {
+                     Model model(context, counts);
+                     GradientReducer reducer(context, model.buffer.gradients(),
+                                             {.gradients = GradientKind::sum, .bucket_bytes = 100});
+                     for (std::size_t g = counts.size(); g-- > 0;) {
+                       if (context.rank() == 1 && g == 1) break;
+                       reducer.ready(g);
+                     }
+                     if (context.rank() == 1) {
+                       while (!is_over) std::this_thread::yield();
+                       return;
+                     }
+                     try {
+                       reducer.wait(1);
+                     } catch (const Error& error) {
+                       text = error.what();
+                       is_over = true;
+                       throw;
+                     }
+                   },
+                   options),
+               Error);
+  EXPECT_NE(text.find("rank 1"), text.npos) << text;
+  EXPECT_NE(text.find("in backward: gradient 'g1' is not ready"), text.npos) << text;
 }
 
 }  // namespace
