@@ -163,11 +163,13 @@ class SavedCheckpoint {
 /// byte written once, by rank 0 or by one of the ranks. Whole, slices and tensors of `per_rank` go to rank 0
 /// through reductions of 16 MiB, and it takes memory for each element once.
 ///
-/// Signals and mpirun. Open MPI's mpirun hands on SIGUSR1 and SIGUSR2. On SIGTERM it sends its ranks SIGTERM,
-/// and SIGKILL after `odls_base_sigkill_timeout` seconds, 1 unless set: give it what a step and a save take
-/// (`mpirun --mca odls_base_sigkill_timeout 120`), or send SIGUSR1 first. About 1 s after a rank has died it
-/// sends the others SIGTERM too; no save is begun then, because the collective that would agree on it throws
-/// what the peer's death makes every collective throw.
+/// Signals and mpirun. A signal to any one rank is enough. Open MPI's mpirun hands on SIGUSR1 and SIGUSR2.
+/// After a SIGTERM of its own it waits for `odls_base_sigkill_timeout` seconds (1 unless set), sends its
+/// ranks SIGTERM, waits as long again, sends SIGKILL, and returns 1: give it what a step and a save take
+/// (`mpirun --mca odls_base_sigkill_timeout 20`; it also ends that much later after a failure), or send
+/// SIGUSR1 first, or SIGTERM to a rank, which mpirun takes for the end of the program. About 1 s after a rank
+/// has died it sends the others SIGTERM too; no save is begun then, because the collective that would agree
+/// on it throws what the peer's death makes every collective throw.
 class Checkpoint {
  public:
   /// Rank 0's directory counts; the first `save` makes it. With `handle_signals`, takes the two signals'
