@@ -213,6 +213,9 @@ Checkpoint::~Checkpoint() {
     }
   } catch (const std::exception& error) {
     state_->context.log().error(fmt::format("{}: {}", operation, error.what()));
+  } catch (...) {
+    state_->context.log().error(
+        fmt::format("{}: an exception that is not a std::exception was thrown", operation));
   }
 }
 
