@@ -10,14 +10,13 @@
 #include "ddl/agreement.hpp"
 #include "ddl/background_work.hpp"
 #include "ddl/checkpoint_directory.hpp"
+#include "ddl/checkpoint_files.hpp"
 #include "ddl/checkpoint_layout.hpp"
 #include "ddl/checkpoint_manifest.hpp"
 #include "ddl/checkpoint_signals.hpp"
 #include "ddl/checkpoint_snapshot.hpp"
-#include "ddl/durable_file.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
-#include "ddl/safetensors.hpp"
 
 namespace ddl {
 namespace {
@@ -26,32 +25,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* operation = "save a checkpoint";
-
-std::string to_text(const std::map<std::string, FileSummary>& files) {
-  json result = json::object();
-  for (const auto& [name, summary] : files) result[name] = {summary.bytes, summary.crc32};
-  return result.dump();
-}
-
-void add_files(const std::string& text, std::map<std::string, FileSummary>& files) {
-  const json written = json::parse(text);
-  for (const auto& [name, summary] : written.items()) {
-    files[name] = {summary[0].get<std::uint64_t>(), summary[1].get<std::uint32_t>()};
-  }
-}
-
-FileSummary write_text(const fs::path& path, std::string_view text) {
-  FileWriter file(path);
-  file.write(text);
-  return file.finish();
-}
-
-FileSummary write_tensors(const fs::path& path, const TensorFile& contents) {
-  safetensors::check(contents.tensors);
-  FileWriter file(path);
-  safetensors::write(file, contents.tensors, contents.metadata);
-  return file.finish();
-}
 
 void check(const CheckpointContents& contents, std::optional<double> metric, bool is_root) {
   check_contents(contents);
@@ -160,24 +133,16 @@ void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& cont
   }
   work.start(
       [this, files = std::move(files), texts = std::move(texts)] {
-        write(directory.temporary_of(manifest.step), files, texts);
+        manifest.files = write_files(directory.temporary_of(manifest.step), files, texts);
         if (!options.sharded) complete();
       },
       options.background);
 }
 
-void Checkpoint::State::write(const fs::path& aside, const TensorFiles& files,
-                              const std::map<std::string, std::string>& texts) {
-  for (const auto& [name, contents] : files) manifest.files[name] = write_tensors(aside / name, contents);
-  for (const auto& [name, text] : texts) manifest.files[name] = write_text(aside / name, text);
-  sync_directory(aside);
-}
-
 /// Rank 0, once all is written.
 void Checkpoint::State::complete() {
   const fs::path aside = directory.temporary_of(manifest.step);
-  write_text(aside / manifest_name, manifest.to_json());
-  sync_directory(aside);
+  write_files(aside, {}, {{manifest_name, manifest.to_json()}});
   directory.publish(manifest.step);
   directory.remove_old(manifest.step, options.keep, options.keep_best);
 }
@@ -188,9 +153,9 @@ void Checkpoint::State::finish() {
     context.on_all_ranks(
         operation, [&] { work.wait(); }, WorkTime::unlimited);
     if (!options.sharded) return;
-    const auto texts = gather_texts(context, to_text(manifest.files));
+    const auto texts = gather_texts(context, summaries_to_text(manifest.files));
     context.root_only(operation, [&] {
-      for (const std::string& text : texts) add_files(text, manifest.files);
+      for (const std::string& text : texts) manifest.files.merge(summaries_from_text(text));
       complete();
     });
   } catch (...) {
@@ -248,6 +213,9 @@ Checkpoint::~Checkpoint() {
     }
   } catch (const std::exception& error) {
     state_->context.log().error(fmt::format("{}: {}", operation, error.what()));
+  } catch (...) {
+    state_->context.log().error(
+        fmt::format("{}: an exception that is not a std::exception was thrown", operation));
   }
 }
 

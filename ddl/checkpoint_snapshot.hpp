@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddl/checkpoint.hpp"
+#include "ddl/checkpoint_files.hpp"
 #include "ddl/checkpoint_layout.hpp"
 #include "ddl/shared_buffer.hpp"
 
@@ -15,13 +16,6 @@ namespace ddl {
 
 /// Data goes between ranks in pieces of at most this.
 inline constexpr std::size_t checkpoint_window = std::size_t{16} << 20;
-
-/// A safetensors file's contents.
-struct TensorFile {
-  std::vector<NamedTensor> tensors;
-  std::map<std::string, std::string> metadata;
-};
-using TensorFiles = std::map<std::string, TensorFile>;
 
 /// The tensors that this rank is to write. Its memory is kept from one `take` to the next.
 class CheckpointSnapshot {

@@ -83,7 +83,8 @@ using CheckpointVotes = std::array<double, 3>;
 /// A checkpoint that is complete and undamaged. Every call is collective unless it says otherwise, and its
 /// errors are agreed: `mismatch` (tensor, found and expected shape: another model), `corrupt_data` (file,
 /// found and expected), `io`, `unsupported`. Nothing in a file is trusted, and no memory is taken for a size
-/// that a file only claims to have. The context must outlive it.
+/// that a file only claims to have. The context must outlive it. It refers to files, which a later save may
+/// remove.
 ///
 /// Any number of ranks reads what any number saved, sharded or whole. Rank 0 reads a whole one and broadcasts
 /// it, in pieces of 16 MiB; of a sharded one every rank reads what it asks for.
@@ -163,11 +164,14 @@ class SavedCheckpoint {
 /// byte written once, by rank 0 or by one of the ranks. Whole, slices and tensors of `per_rank` go to rank 0
 /// through reductions of 16 MiB, and it takes memory for each element once.
 ///
-/// Signals and mpirun. Open MPI's mpirun hands on SIGUSR1 and SIGUSR2. On SIGTERM it sends its ranks SIGTERM,
-/// and SIGKILL after `odls_base_sigkill_timeout` seconds, 1 unless set: give it what a step and a save take
-/// (`mpirun --mca odls_base_sigkill_timeout 120`), or send SIGUSR1 first. About 1 s after a rank has died it
-/// sends the others SIGTERM too; no save is begun then, because the collective that would agree on it throws
-/// what the peer's death makes every collective throw.
+/// Signals and mpirun. A signal to any one rank is enough. It is answered where the ranks agree on it, so a
+/// job that hangs ends by its deadline, or by SIGKILL. Open MPI's mpirun hands on SIGUSR1 and SIGUSR2. After
+/// a SIGTERM of its own it waits for `odls_base_sigkill_timeout` seconds (1 unless set), sends its ranks
+/// SIGTERM, waits as long again, sends SIGKILL, and returns 1: give it what a step and a save take
+/// (`mpirun --mca odls_base_sigkill_timeout 20`; it also ends that much later after a failure), or send
+/// SIGUSR1 first, or SIGTERM to a rank, which mpirun takes for the end of the program. About 1 s after a rank
+/// has died it sends the others SIGTERM too; no save is begun then, because the collective that would agree
+/// on it throws what the peer's death makes every collective throw.
 class Checkpoint {
  public:
   /// Rank 0's directory counts; the first `save` makes it. With `handle_signals`, takes the two signals'

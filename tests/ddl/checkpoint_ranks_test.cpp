@@ -128,6 +128,34 @@ TEST_F(CheckpointTest, AnyNumberOfRanksReadsWhatAnyNumberSaved) {
   }
 }
 
+// Lost otherwise: whatever lies beyond the first piece in which data goes between ranks.
+TEST_F(CheckpointTest, TensorsLargerThanAPieceComeBack) {
+  constexpr std::size_t size = 9'000'001;  // 36 MB
+  const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(size)};
+  const auto value = [](std::size_t i) { return static_cast<float>(i % 1'000'003); };
+  on_ranks(3, [&](Context& context) {
+    std::vector<float> values(size);
+    for (std::size_t i = 0; i < size; ++i) values[i] = value(i);
+    const std::size_t begin = size * static_cast<std::size_t>(context.rank()) / 3;
+    const std::size_t end = size * static_cast<std::size_t>(context.rank() + 1) / 3;
+    std::vector<float> own(size / 2, static_cast<float>(context.rank()));
+    CheckpointGroup group;
+    group.slices = {
+        {"s", DataType::f32, shape, begin, bytes_of(values).subspan(begin * 4, (end - begin) * 4)}};
+    group.per_rank = {{"own", DataType::f32, {static_cast<std::int64_t>(size / 2)}, bytes_of(own)}};
+    Checkpoint checkpoint(context, root());
+    checkpoint.save(1, {.groups = {{"g", group}}, .state = "{}"});
+
+    std::vector<float> found(size, -1);
+    std::ranges::fill(own, -1.0f);
+    checkpoint.newest()->restore(
+        "g", {.whole = {{"s", DataType::f32, shape, bytes_of(found)}}, .per_rank = group.per_rank});
+    EXPECT_TRUE(found == values);
+    EXPECT_EQ(std::ranges::count(own, static_cast<float>(context.rank())),
+              static_cast<std::ptrdiff_t>(size / 2));
+  });
+}
+
 // Lost otherwise: disk and time, n times; or the names that other programs look for.
 TEST_F(CheckpointTest, ShardsHoldEachByteOnce) {
   std::vector<float> big(100000);

@@ -105,6 +105,22 @@ TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
       options);
 }
 
+// The same of work that one rank takes longer for, a part of a checkpoint on a slow disk.
+TEST(Context, UnlimitedWorkOnAllRanksPausesTheDeadline) {
+  InProcessOptions options = quiet();
+  options.context.deadline = std::chrono::milliseconds(300);
+  run_in_process(
+      3,
+      [&](Context& context) {
+        const auto slow_on_one = [&] {
+          const auto end = std::chrono::steady_clock::now() + 3 * context.options().deadline;
+          while (context.rank() == 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        };
+        context.on_all_ranks("slow", slow_on_one, WorkTime::unlimited);
+      },
+      options);
+}
+
 std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
