@@ -325,8 +325,8 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
       quiet());
   EXPECT_TRUE(fs::exists(path("log0")));
   for (const char* name : {"out1", "out2", "log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
-  EXPECT_EQ(names_in(path("out0")), (std::set<std::string>{"options.json", "step-0000000008", "step-0000000010",
-                                                           "step-0000000012"}));
+  EXPECT_EQ(names_in(path("out0")),
+            (std::set<std::string>{"options.json", "step-0000000008", "step-0000000010", "step-0000000012"}));
   const Options saved = options_from_json(text_of(path("out0") / "options.json"));
   EXPECT_EQ(saved.num_units, 16);
   EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
