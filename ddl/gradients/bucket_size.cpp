@@ -41,8 +41,9 @@ std::size_t chosen_bucket_bytes(Context& context, std::size_t total) {
   std::int64_t bytes = 0;
   if (context.is_root()) {
     const std::size_t twentieth = std::max(total / 20, smallest);
-    bytes = static_cast<std::int64_t>(context.size() > 1 ? std::min(cheap_bytes(context), twentieth)
-                                                         : std::min(largest, twentieth));
+    const bool is_short = context.size() == 1 || predicted_us(context, total) < short_us;
+    bytes = static_cast<std::int64_t>(is_short ? std::max(total, smallest)
+                                               : std::min(cheap_bytes(context), twentieth));
   }
   context.communicator().broadcast(std::span(&bytes, 1));
   return static_cast<std::size_t>(bytes);

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Measures how much of the reduction of gradients hides behind backward. See `overlap.sh --help`.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+usage() {
+  cat <<'EOT'
+Usage: overlap.sh DIRECTORY
+
+Makes 4 emulated hosts x 4 ranks with links of 1 Gb/s (emulated_cluster.sh) and runs overlap_perf on them, with ranks
+placed by host and round robin: the article's model scaled down to these links, during and after backward;
+less compute than the reduction takes; 16 bits between hosts; the embedding of the article's model by rows. Then one
+rank alone, for the reducer's own cost. JSON lines go into DIRECTORY, which must be new or empty; then a table of
+targets on standard output. Takes about 3 minutes. The exit status is 1 if a target is missed.
+
+DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
+EOT
+}
+
+fail() {
+  printf 'overlap.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+out=''
+for word in "$@"; do
+  case $word in
+    --help | -h) usage; exit 0 ;;
+    -*) fail "unknown option $word; see --help" ;;
+    *) [ -z "$out" ] || fail "found '$word', expected one directory"; out=$word ;;
+  esac
+done
+[ -n "$out" ] || { usage >&2; exit 2; }
+bin=$(realpath "${DDL_BIN:-$here/../build/bin}")
+[ -x "$bin/overlap_perf" ] || fail "$bin has no overlap_perf; build first, or set DDL_BIN"
+command -v python3 >/dev/null || fail "python3 is missing"
+[ -z "$(ls -A "$out" 2>/dev/null)" ] || fail "$out holds files; give a new directory"
+mkdir -p "$out" || fail "cannot make $out"
+out=$(realpath "$out")
+
+name=overlap$$
+trap 'bash "$here/emulated_cluster.sh" down --name "$name"' EXIT
+bash "$here/emulated_cluster.sh" up --name "$name" --hosts 4 --ranks-per-host 4 --rate 1gbit || exit 2
+
+for placement in host round_robin; do
+  measure() {
+    local case=$1
+    shift
+    bash "$here/emulated_cluster.sh" run --name "$name" --placement "$placement" -- "$bin/overlap_perf" \
+      --json "$out/$case.$placement.jsonl" "$@"
+  }
+  measure article
+  measure article_after_backward --after-backward
+  measure short_compute --compute-ms 60
+  measure bf16 --compute-ms 60 --wire bf16
+  measure rows --rows 36548 --steps 3
+done
+"$bin/overlap_perf" --compute-ms 100 --json "$out/one_rank.jsonl"
+
+python3 - "$out" <<'EOT'
+import json
+import sys
+
+
+def line(case):
+    with open(f"{sys.argv[1]}/{case}.jsonl") as file:
+        return json.loads(file.readlines()[-1])
+
+
+missed = 0
+print(f"{'what':<64} {'wanted':>9} {'found':>9}")
+
+
+def check(what, wanted, found, is_met):
+    global missed
+    missed += not is_met
+    print(f"{what:<64} {wanted:>9} {found:>9.3g}{'' if is_met else '  MISSED'}")
+
+
+for placement in ("host", "round_robin"):
+    for case in ("article", "short_compute"):
+        run = line(f"{case}.{placement}")
+        ratio = run["step_ms"] / run["bound_ms"]
+        check(f"{case}, {placement}: step over bound", "<= 1", ratio, ratio <= 1)
+    run = line(f"article.{placement}")
+    check(f"article, {placement}: efficiency of 16 ranks", ">= 0.95", run["efficiency"], run["efficiency"] >= 0.95)
+    after = line(f"article_after_backward.{placement}")
+    check(f"article after backward, {placement}: efficiency", "none", after["efficiency"], True)
+    rows = line(f"rows.{placement}")
+    is_fine = rows["bytes_share"] <= 0.5 and rows["differ"] == 0
+    check(f"embedding by rows, {placement}: bytes over dense", "<= 0.5", rows["bytes_share"], is_fine)
+run = line("one_rank")
+share = run["own_ms"] / run["compute_ms"]
+check("one rank, 200 parameters: reducer's own share of 100 ms", "< 0.01", share, share < 0.01)
+sys.exit(1 if missed else 0)
+EOT
