@@ -62,7 +62,7 @@ std::span<const std::uint32_t> GradientReducer::touched_rows(std::size_t index) 
 std::span<const GradientShard> GradientReducer::shards() const { return state_->shards; }
 void GradientReducer::gather(const std::vector<Parameter>& parameters) { state_->gather(parameters); }
 
-std::string GradientReducer::state() const { return state_->learned.json(); }
+std::string GradientReducer::state() const { return state_->state(); }
 void GradientReducer::restore(std::string_view state) { state_->restore(state); }
 std::vector<NamedTensor> GradientReducer::residuals() { return state_->buckets->residuals(); }
 

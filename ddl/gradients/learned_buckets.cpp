@@ -29,11 +29,9 @@ bool is_permutation(std::vector<std::size_t> order) {
 }  // namespace
 
 std::string LearnedBuckets::json() const {
-  return nlohmann::ordered_json{{"format", format},
-                                {"version", version},
-                                {"gradients", gradients},
-                                {"bucket_bytes", bucket_bytes},
-                                {"order", order}}
+  return nlohmann::ordered_json{
+      {"format", format}, {"version", version}, {"gradients", gradients}, {"bucket_bytes", bucket_bytes},
+      {"order", order},   {"ranks", ranks},     {"plans", plans}}
       .dump();
 }
 
@@ -49,6 +47,8 @@ LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
     object.at("gradients").get_to(state.gradients);
     object.at("bucket_bytes").get_to(state.bucket_bytes);
     object.at("order").get_to(state.order);
+    object.at("ranks").get_to(state.ranks);
+    object.at("plans").get_to(state.plans);
   } catch (const nlohmann::json::exception& error) {
     refuse(fmt::format("this is no state: {}", error.what()));
   }

@@ -13,6 +13,8 @@ struct LearnedBuckets {
   std::uint64_t gradients = 0;  ///< A hash of their names and sizes, and of the options.
   std::size_t bucket_bytes = 0;
   std::vector<std::size_t> order;  ///< Learned; empty: not yet.
+  int ranks = 0;
+  std::uint64_t plans = 0;  ///< A hash of the plans by which buckets are reduced.
 
   [[nodiscard]] std::string json() const;
   /// Throws `corrupt_data` for what is no state, and unless the order, if any, is one of `count` gradients.

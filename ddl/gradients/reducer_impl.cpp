@@ -11,6 +11,7 @@
 #include "ddl/agreement.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/gradients/bucket_size.hpp"
+#include "ddl/log.hpp"
 
 // How a reducer is made: what ranks agree on, and its buckets.
 
@@ -188,6 +189,23 @@ void GradientReducer::State::make_buckets() {
   if (options.sharded_update) shards = buckets->shards();
 }
 
+std::uint64_t GradientReducer::State::plans_hash() const {
+  std::vector<std::string> hashes;
+  for (std::size_t i = 0; i < buckets->size(); ++i) {
+    const std::uint64_t size = buckets->layout(i).count() * sizeof(float);
+    const auto plan = context.communicator().plan(topology::Collective::all_reduce, size, DataType::f32);
+    hashes.push_back(fmt::format("{}", topology::hash(plan)));
+  }
+  return hash_of_entries(hashes);
+}
+
+std::string GradientReducer::State::state() const {
+  LearnedBuckets now = learned;
+  now.ranks = context.size();
+  now.plans = plans_hash();
+  return now.json();
+}
+
 void GradientReducer::State::restore(std::string_view json) {
   context.on_all_ranks("GradientReducer::restore", [&] {
     LearnedBuckets state = LearnedBuckets::parse(json, gradients.size());
@@ -200,6 +218,14 @@ void GradientReducer::State::restore(std::string_view json) {
   });
   require_same_entries(context, "GradientReducer::restore", "state", {std::string(json)});
   make_buckets();
+  if (learned.ranks == context.size() && learned.plans != plans_hash()) {
+    context.log().notice(
+        "GradientReducer: buckets are reduced by other plans than when the state was saved (another "
+        "topology, "
+        "placement, DDL_OPTIONS, DDL_PLAN or other measured figures of links), so sums may differ in their "
+        "last "
+        "bits");
+  }
 }
 
 }  // namespace ddl

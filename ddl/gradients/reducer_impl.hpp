@@ -41,6 +41,7 @@ struct GradientReducer::State {
   ReducedStep end(double weight);
 
   void gather(const std::vector<Parameter>& parameters);
+  [[nodiscard]] std::string state() const;
   void restore(std::string_view json);
 
   static Error invalid(const std::string& message);
@@ -82,6 +83,7 @@ struct GradientReducer::State {
   [[nodiscard]] std::vector<std::size_t> order_of_layout() const;
   void order_by_readiness(std::vector<BucketLayout>& layouts) const;
   void make_buckets();
+  [[nodiscard]] std::uint64_t plans_hash() const;
 
   void name_what_is_missing(std::size_t reported);
   void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;

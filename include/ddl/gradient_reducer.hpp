@@ -156,8 +156,9 @@ class GradientReducer {
 
   /// What this reducer has found out and what its sums depend on, as JSON: the same on all ranks.
   [[nodiscard]] std::string state() const;
-  /// Goes on as the reducer that gave the state: before the first step. Collective. Throws, agreed:
-  /// `corrupt_data` for what is no state, `mismatch` for one of other gradients or options.
+  /// Goes on as the reducer that gave the state: before the first step. Says so in the log where as many
+  /// ranks reduce by other plans. Collective. Throws, agreed: `corrupt_data` for what is no state, `mismatch`
+  /// for one of other gradients or options.
   void restore(std::string_view state);
   /// What 16-bit wires owe to the next step: this rank's part, to be saved and filled. Empty for f32 and
   /// before the first step. Views, valid until `restore`.

@@ -25,7 +25,7 @@ STEPS = 60
 GLOBAL_BATCH = 24
 RANKS = 2
 COMMON = ["--builtin_corpus=600", "--vocab_size=120", "--num_units=24", "--num_layers=2", "--attention=scaled_luong",
-          "--optimizer=adam", "--learning_rate=0.01", f"--num_train_steps={STEPS}", "--steps_per_stats=20",
+          "--optimizer=adam", "--learning_rate=0.003", f"--num_train_steps={STEPS}", "--steps_per_stats=20",
           "--steps_per_eval=5", "--steps_per_external_eval=1000", "--num_keep_ckpts=3", "--threads=1", "--src=en",
           "--tgt=de", "--dropout=0.2"]
 # Flags, and the hosts that ranks pretend to be on.
