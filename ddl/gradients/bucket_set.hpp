@@ -64,6 +64,8 @@ class BucketSet {
   void finish_done(double factor, GradientNorm& norm);
   /// The same of all, for which it waits.
   void finish_all(double factor, GradientNorm& norm);
+  /// Waits for one that was started.
+  void wait_for(std::size_t bucket);
   /// Waits for those that were started; their values do not count.
   void drain();
   /// Whether one that was started is not over, or has failed.
@@ -97,8 +99,6 @@ class BucketSet {
   void finish(const Bucket& bucket, double factor, GradientNorm& norm) const;
   void unpack(const Bucket& bucket, double factor) const;
   void advance(std::size_t first);
-  void wait_for(std::size_t bucket);
-
   [[nodiscard]] std::size_t shard_count(const BucketLayout& layout) const;
   [[nodiscard]] Work gather_in_place(std::span<float> values) const;
 

@@ -117,11 +117,19 @@ GradientReducer::State::~State() {
   if (is_unwinding && is_busy()) {
     announce_failure(context, "an exception has ended a step in which gradients are being reduced");
   }
-  try {
-    weight_sum.wait();
-    buckets->drain();
-  } catch (const std::exception&) {  // those that wait for results have it, too
-  }
+  drain();
+}
+
+/// Waits for what has been started, whatever becomes of it: its memory may be about to go.
+void GradientReducer::State::drain() noexcept {
+  const auto wait = [](const auto& work) {
+    try {
+      work();
+    } catch (const std::exception&) {  // those that wait for results have it, too
+    }
+  };
+  wait([&] { weight_sum.wait(); });
+  for (std::size_t i = 0; i < buckets->next(); ++i) wait([&] { buckets->wait_for(i); });
 }
 
 void GradientReducer::State::agree() {

@@ -75,6 +75,7 @@ struct GradientReducer::State {
  private:
   void agree();
   [[nodiscard]] bool is_busy() noexcept;
+  void drain() noexcept;
   void open_ways();
 
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }

@@ -47,7 +47,9 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   }
   if (!no_sync) {
     buckets->report(index);
-    if (options.overlap) {
+    // What is alone has nothing to overlap with: it waits for `wait`, which reduces it in the caller's
+    // thread.
+    if (options.overlap && buckets->size() > 1) {
       buckets->start_complete(filler());
       name_what_is_missing(index);
       if (has_total && weight_sum.test() && is_good_total()) buckets->finish_done(factor(), norm);
@@ -58,8 +60,7 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
 
 /// For the exit report: peers that wait for a bucket of this rank's are to learn which gradient it waits for.
 void GradientReducer::State::name_what_is_missing(std::size_t reported) {
-  // What is alone is started in `wait`.
-  if (watch_ == nullptr || buckets->size() < 2 || (scope_before_ && reported != named_gradient_)) return;
+  if (watch_ == nullptr || (scope_before_ && reported != named_gradient_)) return;
   std::string scope = "in a step whose gradients are all ready";
   if (const std::size_t next = buckets->next(); next < buckets->size()) {
     const auto& pieces = buckets->layout(next).pieces;
@@ -239,7 +240,9 @@ ReducedStep GradientReducer::State::reduce() {
     return step;
   } catch (const Error& error) {
     if (error.agreed()) throw;
-    throw with_bucket(error);
+    const Error named = with_bucket(error);
+    drain();
+    throw named;
   }
 }
 

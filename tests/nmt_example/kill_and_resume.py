@@ -3,13 +3,12 @@
 
 usage: kill_and_resume.py DDL_NMT [--mpirun MPIRUN] [--rounds N] [--seed N] [--table FILE]
 
-DDL_NMT is the trainer. A round starts a run, kills some or all of its ranks at a moment drawn from the time that a
-whole run takes, and starts it again until it ends. Losses and gradient norms of all steps must be the same to the last
-bit, as the log has them (17 digits tell all doubles apart; it has 9, so the parameters of the last
-checkpoint are compared as well). In every third round the run goes on with another number of ranks and the same global
-batch: there losses must agree within 1e-4 (not where gradients travel in 16 bits, whose rounding depends on the ranks).
-Rounds take turns at what else matters: sharded updates, bf16 between
-emulated hosts, sharded checkpoints, checkpoints in the background, micro-batches. The exit status is 1 if a round fails.
+DDL_NMT is the trainer. A round starts a run, kills one or all of its ranks at a moment drawn from the time that a
+whole run takes, and starts it again. Losses and gradient norms of all steps must be the same as the log has them, in 9
+digits, and the tensors of the last checkpoint to the last bit. In every third round the run goes on with another number
+of ranks and the same global batch: there losses must agree within 1e-4 (not where gradients travel in 16 bits, whose
+rounding depends on the ranks). Rounds take turns at what else matters: sharded updates and checkpoints, checkpoints in
+the background, bf16 between emulated hosts, micro-batches. The exit status is 1 if a round fails.
 """
 import argparse
 import glob
@@ -37,7 +36,7 @@ VARIANTS = {
     "bf16 between two hosts": (["--gradient_wire=bf16"], 2),
     "micro-batches, dense embeddings": (["--micro_batch_size=5", "--sparse_embeddings=false"], 1),
 }
-MORE_ROUNDS_THAN_ENOUGH = 20
+MOST_ATTEMPTS = 20  # to kill a run before it has ended
 
 
 class Job:
@@ -168,12 +167,10 @@ def main():
             ranks = generator.choice([1, 3, 4]) if other_ranks else RANKS
             whom = generator.choice(["one rank", "all ranks"])
             after = generator.uniform(0.2, seconds)
-            killed = 0
             worst, problem = 0.0, ""
             try:
-                for _ in range(MORE_ROUNDS_THAN_ENOUGH):
-                    killed = kill_once(job, RANKS, after, whom, generator)
-                    if killed:
+                for _ in range(MOST_ATTEMPTS):
+                    if kill_once(job, RANKS, after, whom, generator):
                         break
                     subprocess.run(["rm", "-rf", job.out_dir, job.log], check=True)
                     after *= 0.8
