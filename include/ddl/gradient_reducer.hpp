@@ -91,14 +91,18 @@ struct GradientShard {
 /// must hold zeros. Ranks then exchange a byte a row, and reduce the rows that any of them has touched, if
 /// that is less than all; the result is the same. The norm and the mean count as for any other.
 ///
+/// A weight that is given to `begin` is added up over all ranks meanwhile, so that buckets become means
+/// during backward too, in `ready`; with one that is given to `wait` they do then. With a sharded update
+/// buckets stay as they are in the first step, and only their order is learned.
+///
 /// Cost: an all-reduce for each bucket, two of a few doubles, one pass over the gradients for the weight (two
 /// for means; `leave_sums` saves one), one over 1/n of them for the norm. In reproducible contexts the norm
 /// has the same bits whatever the buckets, and costs some 2 ns for each of those elements.
 ///
 /// Between `wait` and the next `ready` the gradients are the trainer's; from a gradient's `ready` on until
-/// `wait` they must be left alone. `ready`, `absent` and `touched_rows` may be called by any thread, the
-/// others by one; once another thread than that of `wait` has made gradients ready, `wait` gives those that
-/// are missing the context's deadline. `context` must stay where it is while the reducer lives. Errors:
+/// `wait` they must be left alone. `ready` and `absent` may be called by any thread, the others by one; once
+/// another thread than that of `wait` has made gradients ready, `wait` gives those that are missing half of
+/// the context's deadline. `context` must stay where it is while the reducer lives. Errors:
 /// - construction is collective; `mismatch` if ranks registered other gradients or options (names the
 ///   first difference and its ranks), `invalid_argument` for gradients that overlap or options that cannot
 ///   be;
@@ -107,7 +111,8 @@ struct GradientShard {
 /// - `invalid_argument` from `wait`, the same on every rank, for a negative or non-finite weight or a
 ///   gradient not reported on any of them, or a total weight of 0. The step is over then, its
 ///   gradients undefined; the next one can begin;
-/// - those of `Communicator`, which name the bucket and its gradients.
+/// - those of `Communicator`, which name the oldest bucket that is not done, and its gradients. While a rank
+///   is in backward the exit report names the gradient that its next bucket waits for.
 class GradientReducer {
  public:
   GradientReducer(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
