@@ -120,7 +120,8 @@ class GradientReducer {
   GradientReducer(GradientReducer&&) noexcept;
   GradientReducer& operator=(GradientReducer&&) noexcept;
 
-  /// Starts a step over `weight` items. Gradient sums may do without it and give the weight to `wait`.
+  /// Starts a step over `weight` items. Gradient sums may do without it and give the weight to `wait`; all
+  /// ranks do the same.
   void begin(double weight);
   /// Gradient `index` (order of registration) is final on this rank for this step.
   void ready(std::size_t index);
