@@ -197,7 +197,8 @@ TEST_F(CheckpointTest, SignalsAreAgreedRequests) {
 
 // Lost otherwise: a program's own handlers, or a second Checkpoint's requests.
 TEST_F(CheckpointTest, HandlersAreGivenBack) {
-  static volatile sig_atomic_t own = 0;
+  static volatile sig_atomic_t own;
+  own = 0;
   struct sigaction mine {};
   mine.sa_handler = [](int) { own = own + 1; };
   struct sigaction before {};
