@@ -56,6 +56,8 @@ for placement in host round_robin; do
   measure rows --rows 36548 --steps 3
 done
 "$bin/overlap_perf" --compute-ms 100 --json "$out/one_rank.jsonl"
+"$bin/overlap_perf" --compute-ms 100 --leave-sums --json "$out/one_rank_sums.jsonl"
+"$bin/overlap_perf" --compute-ms 100 --bytes 80000 --json "$out/one_rank_small.jsonl"
 
 python3 - "$out" <<'EOT'
 import json
@@ -82,6 +84,8 @@ for placement in ("host", "round_robin"):
         run = line(f"{case}.{placement}")
         ratio = run["step_ms"] / run["bound_ms"]
         check(f"{case}, {placement}: step over bound", "<= 1", ratio, ratio <= 1)
+    run = line(f"bf16.{placement}")
+    check(f"short_compute in bf16, {placement}: step over bound", "none", run["step_ms"] / run["bound_ms"], True)
     run = line(f"article.{placement}")
     check(f"article, {placement}: efficiency of 16 ranks", ">= 0.95", run["efficiency"], run["efficiency"] >= 0.95)
     after = line(f"article_after_backward.{placement}")
@@ -89,8 +93,9 @@ for placement in ("host", "round_robin"):
     rows = line(f"rows.{placement}")
     is_fine = rows["bytes_share"] <= 0.5 and rows["differ"] == 0
     check(f"embedding by rows, {placement}: bytes over dense", "<= 0.5", rows["bytes_share"], is_fine)
-run = line("one_rank")
-share = run["own_ms"] / run["compute_ms"]
-check("one rank, 200 parameters: reducer's own share of 100 ms", "< 0.01", share, share < 0.01)
+own = {case: line(case)["own_ms"] / line(case)["compute_ms"] for case in ("one_rank", "one_rank_sums", "one_rank_small")}
+check("one rank, 200 parameters: reducer's own share of 100 ms", "< 0.01", own["one_rank"], own["one_rank"] < 0.01)
+check("the same, gradients left as sums", "none", own["one_rank_sums"], True)
+check("the same, 80,000 bytes of gradients", "none", own["one_rank_small"], True)
 sys.exit(1 if missed else 0)
 EOT

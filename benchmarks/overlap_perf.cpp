@@ -40,6 +40,7 @@ reduces them meanwhile. For the medians over all steps, the slowest rank counts.
   --wire f32           f32, bf16 or f16 between hosts
   --steps 12           timed, after 2 that are not
   --after-backward     reduces after backward instead of during it; takes no value
+  --leave-sums         leaves the division by the weight to the optimiser; takes no value
   --rows 0             measures an embedding of so many rows instead, whose gradient travels by rows and whole in turns:
   --width 1024           elements of a row
   --tokens 3200          that each rank looks up, Zipf-distributed
@@ -65,6 +66,7 @@ struct Options {
   std::string wire = "f32";
   std::size_t steps = 12;
   bool after_backward = false;
+  bool leave_sums = false;
   std::size_t rows = 0;
   std::size_t width = 1024;
   std::size_t tokens = 3200;
@@ -97,8 +99,8 @@ Options parse(std::span<const std::string_view> arguments) {
                                                             {"--tokens", &options.tokens}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view flag = arguments[i];
-    if (flag == "--after-backward") {
-      options.after_backward = true;
+    if (flag == "--after-backward" || flag == "--leave-sums") {
+      (flag == "--leave-sums" ? options.leave_sums : options.after_backward) = true;
       continue;
     }
     const auto number = numbers.find(flag);
@@ -151,6 +153,9 @@ std::vector<ddl::GradientShape> shapes(const Options& options) {
   return shapes;
 }
 
+/// The weight of a rank's gradients: with 1, one rank would have no means to make.
+constexpr double tokens_a_rank = 3200;
+
 struct Times {
   double step_ms = 0;
   double own_ms = 0;
@@ -166,7 +171,7 @@ Times step(ddl::GradientReducer& reducer, std::size_t parameters, double compute
     own += Clock::now() - start;
   };
   const double forward = compute_ms / 3;
-  timed([&] { reducer.begin(1); });
+  timed([&] { reducer.begin(tokens_a_rank); });
   for (std::size_t done = 1; done <= parameters; ++done) {
     const double ready_at =
         forward + (compute_ms - forward) * static_cast<double>(done) / static_cast<double>(parameters);
@@ -224,7 +229,8 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
                                {.gradients = ddl::GradientKind::sum,
                                 .bucket_bytes = options.bucket_bytes,
                                 .overlap = !options.after_backward,
-                                .wire = wire_of(options)});
+                                .wire = wire_of(options),
+                                .leave_sums = options.leave_sums});
   const double reduce_ms = measure(context, reducer, options, 0).step_ms;
   const Times times = measure(context, reducer, options, options.compute_ms);
   const double bucket_share =
@@ -243,11 +249,11 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms);
   report.line(fmt::format(
       R"({{"benchmark":"overlap_perf","ranks":{},"hosts":{},"bytes":{},"parameters":{},"buckets":{},)"
-      R"("bucket_bytes":{},"wire":"{}","after_backward":{},"step_ms":{:.4g},"compute_ms":{},"reduce_ms":{:.4g},)"
+      R"("bucket_bytes":{},"wire":"{}","after_backward":{},"leave_sums":{},"step_ms":{:.4g},"compute_ms":{},"reduce_ms":{:.4g},)"
       R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g}}})",
       context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
-      reducer.largest_bucket(), options.wire, options.after_backward, times.step_ms, options.compute_ms,
-      reduce_ms, bound, efficiency, times.own_ms));
+      reducer.largest_bucket(), options.wire, options.after_backward, options.leave_sums, times.step_ms,
+      options.compute_ms, reduce_ms, bound, efficiency, times.own_ms));
 }
 
 /// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.
