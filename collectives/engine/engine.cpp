@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -177,7 +178,41 @@ struct Engine::State {
       }
       queued.store(queue.size(), std::memory_order_release);
     }
-    for (Queued& entry : taken) driver->begin(entry.call, std::move(entry.work));
+    begin_all(taken);
+  }
+
+  /// A call may fail the engine as it begins: what has come to it may be of another call. Those behind it go
+  /// back to the queue, where they end with that failure too.
+  void begin_all(std::deque<Queued>& taken) {
+    while (!taken.empty()) {
+      const Queued entry = std::move(taken.front());
+      taken.pop_front();
+      try {
+        driver->begin(entry.call, entry.work);
+      } catch (...) {
+        put_back(taken);
+        throw;
+      }
+      if (failed)
+        return end_or_put_back(taken);  // by a continuation, or by a thread that waits for the token
+    }
+  }
+  void put_back(std::deque<Queued>& taken) {
+    const std::lock_guard lock(mutex);
+    queue.insert(queue.begin(), std::make_move_iterator(taken.begin()), std::make_move_iterator(taken.end()));
+    queued.store(queue.size(), std::memory_order_release);
+  }
+  void end_or_put_back(std::deque<Queued>& taken) {
+    std::optional<Error> error;
+    {
+      const std::lock_guard lock(mutex);
+      error = failure;
+    }
+    if (!error) return put_back(taken);  // `fail` is to come, and cannot before this has the token
+    for (const Queued& entry : taken) {
+      recorder.over(entry.call.record, true);
+      entry.work->finish(*error);
+    }
   }
   [[nodiscard]] bool may_begin(const Call& call, const std::deque<Queued>& taken) const {
     const std::uint64_t oldest = driver->oldest_call(call.communicator);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "ddl/error.hpp"
+#include "ddl/parameter_hash.hpp"
 
 namespace ddl {
 namespace {
@@ -58,11 +60,8 @@ LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
 }
 
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const std::string& entry : entries) {
-    for (const char c : entry) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    hash = (hash ^ 0xffU) * 0x100000001b3U;
-  }
+  std::uint64_t hash = 0;
+  for (const std::string& entry : entries) hash = hash_of(std::span(entry), hash);
   return hash;
 }
 

@@ -21,7 +21,7 @@ struct LearnedBuckets {
   static LearnedBuckets parse(std::string_view json, std::size_t count);
 };
 
-/// FNV-1a of all entries.
+/// Of all entries, in their order.
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 
 }  // namespace ddl
