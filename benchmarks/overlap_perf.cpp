@@ -29,8 +29,8 @@ constexpr std::string_view help =
   mpirun -n RANKS overlap_perf [--name value ...]
 
 A training step whose forward and backward passes sleep instead of computing: a third of the compute time, then
-two thirds in which the gradients become ready one after the other, last registered first. GradientReducer
-reduces them meanwhile. For the medians over all steps, the slowest rank counts.
+two thirds in which the gradients become ready one after the other, last registered first, each written just
+before. GradientReducer reduces them meanwhile. For the medians over all steps, the slowest rank counts.
 
   --compute-ms 360     forward and backward together
   --bytes 7176683      of gradients, f32. The default needs at 1 Gb/s what the article's 717,668,352 bytes need at
@@ -39,6 +39,7 @@ reduces them meanwhile. For the medians over all steps, the slowest rank counts.
   --bucket-bytes 0     0: the library's choice
   --wire f32           f32, bf16 or f16 between hosts
   --steps 12           timed, after 2 that are not
+  --spin               computes instead of sleeping: for as many ranks as there are processors; takes no value
   --after-backward     reduces after backward instead of during it; takes no value
   --leave-sums         leaves the division by the weight to the optimiser; takes no value
   --rows 0             measures an embedding of so many rows instead, whose gradient travels by rows and whole in turns:
@@ -65,6 +66,7 @@ struct Options {
   std::size_t bucket_bytes = 0;
   std::string wire = "f32";
   std::size_t steps = 12;
+  bool spin = false;
   bool after_backward = false;
   bool leave_sums = false;
   std::size_t rows = 0;
@@ -97,10 +99,13 @@ Options parse(std::span<const std::string_view> arguments) {
                                                             {"--rows", &options.rows},
                                                             {"--width", &options.width},
                                                             {"--tokens", &options.tokens}};
+  const std::map<std::string_view, bool*> switches = {{"--spin", &options.spin},
+                                                      {"--after-backward", &options.after_backward},
+                                                      {"--leave-sums", &options.leave_sums}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view flag = arguments[i];
-    if (flag == "--after-backward" || flag == "--leave-sums") {
-      (flag == "--leave-sums" ? options.leave_sums : options.after_backward) = true;
+    if (const auto found = switches.find(flag); found != switches.end()) {
+      *found->second = true;
       continue;
     }
     const auto number = numbers.find(flag);
@@ -161,43 +166,65 @@ struct Times {
   double own_ms = 0;
 };
 
-/// One step whose compute sleeps.
-Times step(ddl::GradientReducer& reducer, std::size_t parameters, double compute_ms) {
-  const Clock::time_point begin = Clock::now();
-  Milliseconds own{};
-  const auto timed = [&](const auto& call) {
-    const Clock::time_point start = Clock::now();
-    call();
-    own += Clock::now() - start;
-  };
-  const double forward = compute_ms / 3;
-  timed([&] { reducer.begin(tokens_a_rank); });
-  for (std::size_t done = 1; done <= parameters; ++done) {
-    const double ready_at =
-        forward + (compute_ms - forward) * static_cast<double>(done) / static_cast<double>(parameters);
-    if (compute_ms > 0) {
-      std::this_thread::sleep_until(begin +
-                                    std::chrono::duration_cast<Clock::duration>(Milliseconds(ready_at)));
-    }
-    timed([&] { reducer.ready(parameters - done); });
+/// What stands in for forward and backward.
+void compute_until(Clock::time_point end, bool spin) {
+  if (!spin) return std::this_thread::sleep_until(end);
+  static std::vector<float> values(16'384, 1.0f);
+  while (Clock::now() < end) {
+    for (float& value : values) value = value * 0.999f + 0.001f;
   }
-  timed([&] { reducer.wait(); });
-  return {Milliseconds(Clock::now() - begin).count(), own.count()};
 }
 
-Times measure(ddl::Context& context, ddl::GradientReducer& reducer, const Options& options,
-              double compute_ms) {
-  std::vector<double> steps, own;
-  for (std::size_t i = 0; i < options.steps + 2; ++i) {
-    context.communicator().barrier();
-    const Times times = step(reducer, options.parameters, compute_ms);
-    const double slowest_step = slowest(context, times.step_ms);
-    if (i < 2) continue;
-    steps.push_back(slowest_step);
-    own.push_back(times.own_ms);
+/// Steps of a reducer whose compute is no more than that, and that gradients are written.
+class Training {
+ public:
+  Training(ddl::Context& context, ddl::GradientReducer& reducer, std::span<const ddl::Gradient> gradients,
+           const Options& options)
+      : context_(context), reducer_(reducer), gradients_(gradients), options_(options) {}
+
+  Times measure(double compute_ms) {
+    std::vector<double> steps, own;
+    for (std::size_t i = 0; i < options_.steps + 2; ++i) {
+      context_.communicator().barrier();
+      const Times times = step(compute_ms);
+      const double slowest_step = slowest(context_, times.step_ms);
+      if (i < 2) continue;
+      steps.push_back(slowest_step);
+      own.push_back(times.own_ms);
+    }
+    return {median(steps), slowest(context_, median(own))};
   }
-  return {median(steps), slowest(context, median(own))};
-}
+
+ private:
+  Times step(double compute_ms) {
+    const Clock::time_point begin = Clock::now();
+    Milliseconds own{};
+    const auto timed = [&](const auto& call) {
+      const Clock::time_point start = Clock::now();
+      call();
+      own += Clock::now() - start;
+    };
+    const double forward = compute_ms / 3;
+    const auto parameters = static_cast<double>(gradients_.size());
+    timed([&] { reducer_.begin(tokens_a_rank); });
+    for (std::size_t left = gradients_.size(); left-- > 0;) {
+      const double done = parameters - static_cast<double>(left);
+      const Milliseconds ready_at(forward + (compute_ms - forward) * done / parameters);
+      if (compute_ms > 0) {
+        compute_until(begin + std::chrono::duration_cast<Clock::duration>(ready_at), options_.spin);
+      }
+      std::ranges::fill(gradients_[left].values, 1.0f);
+      timed([&] { reducer_.ready(left); });
+    }
+    timed([&] { reducer_.wait(); });
+    return {Milliseconds(Clock::now() - begin).count(), own.count()};
+  }
+
+  ddl::Context& context_;
+  ddl::GradientReducer& reducer_;
+  std::span<const ddl::Gradient> gradients_;
+  const Options& options_;
+};
 
 class Report {
  public:
@@ -231,8 +258,9 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
                                 .overlap = !options.after_backward,
                                 .wire = wire_of(options),
                                 .leave_sums = options.leave_sums});
-  const double reduce_ms = measure(context, reducer, options, 0).step_ms;
-  const Times times = measure(context, reducer, options, options.compute_ms);
+  Training training(context, reducer, gradients.gradients(), options);
+  const double reduce_ms = training.measure(0).step_ms;
+  const Times times = training.measure(options.compute_ms);
   const double bucket_share =
       std::min(1.0, static_cast<double>(reducer.largest_bucket()) / static_cast<double>(reducer.bytes()));
   const double forward = options.compute_ms / 3;
@@ -249,11 +277,12 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms);
   report.line(fmt::format(
       R"({{"benchmark":"overlap_perf","ranks":{},"hosts":{},"bytes":{},"parameters":{},"buckets":{},)"
-      R"("bucket_bytes":{},"wire":"{}","after_backward":{},"leave_sums":{},"step_ms":{:.4g},"compute_ms":{},"reduce_ms":{:.4g},)"
+      R"("bucket_bytes":{},"wire":"{}","after_backward":{},"leave_sums":{},"spin":{},"step_ms":{:.4g},)"
+      R"("compute_ms":{},"reduce_ms":{:.4g},)"
       R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g}}})",
       context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
-      reducer.largest_bucket(), options.wire, options.after_backward, options.leave_sums, times.step_ms,
-      options.compute_ms, reduce_ms, bound, efficiency, times.own_ms));
+      reducer.largest_bucket(), options.wire, options.after_backward, options.leave_sums, options.spin,
+      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms));
 }
 
 /// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.

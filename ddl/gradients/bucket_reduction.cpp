@@ -39,12 +39,12 @@ class DenseReduction : public OneCollective {
       : OneCollective(all, values, std::move(events)), blocking_(blocking) {}
 
   void start() override {
+    if (all_.size() == 1) return;  // the values are the sums
     if (blocking_) return all_.all_reduce(values_);
     follow(all_.all_reduce_async(values_));
   }
   void finish(double factor, GradientNorm& norm) override {
-    norm.add(own());
-    if (factor != 1) elementwise::scale(values_, factor);
+    finish_slice(values_, all_.rank(), all_.size(), factor, norm);
   }
 
  private:
@@ -59,10 +59,7 @@ class ShardedReduction : public OneCollective {
     follow(
         all_.reduce_scatter_async(values_.data(), own().data(), own().size(), DataType::f32, ReduceOp::sum));
   }
-  void finish(double factor, GradientNorm& norm) override {
-    norm.add(own());
-    if (factor != 1) elementwise::scale(own(), factor);
-  }
+  void finish(double factor, GradientNorm& norm) override { norm.add_and_scale(own(), factor); }
 };
 
 }  // namespace
@@ -90,6 +87,15 @@ std::span<float> slice_of(std::span<float> values, int rank, int ranks) noexcept
   const std::size_t longer = values.size() % n;  // the first ones have one more
   const std::size_t first = r * whole + (r < longer ? r : longer);
   return values.subspan(first, whole + (r < longer ? 1 : 0));
+}
+
+void finish_slice(std::span<float> values, int rank, int ranks, double factor, GradientNorm& norm) noexcept {
+  const std::span<float> own = slice_of(values, rank, ranks);
+  norm.add_and_scale(own, factor);
+  if (factor == 1) return;
+  const auto before = static_cast<std::size_t>(own.data() - values.data());
+  elementwise::scale(values.first(before), factor);
+  elementwise::scale(values.subspan(before + own.size()), factor);
 }
 
 std::unique_ptr<BucketReduction> dense_reduction(Communicator& all, std::span<float> values, bool blocking,

@@ -73,6 +73,9 @@ class BucketReduction {
 /// Rank's slice of `values`, of `ranks`: all slices together are the whole.
 std::span<float> slice_of(std::span<float> values, int rank, int ranks) noexcept;
 
+/// `BucketReduction::finish` of values that are all there, of which the rank's slice counts as its own.
+void finish_slice(std::span<float> values, int rank, int ranks, double factor, GradientNorm& norm) noexcept;
+
 /// One all-reduce; every rank ends with all sums. `blocking`: in the caller's thread, in `start`.
 std::unique_ptr<BucketReduction> dense_reduction(Communicator& all, std::span<float> values, bool blocking,
                                                  std::shared_ptr<WorkEvents> events);

@@ -73,7 +73,7 @@ void BucketSet::choose_reduction(Bucket& bucket) {
     bucket.reduction = sharded_reduction(all, bucket.values, events_);
   } else {
     // What is alone has nothing to overlap with.
-    const bool blocking = buckets_.size() == 1 || all.size() == 1;
+    const bool blocking = buckets_.size() == 1;
     bucket.reduction = dense_reduction(all, bucket.values, blocking, events_);
   }
 }

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t smallest = std::size_t{16} << 10;
 constexpr std::size_t largest = std::size_t{32} << 20;
+/// One rank has nothing to hide, but makes means of each bucket once it is complete: what backward has just
+/// written is then still near the processor.
+constexpr std::size_t near = std::size_t{64} << 10;
 /// What takes less is not worth hiding.
 constexpr double short_us = 100;
 
@@ -38,10 +41,11 @@ std::size_t cheap_bytes(Context& context) {
 }  // namespace
 
 std::size_t chosen_bucket_bytes(Context& context, std::size_t total) {
+  if (context.size() == 1) return near;
   std::int64_t bytes = 0;
   if (context.is_root()) {
     const std::size_t twentieth = std::max(total / 20, smallest);
-    const bool is_short = context.size() == 1 || predicted_us(context, total) < short_us;
+    const bool is_short = predicted_us(context, total) < short_us;
     bytes = static_cast<std::int64_t>(is_short ? std::max(total, smallest)
                                                : std::min(cheap_bytes(context), twentieth));
   }

@@ -1,74 +1,56 @@
 #include "ddl/gradients/elementwise.hpp"
 
-#include <array>
-#include <cmath>
-
-#include "ddl/float16.hpp"
+#include "ddl/gradients/elementwise_kernels.hpp"
 
 namespace ddl::elementwise {
 namespace {
 
-template <typename Narrow>
-void encode_as(std::span<const float> values, std::span<const float> residual, std::span<std::uint16_t> wire,
-               std::span<float> left) noexcept {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float wanted = values[i] + residual[i];
-    const Narrow sent(wanted);
-    const float rest = wanted - static_cast<float>(sent);
-    wire[i] = sent.bits;
-    left[i] = std::isfinite(rest) ? rest : 0.0f;
-  }
-}
-
-template <typename Narrow>
-void decode_as(std::span<const std::uint16_t> wire, std::span<float> values) noexcept {
-  for (std::size_t i = 0; i < wire.size(); ++i) values[i] = static_cast<float>(Narrow::from_bits(wire[i]));
+const Kernels& native_kernels() noexcept {
+  static const Kernels& kernels = kernels_of(collectives::native_instruction_set());
+  return kernels;
 }
 
 }  // namespace
 
+#if defined(DDL_X86_KERNELS)
+const Kernels& kernels_of(collectives::InstructionSet set) noexcept {
+  return set == collectives::InstructionSet::baseline ? baseline_kernels() : avx2_kernels();
+}
+#else
+const Kernels& kernels_of(collectives::InstructionSet) noexcept { return baseline_kernels(); }
+#endif
+
 void scale(std::span<float> values, double factor) noexcept {
-  for (float& value : values) value = static_cast<float>(value * factor);
+  native_kernels().scale(values.data(), values.size(), factor);
 }
 
-// A loop of its own: one for memory that may overlap would not be vectorised.
 void scale_into(std::span<float> target, std::span<const float> source, double factor) noexcept {
-  float* __restrict to = target.data();
-  const float* __restrict from = source.data();
-  for (std::size_t i = 0; i < target.size(); ++i) to[i] = static_cast<float>(from[i] * factor);
+  native_kernels().scale_into(target.data(), source.data(), target.size(), factor);
 }
 
 void add_scaled(std::span<float> target, std::span<const float> source, double factor) noexcept {
-  float* __restrict to = target.data();
-  const float* __restrict from = source.data();
-  for (std::size_t i = 0; i < target.size(); ++i) to[i] = static_cast<float>(to[i] + from[i] * factor);
+  native_kernels().add_scaled(target.data(), source.data(), target.size(), factor);
 }
 
 double sum_of_squares(std::span<const float> values) noexcept {
-  constexpr std::size_t lanes = 16;
-  std::array<double, lanes> sums{};
-  const std::size_t whole = values.size() - values.size() % lanes;
-  for (std::size_t i = 0; i < whole; i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      const double value = values[i + lane];
-      sums[lane] += value * value;
-    }
-  }
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  for (const float value : values.subspan(whole)) sum += static_cast<double>(value) * value;
-  return sum;
+  return native_kernels().sum_of_squares(values.data(), values.size());
+}
+
+double square_and_scale(std::span<float> values, double factor) noexcept {
+  return native_kernels().square_and_scale(values.data(), values.size(), factor);
 }
 
 void encode(DataType type, std::span<const float> values, std::span<const float> residual,
             std::span<std::uint16_t> wire, std::span<float> left) noexcept {
-  if (type == DataType::bf16) return encode_as<bfloat16>(values, residual, wire, left);
-  encode_as<float16>(values, residual, wire, left);
+  const Kernels& kernels = native_kernels();
+  const auto encode = type == DataType::bf16 ? kernels.encode_bf16 : kernels.encode_f16;
+  encode({values.data(), residual.data(), wire.data(), left.data()}, values.size());
 }
 
 void decode(DataType type, std::span<const std::uint16_t> wire, std::span<float> values) noexcept {
-  if (type == DataType::bf16) return decode_as<bfloat16>(wire, values);
-  decode_as<float16>(wire, values);
+  const Kernels& kernels = native_kernels();
+  const auto decode = type == DataType::bf16 ? kernels.decode_bf16 : kernels.decode_f16;
+  decode(wire.data(), values.data(), wire.size());
 }
 
 }  // namespace ddl::elementwise

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <span>
 
+#include "collectives/kernels/reduce.hpp"
 #include "ddl/data_type.hpp"
 
-/// Passes over gradients. Each reads and writes every element once; memory limits them.
+/// Passes over gradients. Each reads and writes every element once; memory limits them. All instruction sets
+/// give the same bits, but for those that a NaN carries.
 namespace ddl::elementwise {
+
+struct Kernels;
+/// Those for machines that have an instruction set.
+const Kernels& kernels_of(collectives::InstructionSet set) noexcept;
 
 /// values[i] *= factor, in double: a mean of whole numbers that is whole comes out exact.
 void scale(std::span<float> values, double factor) noexcept;
@@ -17,6 +23,8 @@ void scale_into(std::span<float> target, std::span<const float> source, double f
 void add_scaled(std::span<float> target, std::span<const float> source, double factor) noexcept;
 /// Sum of the squares, in double, in an order that depends on the number of values alone.
 double sum_of_squares(std::span<const float> values) noexcept;
+/// `sum_of_squares`, and then `scale`, in one pass.
+double square_and_scale(std::span<float> values, double factor) noexcept;
 
 /// What is sent of `values` in 16 bits, and what is not: wire[i] = round(values[i] + residual[i]),
 /// left[i] = values[i] + residual[i] - wire[i]; 0 where that is not finite. `type` is bf16 or f16.

@@ -23,6 +23,20 @@ void GradientNorm::add(std::span<const float> values) noexcept {
   for (const float value : values) add_exactly(value);
 }
 
+void GradientNorm::add_and_scale(std::span<float> values, double factor) noexcept {
+  if (factor == 1) return add(values);
+  if (!exact_) {
+    sum_ += elementwise::square_and_scale(values, factor);
+    return;
+  }
+  constexpr std::size_t block = 4096;  // stays in the first cache
+  for (std::size_t at = 0; at < values.size(); at += block) {
+    const std::span<float> part = values.subspan(at, std::min(block, values.size() - at));
+    add(part);
+    elementwise::scale(part, factor);
+  }
+}
+
 // value = mantissa * 2^exponent with a mantissa below 2^24.
 void GradientNorm::add_exactly(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU;

@@ -19,6 +19,8 @@ class GradientNorm {
 
   void clear() noexcept;
   void add(std::span<const float> values) noexcept;
+  /// Adds them as they are; then multiplies them with `factor`, unless it is 1. One pass over memory.
+  void add_and_scale(std::span<float> values, double factor) noexcept;
   /// The square root of the sum over all ranks: the same on each; not finite where a value is not.
   /// Adds up `counts` over all ranks on the way. Collective.
   [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {});

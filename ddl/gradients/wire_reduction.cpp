@@ -45,8 +45,7 @@ class WireReduction : public BucketReduction {
   }
 
   void finish(double factor, GradientNorm& norm) override {
-    norm.add(slice_of(values_, all_.rank(), all_.size()));
-    if (factor != 1) elementwise::scale(values_, factor);
+    finish_slice(values_, all_.rank(), all_.size(), factor, norm);
   }
   void settle(bool finite) override { residual_.settle(finite); }
   [[nodiscard]] std::uint64_t bytes() const noexcept override {

@@ -1,0 +1,7 @@
+#include "ddl/gradients/elementwise_loops.hpp"
+
+namespace ddl::elementwise {
+
+const Kernels& baseline_kernels() noexcept { return kernels; }
+
+}  // namespace ddl::elementwise
