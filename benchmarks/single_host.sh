@@ -42,6 +42,7 @@ on_ranks 2 "$bin/all_reduce_perf" -b 8 -e 64M -n 50 -w 5 --baseline mpi --json "
 on_ranks 2 "$bin/all_reduce_perf" -b 64M -n 50 -w 5 --baseline loop --json "$out/2_ranks_loop.jsonl"
 on_ranks 2 "$bin/all_reduce_perf" -b 8 -e 64M -n 30 -w 5 --registered 0 --baseline mpi --json "$out/2_ranks_plain.jsonl"
 on_ranks 4 "$bin/all_reduce_perf" -b 1M -e 64M -n 20 -w 3 --baseline mpi --json "$out/4_ranks.jsonl"
+"$bin/all_reduce_perf" --in-process 4 -b 1M -e 64M -n 20 -w 3 --baseline threads --json "$out/4_threads.jsonl"
 "$bin/all_reduce_perf" --in-process 64 -b 1M -e 1M -n 30 -w 3 --baseline threads --json "$out/64_threads.jsonl"
 on_ranks 2 "$bin/idle_wait" --seconds 5 --json "$out/idle_wait.jsonl"
 echo

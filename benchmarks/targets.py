@@ -73,6 +73,7 @@ def single_host(table):
     if registered:
         table.add(two, "8 B to 64 MiB, against MPI, the median", statistics.median(map(ratio, registered)), 1.5)
     add_least(table, "1 host, 4 ranks", "1 to 64 MiB, against MPI", table.lines("4_ranks"), ratio, 4)
+    add_least(table, "4 threads", "1 to 64 MiB, of threads' reads and writes", table.lines("4_threads"), ratio, 1)
     add_least(table, "64 threads", "1 MiB, of threads' reads and writes", table.lines("64_threads"), ratio, 0.5)
 
 
