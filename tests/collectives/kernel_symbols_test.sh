@@ -14,7 +14,12 @@ for object in "$@"; do
   esac
   checked=$((checked + 1))
   found=$("$nm" -C --defined-only --extern-only "$object")
-  expected="ddl::collectives::$(basename "$object" | sed "s/^\(exact_\)\?kernels_\([a-z0-9]*\).*/\2_\1kernels()/")"
+  name=$(basename "$object")
+  case $name in
+    elementwise_*) space=elementwise name=${name#elementwise_} ;;
+    *) space=collectives ;;
+  esac
+  expected="ddl::$space::$(sed "s/^\(exact_\)\?kernels_\([a-z0-9]*\).*/\2_\1kernels()/" <<<"$name")"
   if [ "$(printf '%s\n' "$found" | cut -d' ' -f3-)" != "$expected" ]; then
     printf '%s: found these symbols, expected %s alone:\n%s\n' "$object" "$expected" "$found"
     exit 1
