@@ -55,6 +55,7 @@ struct SocketWatch::State {
       : hello(settings.hello),
         root_host(settings.root_host),
         root_pid(settings.root_pid),
+        on_report(settings.on_report),
         connection(greet(settings)),
         wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         failed(failed_flag) {}
@@ -62,6 +63,7 @@ struct SocketWatch::State {
   const WatchHello hello;
   const std::string root_host;
   const std::int64_t root_pid;
+  const std::function<void(const ExitReport&)> on_report;
   Connection connection;
   FileDescriptor wake;
   std::atomic<bool>& failed;
@@ -84,6 +86,7 @@ struct SocketWatch::State {
   bool hub_left = false;
   bool hub_lost = false;
   bool leaving = false;
+  bool reported_alone = false;
   std::optional<ExitReport> report;
 
   void nudge() const noexcept {
@@ -161,6 +164,20 @@ struct SocketWatch::State {
     return lonely;
   }
 
+  /// Whether this rank is to say itself that rank 0 is gone: its program may compute for longer than mpirun
+  /// lets it live.
+  [[nodiscard]] bool must_report_alone() const {
+    return hub_lost && failure && !report && !has_stopped && !reported_alone;
+  }
+  void report_alone_if_due(std::unique_lock<std::mutex>& lock) {
+    if (!must_report_alone() || SteadyClock::now() < answer_by) return;
+    reported_alone = true;
+    const ExitReport lonely = lonely_report();
+    lock.unlock();
+    on_report(lonely);
+    lock.lock();
+  }
+
   void take(const Frame& frame) {
     if (frame.kind == Kind::failure) {
       fail(parse_failure(frame.body));
@@ -178,7 +195,7 @@ struct SocketWatch::State {
     listen();  // something may have come along with the welcome
     while (!leaving) {
       int timeout = -1;
-      if (failure && !answered) {
+      if (failure && (!answered || must_report_alone())) {
         const auto left =
             std::chrono::ceil<std::chrono::milliseconds>(answer_by - SteadyClock::now()).count();
         timeout = static_cast<int>(std::max<std::int64_t>(left, 0));
@@ -199,6 +216,7 @@ struct SocketWatch::State {
         dump(own_records());
       }
       answer_if_due();
+      report_alone_if_due(lock);
     }
   }
 

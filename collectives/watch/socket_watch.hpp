@@ -23,6 +23,9 @@ class SocketWatch final : public Watch {
     std::int64_t root_pid = 0;
     /// Until when rank 0 must have answered.
     std::chrono::steady_clock::time_point until;
+    /// Called by the watch's thread if rank 0 dies, and with it the hub that would report, while this rank
+    /// does not wait for any collective and so throws nothing.
+    std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {};
   };
 
   /// Throws `transport` if rank 0 cannot be reached, or does not answer.

@@ -14,6 +14,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -522,7 +524,9 @@ TEST(WatchHub, LeavingInOrderIsNoFailure) {
 }
 
 /// Rank 1's watch, whose rank 0 says `words` and no more, through the connection that it `accepted`.
-std::unique_ptr<SocketWatch> watch_of(FileDescriptor& accepted, const std::string& words) {
+std::unique_ptr<SocketWatch> watch_of(
+    FileDescriptor& accepted, const std::string& words,
+    std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {}) {
   const Listener listener(true);
   std::thread root([&] {
     while (!accepted.valid()) {
@@ -536,6 +540,7 @@ std::unique_ptr<SocketWatch> watch_of(FileDescriptor& accepted, const std::strin
   settings.addresses = {"127.0.0.1"};
   settings.port = listener.port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  settings.on_report = std::move(on_report);
   auto watch = std::make_unique<SocketWatch>(settings);
   root.join();
   return watch;
@@ -551,6 +556,31 @@ TEST(SocketWatch, TheDeathOfTheHubIsNoticed) {
   EXPECT_EQ(report.failure.rank, 0);
   EXPECT_EQ(report.failure.kind, JobFailure::Kind::died);
   EXPECT_EQ(report.scope, "rank 1 alone");
+}
+
+// mpirun may end a rank that computes before it comes to its next collective.
+TEST(SocketWatch, ARankThatComputesReportsTheHubsDeathItself) {
+  FileDescriptor accepted;
+  std::promise<ExitReport> reported;
+  const auto watch = watch_of(accepted, encoded({Frame::Kind::welcome, {}}),
+                              [&](const ExitReport& report) { reported.set_value(report); });
+  accepted = FileDescriptor();
+  const ExitReport report = reported.get_future().get();
+  EXPECT_EQ(report.failure.rank, 0);
+  EXPECT_EQ(report.failure.kind, JobFailure::Kind::died);
+  EXPECT_EQ(report.scope, "rank 1 alone");
+}
+
+TEST(SocketWatch, ARankInACollectiveLeavesTheReportToIt) {
+  FileDescriptor accepted;
+  std::atomic<bool> reported = false;
+  const auto watch =
+      watch_of(accepted, encoded({Frame::Kind::welcome, {}}), [&](const ExitReport&) { reported = true; });
+  watch->stopped("rank 0");
+  accepted = FileDescriptor();
+  while (!watch->failed()) std::this_thread::yield();
+  std::this_thread::sleep_for(3 * Watch::time_to_stop);
+  EXPECT_FALSE(reported);
 }
 
 TEST(SocketWatch, SaysWhyItCannotReachRank0) {

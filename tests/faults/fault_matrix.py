@@ -59,6 +59,8 @@ def cases():
             for fault in ("kill", "stop", "exit"):
                 for moment in ("before", "inside", "after"):
                     yield Case(fault, moment, victim, place)
+            for fault in ("kill", "exit"):
+                yield Case(fault, "computing", victim, place)
             for fault in ("throw", "late", "other", "count", "type", "op", "fork", "garbage", "allocate"):
                 yield Case(fault, "before", victim, place)
             for fault in ("memory", "descriptors"):

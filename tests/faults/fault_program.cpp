@@ -49,11 +49,13 @@ at MOMENT:
   before           while the others wait for it
   inside           while it waits for the others, of whom the next one comes a second later
   after            once it has its result, while the others compute
+  computing        the same, and they compute for longer than plain mpirun lets them live
   root_only        while rank 0 does work "checkpoint" of root_only for some seconds, and the others wait
 ELEMENTS of f32 (default 262144).
 )";
 
 constexpr auto a_while = std::chrono::milliseconds(300);
+constexpr auto a_long_while = std::chrono::milliseconds(3000);
 
 std::set<int> open_descriptors() {
   std::set<int> found;
@@ -201,14 +203,15 @@ int run(ddl::Context& context, std::string_view fault, std::string_view moment, 
     std::this_thread::sleep_for(a_while);
     hit(fault);
   }
-  if (is_victim && moment != "after") {
+  const bool is_after = moment == "after" || moment == "computing";
+  if (is_victim && !is_after) {
     call_wrongly(context, fault, values);
   } else {
     all.all_reduce(std::span(values));
   }
-  if (moment == "after") {
+  if (is_after) {
     if (is_victim) hit(fault);
-    std::this_thread::sleep_for(a_while);
+    std::this_thread::sleep_for(moment == "computing" ? a_long_while : a_while);
     if (is_victim) {
       call_wrongly(context, fault, values);
     } else {

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What ranks whose memory each other's kernels can reach use to exchange data without their hosts: in one
+/// process plain pointers, between processes memory mapped by CUDA IPC.
+///
+/// Each rank launches one kernel a collective, all with the same number of blocks. Block b of a rank meets
+/// block b of every other rank, twice: before the first byte is read, and after the last one has been
+/// written. So all blocks of all ranks must be able to run at the same time, also where several ranks share a
+/// device.
+namespace ddl::collectives::device {
+
+inline constexpr int most_ranks = 16;
+inline constexpr int most_blocks = 64;
+inline constexpr int pack_bytes = 16;  ///< What a thread reads and writes at a time.
+
+/// What a rank calls: ranks that meet compare it.
+struct CallCode {
+  std::uint64_t count = 0;
+  std::uint8_t collective = 0;  ///< topology::Collective
+  std::uint8_t type = 0;        ///< DataType
+  std::uint8_t op = 0;          ///< ReduceOp
+  std::uint8_t root = 0;
+  friend bool operator==(const CallCode&, const CallCode&) = default;
+};
+
+/// What a block of a rank tells the same block of another one.
+struct alignas(64) Slot {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  CallCode call;
+  std::uint32_t arrived = 0;  ///< The last call in which all above is valid and the input can be read.
+  std::uint32_t done = 0;     ///< The last call in which all has been read and written.
+};
+
+/// In the memory of each rank, for the others to write to.
+struct Mailbox {
+  Slot slots[most_blocks][most_ranks];
+};
+
+/// In memory of the host that its device can reach.
+struct Status {
+  std::uint32_t abort = 0;               ///< Set by the host: who waits, stops.
+  std::uint32_t late[most_ranks] = {};   ///< By rank: the call for which it was waited in vain; 0: none.
+  std::uint32_t other[most_ranks] = {};  ///< The call in which it called something else, which is in `calls`.
+  CallCode calls[most_ranks] = {};
+};
+
+/// A rank's part of one collective. For each element e of its range, in the order of ranks:
+/// target[e] = op over `sources` of source[e], for all of `targets`.
+struct Exchange {
+  Mailbox* mailboxes[most_ranks] = {};  ///< Of each rank, as this one reaches them.
+  Status* status = nullptr;
+  int rank = 0;
+  int ranks = 1;
+  std::uint32_t number = 0;      ///< Of the call; from 1 on, the same on all ranks.
+  std::uint64_t timeout_ns = 0;  ///< How long a block waits for one of its peers.
+  CallCode call;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::uint32_t sources = 0;        ///< A bit for each rank whose input is read.
+  std::uint32_t targets = 0;        ///< A bit for each rank whose output is written.
+  std::uint64_t source_offset = 0;  ///< In bytes, as is `target_offset`: where the range begins.
+  std::uint64_t target_offset = 0;
+  std::uint64_t elements = 0;  ///< Of the range.
+  int divisor = 1;
+};
+
+}  // namespace ddl::collectives::device

@@ -1,0 +1,12 @@
+#pragma once
+
+// What kernels do is written in headers that both compilers read: nvcc for the device, the host's compiler
+// for tests that run a kernel's blocks and threads as threads of a processor.
+
+#if defined(__CUDACC__)
+#define DDL_HOST_DEVICE __host__ __device__ __forceinline__
+#define DDL_UNROLL _Pragma("unroll")
+#else
+#define DDL_HOST_DEVICE inline
+#define DDL_UNROLL
+#endif
