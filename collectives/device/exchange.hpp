@@ -26,10 +26,22 @@ struct CallCode {
   friend bool operator==(const CallCode&, const CallCode&) = default;
 };
 
+/// Where something is, in words that all ranks understand: a pointer, between threads of a process; or the
+/// number, from 1 on, of a window and an offset in it. A window is memory of each rank's that all have
+/// mapped, each elsewhere.
+using Address = std::uint64_t;
+inline constexpr int window_shift = 48;  ///< Pointers and offsets are below 2^48.
+
+/// Data of a rank: pieces of all ranks, `stride` bytes apart, where a collective has such.
+struct Place {
+  Address address = 0;
+  std::uint64_t stride = 0;
+};
+
 /// What a block of a rank tells the same block of another one.
 struct alignas(64) Slot {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  Place input;
+  Place output;
   CallCode call;
   std::uint32_t arrived = 0;  ///< The last call in which all above is valid and the input can be read.
   std::uint32_t done = 0;     ///< The last call in which all has been read and written.
@@ -58,12 +70,14 @@ struct Exchange {
   std::uint32_t number = 0;      ///< Of the call; from 1 on, the same on all ranks.
   std::uint64_t timeout_ns = 0;  ///< How long a block waits for one of its peers.
   CallCode call;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  std::uint32_t sources = 0;        ///< A bit for each rank whose input is read.
-  std::uint32_t targets = 0;        ///< A bit for each rank whose output is written.
-  std::uint64_t source_offset = 0;  ///< In bytes, as is `target_offset`: where the range begins.
-  std::uint64_t target_offset = 0;
+  Place input;
+  Place output;
+  std::byte* const* windows = nullptr;  ///< [window - 1][rank]: where it begins, as this rank sees it.
+  std::uint32_t sources = 0;            ///< A bit for each rank whose input is read.
+  std::uint32_t targets = 0;            ///< A bit for each rank whose output is written.
+  int source_piece = 0;                 ///< Of inputs, as `target_piece` of outputs: in which the range is.
+  int target_piece = 0;
+  std::uint64_t offset = 0;    ///< In bytes: where the range begins in its pieces.
   std::uint64_t elements = 0;  ///< Of the range.
   int divisor = 1;
 };

@@ -12,8 +12,8 @@ namespace ddl::collectives::device {
 
 /// What the threads of a block share.
 struct Meeting {
-  const std::byte* inputs[most_ranks];
-  std::byte* outputs[most_ranks];
+  const std::byte* sources[most_ranks];  ///< Where this rank's range begins in the inputs of each,
+  std::byte* targets[most_ranks];        ///< and in the outputs.
   bool met[most_ranks];
 };
 
@@ -57,14 +57,32 @@ DDL_HOST_DEVICE bool wait_for(Block& block, const Exchange& e, const std::uint32
   }
 }
 
+DDL_HOST_DEVICE std::byte* pointer_to(const Exchange& e, const Place& place, int rank, int piece) {
+  const Address window = place.address >> window_shift;
+  const std::uint64_t rest = place.address & ((Address{1} << window_shift) - 1);
+  std::byte* const begin =
+      window == 0
+          ? reinterpret_cast<std::byte*>(rest)
+          : e.windows[(window - 1) * static_cast<Address>(e.ranks) + static_cast<Address>(rank)] + rest;
+  return begin + static_cast<std::uint64_t>(piece) * place.stride + e.offset;
+}
+
+DDL_HOST_DEVICE bool is_among(std::uint32_t ranks, int rank) { return (ranks >> rank & 1U) != 0; }
+
+/// Only what is read and written has a place.
+DDL_HOST_DEVICE void set_places(const Exchange& e, Meeting& meeting, int rank, const Place& input,
+                                const Place& output) {
+  if (is_among(e.sources, rank)) meeting.sources[rank] = pointer_to(e, input, rank, e.source_piece);
+  if (is_among(e.targets, rank)) meeting.targets[rank] = pointer_to(e, output, rank, e.target_piece);
+}
+
 /// Tells each peer where this rank's data is, and waits until it has told the same.
 template <typename Block>
 DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting) {
   for (int peer = block.thread(); peer < e.ranks; peer += block.threads()) {
     meeting.met[peer] = true;
     if (peer == e.rank) {
-      meeting.inputs[peer] = e.input;
-      meeting.outputs[peer] = e.output;
+      set_places(e, meeting, peer, e.input, e.output);
       continue;
     }
     Slot& told = e.mailboxes[peer]->slots[block.index()][e.rank];
@@ -82,9 +100,9 @@ DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting) {
         e.status->calls[peer] = heard.call;
         block.store(e.status->other[peer], e.number);
       }
+    } else {
+      set_places(e, meeting, peer, heard.input, heard.output);
     }
-    meeting.inputs[peer] = heard.input;
-    meeting.outputs[peer] = heard.output;
   }
 }
 
@@ -106,17 +124,15 @@ DDL_HOST_DEVICE bool all_met(const Exchange& e, const Meeting& meeting) {
   return all;
 }
 
-DDL_HOST_DEVICE bool is_among(std::uint32_t ranks, int rank) { return (ranks >> rank & 1U) != 0; }
-
 /// Whether all that this rank reads and writes can be read and written in packs.
 DDL_HOST_DEVICE bool in_packs(const Exchange& e, const Meeting& meeting) {
   std::uintptr_t places = 0;
   for (int rank = 0; rank < e.ranks; ++rank) {
     if (is_among(e.sources, rank)) {
-      places |= reinterpret_cast<std::uintptr_t>(meeting.inputs[rank] + e.source_offset);
+      places |= reinterpret_cast<std::uintptr_t>(meeting.sources[rank]);
     }
     if (is_among(e.targets, rank)) {
-      places |= reinterpret_cast<std::uintptr_t>(meeting.outputs[rank] + e.target_offset);
+      places |= reinterpret_cast<std::uintptr_t>(meeting.targets[rank]);
     }
   }
   return places % pack_bytes == 0;
@@ -128,8 +144,7 @@ DDL_HOST_DEVICE T reduced_element(const Exchange& e, const Meeting& meeting, std
   WideOf<T> sum{};
   for (int rank = 0; rank < e.ranks; ++rank) {
     if (!is_among(e.sources, rank)) continue;
-    const WideOf<T> value =
-        widen(*reinterpret_cast<const T*>(meeting.inputs[rank] + e.source_offset + at * sizeof(T)));
+    const WideOf<T> value = widen(*reinterpret_cast<const T*>(meeting.sources[rank] + at * sizeof(T)));
     sum = is_first ? value : Op::apply(sum, value);
     is_first = false;
   }
@@ -140,7 +155,7 @@ template <typename T>
 DDL_HOST_DEVICE void put_element(const Exchange& e, const Meeting& meeting, std::uint64_t at, T value) {
   for (int rank = 0; rank < e.ranks; ++rank) {
     if (!is_among(e.targets, rank)) continue;
-    *reinterpret_cast<T*>(meeting.outputs[rank] + e.target_offset + at * sizeof(T)) = value;
+    *reinterpret_cast<T*>(meeting.targets[rank] + at * sizeof(T)) = value;
   }
 }
 
@@ -152,7 +167,7 @@ DDL_HOST_DEVICE void reduce_packs(const Exchange& e, const Meeting& meeting, std
   bool is_first = true;
   for (int rank = 0; rank < e.ranks; ++rank) {
     if (!is_among(e.sources, rank)) continue;
-    const std::byte* from = meeting.inputs[rank] + e.source_offset;
+    const std::byte* from = meeting.sources[rank];
     Pack<T> packs[unroll];
     DDL_UNROLL
     for (int u = 0; u < unroll; ++u) {
@@ -183,7 +198,7 @@ DDL_HOST_DEVICE void put_packs(const Exchange& e, const Meeting& meeting, std::u
   for (int i = 1; i <= e.ranks; ++i) {
     const int rank = (e.rank + i) % e.ranks;  // not all ranks to the same one at a time
     if (!is_among(e.targets, rank)) continue;
-    std::byte* to = meeting.outputs[rank] + e.target_offset;
+    std::byte* to = meeting.targets[rank];
     DDL_UNROLL
     for (int u = 0; u < unroll; ++u) {
       store_pack(to + (at + static_cast<std::uint64_t>(u) * stride) * pack_bytes, results[u]);

@@ -20,7 +20,7 @@ void set_slice(Exchange& exchange, std::size_t count, std::size_t element_bytes)
                     count);
   };
   const std::size_t first = place(exchange.rank);
-  exchange.source_offset = exchange.target_offset = first * element_bytes;
+  exchange.offset = first * element_bytes;
   exchange.elements = place(exchange.rank + 1) - first;
 }
 
@@ -28,9 +28,10 @@ void set_slice(Exchange& exchange, std::size_t count, std::size_t element_bytes)
 
 void set_range(Exchange& exchange, Collective collective, std::size_t count, std::size_t element_bytes,
                int root) {
-  const std::size_t piece = static_cast<std::size_t>(exchange.rank) * count * element_bytes;
-  exchange.sources = all_of(exchange);
-  exchange.targets = all_of(exchange);
+  exchange.sources = exchange.targets = all_of(exchange);
+  exchange.source_piece = exchange.target_piece = 0;
+  exchange.offset = 0;
+  exchange.elements = count;
   switch (collective) {
     case Collective::all_reduce:
       return set_slice(exchange, count, element_bytes);
@@ -42,26 +43,24 @@ void set_range(Exchange& exchange, Collective collective, std::size_t count, std
       return set_slice(exchange, count, element_bytes);
     case Collective::reduce_scatter:
       exchange.targets = only(exchange.rank);
-      exchange.source_offset = piece;
-      exchange.target_offset = 0;
-      break;
+      exchange.source_piece = exchange.rank;
+      return;
     case Collective::all_gather:
       exchange.sources = only(exchange.rank);
-      exchange.source_offset = 0;
-      exchange.target_offset = piece;
-      break;
-    default:
+      exchange.target_piece = exchange.rank;
+      return;
+    case Collective::barrier:
       exchange.sources = exchange.targets = 0;
       exchange.elements = 0;
       return;
   }
-  exchange.elements = count;
 }
 
 void set_whole(Exchange& exchange, std::size_t count) {
   exchange.sources = all_of(exchange);
   exchange.targets = only(exchange.rank);
-  exchange.source_offset = exchange.target_offset = 0;
+  exchange.source_piece = exchange.target_piece = 0;
+  exchange.offset = 0;
   exchange.elements = count;
 }
 

@@ -20,6 +20,8 @@ using topology::Collective;
 constexpr int blocks = 2;
 constexpr int threads = 4;
 
+Address address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
 /// Calls f with a value of the element's type.
 template <typename F>
 void with_type(DataType type, const F& f) {
@@ -161,8 +163,9 @@ void run_case(const Case& c) {
             Exchange e = devices.exchange(rank, 1);
             e.call = {c.count, static_cast<std::uint8_t>(c.collective), static_cast<std::uint8_t>(c.type),
                       static_cast<std::uint8_t>(c.op), static_cast<std::uint8_t>(c.root)};
-            e.input = all[static_cast<std::size_t>(rank)].input();
-            e.output = all[static_cast<std::size_t>(rank)].output();
+            const std::size_t stride = c.count * sizeof(T);
+            e.input = {address_of(all[static_cast<std::size_t>(rank)].input()), stride};
+            e.output = {address_of(all[static_cast<std::size_t>(rank)].output()), stride};
             e.divisor = c.op == ReduceOp::avg ? c.ranks : 1;
             c.whole ? set_whole(e, c.count) : set_range(e, c.collective, c.count, sizeof(T), c.root);
             return std::vector<Exchange>{e};
@@ -271,8 +274,7 @@ TEST(Exchange, CallsFollowEachOther) {
         for (std::uint32_t i = 0; i < calls; ++i) {
           Exchange e = devices.exchange(rank, first + i);
           e.call.count = i;
-          e.input = reinterpret_cast<std::byte*>(values[static_cast<std::size_t>(rank)].data());
-          e.output = const_cast<std::byte*>(e.input);
+          e.input = e.output = {address_of(values[static_cast<std::size_t>(rank)].data()), 0};
           i % 2 == 0 ? set_range(e, Collective::all_reduce, count, sizeof(std::int64_t), 0)
                      : set_whole(e, 16);
           kernels.push_back(e);
@@ -292,6 +294,41 @@ TEST(Exchange, CallsFollowEachOther) {
   }
 }
 
+/// As between processes: each rank's memory is elsewhere for each other one.
+TEST(Exchange, WindowsAreFoundWhereARankHasMappedThem) {
+  constexpr int ranks = 3;
+  constexpr std::size_t count = 300;
+  HostDevices devices(ranks, blocks, threads);
+  std::vector<std::vector<float>> inputs, outputs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.emplace_back(count + 8, static_cast<float>(rank + 1));
+    outputs.emplace_back(count * ranks, 0.0f);
+  }
+  std::vector<std::byte*> windows;
+  for (auto* buffers : {&inputs, &outputs}) {
+    for (auto& buffer : *buffers) windows.push_back(reinterpret_cast<std::byte*>(buffer.data()));
+  }
+  const auto in_window = [](Address number, std::size_t floats) {
+    return (number << window_shift) + floats * sizeof(float);
+  };
+  devices.run(
+      [&](int rank) {
+        Exchange e = devices.exchange(rank, 1);
+        e.windows = windows.data();
+        e.input = {in_window(1, 8), 0};
+        e.output = {in_window(2, 0), count * sizeof(float)};
+        set_range(e, Collective::all_gather, count, sizeof(float), 0);
+        return std::vector<Exchange>{e};
+      },
+      [](HostBlock& block, const Exchange& e, Meeting& meeting) {
+        exchange_ranges<float, Sum>(block, e, meeting);
+      });
+  for (const auto& output : outputs) {
+    for (std::size_t i = 0; i < output.size(); ++i)
+      ASSERT_EQ(output[i], static_cast<float>(i / count + 1)) << i;
+  }
+}
+
 TEST(Exchange, ARankThatDoesNotComeIsNamed) {
   constexpr int ranks = 3;
   HostDevices devices(ranks, blocks, threads);
@@ -301,7 +338,7 @@ TEST(Exchange, ARankThatDoesNotComeIsNamed) {
         if (rank == 1) return std::vector<Exchange>{};
         Exchange e = devices.exchange(rank, 1);
         e.timeout_ns = 50'000'000;
-        e.input = e.output = reinterpret_cast<std::byte*>(values[static_cast<std::size_t>(rank)].data());
+        e.input = e.output = {address_of(values[static_cast<std::size_t>(rank)].data()), 0};
         set_range(e, Collective::all_reduce, 100, sizeof(float), 0);
         return std::vector<Exchange>{e};
       },
@@ -324,7 +361,7 @@ TEST(Exchange, TheHostCanEndAWait) {
         if (rank == 1) return std::vector<Exchange>{};
         Exchange e = devices.exchange(rank, 1);
         e.timeout_ns = 3'600'000'000'000;
-        e.input = e.output = reinterpret_cast<std::byte*>(values.data());
+        e.input = e.output = {address_of(values.data()), 0};
         set_range(e, Collective::all_reduce, 100, sizeof(float), 0);
         return std::vector<Exchange>{e};
       },
@@ -341,7 +378,7 @@ TEST(Exchange, RanksThatCallOtherThingsLearnWhat) {
       [&](int rank) {
         Exchange e = devices.exchange(rank, 1);
         e.call.count = static_cast<std::uint64_t>(90 + rank);
-        e.input = e.output = reinterpret_cast<std::byte*>(values[static_cast<std::size_t>(rank)].data());
+        e.input = e.output = {address_of(values[static_cast<std::size_t>(rank)].data()), 0};
         set_range(e, Collective::all_reduce, e.call.count, sizeof(float), 0);
         return std::vector<Exchange>{e};
       },
