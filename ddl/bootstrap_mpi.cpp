@@ -99,7 +99,7 @@ bool MpiBootstrap::is_present() {
 }
 
 MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline)
-    : handles_(std::make_unique<Handles>()), deadline_(deadline) {
+    : ProcessBootstrap(deadline), handles_(std::make_unique<Handles>()) {
   if (finalized()) {
     throw Error(
         ErrorCode::transport,
@@ -159,33 +159,18 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
 void MpiBootstrap::await(void* request, const char* call) {
   constexpr int looks_before_naps = 200;
   constexpr auto nap = std::chrono::microseconds(100);
-  const auto until = collectives::Clock::now() + deadline_;
-  for (int look = 0;; ++look) {
+  const TimePoint until = due();
+  for (int looks = 0;; ++looks) {
     int over = 0;
     check(PMPI_Test(static_cast<MPI_Request*>(request), &over, MPI_STATUS_IGNORE), call);
     if (over != 0) return;
-    if (idle_) idle_();
-    if (watch_ && watch_->failed()) {
-      watch_->stopped("");
-      throw Error(ErrorCode::peer_failed, "while the ranks met: " + watch_->report().text());
-    }
-    if (collectives::Clock::now() >= until) break;
-    if (look < looks_before_naps) {
+    look(until, fmt::format("exchange {} of start-up or end", exchanges_), "some rank has not come");
+    if (looks < looks_before_naps) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(nap);
     }
   }
-  std::string text = fmt::format(
-      "while the ranks met (exchange {} of start-up or end): some rank has not come within {:g} s on rank "
-      "{}. It is "
-      "stuck or slow (a longer deadline: DDL_DEADLINE, in seconds), or has not made a Context",
-      exchanges_, static_cast<double>(deadline_.count()) / 1000, rank_);
-  if (watch_) {
-    watch_->announce({collectives::JobFailure::Kind::stuck, rank_, text, 0, 0});
-    text = watch_->report().text();
-  }
-  throw Error(ErrorCode::timeout, text);
 }
 
 void MpiBootstrap::abort(int status) noexcept { PMPI_Abort(handles_->communicator, status); }

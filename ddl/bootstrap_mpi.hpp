@@ -1,19 +1,17 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <utility>
+#include <string>
+#include <vector>
 
-#include "collectives/bootstrap.hpp"
-#include "collectives/network/network.hpp"
-#include "collectives/watch/watch.hpp"
+#include "ddl/process_bootstrap.hpp"
 
 namespace ddl {
 
 /// The processes of an MPI job. Made and used by the thread that calls MPI (MPI_THREAD_FUNNELED). The library
 /// calls MPI by its profiling names (PMPI_), which libddl_mpi does not serve.
-class MpiBootstrap final : public collectives::Bootstrap {
+class MpiBootstrap final : public ProcessBootstrap {
  public:
   /// True if mpirun started this process, or the program has called MPI_Init.
   static bool is_present();
@@ -32,22 +30,13 @@ class MpiBootstrap final : public collectives::Bootstrap {
   std::vector<std::string> all_gather(std::string_view bytes) override;
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
-  void set_idle(std::function<void()> idle) override { idle_ = std::move(idle); }
-
-  /// What tells of other ranks' deaths from here on.
-  void set_watch(std::shared_ptr<collectives::Watch> watch) { watch_ = std::move(watch); }
-
-  /// Messages to all ranks, through MPI. Collective. Must be gone before this object is.
-  std::unique_ptr<collectives::Network> make_mpi_network();
+  std::unique_ptr<collectives::Network> make_mpi_network() override;
 
  private:
   struct Handles;
   void await(void* request, const char* call);
 
   std::unique_ptr<Handles> handles_;
-  std::chrono::milliseconds deadline_;
-  std::shared_ptr<collectives::Watch> watch_;
-  std::function<void()> idle_;
   int exchanges_ = 0;
   int rank_ = 0;
   int size_ = 1;

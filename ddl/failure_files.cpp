@@ -46,9 +46,16 @@ FailureFiles::FailureFiles(std::string prefix, int rank, std::string host)
     : prefix_(std::move(prefix)), rank_(rank), host_(std::move(host)) {}
 
 void FailureFiles::write(const collectives::ExitReport& report) const noexcept {
+  print(report);
+  try {
+    if (!prefix_.empty()) save(prefix_ + ".json", report.json() + "\n");
+  } catch (const std::exception&) {  // no memory
+  }
+}
+
+void FailureFiles::print(const collectives::ExitReport& report) const noexcept {
   try {
     Log(rank_, 0).error("the job ends: " + report.text());
-    if (!prefix_.empty()) save(prefix_ + ".json", report.json() + "\n");
   } catch (const std::exception&) {  // no memory: the errors that the ranks throw say the same
   }
 }

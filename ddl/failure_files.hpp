@@ -17,6 +17,8 @@ class FailureFiles {
 
   /// To standard error, and PREFIX.json.
   void write(const collectives::ExitReport& report) const noexcept;
+  /// To standard error alone: of one rank, where there is nobody to gather all.
+  void print(const collectives::ExitReport& report) const noexcept;
   /// To PREFIX.rankN.txt.
   void write(const std::vector<collectives::FlightRecord>& records) const noexcept;
   /// To that file, or to standard error without a prefix.

@@ -12,6 +12,7 @@
 #include "collectives/job_topology.hpp"
 #include "collectives/memory/open_host_memory.hpp"
 #include "collectives/network/open_network.hpp"
+#include "ddl/bootstrap_socket.hpp"
 #include "ddl/calibration.hpp"
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
@@ -23,8 +24,6 @@
 
 namespace ddl {
 namespace {
-
-#ifdef DDL_HAVE_MPI
 
 collectives::NetworkChoice choice_of(NetworkUse use) {
   switch (use) {
@@ -124,6 +123,7 @@ collectives::OpenedWatch start_watch(collectives::Bootstrap& bootstrap, const to
   settings.host = map.short_name(map.host_of(bootstrap.rank()));
   settings.warn = [](const std::string& text) { Log(0, 0).warning(text); };
   settings.on_report = [files](const collectives::ExitReport& report) { files->write(report); };
+  settings.on_lonely_report = [files](const collectives::ExitReport& report) { files->print(report); };
   collectives::OpenedWatch opened = open_watch(bootstrap, std::move(settings));
   if (const int event = flight_dump_event(); opened.watch && event >= 0) {
     opened.watch->dump_on(event, [files](const auto& records) { files->dump(records); });
@@ -156,7 +156,7 @@ struct Connections {
   }
 };
 
-Connections open_connections(MpiBootstrap& bootstrap, const topology::RankMap& map,
+Connections open_connections(ProcessBootstrap& bootstrap, const topology::RankMap& map,
                              const ContextOptions& options) {
   Connections result;
   if (map.ranks() == 1) return result;
@@ -206,8 +206,6 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
   }
 }
 
-#endif
-
 std::shared_ptr<collectives::CommunicatorImpl> alone(const ContextOptions& options) {
   require_valid(options);
   const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
@@ -247,10 +245,9 @@ int Context::run_from_environment(const std::function<int(Context&)>& body) {
   return context->run([&] { return body(*context); });
 }
 
-#ifdef DDL_HAVE_MPI
-Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank,
-                                const Report& report) {
-  auto bootstrap = std::make_unique<MpiBootstrap>(starting_deadline(read_options));
+Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
+                                   const std::function<ContextOptions()>& read_options, int& rank,
+                                   const Report& report) {
   rank = bootstrap->rank();
   collectives::OpenedWatch watching;
   try {
@@ -298,12 +295,14 @@ Context Context::connect_by_mpi(const std::function<ContextOptions()>& read_opti
     throw;
   }
 }
-#endif
 
-Context Context::connect(const std::function<ContextOptions()>& read_options, [[maybe_unused]] int& rank,
-                         [[maybe_unused]] const Report& report) {
+Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank,
+                         const Report& report) {
 #ifdef DDL_HAVE_MPI
-  if (MpiBootstrap::is_present()) return connect_by_mpi(read_options, rank, report);
+  if (MpiBootstrap::is_present()) {
+    return connect_processes(std::make_unique<MpiBootstrap>(starting_deadline(read_options)), read_options,
+                             rank, report);
+  }
 #else
   if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
       size != nullptr && std::string_view(size) != "1") {
@@ -313,6 +312,11 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, [[
                             size));
   }
 #endif
+  if (SocketBootstrap::is_present()) {
+    rank = SocketBootstrap::named_rank();
+    return connect_processes(std::make_unique<SocketBootstrap>(starting_deadline(read_options)), read_options,
+                             rank, report);
+  }
   const ContextOptions options = read_options();
   return Context(std::make_unique<State>(options, nullptr, alone(options)));
 }

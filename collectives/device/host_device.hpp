@@ -5,8 +5,12 @@
 
 #if defined(__CUDACC__)
 #define DDL_HOST_DEVICE __host__ __device__ __forceinline__
-#define DDL_UNROLL _Pragma("unroll")
 #else
 #define DDL_HOST_DEVICE inline
+#endif
+
+#if defined(__CUDA_ARCH__)
+#define DDL_UNROLL _Pragma("unroll")
+#else
 #define DDL_UNROLL
 #endif

@@ -118,7 +118,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
       own.root_host = invited.host;
       own.root_pid = invited.pid;
       own.until = std::chrono::steady_clock::now() + longest_meeting;
-      if (settings.on_report) own.on_report = settings.on_report;
+      if (settings.on_lonely_report) own.on_report = settings.on_lonely_report;
       opened.watch = std::make_shared<SocketWatch>(own);
     });
   }

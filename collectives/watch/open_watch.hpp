@@ -19,7 +19,8 @@ struct OpenedWatch {
 struct WatchSettings {
   std::string host;  ///< This rank's, for reports.
   std::function<void(const std::string&)> warn;
-  std::function<void(const ExitReport&)> on_report;
+  std::function<void(const ExitReport&)> on_report;         ///< `WatchHub::Settings`.
+  std::function<void(const ExitReport&)> on_lonely_report;  ///< `SocketWatch::Settings::on_report`.
 };
 
 /// Has each rank connect with rank 0, where the job's failures are gathered. Collective. Rank 0 opens a TCP

@@ -63,6 +63,7 @@ struct WatchHub::Peer {
   Connection connection;
   int rank = -1;  // not known yet
   bool gone = false;
+  bool ignored = false;  // it has sent garbage
 };
 
 struct WatchHub::State {
@@ -110,8 +111,9 @@ struct WatchHub::State {
   void wait() {
     std::vector<pollfd> waiting{{wake.get(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
     for (const auto& peer : peers) {
-      const short events = peer->connection.has_more_to_send() ? POLLIN | POLLOUT : POLLIN;
-      waiting.push_back({peer->connection.descriptor(), events, 0});
+      const int reads = peer->ignored ? 0 : POLLIN;
+      const int writes = peer->connection.has_more_to_send() ? POLLOUT : 0;
+      waiting.push_back({peer->connection.descriptor(), static_cast<short>(reads | writes), 0});
     }
     int timeout = -1;
     if (failure && !reported) {
@@ -122,7 +124,9 @@ struct WatchHub::State {
     std::uint64_t nudges = 0;
     static_cast<void>(!read(wake.get(), &nudges, sizeof nudges));
     for (std::size_t i = 0; i + 2 < waiting.size(); ++i) {
-      if (waiting[i + 2].revents != 0) attend_to(*peers[i]);
+      const int found = waiting[i + 2].revents;
+      if (found == 0) continue;
+      peers[i]->ignored ? flush(*peers[i], (found & (POLLHUP | POLLERR)) != 0) : attend_to(*peers[i]);
     }
     std::erase_if(peers, [](const auto& peer) { return peer->gone; });
     if ((waiting[1].revents & POLLIN) != 0) accept_one();
@@ -142,6 +146,11 @@ struct WatchHub::State {
     peers.push_back(std::make_unique<Peer>(std::move(visitor)));
   }
 
+  static void flush(Peer& peer, bool is_closed) {
+    peer.connection.flush();
+    peer.gone = peer.gone || is_closed;
+  }
+
   void attend_to(Peer& peer) {
     peer.connection.flush();
     const bool is_open = peer.connection.receive();
@@ -157,7 +166,7 @@ struct WatchHub::State {
     } catch (const Error& error) {
       refuse(peer, error.what());
     }
-    if (!is_open && !peer.gone) lose(peer);
+    if (!is_open && !peer.gone) peer.ignored ? flush(peer, true) : lose(peer);
   }
 
   void take(Peer& peer, const Frame& frame) {
@@ -225,15 +234,18 @@ struct WatchHub::State {
   }
 
   /// A peer that does not speak the language. One that had been welcome is a failure of the job.
+  /// It is not listened to any more, but hears why the job ends: it would take the end of its connection for
+  /// this rank's death.
   void refuse(Peer& peer, const std::string& why) {
-    peer.gone = true;
     if (peer.rank < 0) {
+      peer.gone = true;
       warn(
           fmt::format("refused a connection to the port where the job's ranks meet: {}. More of them are "
                       "refused without a word",
                       why));
       return;
     }
+    peer.ignored = true;
     of(peer).answered = true;
     of(peer).report.life = Life::silent;
     fail({JobFailure::Kind::threw, peer.rank,

@@ -99,7 +99,9 @@ struct ContextOptions {
 class Context {
  public:
   /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through UCX, or else MPI.
-  /// Without mpirun: a job of one rank. If the program has called MPI_Init, that is used and left as
+  /// Without mpirun: processes of one machine that RANK and WORLD_SIZE tell who they are, as other launchers
+  /// do, find each other through a Unix socket: DDL_SOCKET, a path or "@name", the same for all; unset, one of
+  /// the user's, by MASTER_PORT or else by session. Without these: a job of one rank. If the program has called MPI_Init, that is used and left as
   /// it is; else MPI_Init is called, after settings that keep Open MPI's warnings about forks, unused
   /// networks and containers quiet (environment variables OMPI_MCA_*, where they are not set). A process
   /// can do this once: MPI cannot be started again. Settings that ranks must share are compared: agreed
@@ -172,8 +174,9 @@ class Context {
   using Report = std::function<void(const Error&)>;
   static Context connect(const std::function<ContextOptions()>& read_options, int& rank,
                          const Report& report);
-  static Context connect_by_mpi(const std::function<ContextOptions()>& read_options, int& rank,
-                                const Report& report);
+  static Context connect_processes(std::unique_ptr<class ProcessBootstrap> bootstrap,
+                                   const std::function<ContextOptions()>& read_options, int& rank,
+                                   const Report& report);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);

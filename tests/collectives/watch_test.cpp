@@ -657,6 +657,11 @@ TEST(WatchHub, APeerThatSendsGarbageIsNamed) {
   while (!first->failed()) std::this_thread::yield();
   EXPECT_NE(first->report().failure.text.find("rank 1 (host h1, pid 1001) sends garbage"), std::string::npos)
       << first->report().failure.text;
+  // It would take the end of its connection for rank 0's death.
+  std::optional<Frame> heard;
+  while (!heard && second.receive()) heard = second.next(FrameReader::bit(Frame::Kind::failure));
+  ASSERT_TRUE(heard);
+  EXPECT_EQ(parse_failure(heard->body).rank, 1);
 }
 
 }  // namespace
