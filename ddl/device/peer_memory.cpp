@@ -1,0 +1,122 @@
+#include "ddl/device/peer_memory.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "ddl/device/cuda_check.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::device {
+namespace {
+
+/// Smaller allocations share a block of this size, and a handle maps the whole of it.
+constexpr std::size_t block_bytes = std::size_t{2} << 20;
+
+/// What a rank tells of its memory.
+struct Offer {
+  PeerMemory::ProcessToken process;
+  int device;
+  std::byte* memory;
+  cudaIpcMemHandle_t handle;
+};
+
+void reach(int peer, const Offer& offer) {
+  int own = 0;
+  check_cuda(cudaGetDevice(&own), "cudaGetDevice");
+  if (offer.device == own) return;
+  const cudaError_t result = cudaDeviceEnablePeerAccess(offer.device, 0);
+  if (result == cudaSuccess) return;
+  cudaGetLastError();
+  if (result == cudaErrorPeerAccessAlreadyEnabled) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format(
+          "CUDA device {} cannot reach device {} of rank {}: {} (nvidia-smi topo -p2p r shows who can)", own,
+          offer.device, peer, cudaGetErrorString(result)));
+}
+
+std::byte* map(int peer, const Offer& offer) {
+  void* mapped = nullptr;
+  const cudaError_t result = cudaIpcOpenMemHandle(&mapped, offer.handle, cudaIpcMemLazyEnablePeerAccess);
+  if (result == cudaSuccess) return static_cast<std::byte*>(mapped);
+  cudaGetLastError();
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format(
+          "the device memory of rank {} cannot be mapped (cudaIpcOpenMemHandle: {}): containers need a "
+          "common IPC and PID namespace, and devices must be able to reach each other",
+          peer, cudaGetErrorString(result)));
+}
+
+}  // namespace
+
+const PeerMemory::ProcessToken& PeerMemory::own_process() {
+  static const ProcessToken token = [] {
+    std::random_device random;
+    ProcessToken drawn;
+    for (std::byte& byte : drawn) byte = static_cast<std::byte>(random());
+    return drawn;
+  }();
+  return token;
+}
+
+PeerMemory::PeerMemory(Context& context, std::size_t bytes)
+    : bytes_((bytes + block_bytes - 1) / block_bytes * block_bytes) {
+  const auto ranks = static_cast<std::size_t>(context.size());
+  Offer own{};
+  context.on_all_ranks("device memory", [&] {
+    void* memory = nullptr;
+    const cudaError_t result = cudaMalloc(&memory, bytes_);
+    if (result != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(ErrorCode::unsupported, fmt::format("rank {} cannot have {} bytes of device memory: {}",
+                                                      context.rank(), bytes_, cudaGetErrorString(result)));
+    }
+    own_ = static_cast<std::byte*>(memory);
+    check_cuda(cudaMemset(memory, 0, bytes_), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    own.process = own_process();
+    own.memory = own_;
+    check_cuda(cudaGetDevice(&own.device), "cudaGetDevice");
+    // Where there is no IPC, threads can do without.
+    if (cudaIpcGetMemHandle(&own.handle, memory) != cudaSuccess) cudaGetLastError();
+  });
+  std::vector<Offer> offers(ranks);
+  context.communicator().all_gather(&own, offers.data(), sizeof own, DataType::u8);
+  context.on_all_ranks("peers' device memory", [&] {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      const Offer& offer = offers[peer];
+      if (offer.process == own.process) {
+        reach(static_cast<int>(peer), offer);
+        all_.push_back(offer.memory);
+        continue;
+      }
+      in_one_process_ = false;
+      mapped_.push_back(map(static_cast<int>(peer), offer));
+      all_.push_back(mapped_.back());
+    }
+  });
+}
+
+PeerMemory::PeerMemory(PeerMemory&& other) noexcept
+    : bytes_(other.bytes_),
+      own_(std::exchange(other.own_, nullptr)),
+      all_(std::move(other.all_)),
+      mapped_(std::exchange(other.mapped_, {})),
+      in_one_process_(other.in_one_process_) {}
+
+void PeerMemory::unmap() noexcept {
+  for (std::byte* memory : std::exchange(mapped_, {})) cudaIpcCloseMemHandle(memory);
+}
+
+PeerMemory::~PeerMemory() {
+  if (own_ == nullptr) return;
+  unmap();
+  cudaFree(own_);
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "ddl/context.hpp"
+
+struct CUstream_st;
+
+/// Collectives on GPUs. In builds with CUDA: link ddl::cuda.
+namespace ddl {
+
+/// A CUDA stream, as `cudaStream_t`; null is the default stream.
+using DeviceStream = CUstream_st*;
+
+struct DeviceOptions {
+  /// CUDA's number of this rank's device; -1: the rank's index on its host, modulo the number of devices.
+  int device = -1;
+  /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
+  /// time. Twice as much device memory is taken. At least 64 KiB. Not used where all ranks are threads of one
+  /// process.
+  std::size_t staging_bytes = std::size_t{64} << 20;
+};
+
+/// Device memory that the ranks of a host have mapped, so that collectives on it need no copies. Zeros at
+/// first. Owned by the communicator: valid as long as that is.
+struct DeviceMemory {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Collectives on device memory among all ranks of a context, of which all are on one host. They are queued
+/// on a stream and return at once; kernels of the ranks find each other and exchange the data, through memory
+/// that each has mapped (CUDA IPC between processes, plain pointers between threads). No host waits for
+/// another.
+///
+/// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
+/// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
+/// So no rank may do in between what waits for its device (cudaMalloc, cudaFree, cudaDeviceSynchronize, a
+/// kernel's first launch), if another rank uses the same device, as threads of one process may. The number of
+/// blocks is such that the kernels of all ranks of a device fit on it together; processes that share one take
+/// turns (correct, and slow).
+///
+/// Small all-reduces (some 64 KiB; with few ranks more) are reduced whole by every rank, after one meeting
+/// and before another; of others each rank does a part, as a reduce-scatter and an all-gather in one: with n
+/// ranks and N bytes, a rank reads N and writes N bytes. Sums are made in the order of ranks, so that all
+/// have the same bits, on every run and whatever the size. Types, operations, in-place rules and counts are
+/// those of `Communicator`.
+///
+/// A kernel waits no longer than the context's deadline. What goes wrong on the device, or in the job
+/// meanwhile, is thrown by `check` and `wait`, and by every call after that: `timeout` and `mismatch` name
+/// the ranks; `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank
+/// and the device. Outputs are then undefined. Not thread-safe; for the thread that made it.
+class DeviceCommunicator {
+ public:
+  /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
+  /// device, where ranks are on several hosts, where peers' memory cannot be mapped, or for more ranks than a
+  /// device has room for; `invalid_argument` for bad options.
+  explicit DeviceCommunicator(Context& context, const DeviceOptions& options = {});
+  /// Waits for its calls. Collective, unless something has failed.
+  ~DeviceCommunicator();
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  /// CUDA's number, and its name.
+  [[nodiscard]] int device() const noexcept;
+  [[nodiscard]] const std::string& device_name() const noexcept;
+  /// Blocks of the largest kernels.
+  [[nodiscard]] int blocks() const noexcept;
+
+  /// `bytes` bytes, the same on all ranks. Collective, and waits for the device: for set-up. Throws, agreed,
+  /// `unsupported` if some device has no more.
+  DeviceMemory allocate(std::size_t bytes);
+
+  /// See `Communicator`. They throw `invalid_argument` for null data, an unknown root, or an op on data that
+  /// it is not for, and what an earlier call failed with.
+  void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
+                  DeviceStream stream);
+  void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
+                      DeviceStream stream);
+  void all_gather(const void* input, void* output, std::size_t count, DataType type, DeviceStream stream);
+  void broadcast(const void* input, void* output, std::size_t count, DataType type, int root,
+                 DeviceStream stream);
+  void reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root,
+              DeviceStream stream);
+  /// What is queued behind it runs once every rank's stream has come here.
+  void barrier(DeviceStream stream);
+
+  /// Throws what has failed so far. Does not wait.
+  void check();
+  /// Waits for what is queued on the stream, as cudaStreamSynchronize, and throws what has failed. If another
+  /// rank fails meanwhile, kernels that wait are ended.
+  void wait(DeviceStream stream);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ddl
