@@ -1,4 +1,4 @@
-#include "ddl/device/cuda_check.hpp"
+#include "ddl/cuda_check.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "ddl/error.hpp"
 
-namespace ddl::device {
+namespace ddl {
 namespace {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -54,17 +54,11 @@ void check_cuda(cudaError_t result, const char* call, std::source_location where
                   cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
-int select_device(int wanted, int local_rank) {
+int cuda_devices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) no_device(error == cudaSuccess ? cudaErrorNoDevice : error);
-  if (wanted >= count || wanted < -1) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("CUDA device {} does not exist: {} found, numbered from 0", wanted, count));
-  }
-  const int device = wanted >= 0 ? wanted : local_rank % count;
-  check_cuda(cudaSetDevice(device), "cudaSetDevice");
-  return device;
+  return count;
 }
 
-}  // namespace ddl::device
+}  // namespace ddl

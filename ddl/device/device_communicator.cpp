@@ -13,8 +13,8 @@
 #include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "ddl/context_state.hpp"
+#include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device/cuda_check.hpp"
 #include "ddl/device/peer_memory.hpp"
 #include "ddl/topology/schedule.hpp"
 
@@ -28,7 +28,6 @@ using collectives::device::Mailbox;
 using collectives::device::Place;
 using collectives::device::Status;
 using collectives::device::window_shift;
-using device::check_cuda;
 using device::PeerMemory;
 using topology::Collective;
 
@@ -147,7 +146,14 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                   fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes,
                               least_staging));
     }
-    device = device::select_device(options.device, context.local_rank());
+    const int devices = cuda_devices();
+    if (options.device >= devices || options.device < -1) {
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("CUDA device {} does not exist: {} found, numbered from 0", options.device, devices));
+    }
+    device = options.device >= 0 ? options.device : context.local_rank() % devices;
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     name = properties.name;

@@ -1,17 +1,19 @@
 #pragma once
 
 #include <cublas_v2.h>
-#include <cuda_runtime_api.h>
 
 #include <source_location>
 
+#include "ddl/cuda_check.hpp"
+
 namespace nmt::cuda {
 
-/// Throws ddl::Error if `call` (its name, for the message) did not succeed: the message says which call
-/// failed, where, on which device and why. Errors of earlier asynchronous work show up here too.
-void check(cudaError_t result, const char* call,
-           std::source_location where = std::source_location::current());
+/// As `ddl::check_cuda`.
 void check(cublasStatus_t result, const char* call,
            std::source_location where = std::source_location::current());
+inline void check(cudaError_t result, const char* call,
+                  std::source_location where = std::source_location::current()) {
+  ddl::check_cuda(result, call, where);
+}
 
 }  // namespace nmt::cuda
