@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Collectives of processes on devices, which they may share: they take turns then, so this is slow. No MPI.
+#   device_processes_test.sh DEVICE_PROGRAM
+# Exit status 77: there is no device.
+set -uo pipefail
+program=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset "${!OMPI_@}" "${!PMIX_@}" MASTER_PORT
+export DDL_SOCKET=@ddl-device-$$ DDL_DEADLINE=60
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  tail -n 20 "$work"/out.* >&2
+  exit 1
+}
+
+# Starts all ranks and waits for them; what they print is in out.RANK, their status in status.RANK.
+run() { # ranks, arguments
+  local ranks=$1 rank
+  shift
+  rm -f "$work"/out.* "$work"/status.*
+  for ((rank = 0; rank < ranks; ++rank)); do
+    (
+      RANK=$rank WORLD_SIZE=$ranks timeout 120 "$program" "$@" >"$work/out.$rank" 2>&1
+      echo $? >"$work/status.$rank"
+    ) &
+  done
+  wait
+}
+expect() { # rank, status, words
+  [ "$(cat "$work/status.$1")" = "$2" ] || fail "rank $1: status $(cat "$work/status.$1"), expected $2"
+  [ -z "$3" ] || grep -qE -- "$3" "$work/out.$1" || fail "rank $1: does not say '$3'"
+}
+
+run 1 results
+if grep -q "no CUDA device can be used" "$work/out.0"; then
+  echo "skipped: $(cat "$work/out.0")"
+  exit 77
+fi
+expect 0 0 "rank 0 of 1 .*: 0 wrong"
+for ranks in 2 3; do
+  run $ranks results
+  for ((rank = 0; rank < ranks; ++rank)); do expect $rank 0 "rank $rank of $ranks .*: 0 wrong"; done
+  cat "$work"/out.0
+done
+
+run 2 die 1
+expect 0 1 "rank 1 .*has died"
+export DDL_DEADLINE=5
+# The stopped rank is ended by its timeout; the other one must not wait for that.
+run 2 stop 1 &
+job=$!
+for ((i = 0; i < 300; ++i)); do
+  [ -s "$work/status.0" ] && break
+  sleep 0.1
+done
+pkill -KILL -f "$program stop 1"
+wait $job
+expect 0 1 "all_reduce on devices .*waited 5 s for ranks 1"
+echo passed

@@ -1,0 +1,138 @@
+// A rank that is a process, on a device that it may share: see device_processes_test.sh.
+//   device_program results       every collective, in memory that the others have mapped and in memory that
+//   they have
+//                                not, against the host's communicator
+//   device_program die RANK      that rank kills itself, while the others' kernels wait for it
+//   device_program stop RANK     that rank stops itself
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+
+namespace {
+
+constexpr std::size_t staging_bytes = std::size_t{64} << 10;  // several parts a call
+constexpr std::size_t most = 100'000;
+
+using Values = std::vector<std::int32_t>;
+
+class Rank {
+ public:
+  explicit Rank(ddl::Context& context)
+      : context_(context), all_(context.communicator()), device_(context, {.staging_bytes = staging_bytes}) {
+    const std::size_t bytes = most * static_cast<std::size_t>(context.size()) * sizeof(std::int32_t);
+    for (std::byte*& memory : mapped_) memory = device_.allocate(bytes).data;
+    for (std::byte*& memory : plain_) {
+      void* allocated = nullptr;
+      ddl::check_cuda(cudaMalloc(&allocated, bytes), "cudaMalloc");
+      memory = static_cast<std::byte*>(allocated);
+    }
+    ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+
+  /// The number of wrong elements.
+  std::size_t check(std::size_t count, bool maps_input, bool maps_output) {
+    const auto ranks = static_cast<std::size_t>(context_.size());
+    const int last = context_.size() - 1;
+    std::byte* const in = (maps_input ? mapped_ : plain_)[0];
+    std::byte* const out = (maps_output ? mapped_ : plain_)[1];
+    Values input(count * ranks);
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      input[i] = static_cast<std::int32_t>(i * 7 + static_cast<std::size_t>(context_.rank()) * 1'000'003);
+    }
+    constexpr auto i32 = ddl::DataType::i32;
+    constexpr auto sum = ddl::ReduceOp::sum;
+    std::size_t wrong = 0;
+    const auto compare = [&](std::size_t elements, const auto& on_device, const auto& on_host) {
+      Values expected(elements, -1), found(elements);
+      upload(in, input);
+      upload(out, expected);
+      on_device();
+      device_.wait(stream_);
+      ddl::check_cuda(cudaMemcpy(found.data(), out, elements * sizeof(std::int32_t), cudaMemcpyDeviceToHost),
+                      "cudaMemcpy");
+      on_host(expected.data());
+      for (std::size_t i = 0; i < elements; ++i) wrong += found[i] != expected[i] ? 1 : 0;
+    };
+    compare(
+        count, [&] { device_.all_reduce(in, out, count, i32, sum, stream_); },
+        [&](std::int32_t* to) { all_.all_reduce(input.data(), to, count, i32, sum); });
+    compare(
+        count, [&] { device_.reduce_scatter(in, out, count, i32, sum, stream_); },
+        [&](std::int32_t* to) { all_.reduce_scatter(input.data(), to, count, i32, sum); });
+    compare(
+        count * ranks, [&] { device_.all_gather(in, out, count, i32, stream_); },
+        [&](std::int32_t* to) { all_.all_gather(input.data(), to, count, i32); });
+    compare(
+        count, [&] { device_.broadcast(in, out, count, i32, last, stream_); },
+        [&](std::int32_t* to) { all_.broadcast(input.data(), to, count, i32, last); });
+    compare(
+        count, [&] { device_.reduce(in, out, count, i32, sum, last, stream_); },
+        [&](std::int32_t* to) { all_.reduce(input.data(), to, count, i32, sum, last); });
+    return wrong;
+  }
+
+  void all_reduce() {
+    device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
+    device_.wait(stream_);
+  }
+  [[nodiscard]] const ddl::DeviceCommunicator& device() const { return device_; }
+
+ private:
+  static void upload(std::byte* to, const Values& values) {
+    ddl::check_cuda(
+        cudaMemcpy(to, values.data(), values.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  }
+
+  ddl::Context& context_;
+  ddl::Communicator& all_;
+  ddl::DeviceCommunicator device_;
+  std::byte* mapped_[2];
+  std::byte* plain_[2];
+  cudaStream_t stream_ = nullptr;
+};
+
+int run(ddl::Context& context, const std::vector<std::string>& words) {
+  Rank rank(context);
+  if (words[0] == "results") {
+    std::size_t wrong = 0;
+    for (const std::size_t count : {1, 1000, 20'000, 99'999}) {
+      for (const bool maps_input : {false, true}) {
+        for (const bool maps_output : {false, true}) {
+          // Ranks need not agree on which memory they use.
+          const bool other = context.rank() % 2 == 1;
+          wrong += rank.check(count, maps_input != other, maps_output);
+        }
+      }
+    }
+    fmt::print("rank {} of {} on device {} ({}), {} blocks: {} wrong\n", context.rank(), context.size(),
+               rank.device().device(), rank.device().device_name(), rank.device().blocks(), wrong);
+    return wrong == 0 ? 0 : 1;
+  }
+  rank.all_reduce();
+  if (words.size() > 1 && context.rank() == std::stoi(words[1])) {
+    static_cast<void>(raise(words[0] == "die" ? SIGKILL : SIGSTOP));
+  }
+  rank.all_reduce();
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  if (words.empty()) {
+    fmt::print(stderr, "device_program results | die RANK | stop RANK\n");
+    return 2;
+  }
+  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+}
