@@ -1,0 +1,269 @@
+// All-reduces of ranks that are threads, on one device or several. --help says more.
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+
+namespace {
+
+constexpr std::string_view help =
+    R"(device_perf: all-reduces on devices, beside a copy from device to device
+
+  device_perf [--name value ...]
+
+Ranks are threads of this process, on the devices that there are in turn, so several on one if there are fewer. f32,
+sums, out of place.
+
+  --ranks 2
+  --smallest 1024      bytes
+  --largest 268435456
+  --factor 4           from one size to the next
+  --iterations 50      timed, back to back on each rank's stream, after 5 that are not
+  --json FILE          appends lines
+
+Prints for each size
+  time_us      of a call: the median over 5 repetitions of the slowest rank's mean
+  alone_us     of a call that is waited for, host time and all: the median of 50
+  copy_us      of a cudaMemcpyAsync of as many bytes from device to device, by rank 0 alone
+  of_copy      rate of the all-reduce, which reads and writes n times as many bytes on n ranks of one device, over that of
+               the copy
+  wrong        elements
+)";
+
+struct Options {
+  std::size_t ranks = 2;
+  std::size_t smallest = 1024;
+  std::size_t largest = std::size_t{256} << 20;
+  std::size_t factor = 4;
+  std::size_t iterations = 50;
+  std::string json;
+};
+
+Options parse(std::span<const std::string_view> words) {
+  Options options;
+  const std::map<std::string_view, std::size_t*> numbers = {{"--ranks", &options.ranks},
+                                                            {"--smallest", &options.smallest},
+                                                            {"--largest", &options.largest},
+                                                            {"--factor", &options.factor},
+                                                            {"--iterations", &options.iterations}};
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    const auto number = numbers.find(words[i]);
+    if (i + 1 == words.size() || (number == numbers.end() && words[i] != "--json")) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("found '{}', expected --name value; --help says more", words[i]));
+    }
+    const std::string_view value = words[i + 1];
+    if (number == numbers.end()) {
+      options.json = value;
+      continue;
+    }
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number->second);
+    const std::size_t least = words[i] == "--factor" ? 2 : words[i] == "--smallest" ? 4 : 1;
+    if (error != std::errc{} || end != value.data() + value.size() || *number->second < least) {
+      throw ddl::Error(
+          ddl::ErrorCode::invalid_argument,
+          fmt::format("{}: found '{}', expected a number of {} or more", words[i], value, least));
+    }
+  }
+  return options;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+class Events {
+ public:
+  Events() {
+    ddl::check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
+    ddl::check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  ~Events() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  void begin(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord"); }
+  void end(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord"); }
+  /// Once the stream is done.
+  [[nodiscard]] double us() const {
+    float ms = 0;
+    ddl::check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+    return 1000.0 * static_cast<double>(ms);
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+class Benchmark {
+ public:
+  Benchmark(ddl::Context& context, const Options& options)
+      : context_(context), options_(options), device_(context) {
+    for (float*& buffer : buffers_) {
+      void* memory = nullptr;
+      ddl::check_cuda(cudaMalloc(&memory, options.largest), "cudaMalloc");
+      buffer = static_cast<float*>(memory);
+    }
+    host_.resize(options.largest / sizeof(float));
+    ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (context.is_root() && !options.json.empty()) json_.open(options.json, std::ios::app);
+  }
+
+  std::size_t run() {
+    std::size_t wrong = 0;
+    if (context_.is_root()) {
+      int devices = 0;
+      cudaGetDeviceCount(&devices);
+      fmt::print(
+          "{} ranks on {} of {} devices, {} blocks of each rank\n{:>12} {:>10} {:>10} {:>10} {:>8} {:>6}\n",
+          context_.size(), device_.device_name(), devices, device_.blocks(), "bytes", "time_us", "alone_us",
+          "copy_us", "of_copy", "wrong");
+    }
+    for (std::size_t bytes = options_.smallest; bytes <= options_.largest; bytes *= options_.factor) {
+      wrong += measure(bytes / sizeof(float));
+    }
+    return wrong;
+  }
+
+ private:
+  std::size_t measure(std::size_t count) {
+    const std::size_t bytes = count * sizeof(float);
+    for (std::size_t i = 0; i < count; ++i) {
+      host_[i] = static_cast<float>((i + static_cast<std::size_t>(context_.rank())) % 64);
+    }
+    ddl::check_cuda(cudaMemcpy(buffers_[0], host_.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    meet();
+    for (int i = 0; i < 5; ++i) all_reduce(count);
+    device_.wait(stream_);
+    std::vector<double> times;
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      meet();
+      events_.begin(stream_);
+      for (std::size_t i = 0; i < options_.iterations; ++i) all_reduce(count);
+      events_.end(stream_);
+      device_.wait(stream_);
+      times.push_back(slowest(events_.us() / static_cast<double>(options_.iterations)));
+    }
+    std::vector<double> alone;
+    for (int i = 0; i < 50; ++i) {
+      meet();
+      const auto begin = std::chrono::steady_clock::now();
+      all_reduce(count);
+      device_.wait(stream_);
+      alone.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    }
+    const double time_us = median(times);
+    const double alone_us = slowest(median(alone));
+    meet();
+    const double copy_us = context_.is_root() ? copy_time(bytes) : 0;
+    meet();
+    const std::size_t wrong = count_wrong(count);
+    if (!context_.is_root()) return 0;
+    const double of_copy = static_cast<double>(context_.size()) * copy_us / time_us;
+    fmt::print("{:>12} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>6}\n", bytes, time_us, alone_us, copy_us,
+               of_copy, wrong);
+    if (json_.is_open()) {
+      json_ << fmt::format(
+                   R"({{"benchmark":"device_perf","collective":"all_reduce","type":"f32","device":"{}",)"
+                   R"("ranks":{},"blocks":{},"bytes":{},"time_us":{:.5g},"alone_us":{:.5g},"copy_us":{:.5g},)"
+                   R"("of_copy":{:.4g},"wrong":{}}})",
+                   device_.device_name(), context_.size(), device_.blocks(), bytes, time_us, alone_us,
+                   copy_us, of_copy, wrong)
+            << std::endl;
+    }
+    return wrong;
+  }
+
+  void all_reduce(std::size_t count) {
+    device_.all_reduce(buffers_[0], buffers_[1], count, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
+  }
+  void meet() { context_.communicator().barrier(); }
+  double slowest(double value) {
+    context_.communicator().all_reduce(std::span(&value, 1), ddl::ReduceOp::max);
+    return value;
+  }
+
+  double copy_time(std::size_t bytes) {
+    std::vector<double> times;
+    for (int repetition = 0; repetition < 6; ++repetition) {
+      events_.begin(stream_);
+      for (std::size_t i = 0; i < options_.iterations; ++i) {
+        ddl::check_cuda(cudaMemcpyAsync(buffers_[1], buffers_[0], bytes, cudaMemcpyDeviceToDevice, stream_),
+                        "cudaMemcpyAsync");
+      }
+      events_.end(stream_);
+      ddl::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+      if (repetition > 0) times.push_back(events_.us() / static_cast<double>(options_.iterations));
+    }
+    return median(times);
+  }
+
+  std::size_t count_wrong(std::size_t count) {
+    meet();
+    all_reduce(count);
+    device_.wait(stream_);
+    meet();
+    ddl::check_cuda(cudaMemcpy(host_.data(), buffers_[1], count * sizeof(float), cudaMemcpyDeviceToHost),
+                    "cudaMemcpy");
+    std::int64_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      float expected = 0;
+      for (int rank = 0; rank < context_.size(); ++rank) {
+        expected += static_cast<float>((i + static_cast<std::size_t>(rank)) % 64);
+      }
+      wrong += host_[i] == expected ? 0 : 1;
+    }
+    context_.communicator().all_reduce(std::span(&wrong, 1));
+    return static_cast<std::size_t>(wrong);
+  }
+
+  ddl::Context& context_;
+  const Options& options_;
+  ddl::DeviceCommunicator device_;
+  float* buffers_[2];
+  std::vector<float> host_;
+  cudaStream_t stream_ = nullptr;
+  Events events_;
+  std::ofstream json_;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  try {
+    const Options options = parse(words);
+    std::size_t wrong = 0;
+    ddl::run_in_process(static_cast<int>(std::min<std::size_t>(options.ranks, 1024)),
+                        [&](ddl::Context& context) {
+                          const std::size_t own = Benchmark(context, options).run();
+                          if (context.is_root()) wrong = own;
+                        });
+    return wrong == 0 ? 0 : 1;
+  } catch (const ddl::Error& error) {
+    fmt::print(stderr, "device_perf: {}\n", error.what());
+    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
+  }
+}
