@@ -10,13 +10,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/topology/schedule.hpp"
+#include "device/test_numbers.hpp"
 #include "thrown_error.hpp"
 
 namespace ddl {
@@ -74,45 +74,6 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-template <typename F>
-void with_type(DataType type, const F& f) {
-  switch (type) {
-    case DataType::u8:
-      return f(std::uint8_t{});
-    case DataType::i32:
-      return f(std::int32_t{});
-    case DataType::i64:
-      return f(std::int64_t{});
-    case DataType::f32:
-      return f(float{});
-    case DataType::f64:
-      return f(double{});
-    case DataType::f16:
-      return f(float16{});
-    case DataType::bf16:
-      return f(bfloat16{});
-  }
-}
-
-std::vector<std::byte> numbers(DataType type, std::size_t count, int rank) {
-  std::mt19937 random(static_cast<std::uint32_t>(rank) + 1);
-  std::vector<std::byte> bytes(count * size_of(type));
-  with_type(type, [&](auto zero) {
-    using T = decltype(zero);
-    for (std::size_t i = 0; i < count; ++i) {
-      const int number = static_cast<int>(random() % 2001U) - 1000;
-      T value;
-      if constexpr (std::is_integral_v<T>) {
-        value = static_cast<T>(number * 1'000'003LL);
-      } else {
-        value = static_cast<T>(static_cast<float>(number) / 7);
-      }
-      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
-    }
-  });
-  return bytes;
-}
-
 struct Case {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::f32;
@@ -127,7 +88,8 @@ std::size_t pieces(const Case& c, int ranks, Collective with_many) {
 }
 
 std::vector<std::byte> input_of(const Case& c, int rank, int ranks) {
-  return numbers(c.type, c.count * pieces(c, ranks, Collective::reduce_scatter), rank);
+  return random_bytes(c.type, c.count * pieces(c, ranks, Collective::reduce_scatter),
+                      static_cast<std::uint32_t>(rank) + 1);
 }
 
 /// What a rank must have; empty where its output is left alone.

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 #include <vector>
 
 #include "collectives/device/exchange_range.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/data_type.hpp"
 #include "device/host_blocks.hpp"
+#include "device/test_numbers.hpp"
 
 namespace ddl::collectives::device {
 namespace {
@@ -21,27 +20,6 @@ constexpr int blocks = 2;
 constexpr int threads = 4;
 
 Address address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
-
-/// Calls f with a value of the element's type.
-template <typename F>
-void with_type(DataType type, const F& f) {
-  switch (type) {
-    case DataType::u8:
-      return f(std::uint8_t{});
-    case DataType::i32:
-      return f(std::int32_t{});
-    case DataType::i64:
-      return f(std::int64_t{});
-    case DataType::f32:
-      return f(float{});
-    case DataType::f64:
-      return f(double{});
-    case DataType::f16:
-      return f(float16{});
-    case DataType::bf16:
-      return f(bfloat16{});
-  }
-}
 
 template <typename F>
 void with_op(ReduceOp op, const F& f) {
@@ -56,25 +34,6 @@ void with_op(ReduceOp op, const F& f) {
     case ReduceOp::prod:
       return f(Product{});
   }
-}
-
-std::vector<std::byte> random_bytes(DataType type, std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::byte> bytes(count * size_of(type));
-  with_type(type, [&](auto zero) {
-    using T = decltype(zero);
-    for (std::size_t i = 0; i < count; ++i) {
-      const int number = static_cast<int>(random() % 2001U) - 1000;
-      T value;
-      if constexpr (std::is_integral_v<T>) {
-        value = static_cast<T>(number * 1'000'003LL);
-      } else {
-        value = static_cast<T>(static_cast<float>(number) / 7);
-      }
-      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
-    }
-  });
-  return bytes;
 }
 
 struct Case {
