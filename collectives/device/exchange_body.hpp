@@ -124,6 +124,16 @@ DDL_HOST_DEVICE bool all_met(const Exchange& e, const Meeting& meeting) {
   return all;
 }
 
+/// Whether all are there, and call the same: the places are known then. All threads of the block.
+template <typename Block>
+DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting) {
+  arrive(block, e, meeting);
+  block.sync();
+  const bool met = all_met(e, meeting);
+  block.sync();
+  return met;
+}
+
 /// Whether all that this rank reads and writes can be read and written in packs.
 DDL_HOST_DEVICE bool in_packs(const Exchange& e, const Meeting& meeting) {
   std::uintptr_t places = 0;
@@ -237,11 +247,7 @@ DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& me
 /// Each rank computes a range of its own: for large data.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& meeting) {
-  arrive(block, e, meeting);
-  block.sync();
-  const bool met = all_met(e, meeting);
-  block.sync();
-  if (!met) return;
+  if (!meet(block, e, meeting)) return;
   transfer<T, Op>(block, e, meeting);
   block.sync();
   leave(block, e, meeting);
@@ -251,11 +257,7 @@ DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& m
 /// Needs `blocks() * threads()` packs or less, and this rank as the only target.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meeting) {
-  arrive(block, e, meeting);
-  block.sync();
-  const bool met = all_met(e, meeting);
-  block.sync();
-  if (!met) return;
+  if (!meet(block, e, meeting)) return;
   // A block reads what the same block of others writes, whether in packs or not.
   const auto first = static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads());
   const std::uint64_t pack = first + static_cast<std::uint64_t>(block.thread());

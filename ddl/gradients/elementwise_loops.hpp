@@ -33,23 +33,19 @@ using Floats = collectives::VectorType<float, collectives::width / 2>::type;
 }
 #endif
 
-void scale(float* values, std::size_t count, double factor) noexcept {
+/// `target` may be `source`.
+void scale_into(float* target, const float* source, std::size_t count, double factor) noexcept {
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    for (std::size_t v = 0; v < lanes; v += vector_lanes)
-      store(values + i + v, load(values + i + v) * factor);
-  }
-  for (; i < count; ++i) values[i] = static_cast<float>(values[i] * factor);
-}
-
-void scale_into(float* __restrict target, const float* __restrict source, std::size_t count,
-                double factor) noexcept {
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (std::size_t v = 0; v < lanes; v += vector_lanes)
+    for (std::size_t v = 0; v < lanes; v += vector_lanes) {
       store(target + i + v, load(source + i + v) * factor);
+    }
   }
   for (; i < count; ++i) target[i] = static_cast<float>(source[i] * factor);
+}
+
+void scale(float* values, std::size_t count, double factor) noexcept {
+  scale_into(values, values, count, factor);
 }
 
 void add_scaled(float* __restrict target, const float* __restrict source, std::size_t count,
