@@ -97,6 +97,15 @@ def reproducible(table, where, placement):
         table.add(where, "reproducible, times the normal time", slow[worst], 2.5, at_most=True, note=worst)
 
 
+def stolen(table):
+    """What the hypervisor took while it was measured; nothing is wanted of it, but times depend on it."""
+    shares = [line["stolen"] for path in table.directory.glob("*.jsonl") for line in map(json.loads, path.open())
+              if "stolen" in line]
+    if shares:
+        print(f"taken by the machine's hypervisor: {statistics.mean(shares):.1%} of its time on average, "
+              f"up to {max(shares):.0%} of a line's\n")
+
+
 def cluster(table):
     for placement in ("host", "round_robin"):
         where = f"4x4 by {placement}"
@@ -151,6 +160,7 @@ def main(arguments):
     if not table.rows:
         print(f"targets.py: {directory} has no JSON lines of single_host.sh or cluster.sh", file=sys.stderr)
         return 2
+    stolen(table)
     return table.print()
 
 

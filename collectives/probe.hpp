@@ -12,9 +12,9 @@ namespace ddl::collectives {
 /// one pair plays ping-pong with small messages (the least of several rounds' means, less a step's overhead,
 /// which `cost` counts by itself); then all pairs that share the links between two packages stream large ones
 /// together. Between hosts all is as in a collective: ranks of all hosts play ping-pong in pairs at the same
-/// time (the median of the slowest pair's means), then send large messages around rings of hosts, each rank
-/// in one of its own (the lower quartile). Collective; the ranks that are not measured wait. All get the same
-/// figures. Takes tenths of a second, longer over slow networks. Errors: as collectives'.
+/// time (the lower quartile of the slowest pair's means), then send large messages around rings of hosts,
+/// each rank in one of its own (the best round). Collective; the ranks that are not measured wait. All get
+/// the same figures. Takes tenths of a second, longer over slow networks. Errors: as collectives'.
 std::vector<topology::Measurement> probe(CommunicatorImpl& communicator, const topology::Topology& topology,
                                          const topology::CostModel& cost = {});
 

@@ -7,6 +7,12 @@
 
 namespace perf {
 
+namespace {
+
+constexpr double least_ticks = 50;
+
+}  // namespace
+
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -24,6 +30,31 @@ int cores() {
 }
 
 std::string version() { return DDL_VERSION; }
+
+StolenTime::StolenTime() : start_(now()) {}
+
+std::optional<StolenTime::Ticks> StolenTime::now() {
+  // user nice system idle iowait irq softirq steal
+  std::ifstream file("/proc/stat");
+  std::string word;
+  if (!(file >> word) || word != "cpu") return {};
+  Ticks ticks;
+  for (int field = 0; field < 8; ++field) {
+    double value = 0;
+    if (!(file >> value)) return {};
+    ticks.all += value;
+    ticks.stolen = value;
+  }
+  return ticks;
+}
+
+std::optional<double> StolenTime::share() const {
+  const std::optional<Ticks> end = now();
+  if (!start_ || !end) return {};
+  const double all = end->all - start_->all;
+  if (all < least_ticks) return {};
+  return (end->stolen - start_->stolen) / all;
+}
 
 std::string placement_of(const ddl::topology::RankMap& map) {
   bool is_by_host = true;

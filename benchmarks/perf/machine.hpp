@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,24 @@ std::string cpu_model();
 int cores();
 /// This library's.
 std::string version();
+
+/// Of the time of the machine's cores, the part that they had work for since this was made while its
+/// hypervisor let others run: /proc/stat's "steal", which counts in hundredths of a
+/// second.
+class StolenTime {
+ public:
+  StolenTime();
+  /// 0 to 1; none if the machine does not say, or if less than half a second of a core has passed.
+  [[nodiscard]] std::optional<double> share() const;
+
+ private:
+  struct Ticks {
+    double stolen = 0;
+    double all = 0;
+  };
+  static std::optional<Ticks> now();
+  std::optional<Ticks> start_;
+};
 
 /// How ranks lie on hosts: "host" (one host's after the other's), "round_robin" (dealt out), or "mixed".
 std::string placement_of(const ddl::topology::RankMap& map);

@@ -14,6 +14,7 @@
 #include "perf/baseline.hpp"
 #include "perf/buffers.hpp"
 #include "perf/call.hpp"
+#include "perf/machine.hpp"
 #include "perf/prediction.hpp"
 #include "perf/report.hpp"
 #include "perf/settings.hpp"
@@ -92,8 +93,10 @@ class Benchmark {
     if (has_baseline) runs.push_back({[&] { baseline_->meet(communicator); }, [&] { baseline_->run(call); }});
     // In place, the values of one call go into the next; those of a fresh start do not overflow at once.
     values.fill(call, const_cast<std::byte*>(call.input));
+    const StolenTime stolen;
     const std::vector<Times> times =
         measure(communicator, runs, {settings_.warm_up, settings_.iterations, calls});
+    result.stolen = stolen.share();
     result.ours = times[0];
     if (has_baseline) result.baseline = times[1];
     if (settings_.check) result.wrong = check(call, values);

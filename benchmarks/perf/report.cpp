@@ -14,6 +14,8 @@ namespace perf {
 
 namespace {
 
+constexpr double noticed_share = 0.02;
+
 /// Five digits that mean something.
 std::string text_of_us(double us) {
   if (us < 1000) return fmt::format("{:.2f}", us);
@@ -100,6 +102,10 @@ void Report::add(const Row& row) {
         fmt::print("  {:>7} {:>6}", "N/A", "N/A");
       }
     }
+    if (measured.stolen.value_or(0) > most_stolen_) {
+      most_stolen_ = *measured.stolen;
+      most_stolen_bytes_ = row.bytes;
+    }
     wrong_ += measured.wrong.value_or(0);
     bus_sum_ += busbw;
     ++bus_terms_;
@@ -145,6 +151,7 @@ void Report::write_json(const Row& row, const Measured& measured) {
     json["baseline_min_us"] = measured.baseline->least;
     json["ratio"] = measured.baseline->median / measured.ours.median;
   }
+  if (measured.stolen) json["stolen"] = *measured.stolen;
   if (row.prediction) {
     json["predicted_us"] = row.prediction->planned_us;
     json["simulated_us"] = row.prediction->simulated_us;
@@ -156,7 +163,12 @@ void Report::write_json(const Row& row, const Measured& measured) {
 
 void Report::close() {
   fmt::print("# Out of bounds values : {} {}\n", wrong_, wrong_ == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:.4g}\n#\n", bus_terms_ > 0 ? bus_sum_ / bus_terms_ : 0);
+  fmt::print("# Avg bus bandwidth    : {:.4g}\n", bus_terms_ > 0 ? bus_sum_ / bus_terms_ : 0);
+  if (most_stolen_ >= noticed_share) {
+    fmt::print("# Taken by hypervisor  : up to {:.0f}% of rank 0's machine, at {} B; try a quieter time\n",
+               100 * most_stolen_, most_stolen_bytes_);
+  }
+  fmt::print("#\n");
   std::fflush(stdout);
 }
 

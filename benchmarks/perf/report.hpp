@@ -20,6 +20,7 @@ struct Measured {
   Times ours;
   std::optional<Times> baseline = {};
   std::optional<std::int64_t> wrong = {};
+  std::optional<double> stolen = {};  ///< As StolenTime's, while it was measured.
 };
 
 /// One row of the table.
@@ -42,7 +43,7 @@ class Report {
   Report(const Settings& settings, ddl::Context& context);
 
   void add(const Row& row);
-  /// The two lines at the end.
+  /// The lines at the end.
   void close();
   [[nodiscard]] std::int64_t wrong() const noexcept { return wrong_; }
 
@@ -54,6 +55,8 @@ class Report {
   const ddl::topology::RankMap& map_;
   std::ofstream json_;
   std::int64_t wrong_ = 0;
+  double most_stolen_ = 0;
+  std::size_t most_stolen_bytes_ = 0;
   double bus_sum_ = 0;
   int bus_terms_ = 0;
 };

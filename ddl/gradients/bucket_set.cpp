@@ -101,7 +101,7 @@ void BucketSet::report(std::size_t gradient) noexcept {
 
 void BucketSet::start_complete(const Fill& fill) {
   while (started_ < size() && buckets_[started_].missing == 0) start(buckets_[started_++], fill);
-  if (events_ || !context_.has_progress_thread()) advance(0);
+  if (events_ || !context_.has_progress_thread()) advance(finished_);
 }
 
 void BucketSet::start_all(const Fill& fill) {

@@ -5,6 +5,7 @@
 
 #include "collectives/kernels/kernel_vectors.hpp"
 #include "ddl/gradients/elementwise_kernels.hpp"
+#include "ddl/gradients/scaling_loops.hpp"
 #if !defined(__F16C__)
 #include "ddl/float16.hpp"
 #endif
@@ -12,88 +13,13 @@
 namespace ddl::elementwise {
 namespace {
 
-using Doubles = collectives::Vector<double>;
-constexpr std::size_t vector_lanes = sizeof(Doubles) / sizeof(double);
-constexpr std::size_t lanes = 16;
-constexpr std::size_t vectors = lanes / vector_lanes;
-
-#if defined(__AVX2__)  // what follows is twice as many instructions, with GCC 12
-[[gnu::always_inline]] inline Doubles load(const float* from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
-[[gnu::always_inline]] inline void store(float* to, Doubles values) {
-  _mm_storeu_ps(to, _mm256_cvtpd_ps(values));
-}
-#else
-using Floats = collectives::VectorType<float, collectives::width / 2>::type;
-[[gnu::always_inline]] inline Doubles load(const float* from) {
-  return __builtin_convertvector(collectives::load<Floats>(reinterpret_cast<const std::byte*>(from)),
-                                 Doubles);
-}
-[[gnu::always_inline]] inline void store(float* to, Doubles values) {
-  collectives::store(reinterpret_cast<std::byte*>(to), __builtin_convertvector(values, Floats));
-}
-#endif
-
-/// `target` may be `source`.
-void scale_into(float* target, const float* source, std::size_t count, double factor) noexcept {
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (std::size_t v = 0; v < lanes; v += vector_lanes) {
-      store(target + i + v, load(source + i + v) * factor);
-    }
-  }
-  for (; i < count; ++i) target[i] = static_cast<float>(source[i] * factor);
-}
-
-void scale(float* values, std::size_t count, double factor) noexcept {
-  scale_into(values, values, count, factor);
-}
-
 void add_scaled(float* __restrict target, const float* __restrict source, std::size_t count,
                 double factor) noexcept {
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (std::size_t v = 0; v < lanes; v += vector_lanes) {
-      store(target + i + v, load(target + i + v) + load(source + i + v) * factor);
-    }
+  for (; i + double_lanes <= count; i += double_lanes) {
+    store_doubles(target + i, load_doubles(target + i) + load_doubles(source + i) * factor);
   }
   for (; i < count; ++i) target[i] = static_cast<float>(target[i] + source[i] * factor);
-}
-
-/// `then(at, vector)` sees each whole vector, `rest(i)` each element after the last one.
-template <typename Then, typename Rest>
-[[gnu::always_inline]] inline double squares(const float* values, std::size_t count, Then then, Rest rest) {
-  Doubles sums[vectors] = {};
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < vectors; ++v) {
-      const std::size_t at = i + v * vector_lanes;
-      const Doubles value = load(values + at);
-      sums[v] += value * value;
-      then(at, value);
-    }
-  }
-  double sum = 0;
-  for (const Doubles& part : sums) {
-    for (std::size_t lane = 0; lane < vector_lanes; ++lane) sum += part[lane];
-  }
-  for (; i < count; ++i) {
-    const double value = values[i];
-    sum += value * value;
-    rest(i);
-  }
-  return sum;
-}
-
-double sum_of_squares(const float* values, std::size_t count) noexcept {
-  return squares(
-      values, count, [](std::size_t, const Doubles&) {}, [](std::size_t) {});
-}
-
-double square_and_scale(float* values, std::size_t count, double factor) noexcept {
-  return squares(
-      values, count, [&](std::size_t at, const Doubles& value) { store(values + at, value * factor); },
-      [&](std::size_t i) { values[i] = static_cast<float>(values[i] * factor); });
 }
 
 [[gnu::always_inline]] inline float finite_or_zero(float value) {
