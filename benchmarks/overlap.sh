@@ -67,6 +67,7 @@ one_rank one_rank_sleep
 
 python3 - "$out" <<'EOT'
 import json
+import pathlib
 import statistics
 import sys
 
@@ -112,5 +113,10 @@ own = own_share("one_rank_sleep")
 check("one rank, 200 parameters: reducer's own share of 100 ms", "< 0.01", own, own < 0.01)
 check("the same, computing instead of asleep", "none", own_share("one_rank"), True)
 check("the same, and gradients left as sums", "none", own_share("one_rank_sums"), True)
+shares = [line["stolen"] for path in pathlib.Path(sys.argv[1]).glob("*.jsonl")
+          for line in map(json.loads, path.open()) if line["stolen"] is not None]
+if shares:
+    print(f"taken by the machine's hypervisor: {statistics.mean(shares):.1%} of its time on average, "
+          f"up to {max(shares):.0%} of a line's")
 sys.exit(1 if missed else 0)
 EOT

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "ddl/ddl.hpp"
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
+#include "perf/machine.hpp"
 
 namespace {
 
@@ -54,6 +56,8 @@ Prints
   bound_ms      1.05 max(forward + backward, forward + reduction) + the time of the first and of the last bucket
   efficiency    compute_ms / step_ms
   own_ms        what one step spends in the reducer's calls, those that wait among them
+  stolen        (JSON) what the machine's hypervisor took of its time: times taken on a machine that is not left alone
+                say little
 )";
 
 using Clock = std::chrono::steady_clock;
@@ -240,6 +244,11 @@ class Report {
   void line(const std::string& json) {
     if (json_.is_open()) json_ << json << std::endl;
   }
+  /// For a JSON line: what the hypervisor has taken of rank 0's machine so far.
+  [[nodiscard]] std::string stolen() const {
+    const std::optional<double> share = stolen_.share();
+    return share ? fmt::format("{:.4f}", *share) : "null";
+  }
   template <typename... Arguments>
   void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     if (context_.is_root()) fmt::print(format, std::forward<Arguments>(arguments)...);
@@ -248,6 +257,7 @@ class Report {
  private:
   ddl::Context& context_;
   std::ofstream json_;
+  perf::StolenTime stolen_;
 };
 
 void measure_overlap(ddl::Context& context, const Options& options, Report& report) {
@@ -279,10 +289,10 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       R"({{"benchmark":"overlap_perf","ranks":{},"hosts":{},"bytes":{},"parameters":{},"buckets":{},)"
       R"("bucket_bytes":{},"wire":"{}","after_backward":{},"leave_sums":{},"spin":{},"step_ms":{:.4g},)"
       R"("compute_ms":{},"reduce_ms":{:.4g},)"
-      R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g}}})",
+      R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g},"stolen":{}}})",
       context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
       reducer.largest_bucket(), options.wire, options.after_backward, options.leave_sums, options.spin,
-      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms));
+      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms, report.stolen()));
 }
 
 /// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.
@@ -347,9 +357,9 @@ void measure_rows(ddl::Context& context, const Options& options, Report& report)
       median(sparse_ms), median(dense_ms), unequal);
   report.line(fmt::format(
       R"({{"benchmark":"overlap_perf rows","ranks":{},"hosts":{},"rows":{},"width":{},"tokens":{},)"
-      R"("bytes_share":{:.4g},"by_rows_ms":{:.4g},"whole_ms":{:.4g},"differ":{}}})",
+      R"("bytes_share":{:.4g},"by_rows_ms":{:.4g},"whole_ms":{:.4g},"differ":{},"stolen":{}}})",
       context.size(), context.hosts(), options.rows, options.width, options.tokens, median(share),
-      median(sparse_ms), median(dense_ms), unequal));
+      median(sparse_ms), median(dense_ms), unequal, report.stolen()));
 }
 
 int run(ddl::Context& context, std::span<const std::string_view> arguments) {
