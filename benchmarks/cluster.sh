@@ -5,14 +5,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'EOT'
-Usage: cluster.sh DIRECTORY [--quick]
+Usage: cluster.sh DIRECTORY [--quick] [--undisturbed PERCENT]
 
 Makes 4 emulated hosts with links of 1 Gb/s (emulated_cluster.sh) and runs on them, with ranks placed by host and
 round robin: all_reduce_perf on 4x4 ranks beside Open MPI as it comes, with its ring forced, and with its HAN
 component in both of its ways; 16 MiB with DDL_REPRODUCIBLE=1; on 4+3+2+1 ranks; broadcast_perf; idle_wait and
 start_up_time. The links are measured once (DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into
 DIRECTORY, which must be new or empty; then a table of targets (targets.py) on standard output. Takes about 13 minutes; --quick, with fewer iterations, 7.
-The exit status is 1 if a target is missed.
+On a virtual machine that is not left alone, --undisturbed repeats iterations (all_reduce_perf --help). The exit status is 1 if a target is missed.
 
 DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
 EOT
@@ -23,11 +23,14 @@ fail() {
   exit 2
 }
 
-out='' small_iterations=20 large_iterations=7
-for word in "$@"; do
+out='' small_iterations=20 large_iterations=7 undisturbed=100
+while [ $# -gt 0 ]; do
+  word=$1
+  shift
   case $word in
     --help | -h) usage; exit 0 ;;
     --quick) small_iterations=7 large_iterations=3 ;;
+    --undisturbed) [ $# -gt 0 ] || fail "--undisturbed: expected a number of percent after it"; undisturbed=$1; shift ;;
     -*) fail "unknown option $word; see --help" ;;
     *) [ -z "$out" ] || fail "found '$word', expected one directory"; out=$word ;;
   esac
@@ -44,6 +47,8 @@ name=targets$$
 trap 'bash "$here/emulated_cluster.sh" down --name "$name"' EXIT
 bash "$here/emulated_cluster.sh" up --name "$name" --hosts 4 --ranks-per-host 4 --rate 1gbit || exit 2
 export DDL_CACHE_DIR=$out/cache DDL_PROBE=on
+all_reduce_perf=("$bin/all_reduce_perf" --undisturbed "$undisturbed")
+broadcast_perf=("$bin/broadcast_perf" --undisturbed "$undisturbed")
 on_cluster() { bash "$here/emulated_cluster.sh" run --name "$name" "$@"; }
 
 # Open MPI's way: as it comes, ring, or HAN, which 4.1 leaves off, in its two ways. The pipelined one of 4.1.4
@@ -63,19 +68,19 @@ for placement in host round_robin; do
     json=$out/cluster_${placement}_$variant.jsonl
     place=in
     [ "$variant" != han ] || place=out
-    all_reduce=("${settings[@]}" "$bin/all_reduce_perf" --place "$place" --baseline mpi --predict --json "$json")
+    all_reduce=("${settings[@]}" "${all_reduce_perf[@]}" --place "$place" --baseline mpi --predict --json "$json")
     printf '\n## placed by %s, Open MPI: %s\n' "$placement" "$variant"
     on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 1K -e 2M -n "$small_iterations" -w 2
     on_cluster --placement "$placement" -- "${all_reduce[@]}" -b 4M -e 64M -n "$large_iterations" -w 1
   done
   printf '\n## placed by %s, reproducible; 4+3+2+1 ranks; broadcast\n' "$placement"
   for reproducible in 0 1; do
-    DDL_REPRODUCIBLE=$reproducible on_cluster --placement "$placement" -- "$bin/all_reduce_perf" -b 16M -e 16M \
+    DDL_REPRODUCIBLE=$reproducible on_cluster --placement "$placement" -- "${all_reduce_perf[@]}" -b 16M -e 16M \
       -n "$large_iterations" -w 1 --json "$out/reproducible_${reproducible}_$placement.jsonl"
   done
-  on_cluster --placement "$placement" --ranks 4,3,2,1 -- "$bin/all_reduce_perf" --place in -b 16M -e 16M \
+  on_cluster --placement "$placement" --ranks 4,3,2,1 -- "${all_reduce_perf[@]}" --place in -b 16M -e 16M \
     -n "$large_iterations" -w 1 --baseline mpi --predict --json "$out/uneven_$placement.jsonl"
-  on_cluster --placement "$placement" -- "$bin/broadcast_perf" --place in -b 16M -e 16M -n "$large_iterations" \
+  on_cluster --placement "$placement" -- "${broadcast_perf[@]}" --place in -b 16M -e 16M -n "$large_iterations" \
     -w 1 --baseline mpi --predict --json "$out/broadcast_$placement.jsonl"
 done
 printf '\n## waiting, starting\n'

@@ -5,14 +5,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'EOT'
-Usage: overlap.sh DIRECTORY
+Usage: overlap.sh DIRECTORY [--undisturbed PERCENT]
 
 Makes 4 emulated hosts x 4 ranks with links of 1 Gb/s (emulated_cluster.sh) and runs overlap_perf on them, with ranks
 placed by host and round robin: the article's model scaled down to these links, during and after backward;
 less compute than the reduction takes; 16 bits between hosts; the embedding of the article's model by rows. Then one
 rank alone, five times each, for the reducer's own cost: asleep like the others, which counts, and computing.
-Medians. JSON lines go into DIRECTORY, which must be new or empty; then a table of targets on standard output. Takes
-about 3 minutes. The exit status is 1 if a target is missed.
+Medians; on a virtual machine that is not left alone, --undisturbed repeats steps (overlap_perf --help). JSON
+lines go into DIRECTORY, which must be new or empty; then a table of targets on standard output. Takes about 3
+minutes. The exit status is 1 if a target is missed.
 
 DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
 EOT
@@ -23,10 +24,13 @@ fail() {
   exit 2
 }
 
-out=''
-for word in "$@"; do
+out='' undisturbed=100
+while [ $# -gt 0 ]; do
+  word=$1
+  shift
   case $word in
     --help | -h) usage; exit 0 ;;
+    --undisturbed) [ $# -gt 0 ] || fail "--undisturbed: expected a number of percent after it"; undisturbed=$1; shift ;;
     -*) fail "unknown option $word; see --help" ;;
     *) [ -z "$out" ] || fail "found '$word', expected one directory"; out=$word ;;
   esac
@@ -48,7 +52,7 @@ for placement in host round_robin; do
     local case=$1
     shift
     bash "$here/emulated_cluster.sh" run --name "$name" --placement "$placement" -- "$bin/overlap_perf" \
-      --json "$out/$case.$placement.jsonl" "$@"
+      --undisturbed "$undisturbed" --json "$out/$case.$placement.jsonl" "$@"
   }
   measure article
   measure article_after_backward --after-backward
@@ -59,7 +63,7 @@ done
 one_rank() {
   local case=$1
   shift
-  for _ in 1 2 3 4 5; do "$bin/overlap_perf" --compute-ms 100 --json "$out/$case.jsonl" "$@"; done
+  for _ in 1 2 3 4 5; do "$bin/overlap_perf" --undisturbed "$undisturbed" --compute-ms 100 --json "$out/$case.jsonl" "$@"; done
 }
 one_rank one_rank --spin
 one_rank one_rank_sums --spin --leave-sums

@@ -22,6 +22,7 @@
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "perf/machine.hpp"
+#include "perf/stopwatch.hpp"
 
 namespace {
 
@@ -41,6 +42,8 @@ before. GradientReducer reduces them meanwhile. For the medians over all steps, 
   --bucket-bytes 0     0: the library's choice
   --wire f32           f32, bf16 or f16 between hosts
   --steps 12           timed, after 2 that are not
+  --undisturbed 100    percent: repeats a step, four times at most, while a virtual machine's hypervisor takes more of
+                       a machine's time; the least disturbed one counts
   --spin               computes instead of sleeping: for as many ranks as there are processors; takes no value
   --after-backward     reduces after backward instead of during it; takes no value
   --leave-sums         leaves the division by the weight to the optimiser; takes no value
@@ -71,6 +74,7 @@ struct Options {
   std::string wire = "f32";
   std::size_t steps = 12;
   bool spin = false;
+  double undisturbed = 100;
   bool after_backward = false;
   bool leave_sums = false;
   std::size_t rows = 0;
@@ -113,14 +117,16 @@ Options parse(std::span<const std::string_view> arguments) {
       continue;
     }
     const auto number = numbers.find(flag);
-    const bool is_known =
-        number != numbers.end() || flag == "--compute-ms" || flag == "--wire" || flag == "--json";
+    const bool is_known = number != numbers.end() || flag == "--undisturbed" || flag == "--compute-ms" ||
+                          flag == "--wire" || flag == "--json";
     if (!is_known) refuse("flags", flag, "one that --help lists");
     if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
     const std::string_view value = arguments[++i];
     if (number != numbers.end()) {
       const bool may_be_zero = flag == "--rows" || flag == "--bucket-bytes";
       *number->second = number_of<std::size_t>(flag, value, may_be_zero ? 0 : 1, std::size_t{1} << 40);
+    } else if (flag == "--undisturbed") {
+      options.undisturbed = number_of<double>(flag, value, 0, 100);
     } else if (flag == "--compute-ms") {
       options.compute_ms = number_of<double>(flag, value, 0, 1e6);
     } else if (flag == "--wire") {
@@ -189,8 +195,12 @@ class Training {
   Times measure(double compute_ms) {
     std::vector<double> steps, own;
     for (std::size_t i = 0; i < options_.steps + 2; ++i) {
-      context_.communicator().barrier();
-      const Times times = step(compute_ms);
+      const auto once = [&] {
+        context_.communicator().barrier();
+        return step(compute_ms);
+      };
+      const Times times =
+          perf::least_disturbed(context_.communicator(), options_.undisturbed / 100, repeated_, once);
       const double slowest_step = slowest(context_, times.step_ms);
       if (i < 2) continue;
       steps.push_back(slowest_step);
@@ -198,6 +208,8 @@ class Training {
     }
     return {median(steps), slowest(context_, median(own))};
   }
+  /// Steps so far.
+  [[nodiscard]] int repeated() const noexcept { return repeated_; }
 
  private:
   Times step(double compute_ms) {
@@ -228,6 +240,7 @@ class Training {
   ddl::GradientReducer& reducer_;
   std::span<const ddl::Gradient> gradients_;
   const Options& options_;
+  int repeated_ = 0;
 };
 
 class Report {
@@ -289,10 +302,11 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       R"({{"benchmark":"overlap_perf","ranks":{},"hosts":{},"bytes":{},"parameters":{},"buckets":{},)"
       R"("bucket_bytes":{},"wire":"{}","after_backward":{},"leave_sums":{},"spin":{},"step_ms":{:.4g},)"
       R"("compute_ms":{},"reduce_ms":{:.4g},)"
-      R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g},"stolen":{}}})",
+      R"("bound_ms":{:.4g},"efficiency":{:.4g},"own_ms":{:.4g},"repeated":{},"stolen":{}}})",
       context.size(), context.hosts(), reducer.bytes(), options.parameters, reducer.buckets(),
       reducer.largest_bucket(), options.wire, options.after_backward, options.leave_sums, options.spin,
-      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms, report.stolen()));
+      times.step_ms, options.compute_ms, reduce_ms, bound, efficiency, times.own_ms, training.repeated(),
+      report.stolen()));
 }
 
 /// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.

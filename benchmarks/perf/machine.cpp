@@ -7,12 +7,6 @@
 
 namespace perf {
 
-namespace {
-
-constexpr double least_ticks = 50;
-
-}  // namespace
-
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -48,7 +42,7 @@ std::optional<StolenTime::Ticks> StolenTime::now() {
   return ticks;
 }
 
-std::optional<double> StolenTime::share() const {
+std::optional<double> StolenTime::share(double least_ticks) const {
   const std::optional<Ticks> end = now();
   if (!start_ || !end) return {};
   const double all = end->all - start_->all;

@@ -21,8 +21,9 @@ std::string version();
 class StolenTime {
  public:
   StolenTime();
-  /// 0 to 1; none if the machine does not say, or if less than half a second of a core has passed.
-  [[nodiscard]] std::optional<double> share() const;
+  /// 0 to 1; none if the machine does not say, or if less than `least_ticks` have passed, of all cores
+  /// together.
+  [[nodiscard]] std::optional<double> share(double least_ticks = 50) const;
 
  private:
   struct Ticks {

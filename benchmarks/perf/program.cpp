@@ -95,7 +95,7 @@ class Benchmark {
     values.fill(call, const_cast<std::byte*>(call.input));
     const StolenTime stolen;
     const std::vector<Times> times =
-        measure(communicator, runs, {settings_.warm_up, settings_.iterations, calls});
+        measure(communicator, runs, {settings_.warm_up, settings_.iterations, calls, settings_.disturbance});
     result.stolen = stolen.share();
     result.ours = times[0];
     if (has_baseline) result.baseline = times[1];

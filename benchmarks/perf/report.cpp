@@ -106,6 +106,7 @@ void Report::add(const Row& row) {
       most_stolen_ = *measured.stolen;
       most_stolen_bytes_ = row.bytes;
     }
+    repeated_ += measured.ours.repeated + (measured.baseline ? measured.baseline->repeated : 0);
     wrong_ += measured.wrong.value_or(0);
     bus_sum_ += busbw;
     ++bus_terms_;
@@ -139,6 +140,7 @@ void Report::write_json(const Row& row, const Measured& measured) {
     json["plan_hash"] = fmt::format("{:016x}", hash(*row.plan));
   }
   json["iterations"] = settings_.iterations;
+  if (settings_.disturbance < 1) json["repeated"] = measured.ours.repeated;
   json["calls"] = row.calls;
   json["time_us"] = measured.ours.median;
   json["min_us"] = measured.ours.least;
@@ -147,6 +149,7 @@ void Report::write_json(const Row& row, const Measured& measured) {
   json["wrong"] = measured.wrong ? nlohmann::ordered_json(*measured.wrong) : nlohmann::ordered_json(nullptr);
   json["baseline"] = to_string(settings_.baseline);
   if (measured.baseline) {
+    if (settings_.disturbance < 1) json["baseline_repeated"] = measured.baseline->repeated;
     json["baseline_us"] = measured.baseline->median;
     json["baseline_min_us"] = measured.baseline->least;
     json["ratio"] = measured.baseline->median / measured.ours.median;
@@ -167,6 +170,10 @@ void Report::close() {
   if (most_stolen_ >= noticed_share) {
     fmt::print("# Taken by hypervisor  : up to {:.0f}% of rank 0's machine, at {} B; try a quieter time\n",
                100 * most_stolen_, most_stolen_bytes_);
+  }
+  if (settings_.disturbance < 1) {
+    fmt::print("# Repeated             : {} iterations, of which the hypervisor took more than {:g}%\n",
+               repeated_, 100 * settings_.disturbance);
   }
   fmt::print("#\n");
   std::fflush(stdout);

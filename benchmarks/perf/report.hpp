@@ -57,6 +57,7 @@ class Report {
   std::int64_t wrong_ = 0;
   double most_stolen_ = 0;
   std::size_t most_stolen_bytes_ = 0;
+  int repeated_ = 0;
   double bus_sum_ = 0;
   int bus_terms_ = 0;
 };

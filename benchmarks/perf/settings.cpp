@@ -143,6 +143,8 @@ std::vector<Flag> flags_of(Settings& settings) {
          s.json = v;
        }},
       {"", "--in-process", [&s](Text f, Text v) { s.in_process = parse_times(f, v, 1, 1024); }},
+      {"", "--undisturbed",
+       [&s](Text f, Text v) { s.disturbance = static_cast<double>(parse_number(f, v, 0, 100)) / 100; }},
       {"", "--predict", nullptr},
       {"-h", "--help", nullptr},
   };
@@ -270,6 +272,8 @@ How
   -n, --iters N            timed iterations; default 20
   -w, --warmup_iters N     iterations before them; default 5
   -m, --agg_iters N        calls in an iteration, back to back; default {0} below {1} KiB, else 1
+  --undisturbed PERCENT    repeats an iteration, four times at most, while a virtual machine's hypervisor takes
+                           more of a machine's time; the least disturbed one counts. Default 100: never
   -c, --check 0|1          compare the result with what it must be; default 1
 Beside it
   --baseline mpi           MPI's collective, on the same buffers (avg: MPI_SUM). Needs a build with MPI

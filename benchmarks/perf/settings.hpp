@@ -22,7 +22,8 @@ struct Settings {
   std::size_t increment = 0;  ///< Bytes from one size to the next; 0: by factor.
   int iterations = 20;
   int warm_up = 5;
-  int calls = 0;  ///< Back to back in a timed iteration; 0: `calls_of` chooses.
+  int calls = 0;           ///< Back to back in a timed iteration; 0: `calls_of` chooses.
+  double disturbance = 1;  ///< See Repetitions.
   bool check = true;
   std::vector<ddl::ReduceOp> ops = {ddl::ReduceOp::sum};
   std::vector<ddl::DataType> types = {ddl::DataType::f32};

@@ -9,6 +9,7 @@ std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run>
                            const Repetitions& repetitions) {
   const auto iterations = static_cast<std::size_t>(repetitions.iterations);
   std::vector<double> us(runs.size() * iterations);  // by run, then iteration
+  std::vector<int> repeated(runs.size());
   for (int i = 0; i < repetitions.warm_up; ++i) {
     for (const Run& run : runs) {
       run.meet();
@@ -17,18 +18,20 @@ std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run>
   }
   for (std::size_t i = 0; i < iterations; ++i) {
     for (std::size_t r = 0; r < runs.size(); ++r) {
-      runs[r].meet();
-      const auto start = std::chrono::steady_clock::now();
-      for (int call = 0; call < repetitions.calls; ++call) runs[r].call();
-      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-      us[r * iterations + i] = time.count() / repetitions.calls;
+      us[r * iterations + i] = least_disturbed(communicator, repetitions.disturbance, repeated[r], [&] {
+        runs[r].meet();
+        const auto start = std::chrono::steady_clock::now();
+        for (int call = 0; call < repetitions.calls; ++call) runs[r].call();
+        const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+        return time.count() / repetitions.calls;
+      });
     }
   }
   communicator.all_reduce(std::span(us), ddl::ReduceOp::max);
   std::vector<Times> result;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const std::span own = std::span(us).subspan(r * iterations, iterations);
-    result.push_back({median_of(own), *std::ranges::min_element(own)});
+    result.push_back({median_of(own), *std::ranges::min_element(own), repeated[r]});
   }
   return result;
 }
