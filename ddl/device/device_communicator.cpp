@@ -434,6 +434,10 @@ int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->device; }
 const std::string& DeviceCommunicator::device_name() const noexcept { return state_->name; }
 int DeviceCommunicator::blocks() const noexcept { return state_->blocks; }
+Context& DeviceCommunicator::context() const noexcept { return state_->context; }
+bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
+  return state_->registered(data, bytes).has_value();
+}
 
 DeviceMemory DeviceCommunicator::allocate(std::size_t bytes) {
   state_->look();
@@ -472,5 +476,9 @@ void DeviceCommunicator::barrier(DeviceStream stream) {
 
 void DeviceCommunicator::check() { state_->look(); }
 void DeviceCommunicator::wait(DeviceStream stream) { state_->finish(stream); }
+void DeviceCommunicator::release(DeviceStream stream) {
+  std::erase(state_->streams, stream);
+  state_->finish(stream);
+}
 
 }  // namespace ddl

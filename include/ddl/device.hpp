@@ -69,6 +69,9 @@ class DeviceCommunicator {
   /// CUDA's number, and its name.
   [[nodiscard]] int device() const noexcept;
   [[nodiscard]] const std::string& device_name() const noexcept;
+  [[nodiscard]] Context& context() const noexcept;
+  /// Whether the other ranks reach that memory, so that collectives on it need no copies.
+  [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
   /// Blocks of the largest kernels.
   [[nodiscard]] int blocks() const noexcept;
 
@@ -95,6 +98,9 @@ class DeviceCommunicator {
   /// Waits for what is queued on the stream, as cudaStreamSynchronize, and throws what has failed. If another
   /// rank fails meanwhile, kernels that wait are ended.
   void wait(DeviceStream stream);
+  /// `wait`, for a stream that is about to be destroyed: those that collectives were queued on must otherwise
+  /// live as long as this.
+  void release(DeviceStream stream);
 
  private:
   struct State;

@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "ddl/device/gradients/gradient_kernels.hpp"
+
+namespace ddl::gradient_pass {
+namespace {
+
+constexpr unsigned block_threads = 256;
+
+__device__ Lane this_lane() { return {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x}; }
+
+/// The sum of a value of each thread, on the first one; always in the same order.
+__device__ double sum_of_block(double own) {
+  __shared__ double sums[block_threads];
+  sums[threadIdx.x] = own;
+  __syncthreads();
+  for (unsigned half = block_threads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    __syncthreads();
+  }
+  return sums[0];
+}
+
+__global__ void set_kernel(double* to, double value) { *to = value; }
+
+__global__ void __launch_bounds__(block_threads)
+    add_scaled_kernel(float* target, const float* source, std::uint64_t count, double weight) {
+  add_scaled(target, source, count, weight, this_lane());
+}
+
+__global__ void __launch_bounds__(block_threads) pack_kernel(Bucket bucket, double weight, bool adds) {
+  pack(bucket, weight, adds, this_lane());
+}
+
+__global__ void __launch_bounds__(block_threads)
+    unpack_kernel(Bucket bucket, const double* weight, Range own, double* squares) {
+  const double factor = weight == nullptr ? 1 : 1 / *weight;
+  const double sum = sum_of_block(unpack(bucket, factor, own, this_lane()));
+  if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(block_threads)
+    add_up_kernel(const double* values, std::uint64_t count, double* sum) {
+  double own = 0;
+  for (std::uint64_t i = threadIdx.x; i < count; i += block_threads) own += values[i];
+  const double all = sum_of_block(own);
+  if (threadIdx.x == 0) *sum = all;
+}
+
+__global__ void conclude_kernel(const double* weight, const double* squares, bool leave_sums,
+                                Outcome* outcome) {
+  *outcome = outcome_of(*weight, *squares, leave_sums);
+}
+
+unsigned blocks_for(std::uint64_t count) {
+  const std::uint64_t chunk = std::uint64_t{block_threads} * chunk_of_thread;
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((count + chunk - 1) / chunk, 1, std::uint64_t{4} * unpacking_blocks));
+}
+
+}  // namespace
+
+cudaError_t launch_set(double* to, double value, cudaStream_t stream) {
+  set_kernel<<<1, 1, 0, stream>>>(to, value);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
+                              cudaStream_t stream) {
+  add_scaled_kernel<<<blocks_for(count), block_threads, 0, stream>>>(target, source, count, weight);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
+  pack_kernel<<<blocks_for(bucket.count), block_threads, 0, stream>>>(bucket, weight, adds);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
+                          cudaStream_t stream) {
+  // All blocks, whatever there is to do: each leaves its sum.
+  unpack_kernel<<<static_cast<unsigned>(unpacking_blocks), block_threads, 0, stream>>>(bucket, weight, own,
+                                                                                       squares);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
+  add_up_kernel<<<1, block_threads, 0, stream>>>(values, count, sum);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
+                            cudaStream_t stream) {
+  conclude_kernel<<<1, 1, 0, stream>>>(weight, squares, leave_sums, outcome);
+  return cudaGetLastError();
+}
+
+cudaError_t load_gradient_kernels() {
+  const void* const kernels[] = {
+      reinterpret_cast<const void*>(set_kernel),    reinterpret_cast<const void*>(add_scaled_kernel),
+      reinterpret_cast<const void*>(pack_kernel),   reinterpret_cast<const void*>(unpack_kernel),
+      reinterpret_cast<const void*>(add_up_kernel), reinterpret_cast<const void*>(conclude_kernel)};
+  for (const void* const kernel : kernels) {
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel); result != cudaSuccess)
+      return result;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace ddl::gradient_pass

@@ -1,0 +1,144 @@
+#pragma once
+
+// Passes over the gradients of a bucket on a device: what each thread of a kernel does. The host's compiler
+// reads this too, for tests.
+
+#include <cmath>
+#include <cstdint>
+
+#include "collectives/device/host_device.hpp"
+
+namespace ddl::gradient_pass {
+
+/// Part of a gradient in a bucket.
+struct Piece {
+  float* gradient;           ///< Its first element.
+  const float* accumulated;  ///< What micro-batches before have left of it.
+  std::uint64_t begin, end;  ///< Its elements in the bucket.
+};
+
+/// What is reduced as one. The pieces lie one after the other, in the device's memory.
+struct Bucket {
+  const Piece* pieces;
+  std::uint32_t piece_count;
+  float* values;  ///< May be where the gradients are.
+  std::uint64_t count;
+};
+
+/// What a step ends with, in the device's memory.
+struct Outcome {
+  double weight;
+  double scale;
+  double norm;
+  std::uint32_t finite;
+};
+
+/// A thread of a kernel.
+struct Lane {
+  std::uint32_t block, blocks;
+  std::uint32_t thread, threads;
+};
+
+constexpr std::uint32_t values_at_once = 4;
+/// A block's turn: so many elements for each of its threads.
+constexpr std::uint32_t chunk_of_thread = 16;
+
+/// The piece that an element is in.
+DDL_HOST_DEVICE std::uint32_t piece_at(const Bucket& bucket, std::uint64_t element) {
+  std::uint32_t first = 0;
+  std::uint32_t beyond = bucket.piece_count;
+  while (beyond - first > 1) {
+    const std::uint32_t middle = first + (beyond - first) / 2;
+    if (bucket.pieces[middle].begin <= element) {
+      first = middle;
+    } else {
+      beyond = middle;
+    }
+  }
+  return first;
+}
+
+/// Elements [first, beyond) of a bucket.
+struct Range {
+  std::uint64_t first, beyond;
+};
+
+/// Reads this thread's elements by `load(piece, element)`, some at a time, before it gives them to
+/// `store(piece, element, value)`.
+template <typename Load, typename Store>
+DDL_HOST_DEVICE void each_element(const Bucket& bucket, const Range& range, const Lane& lane,
+                                  const Load& load, const Store& store) {
+  const std::uint64_t chunk = std::uint64_t{lane.threads} * chunk_of_thread;
+  for (std::uint64_t at = range.first + lane.block * chunk; at < range.beyond; at += lane.blocks * chunk) {
+    const std::uint64_t end = at + chunk < range.beyond ? at + chunk : range.beyond;
+    std::uint64_t begin = at;
+    for (std::uint32_t k = piece_at(bucket, at); begin < end; ++k) {
+      const Piece piece = bucket.pieces[k];
+      const std::uint64_t stop = piece.end < end ? piece.end : end;
+      for (std::uint64_t i = begin + lane.thread; i < stop; i += values_at_once * lane.threads) {
+        float values[values_at_once] = {};
+        DDL_UNROLL
+        for (std::uint32_t u = 0; u < values_at_once; ++u) {
+          const std::uint64_t element = i + u * lane.threads;
+          if (element < stop) values[u] = load(piece, element);
+        }
+        DDL_UNROLL
+        for (std::uint32_t u = 0; u < values_at_once; ++u) {
+          const std::uint64_t element = i + u * lane.threads;
+          if (element < stop) store(piece, element, values[u]);
+        }
+      }
+      begin = stop;
+    }
+  }
+}
+
+DDL_HOST_DEVICE float scaled(float value, double factor) { return static_cast<float>(value * factor); }
+
+/// The bucket's values become the gradients times `weight`, and what was accumulated before if `adds`.
+DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const Lane& lane) {
+  each_element(
+      bucket, {0, bucket.count}, lane,
+      [&](const Piece& piece, std::uint64_t element) {
+        const std::uint64_t at = element - piece.begin;
+        const double own = piece.gradient[at] * weight;
+        return static_cast<float>(adds ? own + piece.accumulated[at] : own);
+      },
+      [&](const Piece&, std::uint64_t element, float value) { bucket.values[element] = value; });
+}
+
+/// The gradients become the bucket's values times `factor`. Returns the sum of the squares of this thread's
+/// values in `own`.
+DDL_HOST_DEVICE double unpack(const Bucket& bucket, double factor, const Range& own, const Lane& lane) {
+  const bool writes = factor != 1 || bucket.piece_count == 0 || bucket.pieces[0].gradient != bucket.values;
+  const Range range = writes ? Range{0, bucket.count} : own;
+  double squares = 0;
+  each_element(
+      bucket, range, lane, [&](const Piece&, std::uint64_t element) { return bucket.values[element]; },
+      [&](const Piece& piece, std::uint64_t element, float value) {
+        if (element >= own.first && element < own.beyond) squares += static_cast<double>(value) * value;
+        if (writes) piece.gradient[element - piece.begin] = scaled(value, factor);
+      });
+  return squares;
+}
+
+/// target += source * weight
+DDL_HOST_DEVICE void add_scaled(float* target, const float* source, std::uint64_t count, double weight,
+                                const Lane& lane) {
+  const std::uint64_t stride = std::uint64_t{lane.blocks} * lane.threads;
+  for (std::uint64_t i = std::uint64_t{lane.block} * lane.threads + lane.thread; i < count; i += stride) {
+    target[i] = static_cast<float>(target[i] + source[i] * weight);
+  }
+}
+
+/// From the sum of all weights and that of all squares.
+DDL_HOST_DEVICE Outcome outcome_of(double weight, double squares, bool leave_sums) {
+  Outcome outcome;
+  outcome.weight = weight;
+  outcome.scale = leave_sums ? 1 / weight : 1;
+  outcome.norm = sqrt(squares) / weight;
+  outcome.finite = outcome.norm - outcome.norm == 0 ? 1 : 0;
+  return outcome;
+}
+
+}  // namespace ddl::gradient_pass
