@@ -9,6 +9,8 @@
 #include "nmt_example/backend/philox.hpp"
 #include "nmt_example/backend/tensor.hpp"
 
+struct CUstream_st;
+
 namespace nmt {
 
 enum class Transpose : bool { no, yes };
@@ -39,6 +41,8 @@ class Backend {
   [[nodiscard]] virtual ddl::DataType type() const = 0;
   /// Whether its memory is the host's, so that the host may use a tensor's data where it lies.
   [[nodiscard]] virtual bool host_accessible() const { return true; }
+  /// The CUDA stream that its work is queued on, in order; null for backends of the host.
+  [[nodiscard]] virtual CUstream_st* stream() const { return nullptr; }
 
   // Memory --------------------------------------------------------------------------------------
   /// Zero-filled, aligned to 64 bytes.

@@ -110,11 +110,11 @@ void SavedRun::restore(Backend& backend, ParameterSet& parameters, const Optimiz
   moments.mirror().upload();
 }
 
-void SavedRun::restore(ddl::Context& context, ddl::GradientReducer& reducer) const {
+void SavedRun::restore(ddl::Context& context, GradientSync& gradients) const {
   if (state_.reducer.empty()) return;
   try {
-    reducer.restore(state_.reducer);
-    const std::vector<ddl::NamedTensor> residuals = reducer.residuals();
+    gradients.restore(state_.reducer);
+    const std::vector<ddl::NamedTensor> residuals = gradients.residuals();
     if (checkpoint_.has_group(reducer_group)) checkpoint_.restore(reducer_group, {.per_rank = residuals});
   } catch (const ddl::Error& error) {
     if (error.code() != ddl::ErrorCode::mismatch) throw;

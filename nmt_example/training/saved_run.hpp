@@ -8,8 +8,8 @@
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
-#include "ddl/gradient_reducer.hpp"
 #include "nmt_example/training/corpus.hpp"
+#include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/optimizer.hpp"
 
 namespace nmt {
@@ -39,9 +39,9 @@ class SavedRun {
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
   /// Fills the parameters, and the optimiser's state where one is given, on every rank. Collective.
   void restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const;
-  /// Has the reducer go on as the one that was saved; says so where it cannot, because the ranks or the flags
-  /// are others: its sums may then differ in their last bits. Collective.
-  void restore(ddl::Context& context, ddl::GradientReducer& reducer) const;
+  /// Has the reduction go on as the one that was saved; says so where it cannot, because the ranks or the
+  /// flags are others: its sums may then differ in their last bits. Collective.
+  void restore(ddl::Context& context, GradientSync& gradients) const;
 
  private:
   ddl::SavedCheckpoint checkpoint_;

@@ -150,7 +150,7 @@ class Trainer {
       saved->restore(backend_, model_.parameters(), &optimizer_);
       state_ = saved->state();
       go_on_from(saved->path());
-      saved->restore(context_, step_.reducer());
+      saved->restore(context_, step_.gradients());
     }
     state_.options_json = to_json(options_);
     if (!options_.out_dir.empty()) {
@@ -237,7 +237,7 @@ class Trainer {
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
     state_.sampler = step_.sampler_state();
-    state_.reducer = step_.reducer().state();
+    state_.reducer = step_.gradients().state();
     const auto bleu = bleu_step_ == state_.step ? std::optional(bleu_) : std::nullopt;
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
                                bleu, step_.residuals());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "ddl/drift_check.hpp"
 #include "nmt_example/training/evaluation.hpp"
@@ -31,24 +32,6 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
-ddl::DataType wire_of(const Options& options) {
-  if (options.gradient_wire == "bf16") return ddl::DataType::bf16;
-  return options.gradient_wire == "f16" ? ddl::DataType::f16 : ddl::DataType::f32;
-}
-
-/// Embeddings in rows, if rows may travel alone.
-std::vector<ddl::Gradient> gradients_in_rows(const HostMirror& gradients, const Model& model,
-                                             const Options& options) {
-  std::vector<ddl::Gradient> result = gradients.gradients();
-  if (!options.sparse_embeddings) return result;
-  for (ddl::Gradient& gradient : result) {
-    if (gradient.name.starts_with("embedding/")) {
-      gradient.row_width = static_cast<std::size_t>(model.shape().units);
-    }
-  }
-  return result;
-}
-
 std::size_t embedding_of(const ParameterLayout& layout, const char* side) {
   return layout.index_of(layout.contains("embedding/shared") ? "embedding/shared" : side);
 }
@@ -64,18 +47,13 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       model_(model),
       optimizer_(optimizer),
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
-      gradients_(backend, gradients_of(model.parameters())),
-      reducer_(context, gradients_in_rows(gradients_, model, options),
-               {.gradients = ddl::GradientKind::sum,
-                .wire = wire_of(options),
-                .sharded_update = options.sharded_update,
-                .leave_sums = true}),
+      gradients_(make_gradient_sync(context, options, backend, model)),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
       target_embedding_(embedding_of(model.parameters().layout(), "embedding/decoder")) {
   if (options.sharded_update) {
-    optimizer.take(reducer_.shards());
+    optimizer.take(gradients_->shards());
     values_.emplace(backend, values_of(model.parameters()));
   }
   const auto sentences = static_cast<std::size_t>(options.batch_size);
@@ -95,14 +73,13 @@ void TrainingStep::check_drift() {
 }
 
 void TrainingStep::report_ready(std::size_t index) {
-  gradients_.download(index);
   const bool is_source = index == source_embedding_;
   const bool is_target = index == target_embedding_;
-  if (!options_.sparse_embeddings || (!is_source && !is_target)) return reducer_.ready(index);
+  if (!is_source && !is_target) return gradients_->ready(index, {});
   rows_.clear();
   if (is_source) rows_.insert(rows_.end(), batch_.source.begin(), batch_.source.end());
   if (is_target) rows_.insert(rows_.end(), batch_.target_in.begin(), batch_.target_in.end());
-  reducer_.ready(index, rows_);
+  gradients_->ready(index, rows_);
 }
 
 /// Gradients of this rank's share of the batch, in micro-batches, and the share's loss.
@@ -114,9 +91,8 @@ BatchLoss TrainingStep::forward_backward() {
   words_ = 0;
   GradientUse use = GradientUse::replace;
   for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
-    const auto scope = reducer_.no_sync();
-    micro_batch(left.first(most), use, loss);
-    reducer_.wait();
+    const auto part = [&] { micro_batch(left.first(most), use, loss); };
+    gradients_->accumulate(std::ref(part));
   }
   micro_batch(left, use, loss);
   return loss;
@@ -124,7 +100,7 @@ BatchLoss TrainingStep::forward_backward() {
 
 void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum) {
   fill_batch(dataset_, samples, batch_);
-  reducer_.begin(static_cast<double>(batch_.target_tokens));
+  gradients_->begin(static_cast<double>(batch_.target_tokens));
   // The step of the sampler, not of the optimiser: dropout belongs to the batch.
   const BatchLoss loss =
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
@@ -137,7 +113,7 @@ void TrainingStep::update(double gradient_scale, double learning_rate) {
   optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
   if (!values_) return;
   values_->download();
-  reducer_.gather(values_->parameters());
+  gradients_->gather(values_->parameters());
   values_->upload();
 }
 
@@ -146,9 +122,8 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   const Clock::time_point begin = Clock::now();
   sampler_.next(share_);
   const BatchLoss loss = forward_backward();
-  const ddl::ReducedStep reduced = reducer_.wait();
+  const ddl::ReducedStep reduced = gradients_->finish();
   const double tokens = reduced.weight;
-  gradients_.upload();
   double sums[7] = {loss.negative_log_likelihood,
                     static_cast<double>(words_),
                     static_cast<double>(share_.samples.size()),

@@ -9,12 +9,12 @@
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
-#include "ddl/gradient_reducer.hpp"
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/model/model.hpp"
 #include "nmt_example/options.hpp"
+#include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
@@ -29,7 +29,7 @@ namespace nmt {
 /// referred to must outlive this. Not thread-safe.
 class TrainingStep {
  public:
-  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `ddl::GradientReducer` and
+  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `make_gradient_sync` and
   /// `single_worker_schedule`.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
                Model& model, Optimizer& optimizer);
@@ -39,11 +39,11 @@ class TrainingStep {
   /// Goes on as after `done` steps, with the batches that were left by then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
-  [[nodiscard]] ddl::GradientReducer& reducer() noexcept { return reducer_; }
+  [[nodiscard]] GradientSync& gradients() noexcept { return *gradients_; }
   /// What --gradient_wire owes to the next step; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
     if (options_.gradient_wire == "f32") return {};
-    return reducer_.residuals();
+    return gradients_->residuals();
   }
 
   struct Result {
@@ -77,8 +77,7 @@ class TrainingStep {
   Model& model_;
   Optimizer& optimizer_;
   ddl::ShardedSampler sampler_;
-  HostMirror gradients_;
-  ddl::GradientReducer reducer_;
+  std::unique_ptr<GradientSync> gradients_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;
   std::optional<HostMirror> values_;  // for sharded updates

@@ -81,7 +81,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
               context.communicator().barrier();
             }
             // Of all ranks; one rank has one bucket and one for each embedding.
-            const auto buckets = static_cast<long>(run.step.reducer().buckets());
+            const auto buckets = static_cast<long>(run.step.gradients().buckets());
             EXPECT_LE(fewest, ranks * static_cast<long>(epoch) * buckets * 20)
                 << ranks << " ranks, " << epoch << " steps, attention '" << attention << "', optimizer "
                 << optimizer;

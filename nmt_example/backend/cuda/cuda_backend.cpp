@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::string name() const override { return "cuda (" + device_name_ + ")"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
   [[nodiscard]] bool host_accessible() const override { return false; }
+  [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
 
   // Memory --------------------------------------------------------------------------------------
   std::shared_ptr<void> allocate(std::size_t bytes) override {
