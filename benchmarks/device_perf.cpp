@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <fstream>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +14,9 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
+#include "perf/device_timer.hpp"
+#include "perf/number_flags.hpp"
+#include "perf/stopwatch.hpp"
 
 namespace {
 
@@ -54,63 +55,15 @@ struct Options {
 
 Options parse(std::span<const std::string_view> words) {
   Options options;
-  const std::map<std::string_view, std::size_t*> numbers = {{"--ranks", &options.ranks},
-                                                            {"--smallest", &options.smallest},
-                                                            {"--largest", &options.largest},
-                                                            {"--factor", &options.factor},
-                                                            {"--iterations", &options.iterations}};
-  for (std::size_t i = 0; i < words.size(); i += 2) {
-    const auto number = numbers.find(words[i]);
-    if (i + 1 == words.size() || (number == numbers.end() && words[i] != "--json")) {
-      throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("found '{}', expected --name value; --help says more", words[i]));
-    }
-    const std::string_view value = words[i + 1];
-    if (number == numbers.end()) {
-      options.json = value;
-      continue;
-    }
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number->second);
-    const std::size_t least = words[i] == "--factor" ? 2 : words[i] == "--smallest" ? 4 : 1;
-    if (error != std::errc{} || end != value.data() + value.size() || *number->second < least) {
-      throw ddl::Error(
-          ddl::ErrorCode::invalid_argument,
-          fmt::format("{}: found '{}', expected a number of {} or more", words[i], value, least));
-    }
-  }
+  perf::parse_number_flags(words,
+                           {{"--ranks", {&options.ranks}},
+                            {"--smallest", {&options.smallest, sizeof(float)}},
+                            {"--largest", {&options.largest}},
+                            {"--factor", {&options.factor, 2}},
+                            {"--iterations", {&options.iterations}}},
+                           options.json);
   return options;
 }
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-class Events {
- public:
-  Events() {
-    ddl::check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
-    ddl::check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
-  }
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
-  ~Events() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  void begin(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord"); }
-  void end(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord"); }
-  /// Once the stream is done.
-  [[nodiscard]] double us() const {
-    float ms = 0;
-    ddl::check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-    return 1000.0 * static_cast<double>(ms);
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
 
 class Benchmark {
  public:
@@ -170,8 +123,8 @@ class Benchmark {
       alone.push_back(
           std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
     }
-    const double time_us = median(times);
-    const double alone_us = slowest(median(alone));
+    const double time_us = perf::median_of(times);
+    const double alone_us = slowest(perf::median_of(alone));
     meet();
     const double copy_us = context_.is_root() ? copy_time(bytes) : 0;
     meet();
@@ -213,7 +166,7 @@ class Benchmark {
       ddl::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
       if (repetition > 0) times.push_back(events_.us() / static_cast<double>(options_.iterations));
     }
-    return median(times);
+    return perf::median_of(times);
   }
 
   std::size_t count_wrong(std::size_t count) {
@@ -241,7 +194,7 @@ class Benchmark {
   float* buffers_[2];
   std::vector<float> host_;
   cudaStream_t stream_ = nullptr;
-  Events events_;
+  perf::DeviceTimer events_;
   std::ofstream json_;
 };
 

@@ -64,12 +64,17 @@ step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" 
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/device_perf.jsonl"
 done
+for ranks in 1 2; do
+  step "device_gradients_perf_$ranks" 60 "$bin/device_gradients_perf" --ranks "$ranks" --json "$out/device_gradients_perf.jsonl"
+done
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer)}
 if [ -n "$sanitizer" ]; then
   # A sanitizer may run kernels one after the other: those that wait for each other need one rank, or its own time.
   for tool in memcheck racecheck synccheck; do
     step "sanitizer_$tool" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 \
       --largest 65536 --iterations 2
+    step "sanitizer_${tool}_gradients" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+      "$bin/device_gradients_perf" --bytes 1000000 --bucket-bytes 100000 --steps 2
     [ -x "$bin/nmt_cuda_backend_test" ] && step "sanitizer_${tool}_nmt" 120 "$sanitizer" --tool "$tool" \
       --error-exitcode 9 "$bin/nmt_cuda_backend_test" --gtest_filter='*Cuda*'
   done
@@ -79,7 +84,7 @@ fi
 
 cat "$out/machine.txt"
 printf '%s\n' "${table[@]}"
-for ranks in 1 2 4; do
-  [ -s "$out/device_perf_$ranks.txt" ] && cat "$out/device_perf_$ranks.txt"
+for printed in "$out"/device_perf_[124].txt "$out"/device_gradients_perf_[12].txt; do
+  [ -s "$printed" ] && cat "$printed"
 done
 exit $failed

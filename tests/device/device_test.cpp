@@ -16,25 +16,16 @@
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/topology/schedule.hpp"
+#include "device/device_fixture.hpp"
 #include "device/test_numbers.hpp"
 #include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
+using test::Device;
+using test::Stream;
 using topology::Collective;
-
-class Device : public testing::Test {
- protected:
-  void SetUp() override {
-    int count = 0;
-    const cudaError_t result = cudaGetDeviceCount(&count);
-    if (result != cudaSuccess || count == 0) {
-      GTEST_SKIP() << "no CUDA device: "
-                   << (result == cudaSuccess ? "none is visible" : cudaGetErrorString(result));
-    }
-  }
-};
 
 /// Memory of the device, and the host's bytes that it began with.
 class OnDevice {
@@ -58,18 +49,6 @@ class OnDevice {
 
  private:
   void* data_ = nullptr;
-};
-
-class Stream {
- public:
-  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  ~Stream() { cudaStreamDestroy(stream_); }
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
 };
 
 struct Case {

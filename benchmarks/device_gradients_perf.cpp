@@ -1,0 +1,220 @@
+// What reducing gradients on a device costs. --help says more.
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+#include "ddl/device_gradient_reducer.hpp"
+#include "perf/device_timer.hpp"
+#include "perf/number_flags.hpp"
+#include "perf/stopwatch.hpp"
+
+namespace {
+
+constexpr std::string_view help =
+    R"(device_gradients_perf: a step of DeviceGradientReducer, without any backward pass around it
+
+  device_gradients_perf [--name value ...]
+
+Ranks are threads of this process, on the devices that there are in turn.
+
+  --ranks 1
+  --bytes 717668352           of gradients, as the article's model has them
+  --parameters 200            of alike size, one after the other in memory
+  --bucket-bytes 26214400     0: the library's choice
+  --steps 20                  timed, after 3 that are not
+  --json FILE                 appends lines
+
+Prints, for gradients that become means and for such that are left as sums
+  host_us      that the calls of a step take
+  device_us    from the first ready to the last mean
+  copy_us      of a cudaMemcpyAsync of as many bytes from device to device
+  copies       device_us / copy_us: means are read and written once, sums read
+  wrong        elements
+Medians.
+)";
+
+struct Options {
+  std::size_t ranks = 1;
+  std::size_t bytes = 717'668'352;
+  std::size_t parameters = 200;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  std::size_t steps = 20;
+  std::string json;
+};
+
+Options parse(std::span<const std::string_view> words) {
+  Options options;
+  perf::parse_number_flags(words,
+                           {{"--ranks", {&options.ranks}},
+                            {"--bytes", {&options.bytes, sizeof(float)}},
+                            {"--parameters", {&options.parameters}},
+                            {"--bucket-bytes", {&options.bucket_bytes, 0}},
+                            {"--steps", {&options.steps}}},
+                           options.json);
+  return options;
+}
+
+class Benchmark {
+ public:
+  Benchmark(ddl::Context& context, const Options& options)
+      : context_(context), options_(options), communicator_(context), host_(options.bytes / sizeof(float)) {
+    const std::size_t bytes = host_.size() * sizeof(float);
+    values_ = reinterpret_cast<float*>(communicator_.allocate(bytes).data);
+    other_ = reinterpret_cast<float*>(communicator_.allocate(bytes).data);
+    ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (context.is_root() && !options.json.empty()) json_.open(options.json, std::ios::app);
+  }
+
+  std::size_t run() {
+    if (context_.is_root()) {
+      fmt::print("{} ranks on {}, {} bytes in {} parameters\n{:>8} {:>8} {:>10} {:>10} {:>10} {:>7} {:>6}\n",
+                 context_.size(), communicator_.device_name(), options_.bytes, options_.parameters, "become",
+                 "buckets", "host_us", "device_us", "copy_us", "copies", "wrong");
+    }
+    std::size_t wrong = 0;
+    for (const bool leave_sums : {false, true}) wrong += measure(leave_sums);
+    return wrong;
+  }
+
+ private:
+  std::vector<ddl::DeviceGradient> gradients() const {
+    std::vector<ddl::DeviceGradient> result;
+    const std::size_t parameters = std::min(options_.parameters, host_.size());
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < parameters; ++i) {
+      const std::size_t count = host_.size() / parameters + (i < host_.size() % parameters ? 1 : 0);
+      result.push_back({fmt::format("parameter {}", i), values_ + at, count});
+      at += count;
+    }
+    return result;
+  }
+
+  std::size_t measure(bool leave_sums) {
+    ddl::DeviceGradientReducer reducer(communicator_, gradients(),
+                                       {.gradients = ddl::GradientKind::sum,
+                                        .bucket_bytes = options_.bucket_bytes,
+                                        .leave_sums = leave_sums});
+    perf::DeviceTimer timer;
+    std::vector<double> host_us, device_us;
+    for (std::size_t i = 0; i < options_.steps + 3; ++i) {
+      context_.communicator().barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      timer.begin(stream_);
+      step(reducer);
+      timer.end(stream_);
+      const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - begin;
+      communicator_.wait(stream_);
+      static_cast<void>(reducer.result());
+      if (i < 3) continue;  // the first learns the order
+      host_us.push_back(host.count());
+      device_us.push_back(timer.us());
+    }
+    const std::size_t wrong = count_wrong(reducer, leave_sums);
+    const double copy_us = copy_time(timer);
+    double times[] = {perf::median_of(host_us), perf::median_of(device_us)};
+    context_.communicator().all_reduce(std::span(times), ddl::ReduceOp::max);
+    if (!context_.is_root()) return 0;
+    fmt::print("{:>8} {:>8} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} {:>6}\n", leave_sums ? "sums" : "means",
+               reducer.buckets(), times[0], times[1], copy_us, times[1] / copy_us, wrong);
+    if (json_.is_open()) {
+      json_
+          << fmt::format(
+                 R"({{"benchmark":"device_gradients_perf","device":"{}","ranks":{},"bytes":{},"parameters":{},)"
+                 R"("buckets":{},"leave_sums":{},"host_us":{:.5g},"device_us":{:.5g},"copy_us":{:.5g},)"
+                 R"("wrong":{}}})",
+                 communicator_.device_name(), context_.size(), reducer.bytes(), options_.parameters,
+                 reducer.buckets(), leave_sums, times[0], times[1], copy_us, wrong)
+          << std::endl;
+    }
+    return wrong;
+  }
+
+  void step(ddl::DeviceGradientReducer& reducer) {
+    reducer.begin(2);
+    for (std::size_t i = std::min(options_.parameters, host_.size()); i-- > 0;) reducer.ready(i, stream_);
+    reducer.finish(stream_);
+  }
+
+  double copy_time(perf::DeviceTimer& timer) {
+    std::vector<double> times;
+    context_.communicator().barrier();
+    for (int i = 0; i < 10 && context_.is_root(); ++i) {
+      timer.begin(stream_);
+      ddl::check_cuda(
+          cudaMemcpyAsync(other_, values_, host_.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream_),
+          "cudaMemcpyAsync");
+      timer.end(stream_);
+      ddl::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+      times.push_back(timer.us());
+    }
+    context_.communicator().barrier();
+    return perf::median_of(times);
+  }
+
+  /// Sums of whole numbers, over twice as many items as there are ranks.
+  std::size_t count_wrong(ddl::DeviceGradientReducer& reducer, bool leave_sums) {
+    const auto value = [](std::size_t i, int rank) {
+      return static_cast<float>((i + static_cast<std::size_t>(rank)) % 64);
+    };
+    for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = value(i, context_.rank());
+    const std::size_t bytes = host_.size() * sizeof(float);
+    ddl::check_cuda(cudaMemcpy(values_, host_.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    context_.communicator().barrier();
+    step(reducer);
+    static_cast<void>(reducer.result());
+    context_.communicator().barrier();
+    ddl::check_cuda(cudaMemcpy(host_.data(), values_, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    std::int64_t wrong = 0;
+    for (std::size_t i = 0; i < host_.size(); ++i) {
+      float sum = 0;
+      for (int rank = 0; rank < context_.size(); ++rank) sum += value(i, rank);
+      const double weight = leave_sums ? 1 : 2.0 * context_.size();
+      wrong += host_[i] == static_cast<float>(sum * (1 / weight)) ? 0 : 1;
+    }
+    context_.communicator().all_reduce(std::span(&wrong, 1));
+    return static_cast<std::size_t>(wrong);
+  }
+
+  ddl::Context& context_;
+  const Options& options_;
+  ddl::DeviceCommunicator communicator_;
+  std::vector<float> host_;
+  float* values_ = nullptr;
+  float* other_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::ofstream json_;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  try {
+    const Options options = parse(words);
+    std::size_t wrong = 0;
+    ddl::run_in_process(static_cast<int>(std::min<std::size_t>(options.ranks, 1024)),
+                        [&](ddl::Context& context) {
+                          const std::size_t own = Benchmark(context, options).run();
+                          if (context.is_root()) wrong = own;
+                        });
+    return wrong == 0 ? 0 : 1;
+  } catch (const ddl::Error& error) {
+    fmt::print(stderr, "device_gradients_perf: {}\n", error.what());
+    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
+  }
+}

@@ -1,0 +1,216 @@
+// Gradients of ranks that are threads, on as many devices as there are. What is queued, and when,
+// stream_reducer_test has tested without a device; here it is the kernels, events and streams.
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+#include "ddl/device_gradient_reducer.hpp"
+#include "device/device_fixture.hpp"
+#include "thrown_error.hpp"
+
+namespace ddl {
+namespace {
+
+using DeviceGradients = test::Device;
+using test::error_of;
+using test::Stream;
+
+constexpr std::size_t sizes[] = {1'000'003, 1, 0, 4096, 77'777, 300'000};
+constexpr std::size_t gradients = std::size(sizes);
+
+enum class Memory { mapped, plain, scattered };
+
+/// Page-locked, so that copies from and to it are queued.
+class Host {
+ public:
+  explicit Host(std::size_t count) {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaHostAlloc(&memory, count * sizeof(float), cudaHostAllocDefault), cudaSuccess);
+    values_ = {static_cast<float*>(memory), count};
+  }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host() { cudaFreeHost(values_.data()); }
+  [[nodiscard]] std::span<float> operator[](std::size_t gradient) const {
+    std::size_t at = 0;
+    for (std::size_t g = 0; g < gradient; ++g) at += sizes[g];
+    return values_.subspan(at, sizes[gradient]);
+  }
+  [[nodiscard]] std::span<float> all() const { return values_; }
+
+ private:
+  std::span<float> values_;
+};
+
+class Rank {
+ public:
+  Rank(Context& context, Memory memory, DeviceGradientReducerOptions options)
+      : device_(context), is_plain_(memory != Memory::mapped), host_(total()) {
+    const std::size_t gap = memory == Memory::scattered ? 5 : 0;
+    const std::size_t bytes = (total() + gap * gradients) * sizeof(float);
+    if (is_plain_) {
+      void* allocated = nullptr;
+      EXPECT_EQ(cudaMalloc(&allocated, bytes), cudaSuccess);
+      values_ = static_cast<float*>(allocated);
+    } else {
+      values_ = reinterpret_cast<float*>(device_.allocate(bytes).data);
+    }
+    std::size_t at = 0;
+    for (std::size_t g = 0; g < gradients; ++g) {
+      registered_.push_back({fmt::format("g{}", g), values_ + at, sizes[g]});
+      at += sizes[g] + gap;
+    }
+    reducer_.emplace(device_, registered_, options);
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() {
+    reducer_.reset();
+    device_.release(stream_);
+    if (is_plain_) cudaFree(values_);
+  }
+
+  /// `value(gradient, element)` is what backward leaves. What is queued behind finish is what comes back.
+  template <typename Value>
+  void step(double weight, const Value& value, bool early_weight = true, std::size_t absent = gradients) {
+    for (std::size_t g = 0; g < gradients; ++g) {
+      for (std::size_t e = 0; e < sizes[g]; ++e) host_[g][e] = value(g, e);
+    }
+    if (early_weight) reducer_->begin(weight);
+    for (std::size_t g = gradients; g-- > 0;) {
+      EXPECT_EQ(cudaMemcpyAsync(registered_[g].values, host_[g].data(), sizes[g] * sizeof(float),
+                                cudaMemcpyHostToDevice, stream_),
+                cudaSuccess);
+      g == absent ? reducer_->absent(g) : reducer_->ready(g, stream_);
+    }
+    early_weight ? reducer_->finish(stream_) : reducer_->finish(weight, stream_);
+    for (std::size_t g = 0; g < gradients; ++g) {
+      EXPECT_EQ(cudaMemcpyAsync(host_[g].data(), registered_[g].values, sizes[g] * sizeof(float),
+                                cudaMemcpyDeviceToHost, stream_),
+                cudaSuccess);
+    }
+    device_.wait(stream_);
+  }
+
+  [[nodiscard]] DeviceGradientReducer& reducer() { return *reducer_; }
+  [[nodiscard]] const Host& found() const { return host_; }
+
+ private:
+  static std::size_t total() {
+    std::size_t sum = 0;
+    for (const std::size_t size : sizes) sum += size;
+    return sum;
+  }
+
+  DeviceCommunicator device_;
+  bool is_plain_;
+  Stream stream_;
+  Host host_;
+  float* values_ = nullptr;
+  std::vector<DeviceGradient> registered_;
+  std::optional<DeviceGradientReducer> reducer_;
+};
+
+/// Whole numbers: sums are exact, and so are means of what is a multiple of the weight.
+float mean_of(int rank, std::size_t gradient, std::size_t element) {
+  return static_cast<float>((element + gradient * 7 + static_cast<std::size_t>(rank) * 3) % 32);
+}
+
+double weight_of(int rank) { return rank == 1 ? 0 : 1 << rank; }
+
+TEST_F(DeviceGradients, BecomeWeightedMeans) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const Memory memory : {Memory::mapped, Memory::plain, Memory::scattered}) {
+      for (const GradientKind kind : {GradientKind::mean, GradientKind::sum}) {
+        for (const bool leave_sums : {false, true}) {
+          run_in_process(ranks, [&](Context& context) {
+            const bool early = kind == GradientKind::mean || leave_sums;
+            Rank rank(context, memory,
+                      {.gradients = kind, .bucket_bytes = 500'000, .leave_sums = leave_sums});
+            double total = 0;
+            for (int r = 0; r < ranks; ++r) total += weight_of(r);
+            const double own = weight_of(context.rank());
+            for (int step = 0; step < 3; ++step) {
+              rank.step(
+                  own,
+                  [&](std::size_t g, std::size_t e) {
+                    const float mean = mean_of(context.rank(), g, e);
+                    if (kind == GradientKind::sum) return static_cast<float>(mean * own);
+                    return own == 0 ? std::numeric_limits<float>::quiet_NaN() : mean;
+                  },
+                  early);
+              const ReducedStep result = rank.reducer().result();
+              EXPECT_EQ(result.weight, total);
+              EXPECT_TRUE(result.finite);
+              double squares = 0;
+              std::size_t wrong = 0;
+              for (std::size_t g = 0; g < gradients; ++g) {
+                for (std::size_t e = 0; e < sizes[g]; ++e) {
+                  double sum = 0;
+                  for (int r = 0; r < ranks; ++r) sum += weight_of(r) * mean_of(r, g, e);
+                  squares += sum * sum;
+                  const double expected = leave_sums ? sum : sum / total;
+                  wrong += std::abs(rank.found()[g][e] - expected) <= 1e-6 * expected ? 0 : 1;
+                }
+              }
+              EXPECT_EQ(wrong, 0U) << "rank " << context.rank() << " of " << ranks << ", step " << step;
+              EXPECT_NEAR(result.norm, std::sqrt(squares) / total, 1e-9 * result.norm);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DeviceGradients, AbsentOnesAreZerosAndMicroBatchesAddUp) {
+  run_in_process(2, [&](Context& context) {
+    Rank rank(context, Memory::scattered, {.gradients = GradientKind::mean, .micro_batches = true});
+    {
+      const auto scope = rank.reducer().no_sync();
+      rank.step(1, [](std::size_t, std::size_t) { return 1.0f; });
+    }
+    rank.step(
+        3, [](std::size_t, std::size_t) { return 5.0f; }, true, context.rank() == 1 ? 4 : gradients);
+    EXPECT_EQ(rank.reducer().result().weight, 8);
+    for (const float value : rank.found()[3]) ASSERT_EQ(value, 4.0f);
+    for (const float value : rank.found()[4]) ASSERT_EQ(value, (1 + 15 + 1) / 8.0f);
+  });
+}
+
+TEST_F(DeviceGradients, WhatIsNotFiniteIsSeenByAll) {
+  run_in_process(2, [&](Context& context) {
+    Rank rank(context, Memory::mapped, {.gradients = GradientKind::sum});
+    rank.step(1, [&](std::size_t g, std::size_t e) {
+      const bool is_wrong = context.rank() == 1 && g == 5 && e == 299'999;
+      return is_wrong ? std::numeric_limits<float>::infinity() : 1.0f;
+    });
+    EXPECT_FALSE(rank.reducer().result().finite);
+  });
+}
+
+TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
+  run_in_process(2, [&](Context& context) {
+    DeviceCommunicator device(context);
+    float* const values = reinterpret_cast<float*>(device.allocate(4000).data);
+    const std::size_t count = context.rank() == 0 ? 1000 : 999;
+    const Error error = error_of([&] {
+      DeviceGradientReducer(device, {{"weights", values, count}}, {.gradients = GradientKind::sum});
+    });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_NE(std::string(error.what()).find("'weights' of 1000 floats"), std::string::npos) << error.what();
+  });
+}
+
+}  // namespace
+}  // namespace ddl
