@@ -16,6 +16,7 @@
 #include "ddl/device.hpp"
 #include "perf/device_timer.hpp"
 #include "perf/number_flags.hpp"
+#include "perf/rank_threads.hpp"
 #include "perf/stopwatch.hpp"
 
 namespace {
@@ -201,22 +202,11 @@ class Benchmark {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  try {
-    const Options options = parse(words);
-    std::size_t wrong = 0;
-    ddl::run_in_process(static_cast<int>(std::min<std::size_t>(options.ranks, 1024)),
-                        [&](ddl::Context& context) {
-                          const std::size_t own = Benchmark(context, options).run();
-                          if (context.is_root()) wrong = own;
-                        });
-    return wrong == 0 ? 0 : 1;
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "device_perf: {}\n", error.what());
-    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
-  }
+  Options options;
+  return perf::main_of_threads(
+      "device_perf", help, count, arguments, [&](const auto& words, std::size_t& ranks) {
+        options = parse(words);
+        ranks = options.ranks;
+        return [&](ddl::Context& context) { return Benchmark(context, options).run(); };
+      });
 }
