@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "ddl/data_type.hpp"
+#include "ddl/device.hpp"
+#include "ddl/error.hpp"
+#include "ddl/topology/schedule.hpp"
+
+namespace ddl::device {
+
+/// A call of a user's.
+struct DeviceCall {
+  topology::Collective collective;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  DeviceStream stream = nullptr;
+};
+
+inline bool reduces(topology::Collective collective) noexcept {
+  return collective != topology::Collective::broadcast && collective != topology::Collective::all_gather &&
+         collective != topology::Collective::barrier;
+}
+
+/// How collectives of a communicator's ranks are done. Calls are valid, and the same on all ranks.
+class DevicePath {
+ public:
+  DevicePath() = default;
+  DevicePath(const DevicePath&) = delete;
+  DevicePath& operator=(const DevicePath&) = delete;
+  virtual ~DevicePath() = default;
+
+  /// Queues the call. Throws `internal` with what CUDA, or a library, says.
+  virtual void run(const DeviceCall& call) = 0;
+  /// What has gone wrong on this rank's device so far. Does not wait.
+  [[nodiscard]] virtual std::optional<Error> failure() = 0;
+  /// Has what waits for other ranks end, and whatever is queued later do nothing.
+  virtual void abort() noexcept = 0;
+  /// Before it goes, once all of this rank's calls are done: collective unless something has failed
+  /// (`in_order`).
+  virtual void close(bool in_order) noexcept = 0;
+};
+
+}  // namespace ddl::device

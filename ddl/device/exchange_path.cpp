@@ -1,0 +1,314 @@
+#include "ddl/device/exchange_path.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "collectives/device/exchange_kernels.hpp"
+#include "collectives/device/exchange_range.hpp"
+#include "ddl/cuda_check.hpp"
+
+namespace ddl::device {
+namespace {
+
+using collectives::device::Address;
+using collectives::device::CallCode;
+using collectives::device::Exchange;
+using collectives::device::Mailbox;
+using collectives::device::Place;
+using collectives::device::Status;
+using collectives::device::window_shift;
+using topology::Collective;
+
+constexpr std::size_t most_windows = 1024;
+constexpr std::size_t remembered_calls = 256;
+constexpr std::size_t least_staging = std::size_t{64} << 10;
+constexpr std::size_t line_bytes = 128;
+
+/// Up to here every rank reduces everything: it saves nothing but reads n - 1 times as much.
+std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / static_cast<std::size_t>(ranks); }
+
+std::string to_text(const CallCode& call) {
+  const auto collective = static_cast<Collective>(call.collective);
+  if (collective == Collective::barrier) return "barrier on devices";
+  const bool is_rooted = collective == Collective::broadcast || collective == Collective::reduce;
+  return fmt::format(
+      "{} on devices ({}{} {}{})", topology::to_string(collective),
+      reduces(collective) ? fmt::format("{} of ", to_string(static_cast<ReduceOp>(call.op))) : "", call.count,
+      to_string(static_cast<DataType>(call.type)), is_rooted ? fmt::format(", root {}", call.root) : "");
+}
+
+template <typename T>
+T seen(const T& written_by_device) {
+  return __atomic_load_n(&written_by_device, __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+/// Memory of the host that the device reaches; zeros.
+struct ExchangePath::MappedStatus {
+  MappedStatus() {
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, sizeof(Status), cudaHostAllocMapped | cudaHostAllocPortable),
+               "cudaHostAlloc");
+    host = new (memory) Status();
+    void* seen = nullptr;
+    check_cuda(cudaHostGetDevicePointer(&seen, memory, 0), "cudaHostGetDevicePointer");
+    device = static_cast<Status*>(seen);
+  }
+  MappedStatus(const MappedStatus&) = delete;
+  MappedStatus& operator=(const MappedStatus&) = delete;
+  ~MappedStatus() {
+    if (!is_abandoned) cudaFreeHost(host);
+  }
+
+  Status* host = nullptr;
+  Status* device = nullptr;
+  bool is_abandoned = false;
+};
+
+ExchangePath::ExchangePath(Context& context, std::size_t staging_bytes)
+    : context_(context),
+      rank_(context.rank()),
+      ranks_(context.size()),
+      staging_bytes_(staging_bytes / line_bytes * line_bytes) {
+  context.on_all_ranks("devices", [&] {
+    if (ranks_ > collectives::device::most_ranks) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("DeviceCommunicator: there are {} ranks on a host, expected {} at most", ranks_,
+                              collectives::device::most_ranks));
+    }
+    if (staging_bytes_ < least_staging) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes,
+                              least_staging));
+    }
+    status_ = std::make_unique<MappedStatus>();
+  });
+  meeting_.emplace(context,
+                   sizeof(Mailbox) + most_windows * static_cast<std::size_t>(ranks_) * sizeof(std::byte*));
+  choose_blocks();
+  if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
+}
+
+ExchangePath::~ExchangePath() = default;
+
+std::byte** ExchangePath::window_table() const {
+  return reinterpret_cast<std::byte**>(meeting_->own() + sizeof(Mailbox));
+}
+
+std::byte* ExchangePath::allocate(std::size_t bytes) {
+  add_window(std::max<std::size_t>(bytes, 1));
+  return windows_.back().own();
+}
+
+/// The kernels of all ranks of a device must fit on it together, and all ranks must have as many blocks.
+void ExchangePath::choose_blocks() {
+  struct Uuid {
+    std::array<char, 16> bytes{};
+  };
+  Uuid own;
+  std::int64_t room = 0;
+  context_.on_all_ranks("kernels", [&] {
+    int device = -1;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    std::memcpy(own.bytes.data(), properties.uuid.bytes, own.bytes.size());
+    int each = 0;
+    const cudaError_t result = collectives::device::load_exchange_kernels(each);
+    if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
+      cudaGetLastError();
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
+                      "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+                      device, properties.name, properties.major, properties.minor, properties.major,
+                      properties.minor));
+    }
+    check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    room = std::int64_t{each} * properties.multiProcessorCount;
+  });
+  std::vector<Uuid> all(static_cast<std::size_t>(ranks_));
+  context_.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
+  const auto sharing = std::ranges::count_if(all, [&](const Uuid& uuid) { return uuid.bytes == own.bytes; });
+  std::int64_t least = room / sharing;
+  context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  blocks_ = static_cast<int>(std::min<std::int64_t>(least, collectives::device::most_blocks));
+  if (blocks_ == 0) {
+    throw Error(ErrorCode::unsupported, "DeviceCommunicator: more ranks_ share a device than it has room for")
+        .as_agreed();
+  }
+}
+
+void ExchangePath::add_window(std::size_t bytes) {
+  if (windows_.size() == most_windows) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("DeviceCommunicator: more than {} allocations", most_windows))
+        .as_agreed();
+  }
+  PeerMemory added(context_, bytes);
+  context_.on_all_ranks("device memory", [&] {
+    const auto at = windows_.size() * static_cast<std::size_t>(ranks_);
+    check_cuda(cudaMemcpy(window_table() + at, added.all().data(), added.all().size() * sizeof(std::byte*),
+                          cudaMemcpyHostToDevice),
+               "cudaMemcpy");
+  });
+  windows_.push_back(std::move(added));
+}
+
+std::optional<Address> ExchangePath::registered(const void* data, std::size_t bytes) const {
+  const auto place = reinterpret_cast<std::uintptr_t>(data);
+  if (meeting_->in_one_process()) return place;
+  for (std::size_t i = 0; i < windows_.size(); ++i) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(windows_[i].own());
+    if (place >= begin && place + bytes <= begin + windows_[i].bytes()) {
+      return (static_cast<Address>(i + 1) << window_shift) + (place - begin);
+    }
+  }
+  return {};
+}
+
+void ExchangePath::run(const DeviceCall& call) {
+  if (!meeting_->in_one_process() && call.collective != Collective::barrier) return run_staged(call);
+  const std::uint64_t stride = call.count * size_of(call.type);
+  exchange(call, call.count, {reinterpret_cast<std::uintptr_t>(call.input), stride},
+           {reinterpret_cast<std::uintptr_t>(call.output), stride});
+}
+
+/// What some rank_'s peers have not mapped goes through memory that they have. Nobody knows of the others'
+/// buffers: all cut the call into the same parts.
+void ExchangePath::run_staged(const DeviceCall& call) {
+  const std::size_t element = size_of(call.type);
+  const std::size_t in_pieces =
+      call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(ranks_) : 1;
+  const std::size_t out_pieces =
+      call.collective == Collective::all_gather ? static_cast<std::size_t>(ranks_) : 1;
+  const std::size_t whole = call.count * element;
+  const std::size_t line = line_bytes / element;
+  const std::size_t most = staging_bytes_ / (std::max(in_pieces, out_pieces) * element) / line * line;
+  const bool reads = call.collective != Collective::broadcast || rank_ == call.root;
+  const bool writes = call.collective != Collective::reduce || rank_ == call.root;
+  const auto input = registered(call.input, in_pieces * whole);
+  const auto output = registered(call.output, out_pieces * whole);
+  constexpr Address staging = Address{1} << window_shift;
+  for (std::size_t first = 0; first < call.count; first += most) {
+    const std::size_t elements = std::min(most, call.count - first);
+    const std::size_t part = elements * element;
+    Place from{staging, part};
+    Place to{staging + staging_bytes_, part};
+    std::byte* const copy_in = windows_[0].own();
+    std::byte* const copy_out = windows_[0].own() + staging_bytes_;
+    if (input) {
+      from = {*input + first * element, whole};
+    } else if (reads) {
+      check_cuda(cudaMemcpy2DAsync(copy_in, part, call.input + first * element, whole, part, in_pieces,
+                                   cudaMemcpyDeviceToDevice, call.stream),
+                 "cudaMemcpy2DAsync");
+    }
+    if (output) to = {*output + first * element, whole};
+    exchange(call, elements, from, to);
+    if (!output && writes) {
+      check_cuda(cudaMemcpy2DAsync(call.output + first * element, whole, copy_out, part, part, out_pieces,
+                                   cudaMemcpyDeviceToDevice, call.stream),
+                 "cudaMemcpy2DAsync");
+    }
+  }
+}
+
+void ExchangePath::exchange(const DeviceCall& call, std::size_t elements, const Place& input,
+                            const Place& output) {
+  const bool is_reduction = reduces(call.collective);
+  DataType type = call.type;
+  if (!is_reduction) {  // copies are of bits
+    type = size_of(call.type) >= sizeof(std::int32_t) ? DataType::i32 : DataType::u8;
+    elements = elements * size_of(call.type) / size_of(type);
+  }
+  const std::size_t bytes = elements * size_of(type);
+  Exchange e;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    e.mailboxes[peer] = reinterpret_cast<Mailbox*>(meeting_->all()[static_cast<std::size_t>(peer)]);
+  }
+  e.status = status_->device;
+  e.rank = rank_;
+  e.ranks = ranks_;
+  e.number = ++number_;
+  e.timeout_ns = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline).count());
+  e.call = {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
+            static_cast<std::uint8_t>(is_reduction ? call.op : ReduceOp::sum),
+            static_cast<std::uint8_t>(call.root)};
+  e.input = input;
+  e.output = output;
+  e.windows = window_table();
+  e.divisor = is_reduction && call.op == ReduceOp::avg ? ranks_ : 1;
+  const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::block_threads) *
+                                static_cast<std::size_t>(collectives::device::pack_bytes);
+  const bool whole = call.collective == Collective::all_reduce && bytes <= most_whole_bytes(ranks_) &&
+                     bytes <= static_cast<std::size_t>(blocks_) * at_a_time;
+  whole ? collectives::device::set_whole(e, elements)
+        : collectives::device::set_range(e, call.collective, elements, size_of(type), call.root);
+  // As many as the largest range of any rank needs: the same on all.
+  const bool is_sliced =
+      !whole && call.collective != Collective::reduce_scatter && call.collective != Collective::all_gather;
+  const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
+  const auto needed = static_cast<int>(
+      std::min<std::size_t>((share + at_a_time - 1) / at_a_time, static_cast<std::size_t>(blocks_)));
+  calls_[number_ % remembered_calls] = e.call;
+  check_cuda(collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream),
+             "launch of an exchange");
+}
+
+void ExchangePath::abort() noexcept { __atomic_store_n(&status_->host->abort, 1U, __ATOMIC_RELEASE); }
+
+std::optional<Error> ExchangePath::failure() {
+  const Status& now = *status_->host;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (const std::uint32_t call = seen(now.other[peer]); call != 0) {
+      return Error(
+          ErrorCode::mismatch,
+          fmt::format("rank {} calls {}, rank {} calls {}: all ranks must make the same calls", rank_,
+                      to_text(calls_[call % remembered_calls]), peer, to_text(now.calls[peer])));
+    }
+  }
+  std::string late;
+  std::uint32_t call = 0;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const std::uint32_t missed = seen(now.late[peer]);
+    if (missed == 0) continue;
+    call = missed;
+    late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
+  }
+  if (late.empty()) return {};
+  return Error(
+      ErrorCode::timeout,
+      fmt::format(
+          "{} on rank {}: waited {:g} s for ranks {}, which have not come to it, or have not finished "
+          "it (a longer deadline: DDL_DEADLINE, in seconds)",
+          to_text(calls_[call % remembered_calls]), rank_,
+          std::chrono::duration<double>(context_.options().deadline).count(), late));
+}
+
+void ExchangePath::close(bool in_order) noexcept {
+  if (in_order) {
+    try {
+      context_.communicator().barrier();
+      for (PeerMemory& window : windows_) window.unmap();
+      meeting_->unmap();
+      context_.communicator().barrier();
+      return;
+    } catch (const std::exception&) {  // as below
+    }
+  }
+  // Others may still use what is here, and what they use is not to be unmapped while a kernel waits.
+  for (PeerMemory& window : windows_) window.abandon();
+  meeting_->abandon();
+  status_->is_abandoned = true;
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/device/exchange.hpp"
+#include "ddl/context.hpp"
+#include "ddl/device/device_path.hpp"
+#include "ddl/device/peer_memory.hpp"
+
+namespace ddl::device {
+
+/// Kernels of the ranks of a host that meet and exchange data through memory that all have mapped; several
+/// ranks may share a device. See DeviceCommunicator.
+class ExchangePath : public DevicePath {
+ public:
+  /// On the device that is selected. Collective; errors, agreed, as DeviceCommunicator's.
+  ExchangePath(Context& context, std::size_t staging_bytes);
+  ~ExchangePath() override;
+
+  void run(const DeviceCall& call) override;
+  [[nodiscard]] std::optional<Error> failure() override;
+  void abort() noexcept override;
+  void close(bool in_order) noexcept override;
+
+  /// Zeros that the other ranks have mapped. Collective.
+  std::byte* allocate(std::size_t bytes);
+  [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
+    return registered(data, bytes).has_value();
+  }
+  [[nodiscard]] int blocks() const noexcept { return blocks_; }
+
+ private:
+  using Exchange = collectives::device::Exchange;
+  using Address = collectives::device::Address;
+  using Place = collectives::device::Place;
+  struct MappedStatus;
+  static constexpr std::size_t remembered_calls = 256;
+
+  void choose_blocks();
+  void add_window(std::size_t bytes);
+  [[nodiscard]] std::byte** window_table() const;
+  [[nodiscard]] std::optional<Address> registered(const void* data, std::size_t bytes) const;
+  void run_staged(const DeviceCall& call);
+  void exchange(const DeviceCall& call, std::size_t elements, const Place& input, const Place& output);
+
+  Context& context_;
+  const int rank_;
+  const int ranks_;
+  int blocks_ = 0;
+  std::size_t staging_bytes_;
+  std::unique_ptr<MappedStatus> status_;
+  std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
+  std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
+  std::uint32_t number_ = 0;
+  std::array<collectives::device::CallCode, remembered_calls> calls_{};
+};
+
+}  // namespace ddl::device
