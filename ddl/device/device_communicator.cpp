@@ -13,6 +13,9 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/exchange_path.hpp"
+#include "ddl/device/faster_from.hpp"
+#include "ddl/device/nccl/nccl_path.hpp"
+#include "ddl/log.hpp"
 
 namespace ddl {
 
@@ -28,11 +31,17 @@ struct DeviceCommunicator::State {
   const int ranks;
   int device = -1;
   std::string name;
-  std::unique_ptr<device::ExchangePath> exchange;
+  std::unique_ptr<device::ExchangePath> exchange;  // null: NCCL alone
+  std::unique_ptr<device::NcclPath> nccl;          // null: the exchange alone
+  std::size_t nccl_from = 0;
+  std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
   std::optional<Error> failure;
 
   void select_device(int wanted);
+  void open_paths(const DeviceOptions& options);
+  [[nodiscard]] std::vector<device::DevicePath*> paths() const;
+  std::byte* allocate(std::size_t bytes);
   void run(const DeviceCall& call);
   void require_valid(const DeviceCall& call) const;
   void look();
@@ -43,14 +52,55 @@ struct DeviceCommunicator::State {
 DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options)
     : context(context_), rank(context_.rank()), ranks(context_.size()) {
   context.on_all_ranks("devices", [&] {
-    if (context.hosts() > 1) {
+    if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
       throw Error(
-          ErrorCode::unsupported,
-          fmt::format("DeviceCommunicator: the ranks are on {} hosts, expected one", context.hosts()));
+          ErrorCode::invalid_argument,
+          fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
+                      context.hosts()));
     }
     select_device(options.device);
   });
-  exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
+  open_paths(options);
+}
+
+void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
+  const bool needs_nccl = options.path == DevicePathChoice::nccl || context.hosts() > 1;
+  if (!needs_nccl) exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
+  if (options.path == DevicePathChoice::exchange || ranks == 1) return;
+  try {
+    nccl = std::make_unique<device::NcclPath>(context);
+  } catch (const Error& error) {
+    if (needs_nccl || error.code() != ErrorCode::unsupported) throw;
+    context.log().info(fmt::format("collectives on devices go by the exchange alone: {}", error.what()));
+    return;
+  }
+  if (needs_nccl) return;
+  nccl_from = device::faster_from(context, *exchange, *nccl);
+  context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", nccl_from));
+}
+
+std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
+  std::vector<device::DevicePath*> result;
+  if (exchange) result.push_back(exchange.get());
+  if (nccl) result.push_back(nccl.get());
+  return result;
+}
+
+std::byte* DeviceCommunicator::State::allocate(std::size_t bytes) {
+  if (exchange) return exchange->allocate(bytes);
+  context.on_all_ranks("device memory", [&] {
+    void* memory = nullptr;
+    const cudaError_t result = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (result != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(ErrorCode::unsupported, fmt::format("rank {} cannot have {} bytes of device memory: {}",
+                                                      rank, bytes, cudaGetErrorString(result)));
+    }
+    own_memory.push_back(static_cast<std::byte*>(memory));
+    check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  });
+  return own_memory.back();
 }
 
 void DeviceCommunicator::State::select_device(int wanted) {
@@ -92,11 +142,12 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
-  exchange->run(call);
+  const bool by_nccl = nccl && (!exchange || call.count * size_of(call.type) >= nccl_from);
+  by_nccl ? nccl->run(call) : exchange->run(call);
 }
 
 void DeviceCommunicator::State::fail(Error error) {
-  exchange->abort();
+  for (device::DevicePath* path : paths()) path->abort();
   failure = error;
   announce_failure(context, error.what());
   throw error;
@@ -105,7 +156,10 @@ void DeviceCommunicator::State::fail(Error error) {
 /// Throws what has failed so far.
 void DeviceCommunicator::State::look() {
   if (failure) throw *failure;
-  const std::optional<Error> found = exchange->failure();
+  std::optional<Error> found;
+  for (device::DevicePath* path : paths()) {
+    if (!found) found = path->failure();
+  }
   // What others call says more than that somebody else has failed, and that more than who is late.
   if (found && found->code() == ErrorCode::mismatch) fail(*found);
   collectives::Watch* const watch = watch_of(context);
@@ -140,14 +194,14 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
 }
 
 DeviceCommunicator::State::~State() {
-  if (!exchange) return;
   bool in_order = true;
   try {
     for (DeviceStream stream : streams) finish(stream);
   } catch (const std::exception&) {
     in_order = false;
   }
-  exchange->close(in_order);
+  for (device::DevicePath* path : paths()) path->close(in_order);
+  for (std::byte* memory : own_memory) cudaFree(memory);
 }
 
 DeviceCommunicator::DeviceCommunicator(Context& context, const DeviceOptions& options)
@@ -158,15 +212,19 @@ int DeviceCommunicator::rank() const noexcept { return state_->rank; }
 int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->device; }
 const std::string& DeviceCommunicator::device_name() const noexcept { return state_->name; }
-int DeviceCommunicator::blocks() const noexcept { return state_->exchange->blocks(); }
+int DeviceCommunicator::blocks() const noexcept { return state_->exchange ? state_->exchange->blocks() : 0; }
+std::optional<std::size_t> DeviceCommunicator::nccl_from() const noexcept {
+  if (!state_->nccl) return {};
+  return state_->nccl_from;
+}
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
-  return state_->exchange->reaches(data, bytes);
+  return !state_->exchange || state_->exchange->reaches(data, bytes);
 }
 
 DeviceMemory DeviceCommunicator::allocate(std::size_t bytes) {
   state_->look();
-  return {state_->exchange->allocate(bytes), bytes};
+  return {state_->allocate(bytes), bytes};
 }
 
 void DeviceCommunicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,

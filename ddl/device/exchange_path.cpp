@@ -181,7 +181,7 @@ void ExchangePath::run(const DeviceCall& call) {
            {reinterpret_cast<std::uintptr_t>(call.output), stride});
 }
 
-/// What some rank_'s peers have not mapped goes through memory that they have. Nobody knows of the others'
+/// What some rank's peers have not mapped goes through memory that they have. Nobody knows of the others'
 /// buffers: all cut the call into the same parts.
 void ExchangePath::run_staged(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ddl/context.hpp"
@@ -15,6 +16,16 @@ namespace ddl {
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
+/// How ranks' devices exchange data.
+enum class DevicePathChoice {
+  /// By the exchange inside one host; if each rank has a device of its own and NCCL is there, by NCCL from
+  /// the size on
+  /// from which it was measured, while starting, to be faster. By NCCL on several hosts.
+  automatic,
+  exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
+  nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
+};
+
 struct DeviceOptions {
   /// CUDA's number of this rank's device; -1: the rank's index on its host, modulo the number of devices.
   int device = -1;
@@ -22,6 +33,7 @@ struct DeviceOptions {
   /// time. Twice as much device memory is taken. At least 64 KiB. Not used where all ranks are threads of one
   /// process.
   std::size_t staging_bytes = std::size_t{64} << 20;
+  DevicePathChoice path = DevicePathChoice::automatic;
 };
 
 /// Device memory that the ranks of a host have mapped, so that collectives on it need no copies. Zeros at
@@ -31,10 +43,11 @@ struct DeviceMemory {
   std::size_t bytes = 0;
 };
 
-/// Collectives on device memory among all ranks of a context, of which all are on one host. They are queued
-/// on a stream and return at once; kernels of the ranks find each other and exchange the data, through memory
-/// that each has mapped (CUDA IPC between processes, plain pointers between threads). No host waits for
-/// another.
+/// Collectives on device memory among all ranks of a context. They are queued
+/// on a stream and return at once. Inside a host kernels of the ranks find each other and exchange the data,
+/// through memory that each has mapped (CUDA IPC between processes, plain pointers between threads); between
+/// hosts, and for large data, NCCL does it, on several hosts in each dimension by itself if the topology's
+/// plan says that this is faster (`DeviceOptions::path`). No host waits for another.
 ///
 /// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
 /// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
@@ -43,21 +56,22 @@ struct DeviceMemory {
 /// blocks is such that the kernels of all ranks of a device fit on it together; processes that share one take
 /// turns (correct, and slow).
 ///
-/// Small all-reduces (some 64 KiB; with few ranks more) are reduced whole by every rank, after one meeting
-/// and before another; of others each rank does a part, as a reduce-scatter and an all-gather in one: with n
-/// ranks and N bytes, a rank reads N and writes N bytes. Sums are made in the order of ranks, so that all
-/// have the same bits, on every run and whatever the size. Types, operations, in-place rules and counts are
-/// those of `Communicator`.
+/// The exchange: small all-reduces (some 64 KiB; with few ranks more) are reduced whole by every rank, after
+/// one meeting and before another; of others each rank does a part, as a reduce-scatter and an all-gather in
+/// one: with n ranks and N bytes, a rank reads N and writes N bytes. Sums are made in the order of ranks, so
+/// that all have the same bits, on every run and whatever the size. Types, operations, in-place rules and
+/// counts are those of `Communicator`.
 ///
-/// A kernel waits no longer than the context's deadline. What goes wrong on the device, or in the job
-/// meanwhile, is thrown by `check` and `wait`, and by every call after that: `timeout` and `mismatch` name
-/// the ranks; `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank
-/// and the device. Outputs are then undefined. Not thread-safe; for the thread that made it.
+/// A kernel waits no longer than the context's deadline; NCCL's are ended when none of a rank's calls has got
+/// on for so long. What goes wrong on the device, or in the job meanwhile, is thrown by `check` and `wait`,
+/// and by every call after that: `timeout` and `mismatch` name the ranks; `peer_failed` comes from the job's
+/// watch; `internal` gives the CUDA call, the place, the rank and the device. Outputs are then undefined. Not
+/// thread-safe; for the thread that made it.
 class DeviceCommunicator {
  public:
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
-  /// device, where ranks are on several hosts, where peers' memory cannot be mapped, or for more ranks than a
-  /// device has room for; `invalid_argument` for bad options.
+  /// device, where ranks are on several hosts and there is no NCCL, where peers' memory cannot be mapped, or
+  /// for more ranks than a device has room for; `invalid_argument` for bad options.
   explicit DeviceCommunicator(Context& context, const DeviceOptions& options = {});
   /// Waits for its calls. Collective, unless something has failed.
   ~DeviceCommunicator();
@@ -72,7 +86,9 @@ class DeviceCommunicator {
   [[nodiscard]] Context& context() const noexcept;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
-  /// Blocks of the largest kernels.
+  /// Bytes from which on NCCL is used; none if it never is.
+  [[nodiscard]] std::optional<std::size_t> nccl_from() const noexcept;
+  /// Blocks of the exchange's largest kernels; 0 if there is none.
   [[nodiscard]] int blocks() const noexcept;
 
   /// `bytes` bytes, the same on all ranks. Collective, and waits for the device: for set-up. Throws, agreed,

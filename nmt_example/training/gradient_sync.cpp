@@ -71,8 +71,7 @@ class HostGradientSync final : public GradientSync {
 };
 
 /// Why gradients that are on devices are not reduced there; nothing if they can be.
-std::optional<std::string> why_not_on_device(const ddl::Context& context, const Options& options) {
-  if (context.hosts() > 1) return "the ranks are on several hosts";
+std::optional<std::string> why_not_on_device(const Options& options) {
   if (options.gradient_wire != "f32") return "--gradient_wire is not f32";
   if (options.sharded_update) return "of --sharded_update";
   return {};
@@ -88,7 +87,7 @@ std::unique_ptr<GradientSync> make_host_gradient_sync(ddl::Context& context, con
 std::unique_ptr<GradientSync> make_gradient_sync(ddl::Context& context, const Options& options,
                                                  Backend& backend, Model& model) {
   if (backend.stream() != nullptr) {
-    std::optional<std::string> reason = why_not_on_device(context, options);
+    std::optional<std::string> reason = why_not_on_device(options);
     if (!reason) {
       try {
         return make_device_gradient_sync(context, backend, model);

@@ -1,0 +1,69 @@
+#include "ddl/device/nccl/nccl_library.hpp"
+
+#include <fmt/format.h>
+
+#include "ddl/error.hpp"
+
+namespace ddl::device {
+namespace {
+
+/// Configurations of communicators, and calls that do not block while one is set up.
+constexpr int least_version = 21'403;  // 2.14.3
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
+}
+
+}  // namespace
+
+const NcclLibrary& NcclLibrary::get() {
+  static const NcclLibrary library;
+  return library;
+}
+
+NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
+  const auto bind = [&](auto& function, const char* name) {
+    function = library_.required<std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>(name);
+  };
+  bind(get_version_, "ncclGetVersion");
+  int version = 0;
+  if (get_version_(&version) != ncclSuccess || version < least_version) {
+    throw Error(ErrorCode::unsupported, fmt::format("found version {} of NCCL, expected {} or later",
+                                                    version_text(version), version_text(least_version)));
+  }
+  bind(get_unique_id, "ncclGetUniqueId");
+  bind(init, "ncclCommInitRankConfig");
+  bind(finalize, "ncclCommFinalize");
+  bind(destroy, "ncclCommDestroy");
+  bind(abort, "ncclCommAbort");
+  bind(async_error, "ncclCommGetAsyncError");
+  bind(all_reduce, "ncclAllReduce");
+  bind(reduce_scatter, "ncclReduceScatter");
+  bind(all_gather, "ncclAllGather");
+  bind(broadcast, "ncclBroadcast");
+  bind(reduce, "ncclReduce");
+  bind(error_string_, "ncclGetErrorString");
+  bind(last_error_, "ncclGetLastError");
+} catch (const Error& error) {
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("NCCL cannot be used: {}. Install it (Debian: libnccl2; PyTorch's packages have it in "
+                  "nvidia/nccl/lib), and see that LD_LIBRARY_PATH names its folder",
+                  error.what()));
+}
+
+std::string NcclLibrary::version() const {
+  int version = 0;
+  get_version_(&version);
+  return version_text(version);
+}
+
+std::string NcclLibrary::text_of(ncclResult_t result, ncclComm_t communicator) const {
+  std::string text = error_string_(result);
+  if (const char* const last = last_error_(communicator); last != nullptr && *last != '\0') {
+    text += fmt::format(" ({})", last);
+  }
+  return text;
+}
+
+}  // namespace ddl::device

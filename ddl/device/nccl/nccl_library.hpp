@@ -1,0 +1,43 @@
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+#include "topology/discovery/dynamic_library.hpp"
+
+namespace ddl::device {
+
+/// NCCL, found when it is first needed: programs run where it is not installed.
+class NcclLibrary {
+ public:
+  /// Throws `unsupported`, saying what was looked for and what to do.
+  static const NcclLibrary& get();
+
+  decltype(&::ncclGetUniqueId) get_unique_id;
+  decltype(&::ncclCommInitRankConfig) init;
+  decltype(&::ncclCommFinalize) finalize;
+  decltype(&::ncclCommDestroy) destroy;
+  decltype(&::ncclCommAbort) abort;
+  decltype(&::ncclCommGetAsyncError) async_error;
+  decltype(&::ncclAllReduce) all_reduce;
+  decltype(&::ncclReduceScatter) reduce_scatter;
+  decltype(&::ncclAllGather) all_gather;
+  decltype(&::ncclBroadcast) broadcast;
+  decltype(&::ncclReduce) reduce;
+
+  /// "2.27.3"
+  [[nodiscard]] std::string version() const;
+  /// What NCCL says of a result, with its last words about a communicator (may be null).
+  [[nodiscard]] std::string text_of(ncclResult_t result, ncclComm_t communicator) const;
+
+ private:
+  NcclLibrary();
+
+  topology::DynamicLibrary library_;
+  decltype(&::ncclGetVersion) get_version_;
+  decltype(&::ncclGetErrorString) error_string_;
+  decltype(&::ncclGetLastError) last_error_;
+};
+
+}  // namespace ddl::device

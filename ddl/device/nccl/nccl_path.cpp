@@ -1,0 +1,278 @@
+#include "ddl/device/nccl/nccl_path.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "collectives/watch/watch.hpp"
+#include "ddl/context_state.hpp"
+#include "ddl/cuda_check.hpp"
+#include "ddl/topology/planner.hpp"
+
+namespace ddl::device {
+namespace {
+
+using topology::Collective;
+using Clock = std::chrono::steady_clock;
+
+/// Below that, three collectives for each chunk are not worth asking a planner.
+constexpr std::size_t least_by_dimension = std::size_t{1} << 20;
+constexpr std::size_t chunk_bytes = std::size_t{8} << 20;
+constexpr std::size_t most_chunks = 8;
+constexpr auto between_looks = std::chrono::milliseconds(20);
+
+/// NCCL refuses ranks that share a device, with a message that says little, unless it takes them for ranks on
+/// several hosts.
+void refuse_shared_devices(Context& context) {
+  struct Uuid {
+    std::array<char, 16> bytes{};
+  };
+  Uuid own;
+  context.on_all_ranks("NCCL", [&] {
+    int device = -1;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    std::memcpy(own.bytes.data(), properties.uuid.bytes, own.bytes.size());
+  });
+  std::vector<Uuid> all(static_cast<std::size_t>(context.size()));
+  context.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
+  if (std::getenv("NCCL_HOSTID") != nullptr) return;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      if (all[i].bytes != all[k].bytes) continue;
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("NCCL cannot be used: ranks {} and {} share a device", k, i))
+          .as_agreed();
+    }
+  }
+}
+
+bool is_even(const topology::RankMap& map) {
+  for (int host = 1; host < map.hosts(); ++host) {
+    if (map.ranks_of(host).size() != map.ranks_of(0).size()) return false;
+  }
+  return map.hosts() > 1 && map.ranks_of(0).size() > 1;
+}
+
+}  // namespace
+
+NcclPath::NcclPath(Context& context) : context_(context) {
+  context.on_all_ranks("NCCL", [&] { NcclLibrary::get(); });
+  refuse_shared_devices(context);
+  const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context.options().deadline);
+  const auto group = [&](const std::string& name, Communicator& members) {
+    ncclUniqueId id{};
+    context.on_all_ranks(name, [&] {
+      if (members.rank() == 0) id = NcclGroup::draw_id();
+    });
+    members.broadcast(&id, sizeof id, 0);
+    std::unique_ptr<NcclGroup> made;
+    context.on_all_ranks(name, [&] { made = std::make_unique<NcclGroup>(name, members, id, deadline); });
+    return made;
+  };
+  Communicator& all = context.communicator();
+  all_ = group("NCCL over all ranks", all);
+  if (is_even(all.rank_map())) {
+    Communicator inner = all.split(all.rank_map().host_of(context.rank()));
+    Communicator outer = all.split(context.local_rank());
+    inner_ = group("NCCL inside a host", inner);
+    outer_ = group("NCCL between hosts", outer);
+  }
+  context.on_all_ranks("NCCL's streams", [&] {
+    check_cuda(cudaGetDevice(&device_), "cudaGetDevice");
+    for (Stream* stream : {&inner_stream_, &outer_stream_}) {
+      cudaStream_t made = nullptr;
+      check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      stream->reset(made);
+    }
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, 1), "cudaMalloc");
+    meeting_ = static_cast<std::byte*>(memory);
+    check_cuda(cudaMemset(memory, 0, 1), "cudaMemset");
+  });
+  watchdog_ = std::thread([this] { look_after(); });
+}
+
+NcclPath::~NcclPath() {
+  if (watchdog_.joinable()) close(false);
+}
+
+NcclPath::Event NcclPath::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unused_.empty()) {
+      Event event = std::move(unused_.back());
+      unused_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+/// What is queued on `then` from now on waits for what is queued on `first`.
+void NcclPath::join(cudaStream_t first, cudaStream_t then) {
+  if (first == then) return;
+  Event event = take_event();
+  check_cuda(cudaEventRecord(event.get(), first), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(then, event.get(), 0), "cudaStreamWaitEvent");
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(std::move(event));  // may be recorded again at once
+}
+
+void NcclPath::run(const DeviceCall& call) {
+  is_faster_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
+  Pending pending{take_event(),
+                  call.collective == Collective::barrier
+                      ? "barrier on devices"
+                      : fmt::format("{} on devices ({} {})", topology::to_string(call.collective), call.count,
+                                    to_string(call.type))};
+  check_cuda(cudaEventRecord(pending.done.get(), call.stream), "cudaEventRecord");
+  const std::lock_guard lock(mutex_);
+  pending_.push_back(std::move(pending));
+}
+
+void NcclPath::run_on_all(const DeviceCall& call) {
+  switch (call.collective) {
+    case Collective::all_reduce:
+      return all_->all_reduce(call.input, call.output, call.count, call.type, call.op, call.stream);
+    case Collective::reduce_scatter:
+      return all_->reduce_scatter(call.input, call.output, call.count, call.type, call.op, call.stream);
+    case Collective::all_gather:
+      return all_->all_gather(call.input, call.output, call.count, call.type, call.stream);
+    case Collective::broadcast:
+      return all_->broadcast(call.input, call.output, call.count, call.type, call.root, call.stream);
+    case Collective::reduce:
+      return all_->reduce(call.input, call.output, call.count, call.type, call.op, call.root, call.stream);
+    case Collective::barrier:
+      return all_->all_reduce(meeting_, meeting_, 1, DataType::u8, ReduceOp::sum, call.stream);
+  }
+}
+
+/// By the planner's predictions for the job's topology, which are the same on all ranks.
+bool NcclPath::is_faster_by_dimension(const DeviceCall& call) {
+  if (call.collective != Collective::all_reduce || !inner_) return false;
+  const bool is_whole = call.type == DataType::u8 || call.type == DataType::i32 || call.type == DataType::i64;
+  if (call.op == ReduceOp::avg && is_whole) return false;  // would be cut off twice
+  const std::size_t bytes = call.count * size_of(call.type);
+  if (bytes < least_by_dimension) return false;
+  const auto size_class = static_cast<std::size_t>(std::bit_width(bytes));
+  if (by_dimension_.size() <= size_class) by_dimension_.resize(size_class + 1);
+  std::optional<bool>& known = by_dimension_[size_class];
+  if (!known) {
+    const auto topology = context_.topology();
+    topology::Placement placement(static_cast<std::size_t>(context_.size()));
+    for (std::size_t rank = 0; rank < placement.size(); ++rank) placement[rank] = static_cast<int>(rank);
+    topology::Planner planner(*topology, placement);
+    const auto time = [&](topology::Mode mode) {
+      return planner.choose({.bytes = std::bit_floor(bytes), .mode = mode}).predicted_us;
+    };
+    known = time(topology::Mode::nccl_per_dimension) < time(topology::Mode::nccl);
+  }
+  return *known;
+}
+
+void NcclPath::run_by_dimension(const DeviceCall& call) {
+  const std::size_t element = size_of(call.type);
+  const std::size_t wanted = std::clamp<std::size_t>(call.count * element / chunk_bytes, 1, most_chunks);
+  const auto inner = static_cast<std::size_t>(inner_->size());
+  const ScatterGather cut = scatter_gather(call.count, inner, wanted);
+  const auto own = [&](const ScatterGatherChunk& chunk) {
+    return call.output + (chunk.first + static_cast<std::size_t>(inner_->rank()) * chunk.part) * element;
+  };
+  const auto gather = [&](const ScatterGatherChunk& chunk) {
+    join(outer_stream_.get(), inner_stream_.get());
+    inner_->all_gather(own(chunk), call.output + chunk.first * element, chunk.part, call.type,
+                       inner_stream_.get());
+  };
+  join(call.stream, inner_stream_.get());
+  for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
+    const ScatterGatherChunk& chunk = cut.chunks[i];
+    inner_->reduce_scatter(call.input + chunk.first * element, own(chunk), chunk.part, call.type, call.op,
+                           inner_stream_.get());
+    // The chunk before this one is gathered behind this one's scattering: by then it has been between the
+    // hosts.
+    if (i > 0) gather(cut.chunks[i - 1]);
+    join(inner_stream_.get(), outer_stream_.get());
+    outer_->all_reduce(own(chunk), own(chunk), chunk.part, call.type, call.op, outer_stream_.get());
+  }
+  if (!cut.chunks.empty()) gather(cut.chunks.back());
+  join(inner_stream_.get(), call.stream);
+  if (cut.rest > 0) {
+    const std::size_t at = (call.count - cut.rest) * element;
+    all_->all_reduce(call.input + at, call.output + at, cut.rest, call.type, call.op, call.stream);
+  }
+}
+
+/// NCCL's kernels wait for ever, and nobody may be waiting for them.
+void NcclPath::look_after() {
+  cudaSetDevice(device_);
+  collectives::Watch* const watch = watch_of(context_);
+  Clock::time_point progress = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!is_ending_ && !failure_) {
+    if (pending_.empty()) progress = Clock::now();
+    while (!pending_.empty() && cudaEventQuery(pending_.front().done.get()) == cudaSuccess) {
+      unused_.push_back(std::move(pending_.front().done));
+      pending_.pop_front();
+      progress = Clock::now();
+    }
+    std::optional<Error> found;
+    for (const auto* group : {&all_, &inner_, &outer_}) {
+      if (*group && !found) found = (*group)->failure();
+    }
+    if (!found && watch != nullptr && watch->failed()) {
+      found = Error(ErrorCode::peer_failed, "collectives on devices end: " + watch->failure().text);
+    }
+    if (!found && Clock::now() - progress > context_.options().deadline) {
+      found =
+          Error(ErrorCode::timeout,
+                fmt::format(
+                    "{} on rank {}: no progress for {:g} s; some rank has not come to it, or does not get on "
+                    "(a longer deadline: DDL_DEADLINE, in seconds)",
+                    pending_.front().call, context_.rank(),
+                    std::chrono::duration<double>(context_.options().deadline).count()));
+    }
+    if (found) {
+      failure_ = std::move(found);
+      lock.unlock();
+      abort();
+      return;
+    }
+    ended_.wait_for(lock, between_looks, [&] { return is_ending_; });
+  }
+}
+
+std::optional<Error> NcclPath::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void NcclPath::abort() noexcept {
+  for (const auto* group : {&all_, &inner_, &outer_}) {
+    if (*group) (*group)->abort();
+  }
+}
+
+void NcclPath::close(bool in_order) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  ended_.notify_all();
+  if (watchdog_.joinable()) watchdog_.join();
+  if (!in_order) abort();
+  outer_.reset();
+  inner_.reset();
+  all_.reset();
+  if (meeting_ != nullptr) cudaFree(std::exchange(meeting_, nullptr));
+}
+
+}  // namespace ddl::device
