@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
+#include "ddl/device/nccl/nccl_library.hpp"
 #include "perf/device_timer.hpp"
 #include "perf/number_flags.hpp"
 #include "perf/rank_threads.hpp"
@@ -34,12 +36,14 @@ sums, out of place.
   --largest 268435456
   --factor 4           from one size to the next
   --iterations 50      timed, back to back on each rank's stream, after 5 that are not
+  --nccl 0             1: by NCCL at all sizes, beside NCCL's own function called directly; each rank needs a device
   --json FILE          appends lines
 
 Prints for each size
   time_us      of a call: the median over 5 repetitions of the slowest rank's mean
   alone_us     of a call that is waited for, host time and all: the median of 50
   copy_us      of a cudaMemcpyAsync of as many bytes from device to device, by rank 0 alone
+  nccl_us      (--nccl 1) of ncclAllReduce, called directly, measured like time_us
   of_copy      rate of the all-reduce, which reads and writes n times as many bytes on n ranks of one device, over that of
                the copy
   wrong        elements
@@ -51,6 +55,7 @@ struct Options {
   std::size_t largest = std::size_t{256} << 20;
   std::size_t factor = 4;
   std::size_t iterations = 50;
+  std::size_t nccl = 0;
   std::string json;
 };
 
@@ -61,15 +66,50 @@ Options parse(std::span<const std::string_view> words) {
                             {"--smallest", {&options.smallest, sizeof(float)}},
                             {"--largest", {&options.largest}},
                             {"--factor", {&options.factor, 2}},
-                            {"--iterations", {&options.iterations}}},
+                            {"--iterations", {&options.iterations}},
+                            {"--nccl", {&options.nccl, 0}}},
                            options.json);
   return options;
 }
 
+/// A communicator of NCCL's own, as a program without this library has it.
+class DirectNccl {
+ public:
+  explicit DirectNccl(ddl::Context& context) : library_(ddl::device::NcclLibrary::get()) {
+    ncclUniqueId id{};
+    if (context.is_root()) check(library_.get_unique_id(&id), "ncclGetUniqueId");
+    context.communicator().broadcast(&id, sizeof id, 0);
+    ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
+    check(library_.init(&communicator_, context.size(), id, context.rank(), &configuration),
+          "ncclCommInitRankConfig");
+  }
+  DirectNccl(const DirectNccl&) = delete;
+  DirectNccl& operator=(const DirectNccl&) = delete;
+  ~DirectNccl() { library_.destroy(communicator_); }
+
+  void all_reduce(const float* input, float* output, std::size_t count, cudaStream_t stream) {
+    check(library_.all_reduce(input, output, count, ncclFloat32, ncclSum, communicator_, stream),
+          "ncclAllReduce");
+  }
+
+ private:
+  void check(ncclResult_t result, const char* function) const {
+    if (result == ncclSuccess) return;
+    throw ddl::Error(ddl::ErrorCode::internal,
+                     fmt::format("{}: {}", function, library_.text_of(result, communicator_)));
+  }
+
+  const ddl::device::NcclLibrary& library_;
+  ncclComm_t communicator_ = nullptr;
+};
+
 class Benchmark {
  public:
   Benchmark(ddl::Context& context, const Options& options)
-      : context_(context), options_(options), device_(context) {
+      : context_(context),
+        options_(options),
+        device_(context,
+                {.path = options.nccl != 0 ? ddl::DevicePathChoice::nccl : ddl::DevicePathChoice::exchange}) {
     for (float*& buffer : buffers_) {
       void* memory = nullptr;
       ddl::check_cuda(cudaMalloc(&memory, options.largest), "cudaMalloc");
@@ -77,6 +117,7 @@ class Benchmark {
     }
     host_.resize(options.largest / sizeof(float));
     ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (options.nccl != 0) nccl_.emplace(context);
     if (context.is_root() && !options.json.empty()) json_.open(options.json, std::ios::app);
   }
 
@@ -86,9 +127,10 @@ class Benchmark {
       int devices = 0;
       cudaGetDeviceCount(&devices);
       fmt::print(
-          "{} ranks on {} of {} devices, {} blocks of each rank\n{:>12} {:>10} {:>10} {:>10} {:>8} {:>6}\n",
+          "{} ranks on {} of {} devices, {} blocks of each rank\n{:>12} {:>10} {:>10} {:>10} {:>10} {:>8} "
+          "{:>6}\n",
           context_.size(), device_.device_name(), devices, device_.blocks(), "bytes", "time_us", "alone_us",
-          "copy_us", "of_copy", "wrong");
+          "nccl_us", "copy_us", "of_copy", "wrong");
     }
     for (std::size_t bytes = options_.smallest; bytes <= options_.largest; bytes *= options_.factor) {
       wrong += measure(bytes / sizeof(float));
@@ -103,18 +145,9 @@ class Benchmark {
       host_[i] = static_cast<float>((i + static_cast<std::size_t>(context_.rank())) % 64);
     }
     ddl::check_cuda(cudaMemcpy(buffers_[0], host_.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    meet();
-    for (int i = 0; i < 5; ++i) all_reduce(count);
-    device_.wait(stream_);
-    std::vector<double> times;
-    for (int repetition = 0; repetition < 5; ++repetition) {
-      meet();
-      events_.begin(stream_);
-      for (std::size_t i = 0; i < options_.iterations; ++i) all_reduce(count);
-      events_.end(stream_);
-      device_.wait(stream_);
-      times.push_back(slowest(events_.us() / static_cast<double>(options_.iterations)));
-    }
+    const double time_us = time_of([&] { all_reduce(count); });
+    const double nccl_us =
+        nccl_ ? time_of([&] { nccl_->all_reduce(buffers_[0], buffers_[1], count, stream_); }) : 0;
     std::vector<double> alone;
     for (int i = 0; i < 50; ++i) {
       meet();
@@ -124,7 +157,6 @@ class Benchmark {
       alone.push_back(
           std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
     }
-    const double time_us = perf::median_of(times);
     const double alone_us = slowest(perf::median_of(alone));
     meet();
     const double copy_us = context_.is_root() ? copy_time(bytes) : 0;
@@ -132,20 +164,39 @@ class Benchmark {
     const std::size_t wrong = count_wrong(count);
     if (!context_.is_root()) return 0;
     const double of_copy = static_cast<double>(context_.size()) * copy_us / time_us;
-    fmt::print("{:>12} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>6}\n", bytes, time_us, alone_us, copy_us,
-               of_copy, wrong);
+    fmt::print("{:>12} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>6}\n", bytes, time_us, alone_us,
+               nccl_us, copy_us, of_copy, wrong);
     if (json_.is_open()) {
-      json_ << fmt::format(
-                   R"({{"benchmark":"device_perf","collective":"all_reduce","type":"f32","device":"{}",)"
-                   R"("ranks":{},"blocks":{},"bytes":{},"time_us":{:.5g},"alone_us":{:.5g},"copy_us":{:.5g},)"
-                   R"("of_copy":{:.4g},"wrong":{}}})",
-                   device_.device_name(), context_.size(), device_.blocks(), bytes, time_us, alone_us,
-                   copy_us, of_copy, wrong)
-            << std::endl;
+      json_
+          << fmt::format(
+                 R"({{"benchmark":"device_perf","collective":"all_reduce","type":"f32","device":"{}",)"
+                 R"("ranks":{},"blocks":{},"nccl":{},"bytes":{},"time_us":{:.5g},"alone_us":{:.5g},"nccl_us":{:.5g},)"
+                 R"("copy_us":{:.5g},)"
+                 R"("of_copy":{:.4g},"wrong":{}}})",
+                 device_.device_name(), context_.size(), device_.blocks(), nccl_.has_value(), bytes, time_us,
+                 alone_us, nccl_us, copy_us, of_copy, wrong)
+          << std::endl;
     }
     return wrong;
   }
 
+  /// Of a call, in us: the median of the slowest rank's means.
+  template <typename Call>
+  double time_of(const Call& call) {
+    meet();
+    for (int i = 0; i < 5; ++i) call();
+    device_.wait(stream_);
+    std::vector<double> times;
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      meet();
+      events_.begin(stream_);
+      for (std::size_t i = 0; i < options_.iterations; ++i) call();
+      events_.end(stream_);
+      device_.wait(stream_);
+      times.push_back(slowest(events_.us() / static_cast<double>(options_.iterations)));
+    }
+    return perf::median_of(times);
+  }
   void all_reduce(std::size_t count) {
     device_.all_reduce(buffers_[0], buffers_[1], count, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
   }
@@ -197,6 +248,7 @@ class Benchmark {
   cudaStream_t stream_ = nullptr;
   perf::DeviceTimer events_;
   std::ofstream json_;
+  std::optional<DirectNccl> nccl_;
 };
 
 }  // namespace

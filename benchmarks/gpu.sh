@@ -64,6 +64,10 @@ step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" 
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/device_perf.jsonl"
 done
+devices=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
+step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/device_perf.jsonl"
+[ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "$bin/device_perf" --nccl 1 --ranks "$devices" \
+  --json "$out/device_perf.jsonl"
 for ranks in 1 2; do
   step "device_gradients_perf_$ranks" 60 "$bin/device_gradients_perf" --ranks "$ranks" --json "$out/device_gradients_perf.jsonl"
 done
@@ -84,7 +88,7 @@ fi
 
 cat "$out/machine.txt"
 printf '%s\n' "${table[@]}"
-for printed in "$out"/device_perf_[124].txt "$out"/device_gradients_perf_[12].txt; do
+for printed in "$out"/device_perf_*.txt "$out"/device_gradients_perf_*.txt; do
   [ -s "$printed" ] && cat "$printed"
 done
 exit $failed

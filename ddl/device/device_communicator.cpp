@@ -66,7 +66,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
 void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   const bool needs_nccl = options.path == DevicePathChoice::nccl || context.hosts() > 1;
   if (!needs_nccl) exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
-  if (options.path == DevicePathChoice::exchange || ranks == 1) return;
+  if (options.path == DevicePathChoice::exchange || (ranks == 1 && !needs_nccl)) return;
   try {
     nccl = std::make_unique<device::NcclPath>(context);
   } catch (const Error& error) {

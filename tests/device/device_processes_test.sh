@@ -16,13 +16,14 @@ fail() {
 }
 
 # Starts all ranks and waits for them; what they print is in out.RANK, their status in status.RANK.
-run() { # ranks, arguments
+run() { # ranks, arguments; each rank on a host of its own for NCCL, which refuses to share a device else
   local ranks=$1 rank
   shift
   rm -f "$work"/out.* "$work"/status.*
   for ((rank = 0; rank < ranks; ++rank)); do
     (
-      RANK=$rank WORLD_SIZE=$ranks timeout 120 "$program" "$@" >"$work/out.$rank" 2>&1
+      [ -z "${hosts:-}" ] || export DDL_HOST_ID=host$((rank * hosts / ranks))
+      NCCL_HOSTID=$rank RANK=$rank WORLD_SIZE=$ranks timeout 120 "$program" "$@" >"$work/out.$rank" 2>&1
       echo $? >"$work/status.$rank"
     ) &
   done
@@ -47,6 +48,26 @@ done
 
 run 2 die 1
 expect 0 1 "rank 1 .*has died"
+# By NCCL: over sockets, so for results, not for speed.
+export NCCL_SOCKET_IFNAME=lo
+by_nccl=1
+run 1 results nccl
+if grep -q "NCCL cannot be used" "$work/out.0"; then
+  by_nccl=0
+  echo "without NCCL: $(cat "$work/out.0")"
+fi
+if [ $by_nccl = 1 ]; then
+  expect 0 0 "rank 0 of 1 .*: 0 wrong"
+  run 2 results nccl
+  for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
+  for mode in n b; do # over all ranks, and in each dimension
+    hosts=2 DDL_OPTIONS="-mode $mode" run 4 results nccl
+    for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+  done
+  run 2 die 1 nccl
+  expect 0 1 "rank 1 .*has died"
+fi
+
 export DDL_DEADLINE=5
 # The stopped rank is ended by its timeout; the other one must not wait for that.
 run 2 stop 1 &
@@ -58,4 +79,15 @@ done
 pkill -KILL -f "$program stop 1"
 wait $job
 expect 0 1 "all_reduce on devices .*waited 5 s for ranks 1"
+if [ $by_nccl = 1 ]; then
+  run 2 stop 1 nccl &
+  job=$!
+  for ((i = 0; i < 300; ++i)); do
+    [ -s "$work/status.0" ] && break
+    sleep 0.1
+  done
+  pkill -KILL -f "$program stop 1 nccl"
+  wait $job
+  expect 0 1 "all_reduce on devices .*no progress for 5 s"
+fi
 echo passed

@@ -1,9 +1,9 @@
 // A rank that is a process, on a device that it may share: see device_processes_test.sh.
-//   device_program results       every collective, in memory that the others have mapped and in memory that
-//   they have
-//                                not, against the host's communicator
+//   device_program results       every collective against the host's communicator, in memory that the others
+//                                have mapped and in memory that they have not
 //   device_program die RANK      that rank kills itself, while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
+// A last word nccl: by NCCL alone.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -26,8 +26,10 @@ using Values = std::vector<std::int32_t>;
 
 class Rank {
  public:
-  explicit Rank(ddl::Context& context)
-      : context_(context), all_(context.communicator()), device_(context, {.staging_bytes = staging_bytes}) {
+  Rank(ddl::Context& context, ddl::DevicePathChoice path)
+      : context_(context),
+        all_(context.communicator()),
+        device_(context, {.staging_bytes = staging_bytes, .path = path}) {
     const std::size_t bytes = most * static_cast<std::size_t>(context.size()) * sizeof(std::int32_t);
     for (std::byte*& memory : mapped_) memory = device_.allocate(bytes).data;
     for (std::byte*& memory : plain_) {
@@ -101,8 +103,10 @@ class Rank {
   cudaStream_t stream_ = nullptr;
 };
 
-int run(ddl::Context& context, const std::vector<std::string>& words) {
-  Rank rank(context);
+int run(ddl::Context& context, std::vector<std::string> words) {
+  const bool by_nccl = words.back() == "nccl";
+  if (by_nccl) words.pop_back();
+  Rank rank(context, by_nccl ? ddl::DevicePathChoice::nccl : ddl::DevicePathChoice::exchange);
   if (words[0] == "results") {
     std::size_t wrong = 0;
     for (const std::size_t count : {1, 1000, 20'000, 99'999}) {
@@ -131,7 +135,7 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (words.empty()) {
-    fmt::print(stderr, "device_program results | die RANK | stop RANK\n");
+    fmt::print(stderr, "device_program results | die RANK | stop RANK [nccl]\n");
     return 2;
   }
   return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });

@@ -1,5 +1,5 @@
-// Collectives on a device: ranks are threads, on as many devices as there are, several on one if there are
-// fewer.
+// Collectives on a device by the library's own exchange: ranks are threads, on as many devices as there are,
+// several on one if there are fewer.
 
 #include "ddl/device.hpp"
 
@@ -128,7 +128,7 @@ void run_cases(int ranks, const std::vector<Case>& cases) {
     // All memory first: a cudaMalloc would wait for kernels that wait.
     std::vector<std::unique_ptr<OnDevice>> first, second;
     const Stream stream;
-    DeviceCommunicator device(context);
+    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
     for (const Case& c : cases) {
       auto input = input_of(c, context.rank(), ranks);
       const std::size_t whole =
@@ -208,7 +208,7 @@ TEST_F(Device, CallsFollowEachOtherOnAStream) {
     std::vector<std::byte> bytes(ones.size() * sizeof(std::uint64_t));
     std::memcpy(bytes.data(), ones.data(), bytes.size());
     const Stream stream;
-    DeviceCommunicator device(context);
+    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
     const OnDevice values(bytes);
     context.communicator().barrier();
     for (int i = 0; i < calls; ++i) {
@@ -240,7 +240,7 @@ TEST_F(Device, ARankThatDoesNotComeIsNamedAtTheDeadline) {
         3,
         [&](Context& context) {
           const Stream stream;
-          DeviceCommunicator device(context);
+          DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
           const OnDevice values(std::vector<std::byte>(4000));
           context.communicator().barrier();
           if (context.rank() == 1) {
@@ -266,7 +266,7 @@ TEST_F(Device, RanksThatCallOtherThingsLearnWhat) {
   const Error error = test::error_of([&] {
     run_in_process(2, [&](Context& context) {
       const Stream stream;
-      DeviceCommunicator device(context);
+      DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
       const OnDevice values(std::vector<std::byte>(4000));
       context.communicator().barrier();
       const std::size_t count = context.rank() == 0 ? 1000 : 999;
@@ -280,7 +280,7 @@ TEST_F(Device, RanksThatCallOtherThingsLearnWhat) {
 
 TEST_F(Device, BadArgumentsAreRefused) {
   run_in_process(2, [](Context& context) {
-    DeviceCommunicator device(context);
+    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
     const DeviceMemory memory = device.allocate(4096);
     const auto code_of = [&](auto call) { return test::error_of(call).code(); };
     EXPECT_EQ(

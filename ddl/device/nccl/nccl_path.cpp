@@ -156,12 +156,17 @@ void NcclPath::run_on_all(const DeviceCall& call) {
   }
 }
 
-/// By the planner's predictions for the job's topology, which are the same on all ranks.
+/// As DDL_OPTIONS's -mode says (n, b); else by the planner's predictions for the job's topology. The same on
+/// all ranks.
 bool NcclPath::is_faster_by_dimension(const DeviceCall& call) {
   if (call.collective != Collective::all_reduce || !inner_) return false;
   const bool is_whole = call.type == DataType::u8 || call.type == DataType::i32 || call.type == DataType::i64;
   if (call.op == ReduceOp::avg && is_whole) return false;  // would be cut off twice
   const std::size_t bytes = call.count * size_of(call.type);
+  const topology::Mode mode = context_.options().mode;
+  if (mode == topology::Mode::nccl || mode == topology::Mode::nccl_per_dimension) {
+    return mode == topology::Mode::nccl_per_dimension;
+  }
   if (bytes < least_by_dimension) return false;
   const auto size_class = static_cast<std::size_t>(std::bit_width(bytes));
   if (by_dimension_.size() <= size_class) by_dimension_.resize(size_class + 1);
@@ -171,8 +176,8 @@ bool NcclPath::is_faster_by_dimension(const DeviceCall& call) {
     topology::Placement placement(static_cast<std::size_t>(context_.size()));
     for (std::size_t rank = 0; rank < placement.size(); ++rank) placement[rank] = static_cast<int>(rank);
     topology::Planner planner(*topology, placement);
-    const auto time = [&](topology::Mode mode) {
-      return planner.choose({.bytes = std::bit_floor(bytes), .mode = mode}).predicted_us;
+    const auto time = [&](topology::Mode of) {
+      return planner.choose({.bytes = std::bit_floor(bytes), .mode = of}).predicted_us;
     };
     known = time(topology::Mode::nccl_per_dimension) < time(topology::Mode::nccl);
   }
