@@ -14,6 +14,7 @@
 #include "ddl/device.hpp"
 #include "ddl/device/exchange_path.hpp"
 #include "ddl/device/faster_from.hpp"
+#include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/log.hpp"
 
@@ -31,9 +32,9 @@ struct DeviceCommunicator::State {
   const int ranks;
   int device = -1;
   std::string name;
-  std::unique_ptr<device::ExchangePath> exchange;  // null: NCCL alone
-  std::unique_ptr<device::NcclPath> nccl;          // null: the exchange alone
-  std::size_t nccl_from = 0;
+  std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
+  std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
+  std::size_t large_from = 0;
   std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
   std::optional<Error> failure;
@@ -64,25 +65,39 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
 }
 
 void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
-  const bool needs_nccl = options.path == DevicePathChoice::nccl || context.hosts() > 1;
-  if (!needs_nccl) exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
-  if (options.path == DevicePathChoice::exchange || (ranks == 1 && !needs_nccl)) return;
-  try {
-    nccl = std::make_unique<device::NcclPath>(context);
-  } catch (const Error& error) {
-    if (needs_nccl || error.code() != ErrorCode::unsupported) throw;
-    context.log().info(fmt::format("collectives on devices go by the exchange alone: {}", error.what()));
+  const bool is_one_host = context.hosts() == 1;
+  const DevicePathChoice path = options.path;
+  if (path == DevicePathChoice::host) {
+    large = std::make_unique<device::HostPath>(context);
     return;
   }
-  if (needs_nccl) return;
-  nccl_from = device::faster_from(context, *exchange, *nccl);
-  context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", nccl_from));
+  if (path == DevicePathChoice::exchange || (path == DevicePathChoice::automatic && is_one_host)) {
+    exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
+    if (path == DevicePathChoice::exchange || ranks == 1) return;
+  }
+  try {
+    large = std::make_unique<device::NcclPath>(context);
+  } catch (const Error& error) {
+    if (path == DevicePathChoice::nccl || error.code() != ErrorCode::unsupported) throw;
+    if (exchange) {
+      context.log().info(fmt::format("collectives on devices go by the exchange alone: {}", error.what()));
+      return;
+    }
+    if (context.options().strict) throw;
+    context.log().warning(
+        fmt::format("collectives on devices go through the host's memory: {}", error.what()));
+    large = std::make_unique<device::HostPath>(context);
+    return;
+  }
+  if (!exchange) return;
+  large_from = device::faster_from(context, *exchange, *large);
+  context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
 }
 
 std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
   std::vector<device::DevicePath*> result;
   if (exchange) result.push_back(exchange.get());
-  if (nccl) result.push_back(nccl.get());
+  if (large) result.push_back(large.get());
   return result;
 }
 
@@ -142,8 +157,8 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
-  const bool by_nccl = nccl && (!exchange || call.count * size_of(call.type) >= nccl_from);
-  by_nccl ? nccl->run(call) : exchange->run(call);
+  const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
+  is_large ? large->run(call) : exchange->run(call);
 }
 
 void DeviceCommunicator::State::fail(Error error) {
@@ -213,10 +228,6 @@ int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->device; }
 const std::string& DeviceCommunicator::device_name() const noexcept { return state_->name; }
 int DeviceCommunicator::blocks() const noexcept { return state_->exchange ? state_->exchange->blocks() : 0; }
-std::optional<std::size_t> DeviceCommunicator::nccl_from() const noexcept {
-  if (!state_->nccl) return {};
-  return state_->nccl_from;
-}
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return !state_->exchange || state_->exchange->reaches(data, bytes);

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "ddl/context.hpp"
@@ -18,12 +17,15 @@ using DeviceStream = CUstream_st*;
 
 /// How ranks' devices exchange data.
 enum class DevicePathChoice {
-  /// By the exchange inside one host; if each rank has a device of its own and NCCL is there, by NCCL from
-  /// the size on
-  /// from which it was measured, while starting, to be faster. By NCCL on several hosts.
+  /// On one host the exchange; if each rank has a device of its own and NCCL is there, NCCL from the size on
+  /// from
+  /// which it was measured, while starting, to be faster. On several hosts NCCL, or, with a warning (an error
+  /// if
+  /// ContextOptions::strict), the host.
   automatic,
   exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
+  host,      ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
 
 struct DeviceOptions {
@@ -86,8 +88,6 @@ class DeviceCommunicator {
   [[nodiscard]] Context& context() const noexcept;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
-  /// Bytes from which on NCCL is used; none if it never is.
-  [[nodiscard]] std::optional<std::size_t> nccl_from() const noexcept;
   /// Blocks of the exchange's largest kernels; 0 if there is none.
   [[nodiscard]] int blocks() const noexcept;
 

@@ -48,6 +48,14 @@ done
 
 run 2 die 1
 expect 0 1 "rank 1 .*has died"
+# Through the host's memory.
+run 2 results host
+for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
+hosts=2 run 4 results host
+for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+run 2 die 1 host
+expect 0 1 "rank 1 .*has died"
+
 # By NCCL: over sockets, so for results, not for speed.
 export NCCL_SOCKET_IFNAME=lo
 by_nccl=1

@@ -3,7 +3,7 @@
 //                                have mapped and in memory that they have not
 //   device_program die RANK      that rank kills itself, while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
-// A last word nccl: by NCCL alone.
+// A last word nccl or host: by NCCL, or through the host's memory.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -103,10 +103,11 @@ class Rank {
   cudaStream_t stream_ = nullptr;
 };
 
-int run(ddl::Context& context, std::vector<std::string> words) {
-  const bool by_nccl = words.back() == "nccl";
-  if (by_nccl) words.pop_back();
-  Rank rank(context, by_nccl ? ddl::DevicePathChoice::nccl : ddl::DevicePathChoice::exchange);
+int run(ddl::Context& context, const std::vector<std::string>& words) {
+  ddl::DevicePathChoice path = ddl::DevicePathChoice::exchange;
+  if (words.back() == "nccl") path = ddl::DevicePathChoice::nccl;
+  if (words.back() == "host") path = ddl::DevicePathChoice::host;
+  Rank rank(context, path);
   if (words[0] == "results") {
     std::size_t wrong = 0;
     for (const std::size_t count : {1, 1000, 20'000, 99'999}) {
@@ -135,7 +136,7 @@ int run(ddl::Context& context, std::vector<std::string> words) {
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (words.empty()) {
-    fmt::print(stderr, "device_program results | die RANK | stop RANK [nccl]\n");
+    fmt::print(stderr, "device_program results | die RANK | stop RANK [nccl | host]\n");
     return 2;
   }
   return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });

@@ -1,0 +1,161 @@
+#include "ddl/device/host_path.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/device/peer_memory.hpp"
+
+namespace ddl::device {
+namespace {
+
+using topology::Collective;
+
+constexpr std::size_t line_bytes = 128;
+
+/// CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
+void refuse_threads(Context& context) {
+  const PeerMemory::ProcessToken own = PeerMemory::own_process();
+  std::vector<PeerMemory::ProcessToken> all(static_cast<std::size_t>(context.size()));
+  context.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
+  if (std::ranges::count(all, own) == 1) return;
+  throw Error(ErrorCode::unsupported,
+              "collectives on devices through the host's memory: ranks are threads of one process, expected "
+              "processes")
+      .as_agreed();
+}
+
+}  // namespace
+
+/// What CUDA's thread is given.
+struct HostPath::Part {
+  HostPath* path;
+  DeviceCall call;  // on the host's memory
+};
+
+HostPath::HostPath(Context& context) : context_(context), communicator_(context.communicator().split(0)) {
+  refuse_threads(context);
+  context.on_all_ranks("devices through the host's memory", [&] {
+    for (Stream* stream : {&in_, &reduction_, &out_}) {
+      cudaStream_t made = nullptr;
+      check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      stream->reset(made);
+    }
+    const auto make_event = [](Event& event) {
+      cudaEvent_t made = nullptr;
+      check_cuda(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      event.reset(made);
+    };
+    make_event(called_);
+    for (Slot& slot : slots_) {
+      for (auto* buffer : {&slot.input, &slot.output}) {
+        void* memory = nullptr;
+        check_cuda(cudaHostAlloc(&memory, slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+        buffer->reset(static_cast<std::byte*>(memory));
+      }
+      for (Event* event : {&slot.copied_in, &slot.reduced, &slot.copied_out}) make_event(*event);
+    }
+  });
+}
+
+HostPath::~HostPath() = default;
+
+void HostPath::run(const DeviceCall& call) {
+  const auto ranks = static_cast<std::size_t>(context_.size());
+  const std::size_t element = size_of(call.type);
+  const std::size_t in_pieces = call.collective == Collective::reduce_scatter ? ranks : 1;
+  const std::size_t out_pieces = call.collective == Collective::all_gather ? ranks : 1;
+  const std::size_t whole = call.count * element;
+  const std::size_t line = line_bytes / element;
+  const std::size_t most =
+      std::max(slot_bytes / (std::max(in_pieces, out_pieces) * element) / line * line, line);
+  const bool is_root = context_.rank() == call.root;
+  const bool reads =
+      call.collective != Collective::barrier && (call.collective != Collective::broadcast || is_root);
+  const bool writes =
+      call.collective != Collective::barrier && (call.collective != Collective::reduce || is_root);
+  check_cuda(cudaEventRecord(called_.get(), call.stream), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(in_.get(), called_.get(), 0), "cudaStreamWaitEvent");
+  check_cuda(cudaStreamWaitEvent(out_.get(), called_.get(), 0), "cudaStreamWaitEvent");
+  std::size_t first = 0;
+  do {
+    Slot& slot = slots_[next_++ % slots];
+    const std::size_t elements = std::min(most, call.count - first);
+    const std::size_t bytes = elements * element;
+    // The part that had this memory before has been read, and copied back.
+    check_cuda(cudaStreamWaitEvent(in_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
+    if (reads) {
+      check_cuda(cudaMemcpy2DAsync(slot.input.get(), bytes, call.input + first * element, whole, bytes,
+                                   in_pieces, cudaMemcpyDeviceToHost, in_.get()),
+                 "cudaMemcpy2DAsync");
+    }
+    check_cuda(cudaEventRecord(slot.copied_in.get(), in_.get()), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_in.get(), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_out.get(), 0), "cudaStreamWaitEvent");
+    auto part = std::make_unique<Part>(Part{this, call});
+    part->call.input = slot.input.get();
+    part->call.output = slot.output.get();
+    part->call.count = elements;
+    check_cuda(cudaLaunchHostFunc(reduction_.get(), reduce_part, part.get()), "cudaLaunchHostFunc");
+    part.release();  // it is the function's
+    check_cuda(cudaEventRecord(slot.reduced.get(), reduction_.get()), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(out_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
+    if (writes) {
+      check_cuda(cudaMemcpy2DAsync(call.output + first * element, whole, slot.output.get(), bytes, bytes,
+                                   out_pieces, cudaMemcpyHostToDevice, out_.get()),
+                 "cudaMemcpy2DAsync");
+    }
+    check_cuda(cudaEventRecord(slot.copied_out.get(), out_.get()), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(call.stream, slot.copied_out.get(), 0), "cudaStreamWaitEvent");
+    first += elements;
+  } while (first < call.count);
+}
+
+void HostPath::reduce_part(void* part) {
+  const std::unique_ptr<Part> own(static_cast<Part*>(part));
+  own->path->reduce(*own);
+}
+
+/// On CUDA's thread, which must not call CUDA.
+void HostPath::reduce(const Part& part) noexcept {
+  if (failure()) return;  // outputs are undefined
+  const DeviceCall& call = part.call;
+  try {
+    switch (call.collective) {
+      case Collective::all_reduce:
+        return communicator_.all_reduce(call.input, call.output, call.count, call.type, call.op);
+      case Collective::reduce_scatter:
+        return communicator_.reduce_scatter(call.input, call.output, call.count, call.type, call.op);
+      case Collective::all_gather:
+        return communicator_.all_gather(call.input, call.output, call.count, call.type);
+      case Collective::broadcast:
+        return communicator_.broadcast(call.input, call.output, call.count, call.type, call.root);
+      case Collective::reduce:
+        return communicator_.reduce(call.input, call.output, call.count, call.type, call.op, call.root);
+      case Collective::barrier:
+        return communicator_.barrier();
+    }
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = Error(ErrorCode::internal, fmt::format("collectives on devices: {}", error.what()));
+  }
+}
+
+std::optional<Error> HostPath::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void HostPath::close(bool /*in_order*/) noexcept {
+  // Functions of failed calls end as the host's calls do: at the deadline at the latest.
+  for (const Stream* stream : {&in_, &reduction_, &out_}) cudaStreamSynchronize(stream->get());
+}
+
+}  // namespace ddl::device

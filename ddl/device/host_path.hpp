@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "ddl/context.hpp"
+#include "ddl/device/device_path.hpp"
+
+namespace ddl::device {
+
+/// Collectives through page-locked memory and the host's engine: for several hosts without NCCL. A call is
+/// cut into parts that are copied to the host, reduced there and copied back, each while its neighbours are
+/// in the other two stages. CUDA's thread for host functions makes the host's calls, so no thread of the
+/// trainer waits; ranks must be processes.
+class HostPath : public DevicePath {
+ public:
+  /// Collective. Throws `unsupported`, agreed, where ranks are threads of one process.
+  explicit HostPath(Context& context);
+  ~HostPath() override;
+
+  void run(const DeviceCall& call) override;
+  [[nodiscard]] std::optional<Error> failure() override;
+  void abort() noexcept override {}  // the host's engine ends its calls by itself
+  void close(bool in_order) noexcept override;
+
+ private:
+  struct Part;
+  struct DestroyStream {
+    void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+  };
+  struct DestroyEvent {
+    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+  };
+  struct FreePinned {
+    void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+  };
+  using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
+  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+  /// Memory for a part, and when the one before is done with it.
+  struct Slot {
+    std::unique_ptr<std::byte, FreePinned> input, output;
+    Event copied_in, reduced, copied_out;
+  };
+  static constexpr std::size_t slots = 3;
+  static constexpr std::size_t slot_bytes = std::size_t{4} << 20;
+
+  static void reduce_part(void* part);
+  void reduce(const Part& part) noexcept;
+
+  Context& context_;
+  Communicator communicator_;  // for CUDA's thread alone
+  Stream in_, reduction_, out_;
+  Event called_;
+  Slot slots_[slots];
+  std::size_t next_ = 0;
+
+  std::mutex mutex_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace ddl::device
