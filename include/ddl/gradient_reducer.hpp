@@ -48,9 +48,9 @@ struct GradientReducerOptions {
 
 /// What a step's reduction ends with: the same on all ranks.
 struct ReducedStep {
-  double weight = 0;        ///< Of all ranks together.
-  double scale = 1;         ///< What makes means of what the gradients hold: 1, unless they are left as sums.
-  double norm = 0;          ///< Of the mean gradients: the root of the sum of squares over all of them.
+  double weight = 0;  ///< Of all ranks together.
+  double scale = 1;   ///< What makes means of what the gradients hold: 1, unless they are left as sums.
+  double norm = 0;  ///< Of the mean gradients: the root of the sum of squares over all of them, within 1e-6.
   bool finite = true;       ///< Whether all of them are; no rank should update its model else.
   std::uint64_t bytes = 0;  ///< Of this rank's gradients that were reduced, as they travelled between hosts.
 };
