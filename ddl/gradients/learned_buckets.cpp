@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
 
 #include "ddl/error.hpp"
@@ -57,6 +58,22 @@ LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
   const bool fits = state.order.empty() || (state.order.size() == count && is_permutation(state.order));
   if (!fits || state.bucket_bytes == 0) refuse("its buckets or its order cannot be");
   return state;
+}
+
+std::vector<std::size_t> reverse_order(std::size_t gradients) {
+  std::vector<std::size_t> order(gradients);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const std::size_t> own,
+                                     std::size_t gradients) {
+  std::vector<std::int64_t> places(gradients, static_cast<std::int64_t>(gradients));
+  for (std::size_t i = 0; i < own.size(); ++i) places[own[i]] = static_cast<std::int64_t>(i);
+  communicator.all_reduce(std::span(places), ReduceOp::sum);
+  std::vector<std::size_t> order = reverse_order(gradients);
+  std::ranges::stable_sort(order, {}, [&](std::size_t index) { return places[index]; });
+  return order;
 }
 
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept {

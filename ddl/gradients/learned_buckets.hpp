@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ddl/communicator.hpp"
 
 namespace ddl {
 
@@ -20,6 +23,14 @@ struct LearnedBuckets {
   /// Throws `corrupt_data` for what is no state, and unless the order, if any, is one of `count` gradients.
   static LearnedBuckets parse(std::string_view json, std::size_t count);
 };
+
+/// The last registered first.
+std::vector<std::size_t> reverse_order(std::size_t gradients);
+/// All gradients by the mean over all ranks of each one's place in `own`, the order of those that had values
+/// on this rank; others count as last, and of equal ones the last registered comes first. Collective: the
+/// same on all ranks.
+std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const std::size_t> own,
+                                     std::size_t gradients);
 
 /// Of all entries, in their order.
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;

@@ -160,10 +160,7 @@ std::size_t GradientReducer::State::multiple() const {
 
 /// Reverse order of registration, until another one has been learned.
 std::vector<std::size_t> GradientReducer::State::order_of_layout() const {
-  if (is_learned() && !options.sharded_update) return learned.order;
-  std::vector<std::size_t> order(gradients.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  return order;
+  return is_learned() && !options.sharded_update ? learned.order : reverse_order(gradients.size());
 }
 
 /// Shards are not to move, so that only the order of the buckets can change.

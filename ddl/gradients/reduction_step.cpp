@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer_impl.hpp"
@@ -262,15 +261,7 @@ void GradientReducer::State::agree_on_values(bool some_are_missing) {
 
 /// From the next step on, buckets go by the mean place of each gradient over all ranks.
 void GradientReducer::State::learn() {
-  std::vector<std::int64_t> places(gradients.size(), static_cast<std::int64_t>(gradients.size()));
-  for (std::size_t i = 0; i < ledger.order().size(); ++i) {
-    places[ledger.order()[i]] = static_cast<std::int64_t>(i);
-  }
-  context.communicator().all_reduce(std::span(places), ReduceOp::sum);
-  std::vector<std::size_t> order(gradients.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t index) { return places[index]; });
-  learned.order = std::move(order);
+  learned.order = learn_order(context.communicator(), ledger.order(), gradients.size());
   make_buckets();
 }
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "ddl/agreement.hpp"
@@ -98,11 +97,7 @@ void StreamReducer::agree() {
 std::vector<BucketLayout> StreamReducer::layouts() const {
   std::vector<std::size_t> counts;
   for (const StreamGradient& gradient : gradients_) counts.push_back(gradient.count);
-  std::vector<std::size_t> order = learned_.order;
-  if (order.empty()) {
-    order.resize(gradients_.size());
-    std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  }
+  const std::vector<std::size_t> order = is_learned() ? learned_.order : reverse_order(gradients_.size());
   return bucket_layout({.counts = counts,
                         .rows = {},
                         .order = order,
@@ -384,15 +379,7 @@ ReducedStep StreamReducer::result() {
 
 /// From the next step on, buckets go by the mean place of each gradient over all ranks.
 void StreamReducer::learn() {
-  std::vector<std::int64_t> places(gradients_.size(), static_cast<std::int64_t>(gradients_.size()));
-  for (std::size_t i = 0; i < ledger_.order().size(); ++i) {
-    places[ledger_.order()[i]] = static_cast<std::int64_t>(i);
-  }
-  context_.communicator().all_reduce(std::span(places), ReduceOp::sum);
-  std::vector<std::size_t> order(gradients_.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t index) { return places[index]; });
-  learned_.order = std::move(order);
+  learned_.order = learn_order(context_.communicator(), ledger_.order(), gradients_.size());
   make_buckets();
 }
 
