@@ -2,6 +2,7 @@
 
 #include "ddl/device/nccl/nccl_library.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,13 +12,18 @@
 namespace ddl::device {
 namespace {
 
-TEST(NcclLibrary, IsFoundOrSaysWhatToDo) {
+/// Where the library is, all of its functions must be found: what is missing would look like a machine
+/// without NCCL.
+TEST(NcclLibrary, IsFoundWhereItIsAndSaysWhatToDoWhereItIsNot) {
+  const bool is_there = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != nullptr;
   try {
     const NcclLibrary& nccl = NcclLibrary::get();
+    EXPECT_TRUE(is_there);
     EXPECT_NE(nccl.version().find('.'), std::string::npos);
     EXPECT_NE(nccl.text_of(ncclInvalidArgument, nullptr), "");
     EXPECT_EQ(&NcclLibrary::get(), &nccl);
   } catch (const Error& error) {
+    EXPECT_FALSE(is_there) << error.what();
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     const std::string message = error.what();
     EXPECT_NE(message.find("libnccl.so.2"), std::string::npos) << message;
