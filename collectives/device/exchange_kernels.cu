@@ -7,6 +7,8 @@
 namespace ddl::collectives::device {
 namespace {
 
+constexpr int block_threads = 512;
+
 class DeviceBlock {
  public:
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
@@ -66,6 +68,8 @@ const std::array<std::array<Kernel, 2 * ops>, types> kernels = {
     kernels_of<double>(),       kernels_of<float16>(),      kernels_of<bfloat16>()};
 
 }  // namespace
+
+int exchange_block_threads() { return block_threads; }
 
 cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
                             cudaStream_t stream) {

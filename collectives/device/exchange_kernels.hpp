@@ -7,7 +7,8 @@
 
 namespace ddl::collectives::device {
 
-inline constexpr int block_threads = 512;
+/// Of each kernel's blocks.
+int exchange_block_threads();
 
 /// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
 /// `blocks` is the same on all ranks. Returns what the launch did.

@@ -247,7 +247,7 @@ void ExchangePath::exchange(const DeviceCall& call, std::size_t elements, const 
   e.output = output;
   e.windows = window_table();
   e.divisor = is_reduction && call.op == ReduceOp::avg ? ranks_ : 1;
-  const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::block_threads) *
+  const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
                                 static_cast<std::size_t>(collectives::device::pack_bytes);
   const bool whole = call.collective == Collective::all_reduce && bytes <= most_whole_bytes(ranks_) &&
                      bytes <= static_cast<std::size_t>(blocks_) * at_a_time;

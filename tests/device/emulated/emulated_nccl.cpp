@@ -1,0 +1,283 @@
+// NCCL for emulated devices: a libnccl.so.2 whose kernels meet in memory that their processes share. As with
+// NCCL's, a kernel waits for ever for ranks that do not come, counts are not compared, and calls on a
+// communicator run in their order. Only what the library uses.
+
+#include <fcntl.h>
+#include <nccl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/kernels/reduce.hpp"
+#include "device/emulated/emulated_cuda.hpp"
+
+namespace {
+
+using ddl::DataType;
+using ddl::ReduceOp;
+
+constexpr int most_ranks = 16;
+constexpr std::size_t slot_bytes = std::size_t{64} << 10;
+
+struct Shared {
+  std::atomic<int> joined;
+  std::atomic<std::uint32_t> arrived;
+  std::atomic<std::uint32_t> generation;
+  alignas(64) std::byte slots[most_ranks][slot_bytes];
+};
+
+struct Id {
+  pid_t process;
+  int file;
+};
+
+/// What its kernels use; lives until the last has ended.
+struct Room {
+  explicit Room(Shared* opened) : shared(opened) {}
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { munmap(shared, sizeof(Shared)); }
+  Shared* shared;
+  int rank = 0;
+  int ranks = 1;
+  std::atomic<bool> is_aborted = false;
+};
+
+struct Ended {};
+
+void meet(Room& room, int device) {
+  const std::uint32_t generation = room.shared->generation.load();
+  if (room.shared->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(room.ranks)) {
+    room.shared->arrived.store(0);
+    room.shared->generation.fetch_add(1);
+    return;
+  }
+  while (room.shared->generation.load() == generation) {
+    if (room.is_aborted || emulated_cuda::is_lost(device)) throw Ended();
+    std::this_thread::yield();
+  }
+}
+
+DataType type_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclUint8:
+      return DataType::u8;
+    case ncclInt32:
+      return DataType::i32;
+    case ncclInt64:
+      return DataType::i64;
+    case ncclFloat32:
+      return DataType::f32;
+    case ncclFloat64:
+      return DataType::f64;
+    case ncclFloat16:
+      return DataType::f16;
+    case ncclBfloat16:
+      return DataType::bf16;
+    default:
+      std::abort();
+  }
+}
+
+ReduceOp op_of(ncclRedOp_t op) {
+  switch (op) {
+    case ncclSum:
+      return ReduceOp::sum;
+    case ncclAvg:
+      return ReduceOp::avg;
+    case ncclMin:
+      return ReduceOp::min;
+    case ncclMax:
+      return ReduceOp::max;
+    case ncclProd:
+      return ReduceOp::prod;
+    default:
+      std::abort();
+  }
+}
+
+/// All ranks give `count` elements; `write(first, elements, sources)` is called for each part of them.
+template <typename Write>
+void exchange(Room& room, int device, const std::byte* input, std::size_t count, std::size_t element,
+              const Write& write) {
+  const std::size_t most = slot_bytes / element;
+  for (std::size_t first = 0; first < count; first += most) {
+    const std::size_t elements = std::min(most, count - first);
+    if (input != nullptr)
+      std::memcpy(room.shared->slots[room.rank], input + first * element, elements * element);
+    meet(room, device);
+    write(first, elements);
+    meet(room, device);
+  }
+}
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Room> room;
+  cudaEvent_t last = nullptr;
+  int device = 0;
+};
+
+namespace {
+
+template <typename Kernel>
+ncclResult_t queue(ncclComm_t communicator, cudaStream_t stream, const Kernel& kernel) {
+  if (communicator->room->is_aborted) return ncclInvalidUsage;
+  if (cudaStreamWaitEvent(stream, communicator->last, 0) != cudaSuccess) return ncclUnhandledCudaError;
+  const cudaError_t launched = emulated_cuda::launch(stream, [room = communicator->room, kernel](int device) {
+    try {
+      kernel(*room, device);
+    } catch (const Ended&) {
+    }
+  });
+  if (launched != cudaSuccess) return ncclUnhandledCudaError;
+  return cudaEventRecord(communicator->last, stream) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+void reduce_slots(const Room& room, DataType type, ReduceOp op, std::byte* target, std::size_t elements) {
+  std::vector<const std::byte*> sources;
+  for (int rank = 0; rank < room.ranks; ++rank) sources.push_back(room.shared->slots[rank]);
+  ddl::collectives::reduce(type, op, std::span(&target, 1), sources, elements,
+                           op == ReduceOp::avg ? room.ranks : 1);
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSuccess ? "no error" : "an emulated error";
+}
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const Id own{getpid(), memfd_create("emulated_nccl", MFD_CLOEXEC)};
+  if (own.file < 0 || ftruncate(own.file, sizeof(Shared)) != 0) return ncclSystemError;
+  std::memcpy(id, &own, sizeof own);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t*) {
+  if (ranks > most_ranks) return ncclInvalidArgument;
+  Id from{};
+  std::memcpy(&from, &id, sizeof from);
+  const std::string path = "/proc/" + std::to_string(from.process) + "/fd/" + std::to_string(from.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return ncclSystemError;
+  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return ncclSystemError;
+  *communicator = new ncclComm;
+  (*communicator)->room = std::make_shared<Room>(static_cast<Shared*>(memory));
+  (*communicator)->room->rank = rank;
+  (*communicator)->room->ranks = ranks;
+  (*communicator)->room->shared->joined.fetch_add(1);
+  if (cudaEventCreateWithFlags(&(*communicator)->last, cudaEventDisableTiming) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
+  const Room& room = *communicator->room;
+  *state = room.shared->joined.load() < room.ranks ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
+  return cudaEventSynchronize(communicator->last) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
+  cudaEventDestroy(communicator->last);
+  delete communicator;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t communicator) {
+  communicator->room->is_aborted = true;
+  return ncclCommDestroy(communicator);
+}
+
+ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return queue(communicator, stream, [=, type = type_of(type), op = op_of(op)](Room& room, int device) {
+    const std::size_t element = ddl::size_of(type);
+    exchange(room, device, static_cast<const std::byte*>(input), count, element,
+             [&](std::size_t first, std::size_t elements) {
+               reduce_slots(room, type, op, static_cast<std::byte*>(output) + first * element, elements);
+             });
+  });
+}
+
+ncclResult_t ncclReduce(const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t communicator, cudaStream_t stream) {
+  return queue(communicator, stream, [=, type = type_of(type), op = op_of(op)](Room& room, int device) {
+    const std::size_t element = ddl::size_of(type);
+    exchange(room, device, static_cast<const std::byte*>(input), count, element,
+             [&](std::size_t first, std::size_t elements) {
+               if (room.rank == root)
+                 reduce_slots(room, type, op, static_cast<std::byte*>(output) + first * element, elements);
+             });
+  });
+}
+
+ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
+  return queue(communicator, stream, [=, type = type_of(type), op = op_of(op)](Room& room, int device) {
+    const std::size_t element = ddl::size_of(type);
+    // Its part may be where the input is: it is written when nobody reads it any more.
+    std::vector<std::byte> own(count * element);
+    for (int piece = 0; piece < room.ranks; ++piece) {
+      const auto* const from =
+          static_cast<const std::byte*>(input) + static_cast<std::size_t>(piece) * count * element;
+      exchange(room, device, from, count, element, [&](std::size_t first, std::size_t elements) {
+        if (room.rank == piece) reduce_slots(room, type, op, own.data() + first * element, elements);
+      });
+    }
+    std::memcpy(output, own.data(), own.size());
+  });
+}
+
+ncclResult_t ncclAllGather(const void* input, void* output, size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return queue(communicator, stream, [=, type = type_of(type)](Room& room, int device) {
+    const std::size_t element = ddl::size_of(type);
+    exchange(room, device, static_cast<const std::byte*>(input), count, element,
+             [&](std::size_t first, std::size_t elements) {
+               for (int rank = 0; rank < room.ranks; ++rank) {
+                 std::memcpy(static_cast<std::byte*>(output) +
+                                 (static_cast<std::size_t>(rank) * count + first) * element,
+                             room.shared->slots[rank], elements * element);
+               }
+             });
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return queue(communicator, stream, [=, type = type_of(type)](Room& room, int device) {
+    const std::size_t element = ddl::size_of(type);
+    const auto* const from = room.rank == root ? static_cast<const std::byte*>(input) : nullptr;
+    exchange(room, device, from, count, element, [&](std::size_t first, std::size_t elements) {
+      std::memcpy(static_cast<std::byte*>(output) + first * element, room.shared->slots[root],
+                  elements * element);
+    });
+  });
+}
+
+}  // extern "C"
