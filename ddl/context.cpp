@@ -79,7 +79,9 @@ void announce_failure(Context& context, const std::string& why) {
   context.state_->job->announce_failure(why);
 }
 
-collectives::Watch* watch_of(Context& context) noexcept { return context.state_->job->engine().watch(); }
+collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
+void note_shortcoming(Context& context, const std::string& what) { context.state_->fallbacks.add(what); }
+collectives::Engine& engine_of(Context& context) noexcept { return context.state_->job->engine(); }
 
 std::string Context::broadcast_string(std::string_view text, int root) {
   std::int64_t length = static_cast<std::int64_t>(text.size());

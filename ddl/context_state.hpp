@@ -41,5 +41,8 @@ struct Context::State {
 void announce_failure(Context& context, const std::string& why);
 /// For names of what this rank does; may be null.
 collectives::Watch* watch_of(Context& context) noexcept;
+collectives::Engine& engine_of(Context& context) noexcept;
+/// Fallbacks::add, of the context's.
+void note_shortcoming(Context& context, const std::string& what);
 
 }  // namespace ddl

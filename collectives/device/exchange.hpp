@@ -55,6 +55,7 @@ struct Mailbox {
 /// In memory of the host that its device can reach.
 struct Status {
   std::uint32_t abort = 0;               ///< Set by the host: who waits, stops.
+  std::uint32_t finished = 0;            ///< The last call that is over, as `Exchange::part_of`.
   std::uint32_t late[most_ranks] = {};   ///< By rank: the call for which it was waited in vain; 0: none.
   std::uint32_t other[most_ranks] = {};  ///< The call in which it called something else, which is in `calls`.
   CallCode calls[most_ranks] = {};
@@ -67,7 +68,9 @@ struct Exchange {
   Status* status = nullptr;
   int rank = 0;
   int ranks = 1;
-  std::uint32_t number = 0;      ///< Of the call; from 1 on, the same on all ranks.
+  std::uint32_t number = 0;      ///< Of the exchange; from 1 on, the same on all ranks.
+  std::uint32_t part_of = 0;     ///< The rank's call that it is a part of; from 1 on.
+  bool is_last = true;           ///< Of the call's parts.
   std::uint64_t timeout_ns = 0;  ///< How long a block waits for one of its peers.
   CallCode call;
   Place input;

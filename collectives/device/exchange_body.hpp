@@ -7,7 +7,8 @@
 
 /// What a thread of an exchange does. `Block` says where it is and how it waits: `index()`, `blocks()`,
 /// `thread()`, `threads()`, `sync()`, `now_ns()`, `pause()`; and how it talks to other devices: `load`, which
-/// sees what was written before the value that it finds was stored with `store`.
+/// sees what was written before the value that it finds was stored with `store`; to the host: `tell`, which
+/// orders nothing.
 namespace ddl::collectives::device {
 
 /// What the threads of a block share.
@@ -93,12 +94,12 @@ DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting) {
     const Slot& heard = e.mailboxes[e.rank]->slots[block.index()][peer];
     if (!wait_for(block, e, heard.arrived)) {
       meeting.met[peer] = false;
-      block.store(e.status->late[peer], e.number);
+      block.store(e.status->late[peer], e.part_of);
     } else if (!(heard.call == e.call)) {
       meeting.met[peer] = false;
       if (block.index() == 0) {
         e.status->calls[peer] = heard.call;
-        block.store(e.status->other[peer], e.number);
+        block.store(e.status->other[peer], e.part_of);
       }
     } else {
       set_places(e, meeting, peer, heard.input, heard.output);
@@ -113,7 +114,7 @@ DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting) {
     if (peer == e.rank) continue;
     block.store(e.mailboxes[peer]->slots[block.index()][e.rank].done, e.number);
     meeting.met[peer] = wait_for(block, e, e.mailboxes[e.rank]->slots[block.index()][peer].done);
-    if (!meeting.met[peer]) block.store(e.status->late[peer], e.number);
+    if (!meeting.met[peer]) block.store(e.status->late[peer], e.part_of);
   }
 }
 
@@ -122,6 +123,15 @@ DDL_HOST_DEVICE bool all_met(const Exchange& e, const Meeting& meeting) {
   bool all = true;
   for (int peer = 0; peer < e.ranks; ++peer) all = all && meeting.met[peer];
   return all;
+}
+
+/// Tells the host that the call is over: the first block speaks for all, which end when it does. All threads
+/// of the block, after `leave`.
+template <typename Block>
+DDL_HOST_DEVICE void tell_host(Block& block, const Exchange& e, const Meeting& meeting) {
+  if (block.index() != 0 || !e.is_last) return;
+  block.sync();
+  if (block.thread() == 0 && all_met(e, meeting)) block.tell(e.status->finished, e.part_of);
 }
 
 /// Whether all are there, and call the same: the places are known then. All threads of the block.
@@ -251,6 +261,7 @@ DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& m
   transfer<T, Op>(block, e, meeting);
   block.sync();
   leave(block, e, meeting);
+  tell_host(block, e, meeting);
 }
 
 /// Every rank reduces everything for itself, a pack a thread, and writes once all have read: for little data.
@@ -274,6 +285,7 @@ DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meet
   block.sync();
   leave(block, e, meeting);
   block.sync();
+  tell_host(block, e, meeting);
   if (!all_met(e, meeting)) return;
   if (is_whole) return put_packs<1, T>(e, meeting, pack, 0, held);
   for (int i = 0; i < per_pack<T>; ++i) {

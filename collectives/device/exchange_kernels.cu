@@ -32,6 +32,9 @@ class DeviceBlock {
     __threadfence_system();
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value) : "memory");
   }
+  __device__ void tell(std::uint32_t& flag, std::uint32_t value) const {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value));
+  }
 };
 
 template <typename T, typename Op>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace ddl::collectives {
 namespace {
@@ -46,7 +47,12 @@ const char* to_string(FlightRecord::State state) noexcept {
 
 std::string FlightRecord::describe() const {
   std::string text = fmt::format("{} #{}", name, sequence);
-  if (communicator != 0) text += fmt::format(" of communicator {}", communicator);
+  if (communicator >= first_on_devices) {
+    text += " on devices";
+    if (communicator > first_on_devices) text += fmt::format(" {}", communicator - first_on_devices);
+  } else if (communicator != 0) {
+    text += fmt::format(" of communicator {}", communicator);
+  }
   if (name == "barrier") return text;
   text += fmt::format(" ({}{} {}, {} bytes", has_op(name) ? fmt::format("{} of ", to_string(op)) : "", count,
                       to_string(type), count * size_of(type));
@@ -121,6 +127,25 @@ void FlightRecorder::over(std::uint64_t number, bool failed) noexcept {
   if (slot == nullptr) return;
   if (failed) slot->about.fetch_or(failed_bit, std::memory_order_relaxed);
   slot->ended.store(Ticks::now(), std::memory_order_relaxed);
+}
+
+std::uint16_t FlightRecorder::add_on_devices(std::function<void()> notice) {
+  const std::lock_guard lock(mutex_);
+  on_devices_[next_on_devices_] = std::move(notice);
+  return next_on_devices_++;
+}
+
+void FlightRecorder::remove_on_devices(std::uint16_t number) {
+  const std::lock_guard lock(mutex_);
+  on_devices_.erase(number);
+}
+
+std::vector<FlightRecord> FlightRecorder::records() const {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, notice] : on_devices_) notice();
+  }
+  return records_of(*tape_);
 }
 
 std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) const {

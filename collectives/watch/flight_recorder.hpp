@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +16,9 @@
 #include "ddl/data_type.hpp"
 
 namespace ddl::collectives {
+
+/// From here on, numbers of communicators are those of communicators on devices.
+inline constexpr std::uint16_t first_on_devices = 0x8000;
 
 /// A collective as its caller gave it, for messages and records.
 struct Called {
@@ -82,8 +88,14 @@ class FlightRecorder {
   void over(std::uint64_t number, bool failed) noexcept;
 
   /// Oldest first. What is being written is left out.
-  [[nodiscard]] std::vector<FlightRecord> records() const { return records_of(*tape_); }
+  [[nodiscard]] std::vector<FlightRecord> records() const;
   [[nodiscard]] std::vector<FlightRecord> records_of(const FlightTape& tape) const;
+
+  /// For a communicator on devices, whose calls end without a thread's noticing: `notice` is called before
+  /// records are read, by any thread, until `remove_on_devices`; it must be quick. Returns the communicator's
+  /// number: the same on all ranks if all have added theirs in the same order.
+  std::uint16_t add_on_devices(std::function<void()> notice);
+  void remove_on_devices(std::uint16_t number);
 
  private:
   [[nodiscard]] FlightTape::Slot* slot_of(std::uint64_t number) noexcept;
@@ -91,6 +103,9 @@ class FlightRecorder {
   std::unique_ptr<FlightTape> own_;
   FlightTape* tape_;
   Ticks ticks_;
+  mutable std::mutex mutex_;
+  std::map<std::uint16_t, std::function<void()>> on_devices_;
+  std::uint16_t next_on_devices_ = first_on_devices;
 };
 
 }  // namespace ddl::collectives

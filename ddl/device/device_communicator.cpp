@@ -2,9 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,6 +19,9 @@
 #include "ddl/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
+#include "ddl/device/call_log.hpp"
+#include "ddl/device/cpu_binding.hpp"
+#include "ddl/device/device_table.hpp"
 #include "ddl/device/exchange_path.hpp"
 #include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
@@ -28,70 +38,95 @@ struct DeviceCommunicator::State {
   ~State();
 
   Context& context;
+  const int exceptions_at_start = std::uncaught_exceptions();
   const int rank;
   const int ranks;
-  int device = -1;
-  std::string name;
+  const device::DeviceTable devices;
   std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
   std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
   std::size_t large_from = 0;
   std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
-  std::optional<Error> failure;
+  std::optional<device::CallLog> log;
 
-  void select_device(int wanted);
+  std::mutex mutex;  // of the failure
+  std::optional<Error> failure;
+  std::atomic<bool> has_failed = false;
+  bool is_told = false;  // to who uses this
+  std::jthread guard;
+
   void open_paths(const DeviceOptions& options);
   [[nodiscard]] std::vector<device::DevicePath*> paths() const;
   std::byte* allocate(std::size_t bytes);
   void run(const DeviceCall& call);
   void require_valid(const DeviceCall& call) const;
+  void look_after(const std::stop_token& stop);
+  void examine();
+  void fail(const device::PathFailure& found, const device::DevicePath* path);
   void look();
-  void fail(Error error);
   void finish(DeviceStream stream);
 };
 
 DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options)
-    : context(context_), rank(context_.rank()), ranks(context_.size()) {
-  context.on_all_ranks("devices", [&] {
-    if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
-                      context.hosts()));
-    }
-    select_device(options.device);
-  });
+    : context(context_), rank(context_.rank()), ranks(context_.size()), devices(context_, options.device) {
+  if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
+                            context.hosts()))
+        .as_agreed();
+  }
+  for (const std::string& shortcoming : devices.shortcomings()) note_shortcoming(context, shortcoming);
+  if (options.bind && devices.is_one_process_each()) {
+    const device::DeviceEntry& own = devices.of(rank);
+    context.log().info(fmt::format("CUDA device {} ({}, {}): {}", own.number, own.name.data(),
+                                   own.pci_address.data(), device::bind_near(own.pci_address.data())));
+  }
   open_paths(options);
+  log.emplace(engine_of(context).recorder(), paths());
+  guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
 
 void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
-  const bool is_one_host = context.hosts() == 1;
   const DevicePathChoice path = options.path;
-  if (path == DevicePathChoice::host) {
-    large = std::make_unique<device::HostPath>(context);
-    return;
-  }
-  if (path == DevicePathChoice::exchange || (path == DevicePathChoice::automatic && is_one_host)) {
-    exchange = std::make_unique<device::ExchangePath>(context, options.staging_bytes);
-    if (path == DevicePathChoice::exchange || ranks == 1) return;
-  }
-  try {
-    large = std::make_unique<device::NcclPath>(context);
-  } catch (const Error& error) {
-    if (path == DevicePathChoice::nccl || error.code() != ErrorCode::unsupported) throw;
-    if (exchange) {
-      context.log().info(fmt::format("collectives on devices go by the exchange alone: {}", error.what()));
-      return;
+  std::string reasons;  // for doing without what would be best
+  const auto attempt = [&](DevicePathChoice choice, const auto& open) {
+    if (path == choice) return open();
+    if (path != DevicePathChoice::automatic) return;
+    try {
+      open();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
     }
-    if (context.options().strict) throw;
-    context.log().warning(
-        fmt::format("collectives on devices go through the host's memory: {}", error.what()));
-    large = std::make_unique<device::HostPath>(context);
+  };
+  if (context.hosts() == 1) {
+    attempt(DevicePathChoice::exchange, [&] {
+      exchange = std::make_unique<device::ExchangePath>(context, devices, options.staging_bytes);
+    });
+  }
+  if (exchange && ranks == 1) return;
+  attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
+  if (exchange && !large) {
+    context.log().info("collectives on devices go by the exchange alone" +
+                       (reasons.empty() ? "" : ": " + reasons));
     return;
   }
-  if (!exchange) return;
-  large_from = device::faster_from(context, *exchange, *large);
-  context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
+  if (exchange) {
+    large_from = device::faster_from(context, *exchange, *large);
+    return context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
+  }
+  if (large) {
+    if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
+    return;
+  }
+  const std::string better = reasons;
+  attempt(DevicePathChoice::host, [&] { large = std::make_unique<device::HostPath>(context, devices); });
+  if (!large) {
+    throw Error(ErrorCode::unsupported, "the ranks' devices cannot exchange data: " + reasons).as_agreed();
+  }
+  if (!better.empty()) {
+    note_shortcoming(context, "collectives on devices go through the host's memory: " + better);
+  }
 }
 
 std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
@@ -116,19 +151,6 @@ std::byte* DeviceCommunicator::State::allocate(std::size_t bytes) {
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   });
   return own_memory.back();
-}
-
-void DeviceCommunicator::State::select_device(int wanted) {
-  const int devices = cuda_devices();
-  if (wanted >= devices || wanted < -1) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("CUDA device {} does not exist: {} found, numbered from 0", wanted, devices));
-  }
-  device = wanted >= 0 ? wanted : context.local_rank() % devices;
-  check_cuda(cudaSetDevice(device), "cudaSetDevice");
-  cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  name = properties.name;
 }
 
 void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
@@ -158,45 +180,92 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
-  is_large ? large->run(call) : exchange->run(call);
+  device::DevicePath& path = is_large ? *large : *exchange;
+  log->begin(call, path);
+  try {
+    path.run(call);
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex);
+    fail({error}, &path);
+  }
+  if (has_failed) look();
 }
 
-void DeviceCommunicator::State::fail(Error error) {
-  for (device::DevicePath* path : paths()) path->abort();
-  failure = error;
-  announce_failure(context, error.what());
-  throw error;
+/// While nobody waits for calls: others that fail, and the deadline, end what would wait for ever.
+void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
+  constexpr auto between_looks = std::chrono::milliseconds(20);
+  std::mutex own;
+  std::condition_variable_any stopped;
+  cudaSetDevice(devices.of(rank).number);
+  std::unique_lock lock(own);
+  while (!stop.stop_requested() && !has_failed) {
+    examine();
+    stopped.wait_for(lock, stop, between_looks, [] { return false; });
+  }
+}
+
+/// Finds what has failed so far. Any thread.
+void DeviceCommunicator::State::examine() {
+  const std::lock_guard lock(mutex);
+  if (failure) return;
+  std::optional<device::PathFailure> found;
+  const device::DevicePath* where = nullptr;
+  for (device::DevicePath* path : paths()) {
+    if (found) break;
+    found = path->failure();
+    where = path;
+  }
+  // What others call says more than that somebody else has failed, and that more than who is late.
+  const collectives::Watch* const watch = watch_of(context);
+  if (watch != nullptr && watch->failed() && !(found && found->error.code() == ErrorCode::mismatch)) {
+    found = device::PathFailure{{ErrorCode::peer_failed, watch->failure().text}};
+    where = nullptr;
+  }
+  if (found) fail(*found, where);
+}
+
+/// Under the mutex. Has everything that waits end, and tells the job.
+void DeviceCommunicator::State::fail(const device::PathFailure& found, const device::DevicePath* path) {
+  if (failure) return;
+  const collectives::Called called = log->called(path, found.call);
+  const std::string call = called.sequence == 0 ? "collectives on devices" : record_of(called).describe();
+  for (device::DevicePath* each : paths()) each->abort();
+  const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
+  failure = engine_of(context).give_up(error, called.communicator, called.sequence);
+  has_failed = true;
 }
 
 /// Throws what has failed so far.
 void DeviceCommunicator::State::look() {
-  if (failure) throw *failure;
-  std::optional<Error> found;
-  for (device::DevicePath* path : paths()) {
-    if (!found) found = path->failure();
-  }
-  // What others call says more than that somebody else has failed, and that more than who is late.
-  if (found && found->code() == ErrorCode::mismatch) fail(*found);
-  collectives::Watch* const watch = watch_of(context);
-  if (watch != nullptr && watch->failed()) {
-    fail({ErrorCode::peer_failed, "collectives on devices end: " + watch->failure().text});
-  }
-  if (found) fail(*found);
+  if (!has_failed) examine();
+  if (!has_failed) return;
+  const std::lock_guard lock(mutex);
+  is_told = true;
+  throw Error(*failure);
 }
 
 void DeviceCommunicator::State::finish(DeviceStream stream) {
   constexpr int looks_before_naps = 1000;
-  std::optional<Error> found;
+  constexpr auto most_after_failure = std::chrono::seconds(10);  // for kernels that have been told to end
+  std::optional<std::chrono::steady_clock::time_point> failed_at;
   for (int looks = 0;; ++looks) {
     const cudaError_t result = cudaStreamQuery(stream);
     if (result == cudaSuccess) break;
-    if (result != cudaErrorNotReady) check_cuda(result, "cudaStreamQuery");
-    if (!found) {
+    cudaGetLastError();  // it must not be blamed on the next launch
+    if (result != cudaErrorNotReady) {
+      const std::lock_guard lock(mutex);
       try {
-        look();
+        check_cuda(result, "cudaStreamQuery");
       } catch (const Error& error) {
-        found = error;  // kernels that wait end now
+        fail({error}, nullptr);
       }
+      break;
+    }
+    if (!has_failed) examine();
+    if (has_failed) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!failed_at) failed_at = now;
+      if (now - *failed_at > most_after_failure) break;
     }
     if (looks < looks_before_naps) {
       std::this_thread::yield();
@@ -204,17 +273,25 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  if (found) throw *found;
   look();
 }
 
 DeviceCommunicator::State::~State() {
   bool in_order = true;
+  const bool was_told = is_told;
+  if (std::uncaught_exceptions() > exceptions_at_start) {
+    announce_failure(context, "an exception has left the scope of a DeviceCommunicator");
+  }
   try {
     for (DeviceStream stream : streams) finish(stream);
-  } catch (const std::exception&) {
+    for (device::DevicePath* path : paths()) path->settle();
+    look();
+  } catch (const std::exception& error) {
     in_order = false;
+    if (!was_told && std::uncaught_exceptions() == exceptions_at_start) context.log().error(error.what());
   }
+  guard = {};
+  log.reset();
   for (device::DevicePath* path : paths()) path->close(in_order);
   for (std::byte* memory : own_memory) cudaFree(memory);
 }
@@ -225,8 +302,8 @@ DeviceCommunicator::~DeviceCommunicator() = default;
 
 int DeviceCommunicator::rank() const noexcept { return state_->rank; }
 int DeviceCommunicator::size() const noexcept { return state_->ranks; }
-int DeviceCommunicator::device() const noexcept { return state_->device; }
-const std::string& DeviceCommunicator::device_name() const noexcept { return state_->name; }
+int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank()).number; }
+std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
 int DeviceCommunicator::blocks() const noexcept { return state_->exchange ? state_->exchange->blocks() : 0; }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -28,7 +29,14 @@ inline bool reduces(topology::Collective collective) noexcept {
          collective != topology::Collective::barrier;
 }
 
-/// How collectives of a communicator's ranks are done. Calls are valid, and the same on all ranks.
+/// What has gone wrong on a rank's device.
+struct PathFailure {
+  Error error;
+  std::uint64_t call = 0;  ///< Which of the path's calls it is about, from 1 on; 0: none.
+};
+
+/// How collectives of a communicator's ranks are done. Calls are valid, and the same on all ranks. One thread
+/// makes them; another one may look meanwhile, and abort.
 class DevicePath {
  public:
   DevicePath() = default;
@@ -38,10 +46,15 @@ class DevicePath {
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
-  /// What has gone wrong on this rank's device so far. Does not wait.
-  [[nodiscard]] virtual std::optional<Error> failure() = 0;
-  /// Has what waits for other ranks end, and whatever is queued later do nothing.
+  /// How many calls are over. Does not wait. Any thread.
+  [[nodiscard]] virtual std::uint64_t completed() = 0;
+  /// What has gone wrong so far. Does not wait. Any thread.
+  [[nodiscard]] virtual std::optional<PathFailure> failure() = 0;
+  /// Any thread. Has what waits for other ranks end, and whatever is queued later do nothing.
   virtual void abort() noexcept = 0;
+  /// Once all of this rank's calls are done, in order: looks for what `failure` does not know yet.
+  /// Collective.
+  virtual void settle() {}
   /// Before it goes, once all of this rank's calls are done: collective unless something has failed
   /// (`in_order`).
   virtual void close(bool in_order) noexcept = 0;

@@ -26,7 +26,6 @@ using collectives::device::window_shift;
 using topology::Collective;
 
 constexpr std::size_t most_windows = 1024;
-constexpr std::size_t remembered_calls = 256;
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t line_bytes = 128;
 
@@ -35,10 +34,10 @@ std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / stat
 
 std::string to_text(const CallCode& call) {
   const auto collective = static_cast<Collective>(call.collective);
-  if (collective == Collective::barrier) return "barrier on devices";
-  const bool is_rooted = collective == Collective::broadcast || collective == Collective::reduce;
+  if (collective == Collective::barrier) return "barrier";
+  const bool is_rooted = topology::has_root(collective);
   return fmt::format(
-      "{} on devices ({}{} {}{})", topology::to_string(collective),
+      "{} ({}{} {}{})", topology::to_string(collective),
       reduces(collective) ? fmt::format("{} of ", to_string(static_cast<ReduceOp>(call.op))) : "", call.count,
       to_string(static_cast<DataType>(call.type)), is_rooted ? fmt::format(", root {}", call.root) : "");
 }
@@ -50,29 +49,7 @@ T seen(const T& written_by_device) {
 
 }  // namespace
 
-/// Memory of the host that the device reaches; zeros.
-struct ExchangePath::MappedStatus {
-  MappedStatus() {
-    void* memory = nullptr;
-    check_cuda(cudaHostAlloc(&memory, sizeof(Status), cudaHostAllocMapped | cudaHostAllocPortable),
-               "cudaHostAlloc");
-    host = new (memory) Status();
-    void* seen = nullptr;
-    check_cuda(cudaHostGetDevicePointer(&seen, memory, 0), "cudaHostGetDevicePointer");
-    device = static_cast<Status*>(seen);
-  }
-  MappedStatus(const MappedStatus&) = delete;
-  MappedStatus& operator=(const MappedStatus&) = delete;
-  ~MappedStatus() {
-    if (!is_abandoned) cudaFreeHost(host);
-  }
-
-  Status* host = nullptr;
-  Status* device = nullptr;
-  bool is_abandoned = false;
-};
-
-ExchangePath::ExchangePath(Context& context, std::size_t staging_bytes)
+ExchangePath::ExchangePath(Context& context, const DeviceTable& devices, std::size_t staging_bytes)
     : context_(context),
       rank_(context.rank()),
       ranks_(context.size()),
@@ -88,11 +65,11 @@ ExchangePath::ExchangePath(Context& context, std::size_t staging_bytes)
                   fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes,
                               least_staging));
     }
-    status_ = std::make_unique<MappedStatus>();
+    status_.allocate();
   });
   meeting_.emplace(context,
                    sizeof(Mailbox) + most_windows * static_cast<std::size_t>(ranks_) * sizeof(std::byte*));
-  choose_blocks();
+  choose_blocks(devices);
   if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
 }
 
@@ -108,18 +85,13 @@ std::byte* ExchangePath::allocate(std::size_t bytes) {
 }
 
 /// The kernels of all ranks of a device must fit on it together, and all ranks must have as many blocks.
-void ExchangePath::choose_blocks() {
-  struct Uuid {
-    std::array<char, 16> bytes{};
-  };
-  Uuid own;
+void ExchangePath::choose_blocks(const DeviceTable& devices) {
   std::int64_t room = 0;
   context_.on_all_ranks("kernels", [&] {
     int device = -1;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-    std::memcpy(own.bytes.data(), properties.uuid.bytes, own.bytes.size());
     int each = 0;
     const cudaError_t result = collectives::device::load_exchange_kernels(each);
     if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
@@ -134,14 +106,11 @@ void ExchangePath::choose_blocks() {
     check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     room = std::int64_t{each} * properties.multiProcessorCount;
   });
-  std::vector<Uuid> all(static_cast<std::size_t>(ranks_));
-  context_.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
-  const auto sharing = std::ranges::count_if(all, [&](const Uuid& uuid) { return uuid.bytes == own.bytes; });
-  std::int64_t least = room / sharing;
+  std::int64_t least = room / devices.ranks_on_device_of(rank_);
   context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
   blocks_ = static_cast<int>(std::min<std::int64_t>(least, collectives::device::most_blocks));
   if (blocks_ == 0) {
-    throw Error(ErrorCode::unsupported, "DeviceCommunicator: more ranks_ share a device than it has room for")
+    throw Error(ErrorCode::unsupported, "DeviceCommunicator: more ranks share a device than it has room for")
         .as_agreed();
   }
 }
@@ -175,9 +144,10 @@ std::optional<Address> ExchangePath::registered(const void* data, std::size_t by
 }
 
 void ExchangePath::run(const DeviceCall& call) {
+  ++calls_;
   if (!meeting_->in_one_process() && call.collective != Collective::barrier) return run_staged(call);
   const std::uint64_t stride = call.count * size_of(call.type);
-  exchange(call, call.count, {reinterpret_cast<std::uintptr_t>(call.input), stride},
+  exchange(call, {call.count, true}, {reinterpret_cast<std::uintptr_t>(call.input), stride},
            {reinterpret_cast<std::uintptr_t>(call.output), stride});
 }
 
@@ -212,7 +182,7 @@ void ExchangePath::run_staged(const DeviceCall& call) {
                  "cudaMemcpy2DAsync");
     }
     if (output) to = {*output + first * element, whole};
-    exchange(call, elements, from, to);
+    exchange(call, {elements, first + elements == call.count}, from, to);
     if (!output && writes) {
       check_cuda(cudaMemcpy2DAsync(call.output + first * element, whole, copy_out, part, part, out_pieces,
                                    cudaMemcpyDeviceToDevice, call.stream),
@@ -221,8 +191,8 @@ void ExchangePath::run_staged(const DeviceCall& call) {
   }
 }
 
-void ExchangePath::exchange(const DeviceCall& call, std::size_t elements, const Place& input,
-                            const Place& output) {
+void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
+  std::size_t elements = part.elements;
   const bool is_reduction = reduces(call.collective);
   DataType type = call.type;
   if (!is_reduction) {  // copies are of bits
@@ -234,10 +204,12 @@ void ExchangePath::exchange(const DeviceCall& call, std::size_t elements, const 
   for (int peer = 0; peer < ranks_; ++peer) {
     e.mailboxes[peer] = reinterpret_cast<Mailbox*>(meeting_->all()[static_cast<std::size_t>(peer)]);
   }
-  e.status = status_->device;
+  e.status = status_.device();
   e.rank = rank_;
   e.ranks = ranks_;
   e.number = ++number_;
+  e.part_of = static_cast<std::uint32_t>(calls_);
+  e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline).count());
   e.call = {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
@@ -259,21 +231,29 @@ void ExchangePath::exchange(const DeviceCall& call, std::size_t elements, const 
   const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
   const auto needed = static_cast<int>(
       std::min<std::size_t>((share + at_a_time - 1) / at_a_time, static_cast<std::size_t>(blocks_)));
-  calls_[number_ % remembered_calls] = e.call;
   check_cuda(collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream),
              "launch of an exchange");
 }
 
-void ExchangePath::abort() noexcept { __atomic_store_n(&status_->host->abort, 1U, __ATOMIC_RELEASE); }
+void ExchangePath::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
 
-std::optional<Error> ExchangePath::failure() {
-  const Status& now = *status_->host;
+/// Kernels know the lower half of a call's number.
+std::uint64_t ExchangePath::call_of(std::uint32_t lower) const noexcept {
+  const std::uint64_t newest = calls_;
+  return newest - static_cast<std::uint32_t>(static_cast<std::uint32_t>(newest) - lower);
+}
+
+std::uint64_t ExchangePath::completed() { return call_of(seen(status_.host()->finished)); }
+
+std::optional<PathFailure> ExchangePath::failure() {
+  const Status& now = *status_.host();
   for (int peer = 0; peer < ranks_; ++peer) {
     if (const std::uint32_t call = seen(now.other[peer]); call != 0) {
-      return Error(
-          ErrorCode::mismatch,
-          fmt::format("rank {} calls {}, rank {} calls {}: all ranks must make the same calls", rank_,
-                      to_text(calls_[call % remembered_calls]), peer, to_text(now.calls[peer])));
+      return PathFailure{
+          {ErrorCode::mismatch,
+           fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
+                       peer, to_text(now.calls[peer]))},
+          call_of(call)};
     }
   }
   std::string late;
@@ -285,13 +265,12 @@ std::optional<Error> ExchangePath::failure() {
     late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
   }
   if (late.empty()) return {};
-  return Error(
-      ErrorCode::timeout,
-      fmt::format(
-          "{} on rank {}: waited {:g} s for ranks {}, which have not come to it, or have not finished "
-          "it (a longer deadline: DDL_DEADLINE, in seconds)",
-          to_text(calls_[call % remembered_calls]), rank_,
-          std::chrono::duration<double>(context_.options().deadline).count(), late));
+  return PathFailure{
+      {ErrorCode::timeout,
+       fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
+                   "deadline: DDL_DEADLINE, in seconds)",
+                   std::chrono::duration<double>(context_.options().deadline).count(), late)},
+      call_of(call)};
 }
 
 void ExchangePath::close(bool in_order) noexcept {
@@ -308,7 +287,7 @@ void ExchangePath::close(bool in_order) noexcept {
   // Others may still use what is here, and what they use is not to be unmapped while a kernel waits.
   for (PeerMemory& window : windows_) window.abandon();
   meeting_->abandon();
-  status_->is_abandoned = true;
+  status_.abandon();
 }
 
 }  // namespace ddl::device

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +9,8 @@
 #include "collectives/device/exchange.hpp"
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/device_table.hpp"
+#include "ddl/device/mapped_memory.hpp"
 #include "ddl/device/peer_memory.hpp"
 
 namespace ddl::device {
@@ -18,11 +20,12 @@ namespace ddl::device {
 class ExchangePath : public DevicePath {
  public:
   /// On the device that is selected. Collective; errors, agreed, as DeviceCommunicator's.
-  ExchangePath(Context& context, std::size_t staging_bytes);
+  ExchangePath(Context& context, const DeviceTable& devices, std::size_t staging_bytes);
   ~ExchangePath() override;
 
   void run(const DeviceCall& call) override;
-  [[nodiscard]] std::optional<Error> failure() override;
+  [[nodiscard]] std::uint64_t completed() override;
+  [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
   void close(bool in_order) noexcept override;
 
@@ -37,26 +40,30 @@ class ExchangePath : public DevicePath {
   using Exchange = collectives::device::Exchange;
   using Address = collectives::device::Address;
   using Place = collectives::device::Place;
-  struct MappedStatus;
-  static constexpr std::size_t remembered_calls = 256;
+  /// Of a call, as one kernel does it.
+  struct Part {
+    std::size_t elements;
+    bool is_last;
+  };
 
-  void choose_blocks();
+  void choose_blocks(const DeviceTable& devices);
   void add_window(std::size_t bytes);
   [[nodiscard]] std::byte** window_table() const;
   [[nodiscard]] std::optional<Address> registered(const void* data, std::size_t bytes) const;
   void run_staged(const DeviceCall& call);
-  void exchange(const DeviceCall& call, std::size_t elements, const Place& input, const Place& output);
+  void exchange(const DeviceCall& call, Part part, const Place& input, const Place& output);
+  [[nodiscard]] std::uint64_t call_of(std::uint32_t lower) const noexcept;
 
   Context& context_;
   const int rank_;
   const int ranks_;
   int blocks_ = 0;
   std::size_t staging_bytes_;
-  std::unique_ptr<MappedStatus> status_;
+  MappedMemory<collectives::device::Status> status_;
   std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
   std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
   std::uint32_t number_ = 0;
-  std::array<collectives::device::CallCode, remembered_calls> calls_{};
+  std::atomic<std::uint64_t> calls_ = 0;
 };
 
 }  // namespace ddl::device

@@ -70,7 +70,7 @@ class Stopwatch {
     for (int i = 0; i < timed; ++i) path.run(call);
     check_cuda(cudaEventRecord(end_.get(), stream_.get()), "cudaEventRecord");
     check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-    if (const auto failure = path.failure()) throw *failure;
+    if (const auto failure = path.failure()) throw failure->error;
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "cudaEventElapsedTime");
     double slowest = static_cast<double>(ms) / timed;

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/peer_memory.hpp"
 
 namespace ddl::device {
 namespace {
@@ -17,28 +15,25 @@ using topology::Collective;
 
 constexpr std::size_t line_bytes = 128;
 
-/// CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
-void refuse_threads(Context& context) {
-  const PeerMemory::ProcessToken own = PeerMemory::own_process();
-  std::vector<PeerMemory::ProcessToken> all(static_cast<std::size_t>(context.size()));
-  context.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
-  if (std::ranges::count(all, own) == 1) return;
-  throw Error(ErrorCode::unsupported,
-              "collectives on devices through the host's memory: ranks are threads of one process, expected "
-              "processes")
-      .as_agreed();
-}
-
 }  // namespace
 
 /// What CUDA's thread is given.
 struct HostPath::Part {
   HostPath* path;
   DeviceCall call;  // on the host's memory
+  bool is_last;
 };
 
-HostPath::HostPath(Context& context) : context_(context), communicator_(context.communicator().split(0)) {
-  refuse_threads(context);
+HostPath::HostPath(Context& context, const DeviceTable& devices)
+    : context_(context), communicator_(context.communicator().split(0)) {
+  // CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
+  if (!devices.is_one_process_each()) {
+    throw Error(
+        ErrorCode::unsupported,
+        "collectives on devices through the host's memory: ranks are threads of one process, expected "
+        "processes")
+        .as_agreed();
+  }
   context.on_all_ranks("devices through the host's memory", [&] {
     for (Stream* stream : {&in_, &reduction_, &out_}) {
       cudaStream_t made = nullptr;
@@ -96,7 +91,7 @@ void HostPath::run(const DeviceCall& call) {
     check_cuda(cudaEventRecord(slot.copied_in.get(), in_.get()), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_in.get(), 0), "cudaStreamWaitEvent");
     check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_out.get(), 0), "cudaStreamWaitEvent");
-    auto part = std::make_unique<Part>(Part{this, call});
+    auto part = std::make_unique<Part>(Part{this, call, first + elements >= call.count});
     part->call.input = slot.input.get();
     part->call.output = slot.output.get();
     part->call.count = elements;
@@ -118,6 +113,7 @@ void HostPath::run(const DeviceCall& call) {
 void HostPath::reduce_part(void* part) {
   const std::unique_ptr<Part> own(static_cast<Part*>(part));
   own->path->reduce(*own);
+  if (own->is_last) ++own->path->completed_;
 }
 
 /// On CUDA's thread, which must not call CUDA.
@@ -141,14 +137,14 @@ void HostPath::reduce(const Part& part) noexcept {
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
-    failure_ = error;
+    failure_ = PathFailure{error, completed_ + 1};
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
-    failure_ = Error(ErrorCode::internal, fmt::format("collectives on devices: {}", error.what()));
+    failure_ = PathFailure{{ErrorCode::internal, error.what()}, completed_ + 1};
   }
 }
 
-std::optional<Error> HostPath::failure() {
+std::optional<PathFailure> HostPath::failure() {
   const std::lock_guard lock(mutex_);
   return failure_;
 }

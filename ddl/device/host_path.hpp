@@ -2,13 +2,16 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/device_table.hpp"
 
 namespace ddl::device {
 
@@ -19,11 +22,12 @@ namespace ddl::device {
 class HostPath : public DevicePath {
  public:
   /// Collective. Throws `unsupported`, agreed, where ranks are threads of one process.
-  explicit HostPath(Context& context);
+  HostPath(Context& context, const DeviceTable& devices);
   ~HostPath() override;
 
   void run(const DeviceCall& call) override;
-  [[nodiscard]] std::optional<Error> failure() override;
+  [[nodiscard]] std::uint64_t completed() override { return completed_; }
+  [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override {}  // the host's engine ends its calls by itself
   void close(bool in_order) noexcept override;
 
@@ -58,8 +62,9 @@ class HostPath : public DevicePath {
   Slot slots_[slots];
   std::size_t next_ = 0;
 
+  std::atomic<std::uint64_t> completed_ = 0;  // but for the copy to the device
   std::mutex mutex_;
-  std::optional<Error> failure_;
+  std::optional<PathFailure> failure_;
 };
 
 }  // namespace ddl::device

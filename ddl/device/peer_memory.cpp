@@ -66,6 +66,18 @@ const PeerMemory::ProcessToken& PeerMemory::own_process() {
 
 PeerMemory::PeerMemory(Context& context, std::size_t bytes)
     : bytes_((bytes + block_bytes - 1) / block_bytes * block_bytes) {
+  try {
+    share(context);
+  } catch (const Error& error) {
+    // What others have mapped is not to be given back; they end here too.
+    unmap();
+    if (error.agreed()) context.communicator().barrier();
+    if (own_ != nullptr) cudaFree(own_);
+    throw;
+  }
+}
+
+void PeerMemory::share(Context& context) {
   const auto ranks = static_cast<std::size_t>(context.size());
   Offer own{};
   context.on_all_ranks("device memory", [&] {

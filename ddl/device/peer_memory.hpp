@@ -36,6 +36,8 @@ class PeerMemory {
   [[nodiscard]] bool in_one_process() const noexcept { return in_one_process_; }
 
  private:
+  void share(Context& context);
+
   std::size_t bytes_;
   std::byte* own_ = nullptr;
   std::vector<std::byte*> all_;

@@ -19,6 +19,7 @@
 namespace ddl {
 
 namespace collectives {
+class Engine;
 class Watch;
 }
 
@@ -182,6 +183,8 @@ class Context {
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
   friend void announce_failure(Context& context, const std::string& why);
   friend collectives::Watch* watch_of(Context& context) noexcept;
+  friend collectives::Engine& engine_of(Context& context) noexcept;
+  friend void note_shortcoming(Context& context, const std::string& what);
 };
 
 /// Settings of `run_in_process`.

@@ -18,10 +18,10 @@ using DeviceStream = CUstream_st*;
 /// How ranks' devices exchange data.
 enum class DevicePathChoice {
   /// On one host the exchange; if each rank has a device of its own and NCCL is there, NCCL from the size on
-  /// from
-  /// which it was measured, while starting, to be faster. On several hosts NCCL, or, with a warning (an error
-  /// if
-  /// ContextOptions::strict), the host.
+  /// from which it was measured, while starting, to be faster. On several hosts, or where devices cannot
+  /// reach
+  /// each other's memory, NCCL, or the host. What is not as it should be is a warning, and an error if
+  /// ContextOptions::strict.
   automatic,
   exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
@@ -29,8 +29,13 @@ enum class DevicePathChoice {
 };
 
 struct DeviceOptions {
-  /// CUDA's number of this rank's device; -1: the rank's index on its host, modulo the number of devices.
+  /// CUDA's number of this rank's device; -1: the rank's index on its host, modulo the number of devices that
+  /// the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this is said in a
+  /// warning, or, if ContextOptions::strict, an error.
   int device = -1;
+  /// Whether the calling thread, and those that it starts, are to run on the processors near the device, if
+  /// they may run on all of the host's now. Only where each rank is a process.
+  bool bind = true;
   /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
   /// time. Twice as much device memory is taken. At least 64 KiB. Not used where all ranks are threads of one
   /// process.
@@ -84,7 +89,7 @@ class DeviceCommunicator {
   [[nodiscard]] int size() const noexcept;
   /// CUDA's number, and its name.
   [[nodiscard]] int device() const noexcept;
-  [[nodiscard]] const std::string& device_name() const noexcept;
+  [[nodiscard]] std::string device_name() const;
   [[nodiscard]] Context& context() const noexcept;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;

@@ -93,6 +93,6 @@ stop() { # what rank 0 must say, more arguments
   wait $job
   expect 0 1 "$words"
 }
-stop "all_reduce on devices .*waited 5 s for ranks 1"
-[ $by_nccl = 0 ] || stop "all_reduce on devices .*no progress for 5 s" nccl
+stop "all_reduce #2 on devices .*waited 5 s for ranks 1"
+[ $by_nccl = 0 ] || stop "all_reduce #2 on devices .*no progress for 5 s" nccl
 echo passed

@@ -258,7 +258,7 @@ TEST_F(Device, ARankThatDoesNotComeIsNamedAtTheDeadline) {
         with_deadline(std::chrono::seconds(2)));
   });
   EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
-  EXPECT_NE(std::string(error.what()).find("all_reduce on devices (sum of 1000 f32)"), std::string::npos)
+  EXPECT_NE(std::string(error.what()).find("all_reduce #1 on devices (sum of 1000 f32"), std::string::npos)
       << error.what();
 }
 

@@ -34,6 +34,9 @@ class HostBlock {
   static void store(std::uint32_t& flag, std::uint32_t value) {
     __atomic_store_n(&flag, value, __ATOMIC_RELEASE);
   }
+  static void tell(std::uint32_t& flag, std::uint32_t value) {
+    __atomic_store_n(&flag, value, __ATOMIC_RELAXED);
+  }
 
  private:
   int index_, blocks_, thread_, threads_;
@@ -61,6 +64,7 @@ class HostDevices {
     e.rank = rank;
     e.ranks = ranks_;
     e.number = number;
+    e.part_of = number;
     e.timeout_ns = 20'000'000'000;
     return e;
   }

@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdlib>
-#include <cstring>
+#include <thread>
 #include <utility>
 
-#include "collectives/watch/watch.hpp"
-#include "ddl/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/topology/planner.hpp"
 
@@ -24,32 +21,16 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t least_by_dimension = std::size_t{1} << 20;
 constexpr std::size_t chunk_bytes = std::size_t{8} << 20;
 constexpr std::size_t most_chunks = 8;
-constexpr auto between_looks = std::chrono::milliseconds(20);
 
 /// NCCL refuses ranks that share a device, with a message that says little, unless it takes them for ranks on
 /// several hosts.
-void refuse_shared_devices(Context& context) {
-  struct Uuid {
-    std::array<char, 16> bytes{};
-  };
-  Uuid own;
-  context.on_all_ranks("NCCL", [&] {
-    int device = -1;
-    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-    std::memcpy(own.bytes.data(), properties.uuid.bytes, own.bytes.size());
-  });
-  std::vector<Uuid> all(static_cast<std::size_t>(context.size()));
-  context.communicator().all_gather(&own, all.data(), sizeof own, DataType::u8);
+void refuse_shared_devices(const DeviceTable& devices) {
   if (std::getenv("NCCL_HOSTID") != nullptr) return;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t k = 0; k < i; ++k) {
-      if (all[i].bytes != all[k].bytes) continue;
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("NCCL cannot be used: ranks {} and {} share a device", k, i))
-          .as_agreed();
-    }
+  for (int rank = 0; rank < devices.size(); ++rank) {
+    if (devices.ranks_on_device_of(rank) == 1) continue;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NCCL cannot be used: rank {} shares its device with another one", rank))
+        .as_agreed();
   }
 }
 
@@ -62,9 +43,9 @@ bool is_even(const topology::RankMap& map) {
 
 }  // namespace
 
-NcclPath::NcclPath(Context& context) : context_(context) {
+NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(context) {
   context.on_all_ranks("NCCL", [&] { NcclLibrary::get(); });
-  refuse_shared_devices(context);
+  refuse_shared_devices(devices);
   const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context.options().deadline);
   const auto group = [&](const std::string& name, Communicator& members) {
     ncclUniqueId id{};
@@ -85,7 +66,6 @@ NcclPath::NcclPath(Context& context) : context_(context) {
     outer_ = group("NCCL between hosts", outer);
   }
   context.on_all_ranks("NCCL's streams", [&] {
-    check_cuda(cudaGetDevice(&device_), "cudaGetDevice");
     for (Stream* stream : {&inner_stream_, &outer_stream_}) {
       cudaStream_t made = nullptr;
       check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -96,12 +76,10 @@ NcclPath::NcclPath(Context& context) : context_(context) {
     meeting_ = static_cast<std::byte*>(memory);
     check_cuda(cudaMemset(memory, 0, 1), "cudaMemset");
   });
-  watchdog_ = std::thread([this] { look_after(); });
+  fingerprints_ = std::make_unique<Fingerprints>(context);
 }
 
-NcclPath::~NcclPath() {
-  if (watchdog_.joinable()) close(false);
-}
+NcclPath::~NcclPath() = default;
 
 NcclPath::Event NcclPath::take_event() {
   {
@@ -129,14 +107,17 @@ void NcclPath::join(cudaStream_t first, cudaStream_t then) {
 
 void NcclPath::run(const DeviceCall& call) {
   is_faster_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
-  Pending pending{take_event(),
-                  call.collective == Collective::barrier
-                      ? "barrier on devices"
-                      : fmt::format("{} on devices ({} {})", topology::to_string(call.collective), call.count,
-                                    to_string(call.type))};
-  check_cuda(cudaEventRecord(pending.done.get(), call.stream), "cudaEventRecord");
+  fingerprints_->add(call, *all_);
+  await(call.stream);
+}
+
+/// From now on the deadline of what is queued on the stream counts.
+void NcclPath::await(cudaStream_t stream) {
+  Event done = take_event();
+  check_cuda(cudaEventRecord(done.get(), stream), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
-  pending_.push_back(std::move(pending));
+  if (pending_.empty()) progress_ = Clock::now();
+  pending_.push_back(std::move(done));
 }
 
 void NcclPath::run_on_all(const DeviceCall& call) {
@@ -216,48 +197,45 @@ void NcclPath::run_by_dimension(const DeviceCall& call) {
   }
 }
 
-/// NCCL's kernels wait for ever, and nobody may be waiting for them.
-void NcclPath::look_after() {
-  cudaSetDevice(device_);
-  collectives::Watch* const watch = watch_of(context_);
-  Clock::time_point progress = Clock::now();
-  std::unique_lock lock(mutex_);
-  while (!is_ending_ && !failure_) {
-    if (pending_.empty()) progress = Clock::now();
-    while (!pending_.empty() && cudaEventQuery(pending_.front().done.get()) == cudaSuccess) {
-      unused_.push_back(std::move(pending_.front().done));
-      pending_.pop_front();
-      progress = Clock::now();
-    }
-    std::optional<Error> found;
-    for (const auto* group : {&all_, &inner_, &outer_}) {
-      if (*group && !found) found = (*group)->failure();
-    }
-    if (!found && watch != nullptr && watch->failed()) {
-      found = Error(ErrorCode::peer_failed, "collectives on devices end: " + watch->failure().text);
-    }
-    if (!found && Clock::now() - progress > context_.options().deadline) {
-      found =
-          Error(ErrorCode::timeout,
-                fmt::format(
-                    "{} on rank {}: no progress for {:g} s; some rank has not come to it, or does not get on "
-                    "(a longer deadline: DDL_DEADLINE, in seconds)",
-                    pending_.front().call, context_.rank(),
-                    std::chrono::duration<double>(context_.options().deadline).count()));
-    }
-    if (found) {
-      failure_ = std::move(found);
-      lock.unlock();
-      abort();
-      return;
-    }
-    ended_.wait_for(lock, between_looks, [&] { return is_ending_; });
+/// Takes back the events of what is over. Under the mutex.
+void NcclPath::reap() {
+  if (pending_.empty()) progress_ = Clock::now();
+  while (!pending_.empty() && cudaEventQuery(pending_.front().get()) == cudaSuccess) {
+    unused_.push_back(std::move(pending_.front()));
+    pending_.pop_front();
+    ++completed_;
+    progress_ = Clock::now();
   }
+  cudaGetLastError();  // that the event is not there yet
 }
 
-std::optional<Error> NcclPath::failure() {
+std::uint64_t NcclPath::completed() {
   const std::lock_guard lock(mutex_);
-  return failure_;
+  reap();
+  return completed_;
+}
+
+/// NCCL's kernels wait for ever: the deadline is looked after here.
+std::optional<PathFailure> NcclPath::failure() {
+  for (const auto* group : {&all_, &inner_, &outer_}) {
+    if (*group == nullptr) continue;
+    if (const auto found = (*group)->failure()) return PathFailure{*found, completed() + 1};
+  }
+  if (const std::uint64_t call = fingerprints_->differs(); call != 0) {
+    return PathFailure{{ErrorCode::mismatch,
+                        "other ranks have called something else; all ranks must make the same calls, in the "
+                        "same order. NCCL does not notice: results since then are wrong"},
+                       call};
+  }
+  const std::lock_guard lock(mutex_);
+  reap();
+  if (Clock::now() - progress_ <= context_.options().deadline) return {};
+  return PathFailure{
+      {ErrorCode::timeout,
+       fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
+                   "deadline: DDL_DEADLINE, in seconds)",
+                   std::chrono::duration<double>(context_.options().deadline).count())},
+      completed_ + 1};
 }
 
 void NcclPath::abort() noexcept {
@@ -266,13 +244,18 @@ void NcclPath::abort() noexcept {
   }
 }
 
-void NcclPath::close(bool in_order) noexcept {
-  {
+void NcclPath::settle() {
+  fingerprints_->compare(*all_, inner_stream_.get());
+  await(inner_stream_.get());
+  const auto is_over = [&] {
     const std::lock_guard lock(mutex_);
-    is_ending_ = true;
-  }
-  ended_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
+    reap();
+    return pending_.empty();
+  };
+  while (!is_over() && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+void NcclPath::close(bool in_order) noexcept {
   if (!in_order) abort();
   outer_.reset();
   inner_.reset();

@@ -3,17 +3,16 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/device_table.hpp"
+#include "ddl/device/nccl/fingerprints.hpp"
 #include "ddl/device/nccl/nccl_group.hpp"
 #include "ddl/device/nccl/scatter_gather.hpp"
 
@@ -21,18 +20,20 @@ namespace ddl::device {
 
 /// Collectives by NCCL: over all ranks at once, and large all-reduces on several hosts, if the topology's
 /// plan says that it is faster, as a reduce-scatter inside the hosts, an all-reduce between them and an
-/// all-gather inside, chunk after chunk on two streams. A thread looks after what is queued: NCCL's kernels
-/// wait for ever.
+/// all-gather inside, chunk after chunk on two streams. NCCL's kernels wait for ever: `failure` must be asked
+/// for now and then.
 class NcclPath : public DevicePath {
  public:
   /// On the device that is selected. Collective; errors are agreed: `unsupported` without NCCL, or where
   /// ranks share a device (NCCL refuses that), and NcclGroup's.
-  explicit NcclPath(Context& context);
+  NcclPath(Context& context, const DeviceTable& devices);
   ~NcclPath() override;
 
   void run(const DeviceCall& call) override;
-  [[nodiscard]] std::optional<Error> failure() override;
+  [[nodiscard]] std::uint64_t completed() override;
+  [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
+  void settle() override;
   void close(bool in_order) noexcept override;
 
  private:
@@ -44,20 +45,15 @@ class NcclPath : public DevicePath {
   };
   using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
   using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
-  struct Pending {
-    Event done;
-    std::string call;
-  };
-
   void run_on_all(const DeviceCall& call);
   void run_by_dimension(const DeviceCall& call);
   [[nodiscard]] bool is_faster_by_dimension(const DeviceCall& call);
   void join(cudaStream_t first, cudaStream_t then);
   Event take_event();
-  void look_after();
+  void await(cudaStream_t stream);
+  void reap();
 
   Context& context_;
-  int device_ = -1;
   std::unique_ptr<NcclGroup> all_;
   std::unique_ptr<NcclGroup> inner_;  // of this host; null unless the hosts have as many ranks each
   std::unique_ptr<NcclGroup> outer_;  // of this rank's like on all hosts
@@ -65,13 +61,13 @@ class NcclPath : public DevicePath {
   Stream inner_stream_, outer_stream_;
   std::byte* meeting_ = nullptr;  // what barriers reduce
 
+  std::unique_ptr<Fingerprints> fingerprints_;
+
   std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_ending_ = false;
-  std::deque<Pending> pending_;
+  std::deque<Event> pending_;  // behind each call that is not over
+  std::uint64_t completed_ = 0;
+  std::chrono::steady_clock::time_point progress_;
   std::vector<Event> unused_;
-  std::optional<Error> failure_;
-  std::thread watchdog_;
 };
 
 }  // namespace ddl::device

@@ -389,12 +389,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return result(error);
   *properties = {};
   fmt::format_to_n(properties->name, sizeof properties->name - 1, "Emulated GPU");
-  std::memcpy(properties->uuid.bytes, "emulated device", 16);
-  properties->uuid.bytes[15] = static_cast<char>(device + 1);
   properties->major = 9;
+  if (device == emulated_cuda::machine().unlike) {
+    *properties = {};
+    fmt::format_to_n(properties->name, sizeof properties->name - 1, "Other GPU");
+    properties->major = 8;
+  }
   properties->multiProcessorCount = emulated_cuda::machine().multiprocessors;
   properties->totalGlobalMem = emulated_cuda::machine().bytes;
   properties->pciBusID = device + 1;
+  std::memcpy(properties->uuid.bytes, "emulated device", 16);
+  properties->uuid.bytes[15] = static_cast<char>(device + 1);
   return cudaSuccess;
 }
 

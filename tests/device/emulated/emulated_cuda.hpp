@@ -23,6 +23,7 @@ struct Machine {
   int driver = 13000;
   int multiprocessors = 8;
   std::string refused;
+  int unlike = -1;  ///< A device of another kind; -1: none.
 };
 Machine& machine();
 

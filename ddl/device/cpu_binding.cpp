@@ -1,0 +1,59 @@
+#include "ddl/device/cpu_binding.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <vector>
+
+#include "topology/discovery/cpu_list.hpp"
+#include "topology/discovery/sysfs.hpp"
+
+namespace ddl::device {
+namespace {
+
+std::optional<std::vector<int>> cpus_of(const std::filesystem::path& file) {
+  const auto line = topology::read_line(file);
+  return line ? topology::parse_cpu_list(*line) : std::nullopt;
+}
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  std::vector<int> allowed;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return allowed;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) allowed.push_back(cpu);
+  }
+  return allowed;
+}
+
+}  // namespace
+
+std::string bind_near(const std::string& pci_address, const std::filesystem::path& sysfs) {
+  std::string address = pci_address;  // sysfs writes small letters
+  std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto near = cpus_of(sysfs / "bus/pci/devices" / address / "local_cpulist");
+  const auto online = cpus_of(sysfs / "devices/system/cpu/online");
+  if (!near || near->empty() || !online) return "the processors near it are not known";
+  const std::vector<int> allowed = allowed_cpus();
+  if (allowed != *online) {
+    const bool is_near =
+        std::ranges::any_of(allowed, [&](int cpu) { return std::ranges::count(*near, cpu) != 0; });
+    return fmt::format(
+        "bound before to processors {}{}", topology::format_cpu_list(allowed),
+        is_near ? ""
+                : fmt::format(", none of which is near it: those are {}", topology::format_cpu_list(*near)));
+  }
+  if (*near == *online) return "all processors are near it";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : *near) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) != 0) return "the processors near it cannot be chosen";
+  return fmt::format("bound to the processors near it, {}", topology::format_cpu_list(*near));
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,113 @@
+#include "ddl/device/device_table.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::device {
+namespace {
+
+DeviceEntry select(Context& context, int wanted) {
+  const int devices = cuda_devices();
+  if (wanted >= devices || wanted < -1) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("DeviceOptions::device: CUDA device {} does not exist: {} found, numbered from 0 "
+                            "(CUDA_VISIBLE_DEVICES says which a process sees)",
+                            wanted, devices));
+  }
+  DeviceEntry entry;
+  entry.number = wanted >= 0 ? wanted : context.local_rank() % devices;
+  check_cuda(cudaSetDevice(entry.number), "cudaSetDevice");
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, entry.number), "cudaGetDeviceProperties");
+  std::memcpy(entry.uuid.data(), properties.uuid.bytes, entry.uuid.size());
+  std::memcpy(entry.name.data(), properties.name,
+              std::min(std::strlen(properties.name), entry.name.size() - 1));
+  check_cuda(cudaDeviceGetPCIBusId(entry.pci_address.data(), static_cast<int>(entry.pci_address.size()),
+                                   entry.number),
+             "cudaDeviceGetPCIBusId");
+  entry.major = properties.major;
+  entry.minor = properties.minor;
+  entry.memory = properties.totalGlobalMem;
+  entry.process = PeerMemory::own_process();
+  return entry;
+}
+
+std::string kind_of(const DeviceEntry& entry) {
+  constexpr double gib = 1 << 30;
+  return fmt::format("{} ({}.{}, {:.0f} GiB)", entry.name.data(), entry.major, entry.minor,
+                     static_cast<double>(entry.memory) / gib);
+}
+
+/// Ranks by what `key` says of their devices, in the order of the first of each.
+template <typename Key>
+std::vector<std::pair<std::string, std::vector<int>>> grouped(const std::vector<DeviceEntry>& entries,
+                                                              const Key& key) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+    std::string own = key(entries[rank]);
+    const auto known = std::ranges::find(groups, own, &std::pair<std::string, std::vector<int>>::first);
+    if (known == groups.end())
+      groups.push_back({std::move(own), {static_cast<int>(rank)}});
+    else
+      known->second.push_back(static_cast<int>(rank));
+  }
+  return groups;
+}
+
+}  // namespace
+
+DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<std::size_t>(context.size())) {
+  DeviceEntry own;
+  context.on_all_ranks("devices", [&] { own = select(context, wanted); });
+  context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
+}
+
+int DeviceTable::ranks_on_device_of(int rank) const {
+  return static_cast<int>(std::ranges::count(entries_, of(rank).uuid, &DeviceEntry::uuid));
+}
+
+bool DeviceTable::is_one_process() const {
+  return std::ranges::count(entries_, entries_.front().process, &DeviceEntry::process) == size();
+}
+
+bool DeviceTable::is_one_process_each() const {
+  return std::ranges::all_of(entries_, [&](const DeviceEntry& entry) {
+    return std::ranges::count(entries_, entry.process, &DeviceEntry::process) == 1;
+  });
+}
+
+std::vector<std::string> DeviceTable::shortcomings() const {
+  std::vector<std::string> found;
+  const auto by_device = grouped(
+      entries_, [](const DeviceEntry& entry) { return std::string(entry.uuid.data(), entry.uuid.size()); });
+  for (const auto& [uuid, ranks] : by_device) {
+    if (ranks.size() == 1) continue;
+    found.push_back(
+        fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
+                    "many ranks on each host as it has devices",
+                    fmt::join(ranks, ", "), of(ranks.front()).number, of(ranks.front()).name.data()));
+  }
+  const auto by_kind = grouped(entries_, kind_of);
+  if (by_kind.size() > 1) {
+    std::vector<std::string> parts;
+    for (const auto& [kind, ranks] : by_kind) {
+      parts.push_back(
+          fmt::format("rank{} {}: {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), kind));
+    }
+    found.push_back(
+        fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
+                    fmt::join(parts, "; ")));
+  }
+  return found;
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ddl/context.hpp"
+#include "ddl/device/peer_memory.hpp"
+
+namespace ddl::device {
+
+/// A rank's device, as all ranks know it.
+struct DeviceEntry {
+  std::array<char, 16> uuid{};  ///< Of a MIG instance, its own.
+  std::array<char, 128> name{};
+  std::array<char, 16> pci_address{};
+  int number = -1;  ///< CUDA's, in the rank's process.
+  int major = 0, minor = 0;
+  std::size_t memory = 0;  ///< Bytes.
+  PeerMemory::ProcessToken process{};
+};
+
+/// The devices of all ranks.
+class DeviceTable {
+ public:
+  /// Selects device `wanted` in the calling thread, or, if it is -1, the one of the rank's index on its host,
+  /// modulo the number of devices. Collective. Throws, agreed, `unsupported`.
+  DeviceTable(Context& context, int wanted);
+
+  [[nodiscard]] const DeviceEntry& of(int rank) const { return entries_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(entries_.size()); }
+  /// How many ranks, itself included, are on the rank's device.
+  [[nodiscard]] int ranks_on_device_of(int rank) const;
+  /// Whether all ranks are threads of one process, or each is a process of its own.
+  [[nodiscard]] bool is_one_process() const;
+  [[nodiscard]] bool is_one_process_each() const;
+
+  /// What users should know of: devices that ranks share, though there is no need to, or that differ. The
+  /// same on all ranks.
+  [[nodiscard]] std::vector<std::string> shortcomings() const;
+
+ private:
+  std::vector<DeviceEntry> entries_;
+};
+
+}  // namespace ddl::device

@@ -1,0 +1,56 @@
+#include "ddl/device/nccl/fingerprints.hpp"
+
+#include "ddl/cuda_check.hpp"
+
+namespace ddl::device {
+namespace {
+
+/// As good as never the same for different calls: splitmix64's finaliser, of each number in turn.
+std::int64_t fingerprint_of(const DeviceCall& call) {
+  std::uint64_t hash = 0;
+  const auto mix = [&](std::uint64_t number) {
+    hash = (hash ^ number) + 0x9e3779b97f4a7c15;
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
+    hash ^= hash >> 31;
+  };
+  mix(static_cast<std::uint64_t>(call.collective));
+  mix(call.count);
+  mix(static_cast<std::uint64_t>(call.type));
+  mix(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
+  mix(static_cast<std::uint64_t>(call.root));
+  return static_cast<std::int64_t>(hash);
+}
+
+}  // namespace
+
+Fingerprints::Fingerprints(Context& context) {
+  context.on_all_ranks("fingerprints on devices", [&] {
+    check_cuda(load_fingerprint_kernels(), "cudaFuncGetAttributes");
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, compared_numbers * sizeof(std::int64_t)), "cudaMalloc");
+    numbers_.reset(static_cast<std::int64_t*>(memory));
+    found_.allocate();
+  });
+  batch_.first = 1;
+}
+
+void Fingerprints::add(const DeviceCall& call, NcclGroup& all) {
+  batch_.values[held_++] = fingerprint_of(call);
+  if (held_ == fingerprints_at_once) compare(all, call.stream);
+}
+
+void Fingerprints::compare(NcclGroup& all, DeviceStream stream) {
+  check_cuda(launch_write_fingerprints(batch_, numbers_.get(), stream), "launch of write_fingerprints");
+  all.all_reduce(numbers_.get(), numbers_.get(), compared_numbers, DataType::i64, ReduceOp::max, stream);
+  check_cuda(launch_compare_fingerprints(batch_, numbers_.get(), found_.device(), stream),
+             "launch of compare_fingerprints");
+  batch_ = {.first = batch_.first + held_};
+  held_ = 0;
+}
+
+std::uint64_t Fingerprints::differs() const noexcept {
+  return __atomic_load_n(found_.host(), __ATOMIC_ACQUIRE);
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,271 @@
+// What cannot be had from a machine that works: devices that are lost, shared, too small, unlike each other
+// or out of reach, on emulated ones.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+#include "device/device_fixture.hpp"
+#include "device/emulated/emulated_cuda.hpp"
+#include "thrown_error.hpp"
+
+namespace ddl {
+namespace {
+
+using test::error_of;
+using test::Stream;
+
+class EmulatedDevices : public testing::Test {
+ protected:
+  ~EmulatedDevices() override {
+    emulated_cuda::machine() = {};
+    emulated_cuda::restore_devices();
+    cudaSetDevice(0);
+    cudaGetLastError();
+  }
+};
+
+constexpr std::size_t count = 1000;
+
+/// Before streams and memory are made there.
+void select_device(const Context& context) {
+  EXPECT_EQ(cudaSetDevice(context.rank() % emulated_cuda::machine().devices), cudaSuccess);
+}
+
+struct Values {
+  Values() { EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  ~Values() { cudaFree(data); }
+  void* data = nullptr;
+};
+
+void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t stream,
+                ReduceOp op = ReduceOp::sum) {
+  device.all_reduce(values.data, values.data, count, DataType::f32, op, stream);
+}
+
+InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
+  InProcessOptions options;
+  options.context.deadline = deadline;
+  return options;
+}
+
+void expect_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+}
+
+TEST_F(EmulatedDevices, NoDriverAndAnOldOneAreTold) {
+  emulated_cuda::machine().driver = 0;
+  const auto start = [](Context& context) { DeviceCommunicator device(context); };
+  Error error = error_of([&] { run_in_process(2, start); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"NVIDIA's driver is not installed"});
+  emulated_cuda::machine().driver = 11040;
+  error = error_of([&] { run_in_process(2, start); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"the driver is for CUDA 11.4", "install a newer driver"});
+}
+
+TEST_F(EmulatedDevices, ADeviceThatIsTakenIsTold) {
+  emulated_cuda::machine().refused = "cudaSetDevice";
+  const Error error =
+      error_of([&] { run_in_process(2, [](Context& context) { DeviceCommunicator device(context); }); });
+  expect_words(error.what(), {"cudaSetDevice", "device 0"});
+}
+
+TEST_F(EmulatedDevices, MemoryThatIsNotThereIsAnAgreedErrorAndTheRestGoesOn) {
+  emulated_cuda::machine().bytes = std::size_t{64} << 20;
+  run_in_process(2, [](Context& context) {
+    select_device(context);
+    const Stream stream;
+    DeviceCommunicator device(context);
+    const Error error = error_of([&] { device.allocate(std::size_t{1} << 30); });
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    expect_words(error.what(), {"1073741824 bytes of device memory", "out of memory"});
+    const Values values;
+    context.communicator().barrier();
+    all_reduce(device, values, stream);
+    device.wait(stream);
+    context.communicator().barrier();
+  });
+}
+
+TEST_F(EmulatedDevices, RanksThatShareADeviceAreWarnedAndRefusedInStrictMode) {
+  run_in_process(2, [](Context& context) {
+    const DeviceCommunicator device(context);
+    ASSERT_EQ(context.fallbacks().size(), 1U);
+    expect_words(context.fallbacks()[0], {"ranks 0, 1 share CUDA device 0"});
+  });
+  emulated_cuda::machine().devices = 2;
+  run_in_process(2, [](Context& context) {
+    const DeviceCommunicator device(context);
+    EXPECT_TRUE(context.fallbacks().empty());
+    EXPECT_EQ(device.device(), context.rank());
+  });
+  InProcessOptions strict;
+  strict.context.strict = true;
+  const Error error = error_of([&] {
+    run_in_process(
+        3, [](Context& context) { DeviceCommunicator device(context); }, strict);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"ranks 0, 2 share CUDA device 0", "DDL_STRICT"});
+}
+
+TEST_F(EmulatedDevices, UnlikeDevicesAreTold) {
+  emulated_cuda::machine().devices = 3;
+  emulated_cuda::machine().unlike = 2;
+  run_in_process(3, [](Context& context) {
+    const DeviceCommunicator device(context);
+    ASSERT_EQ(context.fallbacks().size(), 1U);
+    expect_words(context.fallbacks()[0], {"ranks 0, 1: Emulated GPU (9.0", "rank 2: Other GPU (8.0"});
+  });
+}
+
+TEST_F(EmulatedDevices, PeersOutOfReachAreNamedAndAnotherWayIsTaken) {
+  emulated_cuda::machine().devices = 2;
+  emulated_cuda::machine().peers = false;
+  const Error error = error_of([&] {
+    run_in_process(2, [](Context& context) {
+      DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"cannot reach device", "peer access is not supported"});
+  run_in_process(2, [](Context& context) {
+    select_device(context);
+    const Values values;
+    const Stream stream;
+    DeviceCommunicator device(context);
+    ASSERT_EQ(context.fallbacks().size(), 1U);
+    expect_words(context.fallbacks()[0], {"by NCCL alone", "cannot reach device"});
+    all_reduce(device, values, stream);
+    device.wait(stream);
+  });
+}
+
+/// One rank's device goes while it waits for another rank.
+void lose_a_device(DevicePathChoice path) {
+  emulated_cuda::machine().devices = 2;
+  std::atomic<int> messages = 0;
+  const Error first = error_of([&] {
+    run_in_process(
+        2,
+        [&](Context& context) {
+          select_device(context);
+          const Stream stream;
+          DeviceCommunicator device(context, {.path = path});
+          const Values values;
+          context.communicator().barrier();
+          const Error error = error_of([&] {
+            if (context.rank() == 1) {
+              all_reduce(device, values, stream);
+              emulated_cuda::lose_device(1);
+            }
+            device.wait(stream);
+            all_reduce(device, values, stream);
+            device.wait(stream);
+          });
+          expect_words(error.what(), {"cudaErrorLaunchFailure", "CUDA device 1"});
+          ++messages;
+          throw error;
+        },
+        with_deadline(std::chrono::seconds(60)));
+  });
+  EXPECT_EQ(messages, 2) << first.what();
+}
+
+TEST_F(EmulatedDevices, ALostDeviceEndsTheExchangeEverywhere) { lose_a_device(DevicePathChoice::exchange); }
+TEST_F(EmulatedDevices, ALostDeviceEndsNcclEverywhere) { lose_a_device(DevicePathChoice::nccl); }
+
+/// The trainer waits for its stream by itself, while another rank has failed.
+TEST_F(EmulatedDevices, KernelsThatWaitForAFailedRankEndWithoutThisLibrarysWait) {
+  emulated_cuda::machine().devices = 2;
+  for (const DevicePathChoice path : {DevicePathChoice::exchange, DevicePathChoice::nccl}) {
+    error_of([&] {
+      run_in_process(
+          2,
+          [&](Context& context) {
+            select_device(context);
+            const Stream stream;
+            DeviceCommunicator device(context, {.path = path});
+            const Values values;
+            context.communicator().barrier();
+            if (context.rank() == 1) throw Error(ErrorCode::io, "the disk is full");
+            all_reduce(device, values, stream);
+            EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+            const Error own = error_of([&] { device.check(); });
+            expect_words(own.what(),
+                         {"all_reduce #1 on devices", "rank 1", "an exception has left the scope"});
+            throw own;
+          },
+          with_deadline(std::chrono::seconds(60)));
+    });
+  }
+}
+
+const std::vector<std::string> what_was_called = {"all_reduce #2 on devices (sum of 1000 f32",
+                                                  "all_reduce #2 on devices (max of 1000 f32",
+                                                  "have called something else"};
+
+/// NCCL would add up what one rank wants the greatest of.
+void call_other_things(DeviceCommunicator& device, const Values& values, cudaStream_t stream) {
+  all_reduce(device, values, stream);
+  all_reduce(device, values, stream, device.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
+}
+
+TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) {
+  emulated_cuda::machine().devices = 2;
+  std::atomic<int> told = 0;
+  error_of([&] {
+    run_in_process(2, [&](Context& context) {
+      select_device(context);
+      const Stream stream;
+      const Values values;
+      DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
+      context.communicator().barrier();
+      const Error own = error_of([&] {
+        call_other_things(device, values, stream);
+        for (int call = 0; call < 200; ++call) {
+          all_reduce(device, values, stream);
+          device.wait(stream);
+        }
+      });
+      EXPECT_EQ(own.code(), ErrorCode::mismatch);
+      expect_words(own.what(), what_was_called);
+      ++told;
+      throw own;
+    });
+  });
+  EXPECT_EQ(told, 2);
+}
+
+TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
+  emulated_cuda::machine().devices = 2;
+  testing::internal::CaptureStderr();
+  const Error error = error_of([] {
+    run_in_process(2, [](Context& context) {
+      select_device(context);
+      const Stream stream;
+      const Values values;
+      {
+        DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
+        context.communicator().barrier();
+        call_other_things(device, values, stream);
+      }
+      context.communicator().barrier();
+    });
+  });
+  expect_words(testing::internal::GetCapturedStderr(), what_was_called);
+  expect_words(error.what(), {"an earlier collective of this context failed"});
+}
+
+}  // namespace
+}  // namespace ddl
