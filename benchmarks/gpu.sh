@@ -67,6 +67,7 @@ step() { # name, seconds, command
 } >"$out/machine.txt"
 
 step device_test 120 "$bin/device_test"
+[ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
 step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
 [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
 for ranks in 1 2 4; do
