@@ -13,7 +13,7 @@ MPI: the programs may have been carried here. What each printed, and gpu.jsonl (
 into DIRECTORY, which must be new or empty; then a short table on standard output. Each step has a time limit. The exit
 status is 1 if anything failed.
 
---quick: little data and few steps, to try the script; the figures say nothing.
+--quick: no tests, little data and few steps, to try the script; the figures say nothing.
 
 DDL_BIN: where the programs are (default: build/bin). COMPUTE_SANITIZER: that program (default: from PATH; left out, and
 said so, where it is missing).
@@ -69,6 +69,7 @@ step() { # name, seconds, command
     failed=1
   fi
   table+=("$(printf '%-28s %-12s %4d s' "$name" "$word" $((SECONDS - begin)))")
+  [[ $word != FAILED* ]] || table+=("$(tail -n 20 "$out/$name.txt" | sed 's/^/    /')")
 }
 
 gpus=$(nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv,noheader 2>/dev/null |
@@ -78,10 +79,12 @@ printf '%s\nnvcc %s\n' "${gpus:-no nvidia-smi here}" "${toolkit:-is not here}" >
 printf '{"benchmark":"machine","gpus":"%s","nvcc":"%s","command":"gpu.sh%s"}\n' "$gpus" "$toolkit" \
   "${sizes:+ --quick}" >"$out/gpu.jsonl"
 
-step device_test 120 "$bin/device_test"
-[ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
-step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
-[ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
+if [ ${#sizes[@]} = 0 ]; then
+  step device_test 120 "$bin/device_test"
+  [ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
+  step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
+  [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
+fi
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/gpu.jsonl" "${sizes[@]}"
 done
