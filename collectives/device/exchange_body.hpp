@@ -169,7 +169,7 @@ DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&resul
   for (int first = 0; first < e.ranks; first += at_a_time) {
     T values[at_a_time][lanes] = {};
     DDL_UNROLL
-    for (int r = 0; r < at_a_time; ++r) {
+    for (int r = 0; r < at_a_time; ++r) {  // first all reads, so that none waits for a sum
       if (is_among(e.sources, first + r)) load(first + r, values[r]);
     }
     DDL_UNROLL
