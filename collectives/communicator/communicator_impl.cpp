@@ -207,7 +207,10 @@ void CommunicatorImpl::complete(Call& call, const Runnable& runnable, const Requ
 
 /// In the flight recorder. Of what is done in parts, the whole is there.
 void CommunicatorImpl::note(Call& call, const Request& request) const {
-  if (!request.part_of) call.record = job_->engine().recorder().called(call.called);
+  if (request.part_of) return;
+  FlightRecorder& recorder = job_->engine().recorder();
+  call.record = recorder.called(call.called);
+  if (job_->engine().run_recorder()) call.called_at = recorder.called_at(call.record);
 }
 
 /// Without what `complete` adds.
@@ -394,7 +397,9 @@ std::shared_ptr<CommunicatorImpl::Pending> CommunicatorImpl::queue(const Call& c
       if (const auto communicator = self.lock()) communicator->help(wanted, work, until_done);
     };
   }
-  pending->work = std::make_shared<WorkState>(std::move(help));
+  // Who helps waits for the parts, which are counted.
+  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
+  pending->work = std::make_shared<WorkState>(std::move(help), run);
   job_->accepted(pending->work);
   const std::lock_guard flow(flow_mutex_);
   waiting_.push_back(pending);

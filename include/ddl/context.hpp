@@ -23,6 +23,8 @@ class Watch;
 }
 
 class Log;
+class RunObserver;
+class Timeline;
 template <typename T>
 class SharedBuffer;
 
@@ -82,7 +84,16 @@ struct ContextOptions {
   /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit
   /// report, by rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
   std::string report;
-  /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
+  /// A file for a trace of what all ranks do, and when; the same on all ranks. Empty: none. `Timeline` says
+  /// what is in it. DDL_TIMELINE.
+  std::string timeline;
+  /// Events that each thread keeps for it: the newest ones. DDL_TIMELINE_EVENTS.
+  std::size_t timeline_events = std::size_t{1} << 17;
+  /// Gradient reducers print who was late and how long each dimension took every so many steps; 0: never. The
+  /// same on all ranks. DDL_OPTIONS="-dump_iter 100".
+  int dump_iterations = 0;
+  /// 0 errors and warnings, 1 a line for each plan that is used and a summary at the end (rank 0's level
+  /// counts), 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;
 
@@ -141,6 +152,8 @@ class Context {
   [[nodiscard]] Communicator& communicator() noexcept;
   /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.
   [[nodiscard]] Log& log() noexcept;
+  /// For events of the program's own; does nothing unless `ContextOptions::timeline` names a file.
+  [[nodiscard]] Timeline& timeline() noexcept;
 
   /// Runs `work` on rank 0 while the others wait (their deadline is paused). An exception of `work`
   /// is thrown on every rank, agreed, with `name` in the message. Collective. If the job fails meanwhile, the
@@ -177,11 +190,14 @@ class Context {
   static Context connect_processes(std::unique_ptr<class ProcessBootstrap> bootstrap,
                                    const std::function<ContextOptions()>& read_options, int& rank,
                                    const Report& report);
+  static Context alone(const ContextOptions& options);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
   friend void announce_failure(Context& context, const std::string& why);
   friend collectives::Watch* watch_of(Context& context) noexcept;
+  friend RunObserver* observer_of(Context& context) noexcept;
+  friend collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
 };
 
 /// Settings of `run_in_process`.

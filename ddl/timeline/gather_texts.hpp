@@ -1,0 +1,15 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "collectives/communicator/communicator_impl.hpp"
+
+namespace ddl {
+
+/// Gives rank 0 every rank's text: `take` is called there with pieces of at most 1 MiB, rank by rank, in
+/// order. Collective; no rank but 0 calls `take`.
+void gather_texts(collectives::CommunicatorImpl& communicator, std::string_view text,
+                  const std::function<void(int rank, std::string_view piece)>& take);
+
+}  // namespace ddl
