@@ -57,7 +57,8 @@ class Parser {
   void check_name(std::string_view option) const {
     if (std::ranges::find(known, option) != known.end()) return;
     if (std::ranges::find(not_here, option) != not_here.end()) {
-      refuse(fmt::format("{} is not available in this version; expected -mode, -dbg_level or -dump_iter", option));
+      refuse(fmt::format("{} is not available in this version; expected -mode, -dbg_level or -dump_iter",
+                         option));
     }
     std::vector<std::string_view> names(known.begin(), known.end());
     names.insert(names.end(), not_here.begin(), not_here.end());

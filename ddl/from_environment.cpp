@@ -280,9 +280,8 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    Context context(
-        std::make_unique<State>(options, std::move(bootstrap), std::move(first), std::move(watching),
-                                std::move(observer)));
+    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
+                                            std::move(watching), std::move(observer)));
     const std::string network = context.state_->job->engine().network_name();
     for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
     log_connections(context.log(), network, map, options, job);

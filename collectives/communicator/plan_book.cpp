@@ -51,9 +51,9 @@ std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
   names->bytes = plan.bytes;
   names->predicted_us = plan.predicted_us;
   for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
-    names->dimensions.push_back(fmt::format("{} members, {}, {}", plan.decomposition.size(static_cast<int>(i)),
-                                            to_string(plan.dimensions[i].algorithm),
-                                            to_string(plan.dimensions[i].carrier)));
+    names->dimensions.push_back(
+        fmt::format("{} members, {}, {}", plan.decomposition.size(static_cast<int>(i)),
+                    to_string(plan.dimensions[i].algorithm), to_string(plan.dimensions[i].carrier)));
   }
   for (const topology::Phase& phase : phases_of(plan)) {
     names->dimension_of.push_back(phase.dimension);

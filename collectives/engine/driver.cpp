@@ -243,8 +243,7 @@ void Driver::finish(OperationState& operation) {
   }
   operation.active = false;
   operation.done = true;
-  const std::uint64_t ended =
-      operation.call.compares ? 0 : recorder_.over(operation.call.record, false);
+  const std::uint64_t ended = operation.call.compares ? 0 : recorder_.over(operation.call.record, false);
   if (run_ != nullptr) note_over(operation, ended);
   if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
     give_back(operation);

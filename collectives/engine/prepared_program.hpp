@@ -18,7 +18,7 @@ struct PlanNames {
   std::vector<std::string> phases;  ///< By `Step::phase`.
   // Of a plan that was chosen:
   std::uint64_t hash = 0;
-  std::uint64_t bytes = 0;    ///< That it was chosen for.
+  std::uint64_t bytes = 0;  ///< That it was chosen for.
   double predicted_us = 0;
   std::vector<std::string> dimensions = {};  ///< "4 members, ring, network".
   std::vector<int> dimension_of = {};        ///< Of each phase.

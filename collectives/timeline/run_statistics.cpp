@@ -32,10 +32,10 @@ const RunStatistics::Program& RunStatistics::program(const std::shared_ptr<const
   auto found = programs_.find(prepared->id());
   if (found == programs_.end()) {
     if (programs_.size() == most_programs) programs_.clear();
-    found = programs_
-                .emplace(prepared->id(),
-                         Program{plan_number(prepared->shared_names()), elements_from(*prepared)})
-                .first;
+    found =
+        programs_
+            .emplace(prepared->id(), Program{plan_number(prepared->shared_names()), elements_from(*prepared)})
+            .first;
   }
   newest_id_ = prepared->id();
   newest_ = &found->second;
@@ -87,12 +87,9 @@ std::vector<PlanFigures> RunStatistics::plans() const {
   const std::lock_guard lock(mutex_);
   std::vector<PlanFigures> result;
   for (const Plan& plan : plans_) {
-    PlanFigures figures{plan.names,
-                        plan.calls.get(),
-                        plan.bytes.get(),
-                        seconds(plan.ticks.get()),
-                        seconds(plan.least.get()),
-                        {}};
+    PlanFigures figures{
+        plan.names, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
+        {}};
     for (const Tally& tally : plan.dimensions) figures.dimension_seconds.push_back(seconds(tally.get()));
     result.push_back(std::move(figures));
   }

@@ -31,8 +31,8 @@ struct PlanFigures {
   std::shared_ptr<const PlanNames> names;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
-  double seconds = 0;                  ///< From where the engine began to the end, waits for others included.
-  double least = 0;                    ///< Of one call.
+  double seconds = 0;  ///< From where the engine began to the end, waits for others included.
+  double least = 0;    ///< Of one call.
   std::vector<double> dimension_seconds;  ///< In which some chunk was in the dimension.
 };
 
@@ -65,8 +65,8 @@ class RunStatistics {
   void gradient_step(double busy_seconds, double waited_seconds);
 
   struct Shares {
-    double busy = 0;    ///< Seconds in which some call was under way.
-    double waited = 0;  ///< Seconds for which threads waited for calls.
+    double busy = 0;                               ///< Seconds in which some call was under way.
+    double waited = 0;                             ///< Seconds for which threads waited for calls.
     [[nodiscard]] double hidden() const noexcept;  ///< Of `busy`, from 0 to 1.
   };
   [[nodiscard]] Shares all() const;
@@ -80,7 +80,8 @@ class RunStatistics {
 
  private:
   struct Plan {
-    explicit Plan(std::shared_ptr<const PlanNames> of) : names(std::move(of)), dimensions(names->dimensions.size()) {}
+    explicit Plan(std::shared_ptr<const PlanNames> of)
+        : names(std::move(of)), dimensions(names->dimensions.size()) {}
     std::shared_ptr<const PlanNames> names;
     Tally calls, bytes, ticks, least;
     std::vector<Tally> dimensions;

@@ -57,7 +57,8 @@ class JobClock {
   /// after the other.
   void compare(collectives::CommunicatorImpl& communicator);
 
-  /// `own`: nanoseconds of this rank's clock. Between two comparisons offsets change evenly, outside not at all.
+  /// `own`: nanoseconds of this rank's clock. Between two comparisons offsets change evenly, outside not at
+  /// all.
   [[nodiscard]] std::int64_t job_time(std::int64_t own) const noexcept;
   /// Of this rank's clock, at the worse of its comparisons; 0 if it is rank 0's.
   [[nodiscard]] std::int64_t error() const noexcept;

@@ -69,10 +69,10 @@ void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator
   log.info(fmt::format("timeline: {} events of {} ranks in '{}'", counts[0], communicator.size(),
                        settings_.timeline));
   if (counts[1] > 0) {
-    log.warning(
-        fmt::format("timeline: {} older events of all ranks together were dropped: of each thread the newest {} "
-                    "are kept; DDL_TIMELINE_EVENTS sets how many",
-                    counts[1], settings_.events));
+    log.warning(fmt::format(
+        "timeline: {} older events of all ranks together were dropped: of each thread the newest {} "
+        "are kept; DDL_TIMELINE_EVENTS sets how many",
+        counts[1], settings_.events));
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace ddl {
 
-/// What is kept of a rank's run, and what becomes of it: the trace, the summary at its end, and what is printed
-/// while it goes on. Used by the trainer's thread.
+/// What is kept of a rank's run, and what becomes of it: the trace, the summary at its end, and what is
+/// printed while it goes on. Used by the trainer's thread.
 class RunObserver {
  public:
   struct Settings {

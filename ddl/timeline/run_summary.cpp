@@ -43,8 +43,7 @@ std::map<std::string, std::uint64_t> by_kind(collectives::CommunicatorImpl& comm
   return result;
 }
 
-RunFigures figures_of(collectives::CommunicatorImpl& communicator,
-                      const collectives::RunRecorder& recorder) {
+RunFigures figures_of(collectives::CommunicatorImpl& communicator, const collectives::RunRecorder& recorder) {
   const RunStatistics& statistics = recorder.statistics();
   RunFigures result{.gradients = statistics.gradients(),
                     .all = statistics.all(),
@@ -89,9 +88,10 @@ std::string share_line(const std::vector<RunFigures>& ranks, std::string_view wh
   }
   if (busy <= 0) return {};
   const auto count = static_cast<double>(ranks.size());
-  return fmt::format("run: {:.0f}% of {} of {} was hidden behind compute (a rank's mean; least: {:.0f}%, rank {})",
-                     100 * hidden / busy, format_us(microseconds * busy / count), what,
-                     100 * (ranks[worst].*shares).hidden(), worst);
+  return fmt::format(
+      "run: {:.0f}% of {} of {} was hidden behind compute (a rank's mean; least: {:.0f}%, rank {})",
+      100 * hidden / busy, format_us(microseconds * busy / count), what,
+      100 * (ranks[worst].*shares).hidden(), worst);
 }
 
 std::string received_line(const std::vector<RunFigures>& ranks) {
@@ -113,8 +113,10 @@ std::string RunFigures::json() const {
   const auto pair = [](const RunStatistics::Shares& shares) {
     return nlohmann::json::array({shares.busy, shares.waited});
   };
-  nlohmann::json document = {
-      {"gradients", pair(gradients)}, {"all", pair(all)}, {"received", received}, {"plans", nlohmann::json::array()}};
+  nlohmann::json document = {{"gradients", pair(gradients)},
+                             {"all", pair(all)},
+                             {"received", received},
+                             {"plans", nlohmann::json::array()}};
   for (const Plan& plan : plans) {
     document["plans"].push_back(
         {plan.text, plan.hash, plan.calls, plan.predicted_us, plan.mean_us, plan.least_us});
@@ -125,7 +127,8 @@ std::string RunFigures::json() const {
 RunFigures RunFigures::parse(std::string_view json) {
   const nlohmann::json document = nlohmann::json::parse(json);
   const auto shares = [&](const char* name) {
-    return RunStatistics::Shares{document.at(name).at(0).get<double>(), document.at(name).at(1).get<double>()};
+    return RunStatistics::Shares{document.at(name).at(0).get<double>(),
+                                 document.at(name).at(1).get<double>()};
   };
   RunFigures result{.gradients = shares("gradients"),
                     .all = shares("all"),
@@ -148,11 +151,11 @@ std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
   const std::vector<RunFigures::Plan> plans = merged_plans(ranks);
   for (std::size_t i = 0; i < std::min(plans.size(), most_lines_of_plans); ++i) {
     const RunFigures::Plan& plan = plans[i];
-    add(fmt::format("run: measured {} on average, {} at least, {:.2f} times what was predicted, {} calls: {} "
-                    "(hash {:016x})",
-                    format_us(plan.mean_us), format_us(plan.least_us),
-                    plan.predicted_us > 0 ? plan.mean_us / plan.predicted_us : 0.0, plan.calls, plan.text,
-                    plan.hash));
+    add(fmt::format(
+        "run: measured {} on average, {} at least, {:.2f} times what was predicted, {} calls: {} "
+        "(hash {:016x})",
+        format_us(plan.mean_us), format_us(plan.least_us),
+        plan.predicted_us > 0 ? plan.mean_us / plan.predicted_us : 0.0, plan.calls, plan.text, plan.hash));
   }
   if (plans.size() > most_lines_of_plans) {
     add(fmt::format("run: and {} plans in which less time went", plans.size() - most_lines_of_plans));
@@ -163,9 +166,8 @@ std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
 void summarise(collectives::CommunicatorImpl& communicator, const collectives::RunRecorder& recorder,
                Log& log) {
   std::vector<std::string> texts(static_cast<std::size_t>(communicator.size()));
-  gather_texts(communicator, figures_of(communicator, recorder).json(), [&](int rank, std::string_view piece) {
-    texts[static_cast<std::size_t>(rank)] += piece;
-  });
+  gather_texts(communicator, figures_of(communicator, recorder).json(),
+               [&](int rank, std::string_view piece) { texts[static_cast<std::size_t>(rank)] += piece; });
   if (communicator.rank() != 0) return;
   std::vector<RunFigures> ranks;
   for (const std::string& text : texts) ranks.push_back(RunFigures::parse(text));

@@ -30,8 +30,8 @@ struct RunFigures {
   static RunFigures parse(std::string_view json);
 };
 
-/// Lines for people, of all ranks' figures by rank. Of plans the one in which most time went comes first; what
-/// is measured of one is the mean of the rank that waited least in it.
+/// Lines for people, of all ranks' figures by rank. Of plans the one in which most time went comes first;
+/// what is measured of one is the mean of the rank that waited least in it.
 std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks);
 
 /// Rank 0 logs the lines, as information. Collective.

@@ -23,20 +23,22 @@ std::string delay_line(const std::string& head, const MostDelayed& delayed, cons
   if (delayed.last_in == 0) {
     return fmt::format("{}: no rank was late in {} reductions", head, delayed.collectives);
   }
-  const std::string exact =
-      clock_error == 0 ? ""
-                       : fmt::format(" (clocks compared to {})", format_us(static_cast<double>(clock_error) / 1e3));
-  return fmt::format("{}: most delayed rank {} ({}): last in {} of {} reductions, {} behind the one before it on "
-                     "average; the others together waited {} each time{}",
-                     head, delayed.rank, host, delayed.last_in, delayed.collectives,
-                     format_us(delayed.behind / 1e3), format_us(delayed.waited / 1e3), exact);
+  const std::string exact = clock_error == 0 ? ""
+                                             : fmt::format(" (clocks compared to {})",
+                                                           format_us(static_cast<double>(clock_error) / 1e3));
+  return fmt::format(
+      "{}: most delayed rank {} ({}): last in {} of {} reductions, {} behind the one before it on "
+      "average; the others together waited {} each time{}",
+      head, delayed.rank, host, delayed.last_in, delayed.collectives, format_us(delayed.behind / 1e3),
+      format_us(delayed.waited / 1e3), exact);
 }
 
 std::string plan_line(const std::string& head, std::uint64_t steps, const PlanFigures& plan) {
   const auto each_us = [&](double seconds, std::uint64_t count) {
     return format_us(1e6 * seconds / static_cast<double>(std::max<std::uint64_t>(count, 1)));
   };
-  std::string text = fmt::format("{}: {} calls, {} each:", head, plan.calls, each_us(plan.seconds, plan.calls));
+  std::string text =
+      fmt::format("{}: {} calls, {} each:", head, plan.calls, each_us(plan.seconds, plan.calls));
   for (std::size_t i = 0; i < plan.dimension_seconds.size(); ++i) {
     text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.names->dimensions.at(i),
                         each_us(plan.dimension_seconds[i], steps));
@@ -52,7 +54,8 @@ std::vector<PlanFigures> since(const std::vector<PlanFigures>& before, std::vect
     now[i].bytes -= before[i].bytes;
     now[i].seconds = std::max(now[i].seconds - before[i].seconds, 0.0);
     for (std::size_t d = 0; d < now[i].dimension_seconds.size(); ++d) {
-      now[i].dimension_seconds[d] = std::max(now[i].dimension_seconds[d] - before[i].dimension_seconds[d], 0.0);
+      now[i].dimension_seconds[d] =
+          std::max(now[i].dimension_seconds[d] - before[i].dimension_seconds[d], 0.0);
     }
   }
   std::erase_if(now, [](const PlanFigures& plan) { return plan.calls == 0; });

@@ -22,8 +22,8 @@ std::vector<std::string> dump_lines(std::uint64_t step, std::uint64_t steps, con
 std::vector<collectives::PlanFigures> since(const std::vector<collectives::PlanFigures>& before,
                                             std::vector<collectives::PlanFigures> now);
 
-/// `-dump_iter`: who was late, and where the time went, every so many steps of a gradient reducer. Used by one
-/// thread at a time.
+/// `-dump_iter`: who was late, and where the time went, every so many steps of a gradient reducer. Used by
+/// one thread at a time.
 class StepDump {
  public:
   /// `every` > 0.

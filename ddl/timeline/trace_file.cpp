@@ -16,7 +16,8 @@ namespace ddl {
 void require_writable_trace(const std::string& name) {
   if (name.empty()) return;
   try {
-    if (std::error_code ignored; std::filesystem::is_directory(name, ignored)) throw_io("write", name, EISDIR);
+    if (std::error_code ignored; std::filesystem::is_directory(name, ignored))
+      throw_io("write", name, EISDIR);
     const AtomicFileWriter trial(name);
   } catch (const Error& error) {
     throw Error(ErrorCode::invalid_argument,

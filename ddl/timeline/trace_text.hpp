@@ -13,10 +13,10 @@ namespace ddl {
 struct TraceSource {
   int rank = 0;
   std::string host;
-  std::int64_t clock_error = 0;                           ///< Nanoseconds.
-  std::vector<collectives::PlanFigures> plans;            ///< As events number them, from 1 on.
-  std::function<std::int64_t(std::uint64_t)> of_ticks;    ///< The job's time in nanoseconds.
-  std::function<std::int64_t(std::int64_t)> of_clock;     ///< The same.
+  std::int64_t clock_error = 0;                         ///< Nanoseconds.
+  std::vector<collectives::PlanFigures> plans;          ///< As events number them, from 1 on.
+  std::function<std::int64_t(std::uint64_t)> of_ticks;  ///< The job's time in nanoseconds.
+  std::function<std::int64_t(std::int64_t)> of_clock;   ///< The same.
 };
 
 // A trace is `trace_begin`, then `trace_text` of each rank, then `trace_end`: JSON in the Trace Event Format.

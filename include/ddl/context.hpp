@@ -111,13 +111,13 @@ class Context {
  public:
   /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through UCX, or else MPI.
   /// Without mpirun: processes of one machine that RANK and WORLD_SIZE tell who they are, as other launchers
-  /// do, find each other through a Unix socket: DDL_SOCKET, a path or "@name", the same for all; unset, one of
-  /// the user's, by MASTER_PORT or else by session. Without these: a job of one rank. If the program has called MPI_Init, that is used and left as
-  /// it is; else MPI_Init is called, after settings that keep Open MPI's warnings about forks, unused
-  /// networks and containers quiet (environment variables OMPI_MCA_*, where they are not set). A process
-  /// can do this once: MPI cannot be started again. Settings that ranks must share are compared: agreed
-  /// errors `invalid_argument` and `mismatch`. Collective. Throws `invalid_argument` for a bad variable,
-  /// `transport` where the ranks cannot be connected.
+  /// do, find each other through a Unix socket: DDL_SOCKET, a path or "@name", the same for all; unset, one
+  /// of the user's, by MASTER_PORT or else by session. Without these: a job of one rank. If the program has
+  /// called MPI_Init, that is used and left as it is; else MPI_Init is called, after settings that keep Open
+  /// MPI's warnings about forks, unused networks and containers quiet (environment variables OMPI_MCA_*,
+  /// where they are not set). A process can do this once: MPI cannot be started again. Settings that ranks
+  /// must share are compared: agreed errors `invalid_argument` and `mismatch`. Collective. Throws
+  /// `invalid_argument` for a bad variable, `transport` where the ranks cannot be connected.
   static Context from_environment();
   static Context from_environment(const ContextOptions& options);
 

@@ -14,13 +14,13 @@ class RunRecorder;
 /// This rank's part of a job's timeline, which is kept if `ContextOptions::timeline` (DDL_TIMELINE) names a
 /// file. `Context::timeline()` is it.
 ///
-/// The file is one trace of all ranks in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. Each
-/// rank is a process, with a track for what the trainer names, one for gradients (`ready`, and each bucket as
-/// it is queued), one for the collectives' calls, and one for each phase of their plans. Times are those of
-/// rank 0's clock: ranks of one host, and of one process, read the same clock; of other hosts, the offset is
-/// measured by round trips with rank 0 when the job starts and when it ends, the quickest of which counts for
-/// each, and taken to change evenly in between. Half of that round trip bounds its error, which is in the
-/// trace.
+/// The file is one trace of all ranks in the Trace Event Format, for ui.perfetto.dev or chrome://tracing.
+/// Each rank is a process, with a track for what the trainer names, one for gradients (`ready`, and each
+/// bucket as it is queued), one for the collectives' calls, and one for each phase of their plans. Times are
+/// those of rank 0's clock: ranks of one host, and of one process, read the same clock; of other hosts, the
+/// offset is measured by round trips with rank 0 when the job starts and when it ends, the quickest of which
+/// counts for each, and taken to change evenly in between. Half of that round trip bounds its error, which is
+/// in the trace.
 ///
 /// Rank 0 checks while starting that the file can be written: if not, all ranks throw `invalid_argument`. It
 /// writes it when the ranks destroy their contexts, under a temporary name first; they wait for one another
@@ -30,9 +30,9 @@ class RunRecorder;
 /// Memory: 64 bytes for each of the newest `ContextOptions::timeline_events` events (131,072) of each thread,
 /// of 16 threads at most. What is dropped is counted, in the trace and in the log.
 ///
-/// Cost: without a file, a look at a pointer. With one, some 50 ns for each event that is named, and a few for
-/// a collective; no locks, but for a name that a thread uses for the first time. Any thread, as long as the
-/// context lives.
+/// Cost: without a file, a look at a pointer. With one, some 50 ns for each event that is named, and a few
+/// for a collective; no locks, but for a name that a thread uses for the first time. Any thread, as long as
+/// the context lives.
 class Timeline {
  public:
   /// A number that goes with an event.
@@ -79,7 +79,8 @@ class Timeline {
     return is_on() ? begin(name, track) : Scope();
   }
   /// Now. Of the arguments the first three are kept.
-  void instant(std::string_view track, std::string_view name, std::initializer_list<Argument> arguments = {}) {
+  void instant(std::string_view track, std::string_view name,
+               std::initializer_list<Argument> arguments = {}) {
     if (is_on()) add_instant(track, name, arguments);
   }
   /// What was measured elsewhere, for instance by a device's events: from `begin_ns` to `end_ns`, as `now_ns`
