@@ -64,7 +64,10 @@ std::vector<RunFigures::Plan> merged_plans(const std::vector<RunFigures>& ranks)
   for (const RunFigures& rank : ranks) {
     for (const RunFigures::Plan& plan : rank.plans) {
       const auto [found, is_new] = merged.emplace(plan.text, plan);
-      if (!is_new && plan.mean_us < found->second.mean_us) found->second = plan;
+      RunFigures::Plan& kept = found->second;
+      const double least = std::min(kept.least_us, plan.least_us);
+      if (!is_new && plan.mean_us < kept.mean_us) kept = plan;
+      kept.least_us = least;
     }
   }
   std::vector<RunFigures::Plan> result;
@@ -151,11 +154,13 @@ std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
   const std::vector<RunFigures::Plan> plans = merged_plans(ranks);
   for (std::size_t i = 0; i < std::min(plans.size(), most_lines_of_plans); ++i) {
     const RunFigures::Plan& plan = plans[i];
+    const std::string against = plan.predicted_us > 0 ? fmt::format("{:.3g} times what was predicted",
+                                                                    plan.least_us / plan.predicted_us)
+                                                      : "not predicted";
     add(fmt::format(
-        "run: measured {} on average, {} at least, {:.2f} times what was predicted, {} calls: {} "
-        "(hash {:016x})",
-        format_us(plan.mean_us), format_us(plan.least_us),
-        plan.predicted_us > 0 ? plan.mean_us / plan.predicted_us : 0.0, plan.calls, plan.text, plan.hash));
+        "run: {} calls took {} at least, {}, and {} on average with waits for late ranks: {} (hash "
+        "{:016x})",
+        plan.calls, format_us(plan.least_us), against, format_us(plan.mean_us), plan.text, plan.hash));
   }
   if (plans.size() > most_lines_of_plans) {
     add(fmt::format("run: and {} plans in which less time went", plans.size() - most_lines_of_plans));

@@ -30,8 +30,9 @@ struct RunFigures {
   static RunFigures parse(std::string_view json);
 };
 
-/// Lines for people, of all ranks' figures by rank. Of plans the one in which most time went comes first;
-/// what is measured of one is the mean of the rank that waited least in it.
+/// Lines for people, of all ranks' figures by rank. Of plans the one in which most time went comes first. A
+/// call's time begins when its rank comes, so the least of all calls and ranks, which waited for nobody, is
+/// what compares with the prediction; the mean is that of the rank that waited least.
 std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks);
 
 /// Rank 0 logs the lines, as information. Collective.

@@ -14,6 +14,7 @@ namespace {
 using collectives::PlanFigures;
 using topology::format_us;
 
+constexpr std::size_t most_plans = 6;
 /// What ranks exchange of a dump.
 constexpr std::size_t most_arrivals = 255;
 
@@ -68,7 +69,11 @@ std::vector<std::string> dump_lines(std::uint64_t step, std::uint64_t steps, con
                                     const std::vector<PlanFigures>& plans) {
   const std::string head = fmt::format("step {}", step);
   std::vector<std::string> lines = {delay_line(head, delayed, host, clock_error)};
-  for (const PlanFigures& plan : plans) lines.push_back(plan_line(head, steps, plan));
+  const std::size_t shown = std::min(plans.size(), most_plans);
+  for (std::size_t i = 0; i < shown; ++i) lines.push_back(plan_line(head, steps, plans[i]));
+  if (shown < plans.size()) {
+    lines.push_back(fmt::format("{}: and {} plans in which less time went", head, plans.size() - shown));
+  }
   return lines;
 }
 
