@@ -207,10 +207,7 @@ void CommunicatorImpl::complete(Call& call, const Runnable& runnable, const Requ
 
 /// In the flight recorder. Of what is done in parts, the whole is there.
 void CommunicatorImpl::note(Call& call, const Request& request) const {
-  if (request.part_of) return;
-  FlightRecorder& recorder = job_->engine().recorder();
-  call.record = recorder.called(call.called);
-  if (job_->engine().run_recorder()) call.called_at = recorder.called_at(call.record);
+  if (!request.part_of) call.record = job_->engine().recorder().called(call.called);
 }
 
 /// Without what `complete` adds.

@@ -46,8 +46,7 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
   /// Equal for equal collectives of equal counts, types, operations and roots. Goes along with every message.
   std::uint32_t fingerprint = 0;
-  std::uint64_t record = 0;     ///< The flight recorder's number; 0: it is not to know.
-  std::uint64_t called_at = 0;  ///< `Ticks`, where the run is recorded; 0: when it began.
+  std::uint64_t record = 0;  ///< The flight recorder's number; 0: it is not to know.
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// From when the call is made; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();

@@ -28,7 +28,8 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
 }
 
 void Driver::note_small(const Call& call, std::uint64_t ended) {
-  const std::uint64_t begun = call.called_at != 0 ? call.called_at : ended;
+  const std::uint64_t called = recorder_.called_at(call.record);
+  const std::uint64_t begun = called != 0 ? called : ended;
   RunStatistics& statistics = run_->statistics();
   statistics.busy(ended - begun);
   const RunStatistics::Program& program = statistics.program(call.program);
@@ -50,7 +51,8 @@ void Driver::add_call_event(const Call& call, std::uint32_t plan, std::uint64_t 
   CallFacts facts;
   facts.sequence = call.called.sequence;
   facts.count = call.called.count;
-  facts.called = call.called_at != 0 ? call.called_at : begun;
+  const std::uint64_t called = recorder_.called_at(call.record);
+  facts.called = called != 0 && !call.compares ? called : begun;
   facts.plan = plan;
   facts.communicator = call.communicator;
   facts.type = call.called.type;

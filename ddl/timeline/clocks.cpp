@@ -8,6 +8,7 @@
 #include "collectives/communicator/request.hpp"
 #include "collectives/watch/ticks.hpp"
 #include "ddl/timeline.hpp"
+#include "ddl/timeline/gather_texts.hpp"
 
 namespace ddl {
 namespace {
@@ -91,8 +92,9 @@ ClockOffset offset_by(std::span<const RoundTrip> trips) {
 
 void JobClock::compare(CommunicatorImpl& communicator) {
   const auto own = static_cast<std::size_t>(communicator.rank());
-  std::vector<std::int64_t> found(clock_of_.size() * 3 + 1);
-  found.back() = Timeline::now_ns();
+  if (!origin_) origin_ = all_values(communicator, Timeline::now_ns()).front();
+  if (std::ranges::all_of(clock_of_, [](int rank) { return rank == 0; })) return;
+  std::vector<std::int64_t> found(clock_of_.size() * 3);
   for (std::size_t rank = 1; rank < clock_of_.size(); ++rank) {
     if (clock_of_[rank] != static_cast<int>(rank)) continue;
     const std::vector<RoundTrip> trips = round_trips(communicator, static_cast<int>(rank));
@@ -103,20 +105,20 @@ void JobClock::compare(CommunicatorImpl& communicator) {
   }
   communicator.run(collectives::broadcast_request(communicator.place(), found.data(), found.data(),
                                                   found.size(), DataType::i64, 0));
-  if (offsets_.empty()) origin_ = found.back();
   const auto clock = static_cast<std::size_t>(clock_of_[own]) * 3;
   offsets_.push_back({found[clock], found[clock + 1], found[clock + 2]});
 }
 
 std::int64_t JobClock::job_time(std::int64_t own) const noexcept {
-  if (offsets_.empty()) return own - origin_;
+  const std::int64_t origin = origin_.value_or(0);
+  if (offsets_.empty()) return own - origin;
   const auto after = std::ranges::upper_bound(offsets_, own, {}, &ClockOffset::at);
-  if (after == offsets_.begin()) return own - after->ahead - origin_;
+  if (after == offsets_.begin()) return own - after->ahead - origin;
   const ClockOffset& before = *std::prev(after);
-  if (after == offsets_.end()) return own - before.ahead - origin_;
+  if (after == offsets_.end()) return own - before.ahead - origin;
   const double part = static_cast<double>(own - before.at) / static_cast<double>(after->at - before.at);
   const auto change = static_cast<double>(after->ahead - before.ahead);
-  return own - before.ahead - std::llround(change * part) - origin_;
+  return own - before.ahead - std::llround(change * part) - origin;
 }
 
 std::int64_t JobClock::error() const noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,8 +66,8 @@ class JobClock {
 
  private:
   std::vector<int> clock_of_;
-  std::vector<ClockOffset> offsets_;  // of this rank's, oldest first
-  std::int64_t origin_ = 0;           // by rank 0's clock
+  std::vector<ClockOffset> offsets_;    // of this rank's, oldest first
+  std::optional<std::int64_t> origin_;  // by rank 0's clock
 };
 
 }  // namespace ddl

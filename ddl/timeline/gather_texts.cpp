@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/communicator/request.hpp"
+#include "collectives/communicator/plan_comparison.hpp"
 
 namespace ddl {
 namespace {
@@ -33,14 +34,21 @@ void send_piece(CommunicatorImpl& communicator, int sender, std::string& buffer,
 
 }  // namespace
 
+std::vector<std::int64_t> all_values(CommunicatorImpl& communicator, std::int64_t own) {
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  std::vector<std::int64_t> values(ranks, std::numeric_limits<std::int64_t>::min());
+  values[static_cast<std::size_t>(communicator.rank())] = own;
+  if (ranks == 1) return values;
+  auto program = communicator.prepare(
+      collectives::greatest_program(communicator.size(), communicator.rank(), ranks), ranks, sizeof own);
+  communicator.run("all_values", std::move(program), values.data(), ranks, DataType::i64, ReduceOp::max);
+  return values;
+}
+
 void gather_texts(CommunicatorImpl& communicator, std::string_view text,
                   const std::function<void(int rank, std::string_view piece)>& take) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(communicator.size()));
+  const std::vector<std::int64_t> sizes = all_values(communicator, static_cast<std::int64_t>(text.size()));
   const int own = communicator.rank();
-  std::int64_t& size = sizes[static_cast<std::size_t>(own)];
-  size = static_cast<std::int64_t>(text.size());
-  communicator.run(
-      collectives::all_gather_request(communicator.place(), &size, sizes.data(), 1, DataType::i64));
   std::string buffer(most_bytes, '\0');
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const auto all = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);

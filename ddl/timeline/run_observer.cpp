@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "collectives/communicator/request.hpp"
+#include "ddl/timeline/gather_texts.hpp"
 #include "ddl/timeline/run_summary.hpp"
 #include "ddl/timeline/trace_file.hpp"
 #include "ddl/timeline/trace_text.hpp"
@@ -30,6 +31,7 @@ std::unique_ptr<RunObserver> RunObserver::if_wanted(const ContextOptions& option
   Settings settings{.timeline = options.timeline,
                     .events = options.timeline_events,
                     .summary = summary,
+                    .uses_clocks = !options.timeline.empty() || options.dump_iterations > 0,
                     .rank = rank,
                     .hosts = {},
                     .clock_of = clocks_of(map, one_process)};
@@ -62,17 +64,20 @@ RunObserver::Part RunObserver::part() {
 
 void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator, Log& log) {
   const Part own = part();
-  std::array<std::int64_t, 2> counts = {own.events, own.dropped};
-  communicator.run(collectives::all_reduce_request(communicator.place(), counts.data(), counts.data(),
-                                                   counts.size(), DataType::i64, ReduceOp::sum));
+  const auto total = [&](std::int64_t value) {
+    const std::vector<std::int64_t> all = all_values(communicator, value);
+    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
+  };
+  const std::int64_t events = total(own.events);
+  const std::int64_t dropped = total(own.dropped);
   write_trace(communicator, settings_.timeline, own.text);
-  log.info(fmt::format("timeline: {} events of {} ranks in '{}'", counts[0], communicator.size(),
+  log.info(fmt::format("timeline: {} events of {} ranks in '{}'", events, communicator.size(),
                        settings_.timeline));
-  if (counts[1] > 0) {
+  if (dropped > 0) {
     log.warning(fmt::format(
         "timeline: {} older events of all ranks together were dropped: of each thread the newest {} "
         "are kept; DDL_TIMELINE_EVENTS sets how many",
-        counts[1], settings_.events));
+        dropped, settings_.events));
   }
 }
 

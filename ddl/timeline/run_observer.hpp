@@ -21,6 +21,7 @@ class RunObserver {
     std::string timeline;  ///< Empty: no trace.
     std::size_t events = 0;
     bool summary = false;
+    bool uses_clocks = false;  ///< For the trace, or for what is printed meanwhile.
     int rank = 0;
     std::vector<std::string> hosts;  ///< Of each rank.
     std::vector<int> clock_of;       ///< For each rank, the lowest one that reads the same clock.
@@ -40,7 +41,9 @@ class RunObserver {
   }
 
   /// Collective; costs something only where ranks read different clocks.
-  void compare_clocks(collectives::CommunicatorImpl& communicator) { clock_.compare(communicator); }
+  void compare_clocks(collectives::CommunicatorImpl& communicator) {
+    if (settings_.uses_clocks) clock_.compare(communicator);
+  }
   [[nodiscard]] const JobClock& clock() const noexcept { return clock_; }
 
   /// The end of a job that has not failed: writes and prints. Collective. What goes wrong is logged.
