@@ -22,6 +22,7 @@
 #include "ddl/device/call_log.hpp"
 #include "ddl/device/cpu_binding.hpp"
 #include "ddl/device/device_table.hpp"
+#include "ddl/device/device_timeline.hpp"
 #include "ddl/device/exchange_path.hpp"
 #include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
@@ -43,6 +44,7 @@ struct DeviceCommunicator::State {
   const int rank;
   const int ranks;
   const device::DeviceTable devices;
+  std::optional<device::DeviceTimeline> timeline;
   std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
   std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
   std::size_t large_from = 0;
@@ -83,6 +85,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
   open_paths(options);
+  context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
   log.emplace(engine_of(context).recorder(), paths());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
@@ -182,10 +185,14 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
   device::DevicePath& path = is_large ? *large : *exchange;
-  const device::NvtxRange range(topology::to_string(call.collective).data(), call.count * size_of(call.type));
+  const char* const name = topology::to_string(call.collective).data();
+  const std::size_t bytes = call.count * size_of(call.type);
+  const device::NvtxRange range(name, bytes);
   const std::uint64_t number = log->begin(call, path);
   try {
+    const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
     path.run(call);
+    if (begun != 0) timeline->end(begun, call.stream, name, bytes);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
     fail({error, number}, &path);
@@ -203,6 +210,7 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   while (!stop.stop_requested() && !has_failed) {
     log->update();
     examine();
+    timeline->collect();
     stopped.wait_for(lock, stop, between_looks, [] { return false; });
   }
 }
@@ -293,6 +301,7 @@ DeviceCommunicator::State::~State() {
     if (!was_told && std::uncaught_exceptions() == exceptions_at_start) context.log().error(error.what());
   }
   guard = {};
+  if (in_order) timeline->collect();
   log.reset();
   for (device::DevicePath* path : paths()) path->close(in_order);
   for (std::byte* memory : own_memory) cudaFree(memory);
@@ -344,6 +353,29 @@ void DeviceCommunicator::reduce(const void* input, void* output, std::size_t cou
 }
 void DeviceCommunicator::barrier(DeviceStream stream) {
   state_->run({.collective = Collective::barrier, .stream = stream});
+}
+
+DeviceCommunicator::Scope::Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream)
+    : state_(state), name_(name), bytes_(bytes), stream_(stream) {
+  if (state_ != nullptr) begun_ = state_->timeline->begin(stream);
+}
+DeviceCommunicator::Scope::Scope(Scope&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)),
+      name_(other.name_),
+      bytes_(other.bytes_),
+      stream_(other.stream_),
+      begun_(other.begun_) {}
+DeviceCommunicator::Scope::~Scope() {
+  if (state_ == nullptr) return;
+  try {
+    state_->timeline->end(begun_, stream_, name_, bytes_);
+  } catch (const Error&) {
+    // The device is lost: the next call says so.
+  }
+}
+DeviceCommunicator::Scope DeviceCommunicator::scope(const char* name, DeviceStream stream,
+                                                    std::uint64_t bytes) {
+  return {state_->timeline->is_on() ? state_.get() : nullptr, name, bytes, stream};
 }
 
 void DeviceCommunicator::check() { state_->look(); }

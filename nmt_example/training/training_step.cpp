@@ -55,6 +55,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
+    gradients_->part(part);
   });
   if (options.sharded_update) {
     optimizer.take(gradients_->shards());
@@ -113,6 +114,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_, use);
   part_.reset();
+  gradients_->part({});
   sum.negative_log_likelihood += loss.negative_log_likelihood;
   words_ += batch_.words;
 }
