@@ -288,6 +288,7 @@ struct Engine::State {
       const std::lock_guard lock(mutex);
       throw Error(*failure);
     }
+    if (run) run->statistics().waited(Ticks::now() - operation->begun);
     driver->give_back(*operation);
   }
 
@@ -430,10 +431,7 @@ void Engine::run(const Call& call) {
     if (state_->threaded) return state_->enqueue(call)->wait();
     hold.lock();
   }
-  {
-    const CountedWait counted(state_->run.get());
-    state_->run_here(call);
-  }
+  state_->run_here(call);
   state_->hand_over();
 }
 

@@ -32,6 +32,7 @@ void Driver::note_small(const Call& call, std::uint64_t ended) {
   const std::uint64_t begun = called != 0 ? called : ended;
   RunStatistics& statistics = run_->statistics();
   statistics.busy(ended - begun);
+  statistics.waited(ended - begun);
   const RunStatistics::Program& program = statistics.program(call.program);
   statistics.ran(*call.program, program, {size_of(call.type), ended - begun, {}});
   add_call_event(call, program.plan, begun, ended, CallFacts::Way::done);
