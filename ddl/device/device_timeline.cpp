@@ -58,8 +58,8 @@ std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
 
 void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto span = std::ranges::find(spans_, begun, &Span::number);
-  if (span == spans_.end()) return;
+  const auto span = std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
+  if (span == spans_.rend()) return;
   span->end = recorded(stream);
   span->name = name;
   span->bytes = bytes;
