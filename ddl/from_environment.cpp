@@ -220,7 +220,7 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
 
 Context Context::from_environment() {
   int rank = 0;
-  return connect(&ContextOptions::from_environment, rank, {});
+  return connect([] { return ContextOptions::from_environment(); }, rank, {});
 }
 
 Context Context::from_environment(const ContextOptions& options) {
@@ -238,7 +238,7 @@ int Context::run_from_environment(const std::function<int(Context&)>& body) {
   };
   std::optional<Context> context;
   try {
-    context = connect(&ContextOptions::from_environment, rank, report);
+    context = connect([] { return ContextOptions::from_environment(); }, rank, report);
   } catch (const Error& error) {
     if (!is_reported) report(error);
     return error.code() == ErrorCode::invalid_argument ? 2 : 1;
@@ -284,6 +284,10 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
                                             std::move(watching), std::move(observer)));
     const std::string network = context.state_->job->engine().network_name();
     for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
+    if (options.rebind_iterations > 0) {
+      context.state_->log.notice(
+          "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
+    }
     log_connections(context.log(), network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
     if (context.state_->observer) context.state_->observer->compare_clocks(*context.state_->impl);

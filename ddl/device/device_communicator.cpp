@@ -190,6 +190,7 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   const device::NvtxRange range(name, bytes);
   const std::uint64_t number = log->begin(call, path);
   try {
+    if (context.options().device_sync > 1) check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
     path.run(call);
     if (begun != 0) timeline->end(begun, call.stream, name, bytes);
@@ -198,6 +199,7 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
     fail({error, number}, &path);
   }
   if (has_failed) look();
+  if (context.options().device_sync > 0) finish(call.stream);
 }
 
 /// Others that fail, and the deadline, end what would wait for ever, whether somebody waits for it or not.

@@ -21,7 +21,7 @@ namespace ddl {
 namespace collectives {
 class Engine;
 class Watch;
-}
+}  // namespace collectives
 
 class Log;
 class RunObserver;
@@ -93,14 +93,22 @@ struct ContextOptions {
   /// Gradient reducers print who was late and how long each dimension took every so many steps; 0: never. The
   /// same on all ranks. DDL_OPTIONS="-dump_iter 100".
   int dump_iterations = 0;
+  /// 1: each collective on a device is waited for, to find which one an error is of; 2: and what is queued on
+  /// the device before it. DDL_OPTIONS="-dev_sync 1".
+  int device_sync = 0;
+  /// IBM's, for scripts that have it: it has no effect, and that is told. DDL_OPTIONS="-rebind_iter 100".
+  int rebind_iterations = 0;
   /// 0 errors and warnings, 1 a line for each plan that is used and a summary at the end (rank 0's level
   /// counts), 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;
 
-  /// Reads the variables above. Throws `invalid_argument` naming the variable and its value, and as
-  /// `plan_from_json` does.
-  static ContextOptions from_environment();
+  /// Reads the variables above, after the file that DDL_OPTIONS_FILE names; then `flags`, spelt as
+  /// DDL_OPTIONS: see ddl/options.hpp. Throws `invalid_argument` naming where the value is from
+  /// (`flags_origin`), what was found and what was expected; for a variable DDL_... that is not known, the
+  /// nearest one; and as `plan_from_json` does.
+  static ContextOptions from_environment(std::string_view flags = {},
+                                         std::string_view flags_origin = "flags");
 };
 
 /// One worker's view of the job: who it is, the communicator, and what only rank 0 does.
