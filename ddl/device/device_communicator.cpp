@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 #include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
+#include "ddl/device/reproducible_path.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
@@ -45,6 +47,7 @@ struct DeviceCommunicator::State {
   std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
   std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
   std::size_t large_from = 0;
+  std::vector<std::unique_ptr<device::ReproduciblePath>> in_front;  // of these, in reproducible contexts
   std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
@@ -56,6 +59,8 @@ struct DeviceCommunicator::State {
   std::jthread guard;
 
   void open_paths(const DeviceOptions& options);
+  void keep_bits(std::size_t bytes);
+  [[nodiscard]] device::DevicePath* front_of(device::DevicePath* path) const;
   [[nodiscard]] std::vector<device::DevicePath*> paths() const;
   std::byte* allocate(std::size_t bytes);
   void run(const DeviceCall& call);
@@ -104,15 +109,18 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
       exchange = std::make_unique<device::ExchangePath>(context, devices, options.staging_bytes);
     });
   }
+  if (!exchange || ranks > 1) {
+    attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
+  }
+  if (context.options().reproducible) keep_bits(options.staging_bytes);
   if (exchange && ranks == 1) return;
-  attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
   if (exchange && !large) {
     context.log().info("collectives on devices go by the exchange alone" +
                        (reasons.empty() ? "" : ": " + reasons));
     return;
   }
   if (exchange) {
-    large_from = device::faster_from(context, *exchange, *large);
+    large_from = device::faster_from(context, *front_of(exchange.get()), *front_of(large.get()));
     return context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
   }
   if (large) {
@@ -129,10 +137,33 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   }
 }
 
+/// All paths so far share `bytes` of working memory.
+void DeviceCommunicator::State::keep_bits(std::size_t bytes) {
+  std::int64_t least = static_cast<std::int64_t>(bytes);
+  context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  const std::size_t wanted =
+      std::max(static_cast<std::size_t>(least), device::ReproduciblePath::least_bytes(ranks));
+  std::byte* memory = nullptr;
+  for (device::DevicePath* const path : paths()) {
+    if (path->is_reproducible()) continue;
+    if (memory == nullptr) {
+      device::ReproduciblePath::load(context);
+      memory = allocate(wanted);
+    }
+    in_front.push_back(std::make_unique<device::ReproduciblePath>(
+        *path, rank, ranks, device::ReproduciblePath::Memory{memory, wanted}));
+  }
+}
+
+device::DevicePath* DeviceCommunicator::State::front_of(device::DevicePath* path) const {
+  const auto front = std::ranges::find_if(in_front, [&](const auto& own) { return own->is_before(*path); });
+  return front == in_front.end() ? path : front->get();
+}
+
 std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
   std::vector<device::DevicePath*> result;
-  if (exchange) result.push_back(exchange.get());
-  if (large) result.push_back(large.get());
+  if (exchange) result.push_back(front_of(exchange.get()));
+  if (large) result.push_back(front_of(large.get()));
   return result;
 }
 
@@ -180,7 +211,7 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
-  device::DevicePath& path = is_large ? *large : *exchange;
+  device::DevicePath& path = *front_of(is_large ? large.get() : exchange.get());
   log->begin(call, path);
   try {
     path.run(call);
