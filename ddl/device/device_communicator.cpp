@@ -137,19 +137,17 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   }
 }
 
-/// All paths so far share `bytes` of working memory.
+/// Of the paths so far, which share `bytes` of working memory; the host's engine does so by itself.
 void DeviceCommunicator::State::keep_bits(std::size_t bytes) {
+  const std::vector<device::DevicePath*> open = paths();
+  if (open.empty()) return;
   std::int64_t least = static_cast<std::int64_t>(bytes);
   context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
   const std::size_t wanted =
       std::max(static_cast<std::size_t>(least), device::ReproduciblePath::least_bytes(ranks));
-  std::byte* memory = nullptr;
-  for (device::DevicePath* const path : paths()) {
-    if (path->is_reproducible()) continue;
-    if (memory == nullptr) {
-      device::ReproduciblePath::load(context);
-      memory = allocate(wanted);
-    }
+  device::ReproduciblePath::load(context);
+  std::byte* const memory = allocate(wanted);
+  for (device::DevicePath* const path : open) {
     in_front.push_back(std::make_unique<device::ReproduciblePath>(
         *path, rank, ranks, device::ReproduciblePath::Memory{memory, wanted}));
   }

@@ -142,7 +142,9 @@ void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& d
       ranks,
       [&](Context& context) {
         select_device(context);
-        Rank rank(context, device, cases);
+        DeviceOptions own = device;
+        if (context.hosts() > 1) own.device = context.rank();  // hosts are pretended
+        Rank rank(context, own, cases);
         for (const Case& c : cases) rank.check(c);
       },
       options);
@@ -172,10 +174,15 @@ TEST_F(DeviceReproducible, TheExchangeHasTheHostsBits) {
 }
 
 TEST_F(DeviceReproducible, LargeCallsHaveTheHostsBitsInHoweverManyParts) {
-  for (const std::size_t staging_bytes : {small_staging, std::size_t{64} << 20}) {
-    run_cases(3, cases_of({140'003, 32'768}),
-              {.staging_bytes = staging_bytes, .path = DevicePathChoice::exchange});
+  std::vector<Case> cases;
+  for (const DataType type : floats) {  // large enough for each rank to round a share
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min}) {
+      cases.push_back({Collective::all_reduce, type, op, 140'003, op == ReduceOp::avg});
+    }
   }
+  run_cases(3, cases, {.path = DevicePathChoice::exchange});
+  for (const Case& c : cases_of({20'003})) cases.push_back(c);
+  run_cases(3, cases, {.staging_bytes = small_staging, .path = DevicePathChoice::exchange});
 }
 
 TEST_F(DeviceReproducible, NcclHasTheHostsBits) {
@@ -193,7 +200,7 @@ TEST_F(DeviceReproducible, NcclByDimensionHasTheHostsBits) {
 
 TEST_F(DeviceReproducible, BothPathsAtATimeHaveTheHostsBits) {
   if (!has_nccl(2)) GTEST_SKIP() << "no NCCL, or fewer than two devices";
-  run_cases(2, cases_of({1000, 100'000}), {});
+  run_cases(2, cases_of({1000}), {});
 }
 
 /// Parts of both calls are alike: only the last step differs.
@@ -202,6 +209,7 @@ TEST_F(DeviceReproducible, RanksThatCallOtherThingsLearnWhatTheyCalled) {
     run_in_process(
         2,
         [](Context& context) {
+          select_device(context);
           const Stream stream;
           DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
           std::byte* const values = device.allocate(4000).data;
