@@ -5,12 +5,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'EOT'
-Usage: gpu.sh DIRECTORY
+Usage: gpu.sh [--quick] DIRECTORY
 
 Runs the GPU tests, alone and under compute-sanitizer (memcheck, racecheck, synccheck), and the GPU benchmarks, on the
-devices that there are. Builds nothing and needs no MPI: the programs may have been carried here. What each printed, and
-JSON lines with device, driver and versions, go into DIRECTORY, which must be new or empty; then a short table on
-standard output. Each step has a time limit. The exit status is 1 if anything failed.
+devices that there are; and trains the article's model, beside PyTorch if python3 has it. Builds nothing and needs no
+MPI: the programs may have been carried here. What each printed, and gpu.jsonl (devices, driver and toolkit first), go
+into DIRECTORY, which must be new or empty; then a short table on standard output. Each step has a time limit. The exit
+status is 1 if anything failed.
+
+--quick: no tests, little data and few steps, to try the script; the figures say nothing.
 
 DDL_BIN: where the programs are (default: build/bin). COMPUTE_SANITIZER: that program (default: from PATH; left out, and
 said so, where it is missing).
@@ -22,6 +25,13 @@ fail() {
   exit 2
 }
 
+sizes=()
+steps=()
+if [ "${1:-}" = --quick ]; then
+  sizes=(--largest 65536 --iterations 2)
+  steps=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
+  shift
+fi
 [ "$#" = 1 ] || { usage >&2; exit 2; }
 case $1 in
   --help | -h) usage; exit 0 ;;
@@ -59,25 +69,41 @@ step() { # name, seconds, command
     failed=1
   fi
   table+=("$(printf '%-28s %-12s %4d s' "$name" "$word" $((SECONDS - begin)))")
+  [[ $word != FAILED* ]] || table+=("$(tail -n 20 "$out/$name.txt" | sed 's/^/    /')")
 }
 
-{
-  nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv,noheader 2>&1
-  nvcc --version 2>/dev/null | tail -n 2
-} >"$out/machine.txt"
+gpus=$(nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv,noheader 2>/dev/null |
+  sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd ';')
+toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*release \([^,]*\),.*/\1/p')
+printf '%s\nnvcc %s\n' "${gpus:-no nvidia-smi here}" "${toolkit:-is not here}" >"$out/machine.txt"
+printf '{"benchmark":"machine","gpus":"%s","nvcc":"%s","command":"gpu.sh%s"}\n' "$gpus" "$toolkit" \
+  "${sizes:+ --quick}" >"$out/gpu.jsonl"
 
-step device_test 120 "$bin/device_test"
-step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
-[ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
+if [ ${#sizes[@]} = 0 ]; then
+  step device_test 120 "$bin/device_test"
+  [ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
+  step device_reproducible_test 120 "$bin/device_reproducible_test"
+  step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
+  [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
+fi
 for ranks in 1 2 4; do
-  step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/device_perf.jsonl"
+  step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/gpu.jsonl" "${sizes[@]}"
 done
-step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/device_perf.jsonl"
+step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/gpu.jsonl" "${sizes[@]}"
 [ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "$bin/device_perf" --nccl 1 --ranks "$devices" \
-  --json "$out/device_perf.jsonl"
+  --json "$out/gpu.jsonl" "${sizes[@]}"
 for ranks in 1 2; do
-  step "device_gradients_perf_$ranks" 60 "$bin/device_gradients_perf" --ranks "$ranks" --json "$out/device_gradients_perf.jsonl"
+  step "device_gradients_perf_$ranks" 60 "$bin/device_gradients_perf" --ranks "$ranks" \
+    --json "$out/gpu.jsonl" "${steps[@]}"
 done
+if [ ${#sizes[@]} = 0 ] && [ -x "$bin/ddl_nmt" ]; then
+  step nmt_reference 90 env DDL_NMT="$bin/ddl_nmt" bash "$here/nmt_reference.sh" --json "$out/gpu.jsonl" -- --device=cuda
+  if python3 -c 'import torch' 2>/dev/null; then
+    step pytorch_nmt 90 python3 "$here/pytorch_nmt.py" --json "$out/gpu.jsonl"
+  else
+    table+=("python3 has no torch: ddl_nmt's peer was not run")
+  fi
+fi
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer)}
 if [ -n "$sanitizer" ]; then
   # A sanitizer may run kernels one after the other: those that wait for each other need one rank, or its own time.
@@ -95,7 +121,7 @@ fi
 
 cat "$out/machine.txt"
 printf '%s\n' "${table[@]}"
-for printed in "$out"/device_perf_*.txt "$out"/device_gradients_perf_*.txt; do
-  [ -s "$printed" ] && cat "$printed"
+for printed in "$out"/device_perf_*.txt "$out"/device_gradients_perf_*.txt "$out"/*nmt_reference.txt "$out"/pytorch_nmt.txt; do
+  [ ! -s "$printed" ] || cat "$printed"
 done
 exit $failed

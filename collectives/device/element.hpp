@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "collectives/device/host_device.hpp"
@@ -65,42 +66,80 @@ struct Wrapping<T, true> {
   using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 };
 
+/// What is above or below every other value.
+template <typename T>
+DDL_HOST_DEVICE constexpr T extreme(bool highest) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (Limits::has_infinity) return highest ? Limits::infinity() : -Limits::infinity();
+  return highest ? Limits::max() : Limits::lowest();
+}
+
+// `identity` with any value is that value. `finished` is what is made of a result.
 struct Sum {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    if constexpr (std::is_floating_point_v<T>) return T{-0.0};  // with 0, -0 would turn into 0
+    return T{};
+  }
   template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
     using U = typename Wrapping<T>::type;
     return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
   }
+  /// `divisor` above 1 makes it an average. Integers truncate towards zero.
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T sum, int divisor) {
+    if (divisor <= 1) return sum;
+    if constexpr (std::is_same_v<T, std::uint8_t>) {
+      return static_cast<T>(static_cast<unsigned>(sum) / static_cast<unsigned>(divisor));
+    } else {
+      return sum / static_cast<T>(divisor);
+    }
+  }
 };
 struct Product {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return T{1};
+  }
   template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
     using U = typename Wrapping<T>::type;
     return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
   }
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T product, int) {
+    return product;
+  }
 };
 // An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
 struct Minimum {
   template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return extreme<T>(true);
+  }
+  template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
     return x < y || x != x ? x : y;
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T least, int) {
+    return least;
   }
 };
 struct Maximum {
   template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return extreme<T>(false);
+  }
+  template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
     return x > y || x != x ? x : y;
   }
-};
-
-/// `divisor` above 1 goes with sums alone: an average. Integers truncate towards zero.
-template <typename T>
-DDL_HOST_DEVICE T divided(T value, int divisor) {
-  if constexpr (std::is_same_v<T, std::uint8_t>) {
-    return static_cast<T>(static_cast<unsigned>(value) / static_cast<unsigned>(divisor));
-  } else {
-    return value / static_cast<T>(divisor);
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T most, int) {
+    return most;
   }
-}
+};
 
 }  // namespace ddl::collectives::device

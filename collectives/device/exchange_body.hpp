@@ -11,11 +11,12 @@
 /// orders nothing.
 namespace ddl::collectives::device {
 
-/// What the threads of a block share.
+/// What the threads of a block share. By rank:
 struct Meeting {
-  const std::byte* sources[most_ranks];  ///< Where this rank's range begins in the inputs of each,
-  std::byte* targets[most_ranks];        ///< and in the outputs.
-  bool met[most_ranks];
+  const std::byte* sources[most_ranks];  ///< where this rank's range begins in its input,
+  std::byte* targets[most_ranks];        ///< and in its output,
+  bool in_packs[most_ranks];             ///< whether both can be read and written in packs,
+  bool met[most_ranks];                  ///< and whether it has come.
 };
 
 struct alignas(pack_bytes) Raw {
@@ -26,22 +27,15 @@ template <typename T>
 inline constexpr int per_pack = pack_bytes / static_cast<int>(sizeof(T));
 
 template <typename T>
-struct Pack {
-  T values[per_pack<T>];
-};
-
-template <typename T>
-DDL_HOST_DEVICE Pack<T> load_pack(const std::byte* from) {
+DDL_HOST_DEVICE void load_pack(const std::byte* from, T* values) {
   const Raw raw = *reinterpret_cast<const Raw*>(from);
-  Pack<T> pack;
-  __builtin_memcpy(&pack, &raw, sizeof raw);
-  return pack;
+  __builtin_memcpy(values, &raw, sizeof raw);
 }
 
 template <typename T>
-DDL_HOST_DEVICE void store_pack(std::byte* to, const Pack<T>& pack) {
+DDL_HOST_DEVICE void store_pack(std::byte* to, const T* values) {
   Raw raw;
-  __builtin_memcpy(&raw, &pack, sizeof raw);
+  __builtin_memcpy(&raw, values, sizeof raw);
   *reinterpret_cast<Raw*>(to) = raw;
 }
 
@@ -73,43 +67,64 @@ DDL_HOST_DEVICE bool is_among(std::uint32_t ranks, int rank) { return (ranks >> 
 /// Only what is read and written has a place.
 DDL_HOST_DEVICE void set_places(const Exchange& e, Meeting& meeting, int rank, const Place& input,
                                 const Place& output) {
-  if (is_among(e.sources, rank)) meeting.sources[rank] = pointer_to(e, input, rank, e.source_piece);
-  if (is_among(e.targets, rank)) meeting.targets[rank] = pointer_to(e, output, rank, e.target_piece);
+  std::uintptr_t places = 0;
+  if (is_among(e.sources, rank)) {
+    meeting.sources[rank] = pointer_to(e, input, rank, e.source_piece);
+    places |= reinterpret_cast<std::uintptr_t>(meeting.sources[rank]);
+  }
+  if (is_among(e.targets, rank)) {
+    meeting.targets[rank] = pointer_to(e, output, rank, e.target_piece);
+    places |= reinterpret_cast<std::uintptr_t>(meeting.targets[rank]);
+  }
+  meeting.in_packs[rank] = places % pack_bytes == 0;
+}
+
+template <typename Block>
+DDL_HOST_DEVICE void tell_peer(Block& block, const Exchange& e, int peer) {
+  Slot& told = e.mailboxes[peer]->slots[block.index()][e.rank];
+  told.input = e.input;
+  told.output = e.output;
+  told.call = e.call;
+  block.store(told.arrived, e.number);
+}
+
+/// Whether a peer comes and calls the same: then it has told where its data is.
+template <typename Block>
+DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, Place& input, Place& output) {
+  const Slot& heard = e.mailboxes[e.rank]->slots[block.index()][peer];
+  if (!wait_for(block, e, heard.arrived)) {
+    block.store(e.status->late[peer], e.part_of);
+    return false;
+  }
+  if (!(heard.call == e.call)) {
+    if (block.index() == 0) {
+      e.status->calls[peer] = heard.call;
+      block.store(e.status->other[peer], e.part_of);
+    }
+    return false;
+  }
+  input = heard.input;
+  output = heard.output;
+  return true;
 }
 
 /// Tells each peer where this rank's data is, and waits until it has told the same.
 template <typename Block>
 DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting) {
+  DDL_NO_UNROLL
   for (int peer = block.thread(); peer < e.ranks; peer += block.threads()) {
-    meeting.met[peer] = true;
-    if (peer == e.rank) {
-      set_places(e, meeting, peer, e.input, e.output);
-      continue;
-    }
-    Slot& told = e.mailboxes[peer]->slots[block.index()][e.rank];
-    told.input = e.input;
-    told.output = e.output;
-    told.call = e.call;
-    block.store(told.arrived, e.number);
-    const Slot& heard = e.mailboxes[e.rank]->slots[block.index()][peer];
-    if (!wait_for(block, e, heard.arrived)) {
-      meeting.met[peer] = false;
-      block.store(e.status->late[peer], e.part_of);
-    } else if (!(heard.call == e.call)) {
-      meeting.met[peer] = false;
-      if (block.index() == 0) {
-        e.status->calls[peer] = heard.call;
-        block.store(e.status->other[peer], e.part_of);
-      }
-    } else {
-      set_places(e, meeting, peer, heard.input, heard.output);
-    }
+    Place input = e.input;
+    Place output = e.output;
+    if (peer != e.rank) tell_peer(block, e, peer);
+    meeting.met[peer] = peer == e.rank || hear(block, e, peer, input, output);
+    if (meeting.met[peer]) set_places(e, meeting, peer, input, output);
   }
 }
 
 /// Tells each peer that this block has read and written all, and waits until it has told the same.
 template <typename Block>
 DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting) {
+  DDL_NO_UNROLL
   for (int peer = block.thread(); peer < e.ranks; peer += block.threads()) {
     if (peer == e.rank) continue;
     block.store(e.mailboxes[peer]->slots[block.index()][e.rank].done, e.number);
@@ -118,10 +133,10 @@ DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting) {
   }
 }
 
-/// Only between two calls of `sync`.
-DDL_HOST_DEVICE bool all_met(const Exchange& e, const Meeting& meeting) {
+/// Only after a `sync`, and before what changes it.
+DDL_HOST_DEVICE bool all_of(const Exchange& e, const bool (&of_ranks)[most_ranks]) {
   bool all = true;
-  for (int peer = 0; peer < e.ranks; ++peer) all = all && meeting.met[peer];
+  for (int rank = 0; rank < e.ranks; ++rank) all &= of_ranks[rank];
   return all;
 }
 
@@ -131,7 +146,7 @@ template <typename Block>
 DDL_HOST_DEVICE void tell_host(Block& block, const Exchange& e, const Meeting& meeting) {
   if (block.index() != 0 || !e.is_last) return;
   block.sync();
-  if (block.thread() == 0 && all_met(e, meeting)) block.tell(e.status->finished, e.part_of);
+  if (block.thread() == 0 && all_of(e, meeting.met)) block.tell(e.status->finished, e.part_of);
 }
 
 /// Whether all are there, and call the same: the places are known then. All threads of the block.
@@ -139,99 +154,69 @@ template <typename Block>
 DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting) {
   arrive(block, e, meeting);
   block.sync();
-  const bool met = all_met(e, meeting);
+  const bool met = all_of(e, meeting.met);
   block.sync();
   return met;
 }
 
-/// Whether all that this rank reads and writes can be read and written in packs.
-DDL_HOST_DEVICE bool in_packs(const Exchange& e, const Meeting& meeting) {
-  std::uintptr_t places = 0;
-  for (int rank = 0; rank < e.ranks; ++rank) {
-    if (is_among(e.sources, rank)) {
-      places |= reinterpret_cast<std::uintptr_t>(meeting.sources[rank]);
+/// `load(rank, values)` reads `lanes` elements of a rank. Those of `at_a_time` ranks are under way at a time.
+template <int lanes, int at_a_time, typename Op, typename T, typename Load>
+DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&results)[lanes]) {
+  WideOf<T> sums[lanes];
+  DDL_UNROLL
+  for (int i = 0; i < lanes; ++i) sums[i] = Op::template identity<WideOf<T>>();
+  DDL_NO_UNROLL
+  for (int first = 0; first < e.ranks; first += at_a_time) {
+    T values[at_a_time][lanes] = {};
+    DDL_UNROLL
+    for (int r = 0; r < at_a_time; ++r) {  // first all reads, so that none waits for a sum
+      if (is_among(e.sources, first + r)) load(first + r, values[r]);
     }
-    if (is_among(e.targets, rank)) {
-      places |= reinterpret_cast<std::uintptr_t>(meeting.targets[rank]);
+    DDL_UNROLL
+    for (int r = 0; r < at_a_time; ++r) {
+      if (!is_among(e.sources, first + r)) continue;
+      DDL_UNROLL
+      for (int i = 0; i < lanes; ++i) sums[i] = Op::apply(sums[i], widen(values[r][i]));
     }
   }
-  return places % pack_bytes == 0;
+  DDL_UNROLL
+  for (int i = 0; i < lanes; ++i) results[i] = narrow<T>(Op::finished(sums[i], e.divisor));
+}
+
+/// `put(target)` writes to a target.
+template <typename Put>
+DDL_HOST_DEVICE void put_everywhere(const Exchange& e, const Meeting& meeting, const Put& put) {
+  int rank = e.rank;  // not all ranks to the same one at a time
+  DDL_NO_UNROLL
+  for (int i = 0; i < e.ranks; ++i) {
+    rank = rank + 1 == e.ranks ? 0 : rank + 1;
+    if (is_among(e.targets, rank)) put(meeting.targets[rank]);
+  }
+}
+
+/// `packs` of them, `stride` apart from one another: as many reads are under way at a time.
+template <int packs, int at_a_time, typename T, typename Op>
+DDL_HOST_DEVICE void transfer_packs(const Exchange& e, const Meeting& meeting, std::uint64_t at,
+                                    std::uint64_t stride) {
+  T values[packs * per_pack<T>];
+  const auto place = [&](int pack) { return (at + static_cast<std::uint64_t>(pack) * stride) * pack_bytes; };
+  const auto load = [&](int rank, T* read) {
+    DDL_UNROLL
+    for (int i = 0; i < packs; ++i) load_pack(meeting.sources[rank] + place(i), read + i * per_pack<T>);
+  };
+  reduce_lanes<packs * per_pack<T>, at_a_time, Op>(e, load, values);
+  put_everywhere(e, meeting, [&](std::byte* target) {
+    DDL_UNROLL
+    for (int i = 0; i < packs; ++i) store_pack(target + place(i), values + i * per_pack<T>);
+  });
 }
 
 template <typename T, typename Op>
-DDL_HOST_DEVICE T reduced_element(const Exchange& e, const Meeting& meeting, std::uint64_t at) {
-  bool is_first = true;
-  WideOf<T> sum{};
-  for (int rank = 0; rank < e.ranks; ++rank) {
-    if (!is_among(e.sources, rank)) continue;
-    const WideOf<T> value = widen(*reinterpret_cast<const T*>(meeting.sources[rank] + at * sizeof(T)));
-    sum = is_first ? value : Op::apply(sum, value);
-    is_first = false;
-  }
-  return narrow<T>(e.divisor > 1 ? divided(sum, e.divisor) : sum);
-}
-
-template <typename T>
-DDL_HOST_DEVICE void put_element(const Exchange& e, const Meeting& meeting, std::uint64_t at, T value) {
-  for (int rank = 0; rank < e.ranks; ++rank) {
-    if (!is_among(e.targets, rank)) continue;
-    *reinterpret_cast<T*>(meeting.targets[rank] + at * sizeof(T)) = value;
-  }
-}
-
-/// `unroll` packs, `stride` packs apart from one another: as many reads are under way at a time.
-template <int unroll, typename T, typename Op>
-DDL_HOST_DEVICE void reduce_packs(const Exchange& e, const Meeting& meeting, std::uint64_t at,
-                                  std::uint64_t stride, Pack<T> (&results)[unroll]) {
-  WideOf<T> sums[unroll][per_pack<T>] = {};
-  bool is_first = true;
-  for (int rank = 0; rank < e.ranks; ++rank) {
-    if (!is_among(e.sources, rank)) continue;
-    const std::byte* from = meeting.sources[rank];
-    Pack<T> packs[unroll];
-    DDL_UNROLL
-    for (int u = 0; u < unroll; ++u) {
-      packs[u] = load_pack<T>(from + (at + static_cast<std::uint64_t>(u) * stride) * pack_bytes);
-    }
-    DDL_UNROLL
-    for (int u = 0; u < unroll; ++u) {
-      DDL_UNROLL
-      for (int i = 0; i < per_pack<T>; ++i) {
-        const WideOf<T> value = widen(packs[u].values[i]);
-        sums[u][i] = is_first ? value : Op::apply(sums[u][i], value);
-      }
-    }
-    is_first = false;
-  }
-  DDL_UNROLL
-  for (int u = 0; u < unroll; ++u) {
-    DDL_UNROLL
-    for (int i = 0; i < per_pack<T>; ++i) {
-      results[u].values[i] = narrow<T>(e.divisor > 1 ? divided(sums[u][i], e.divisor) : sums[u][i]);
-    }
-  }
-}
-
-template <int unroll, typename T>
-DDL_HOST_DEVICE void put_packs(const Exchange& e, const Meeting& meeting, std::uint64_t at,
-                               std::uint64_t stride, const Pack<T> (&results)[unroll]) {
-  for (int i = 1; i <= e.ranks; ++i) {
-    const int rank = (e.rank + i) % e.ranks;  // not all ranks to the same one at a time
-    if (!is_among(e.targets, rank)) continue;
-    std::byte* to = meeting.targets[rank];
-    DDL_UNROLL
-    for (int u = 0; u < unroll; ++u) {
-      store_pack(to + (at + static_cast<std::uint64_t>(u) * stride) * pack_bytes, results[u]);
-    }
-  }
-}
-
-template <int unroll, typename T, typename Op>
-DDL_HOST_DEVICE void transfer_packs(const Exchange& e, const Meeting& meeting, std::uint64_t at,
-                                    std::uint64_t stride) {
-  Pack<T> results[unroll];
-  reduce_packs<unroll, T, Op>(e, meeting, at, stride, results);
-  put_packs<unroll, T>(e, meeting, at, stride, results);
+DDL_HOST_DEVICE void transfer_element(const Exchange& e, const Meeting& meeting, std::uint64_t at) {
+  T value[1];
+  const auto load = [&](int rank, T* read) { *read = reinterpret_cast<const T*>(meeting.sources[rank])[at]; };
+  reduce_lanes<1, 4, Op>(e, load, value);
+  put_everywhere(e, meeting, [&](std::byte* target) { reinterpret_cast<T*>(target)[at] = *value; });
 }
 
 /// The range of this rank, which no other one writes to.
@@ -243,14 +228,17 @@ DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& me
   const std::uint64_t first =
       static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads()) +
       static_cast<std::uint64_t>(block.thread());
-  const std::uint64_t packs = in_packs(e, meeting) ? e.elements / per_pack<T> : 0;
+  const std::uint64_t packs = all_of(e, meeting.in_packs) ? e.elements / per_pack<T> : 0;
   std::uint64_t at = first;
+  DDL_NO_UNROLL
   for (; at + (unroll - 1) * stride < packs; at += unroll * stride) {
-    transfer_packs<unroll, T, Op>(e, meeting, at, stride);
+    transfer_packs<unroll, 1, T, Op>(e, meeting, at, stride);
   }
-  for (; at < packs; at += stride) transfer_packs<1, T, Op>(e, meeting, at, stride);
+  DDL_NO_UNROLL
+  for (; at < packs; at += stride) transfer_packs<1, unroll, T, Op>(e, meeting, at, stride);
+  DDL_NO_UNROLL
   for (std::uint64_t i = packs * per_pack<T> + first; i < e.elements; i += stride) {
-    put_element<T>(e, meeting, i, reduced_element<T, Op>(e, meeting, i));
+    transfer_element<T, Op>(e, meeting, i);
   }
 }
 
@@ -271,26 +259,29 @@ DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meet
   if (!meet(block, e, meeting)) return;
   // A block reads what the same block of others writes, whether in packs or not.
   const auto first = static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads());
-  const std::uint64_t pack = first + static_cast<std::uint64_t>(block.thread());
-  const bool is_whole = in_packs(e, meeting) && (pack + 1) * per_pack<T> <= e.elements;
-  Pack<T> held[1] = {};
-  if (is_whole) {
-    reduce_packs<1, T, Op>(e, meeting, pack, 0, held);
-  } else {
+  const std::uint64_t at = (first + static_cast<std::uint64_t>(block.thread())) * per_pack<T>;
+  const bool is_whole = all_of(e, meeting.in_packs) && at + per_pack<T> <= e.elements;
+  const auto is_there = [&](int i) { return at + static_cast<std::uint64_t>(i) < e.elements; };
+  T held[per_pack<T>];
+  const auto load = [&](int rank, T* read) {
+    const auto* from = reinterpret_cast<const T*>(meeting.sources[rank]) + at;
+    if (is_whole) return load_pack(reinterpret_cast<const std::byte*>(from), read);
+    DDL_UNROLL
     for (int i = 0; i < per_pack<T>; ++i) {
-      const std::uint64_t at = pack * per_pack<T> + static_cast<std::uint64_t>(i);
-      if (at < e.elements) held[0].values[i] = reduced_element<T, Op>(e, meeting, at);
+      if (is_there(i)) read[i] = from[i];
     }
-  }
+  };
+  reduce_lanes<per_pack<T>, sizeof(T) < 4 ? static_cast<int>(sizeof(T)) : 4, Op>(e, load, held);
   block.sync();
   leave(block, e, meeting);
   block.sync();
   tell_host(block, e, meeting);
-  if (!all_met(e, meeting)) return;
-  if (is_whole) return put_packs<1, T>(e, meeting, pack, 0, held);
+  if (!all_of(e, meeting.met)) return;
+  T* const to = reinterpret_cast<T*>(meeting.targets[e.rank]) + at;
+  if (is_whole) return store_pack(reinterpret_cast<std::byte*>(to), held);
+  DDL_UNROLL
   for (int i = 0; i < per_pack<T>; ++i) {
-    const std::uint64_t at = pack * per_pack<T> + static_cast<std::uint64_t>(i);
-    if (at < e.elements) put_element<T>(e, meeting, at, held[0].values[i]);
+    if (is_there(i)) to[i] = held[i];
   }
 }
 

@@ -8,6 +8,7 @@ namespace ddl::collectives::device {
 namespace {
 
 constexpr int block_threads = 512;
+constexpr int blocks_at_a_time = 2;  // on a multiprocessor at least: ranks may share a device
 
 class DeviceBlock {
  public:
@@ -38,14 +39,16 @@ class DeviceBlock {
 };
 
 template <typename T, typename Op>
-__global__ void __launch_bounds__(block_threads) ranges_kernel(const __grid_constant__ Exchange exchange) {
+__global__ void __launch_bounds__(block_threads, blocks_at_a_time)
+    ranges_kernel(const __grid_constant__ Exchange exchange) {
   __shared__ Meeting meeting;
   DeviceBlock block;
   exchange_ranges<T, Op>(block, exchange, meeting);
 }
 
 template <typename T, typename Op>
-__global__ void __launch_bounds__(block_threads) all_kernel(const __grid_constant__ Exchange exchange) {
+__global__ void __launch_bounds__(block_threads, blocks_at_a_time)
+    all_kernel(const __grid_constant__ Exchange exchange) {
   __shared__ Meeting meeting;
   DeviceBlock block;
   exchange_all<T, Op>(block, exchange, meeting);

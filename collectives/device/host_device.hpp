@@ -11,6 +11,8 @@
 
 #if defined(__CUDA_ARCH__)
 #define DDL_UNROLL _Pragma("unroll")
+#define DDL_NO_UNROLL _Pragma("unroll 1")
 #else
 #define DDL_UNROLL
+#define DDL_NO_UNROLL
 #endif

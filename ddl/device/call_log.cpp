@@ -16,8 +16,7 @@ CallLog::CallLog(collectives::FlightRecorder& recorder, const std::vector<Device
 
 CallLog::~CallLog() { recorder_.remove_on_devices(communicator_); }
 
-void CallLog::begin(const DeviceCall& call, const DevicePath& path) {
-  update();
+std::uint64_t CallLog::begin(const DeviceCall& call, const DevicePath& path) {
   const std::lock_guard lock(mutex_);
   const auto used = std::ranges::find(paths_, &path, &Path::path);
   Entry entry{{topology::to_string(call.collective).data(), communicator_, ++sequence_, call.count, call.type,
@@ -29,6 +28,7 @@ void CallLog::begin(const DeviceCall& call, const DevicePath& path) {
   entry.record = recorder_.called(entry.called);
   recorder_.begun(entry.record);
   entries_.push_back(entry);
+  return entry.number;
 }
 
 void CallLog::update() {

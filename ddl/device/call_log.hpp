@@ -21,9 +21,9 @@ class CallLog {
   CallLog& operator=(const CallLog&) = delete;
   ~CallLog();
 
-  /// A call that is about to be queued on `path`.
-  void begin(const DeviceCall& call, const DevicePath& path);
-  /// Notes what is over.
+  /// A call that is about to be queued on `path`; returns its number among the path's, from 1 on.
+  std::uint64_t begin(const DeviceCall& call, const DevicePath& path);
+  /// Notes what is over. To be called now and then.
   void update();
   /// Of call `number` of a path; the oldest that is not over if it is 0, or not known any more. Sequence 0:
   /// there is none.

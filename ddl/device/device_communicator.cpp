@@ -27,6 +27,7 @@
 #include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
+#include "ddl/device/nvtx_range.hpp"
 #include "ddl/device/reproducible_path.hpp"
 #include "ddl/log.hpp"
 
@@ -204,23 +205,24 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
 }
 
 void DeviceCommunicator::State::run(const DeviceCall& call) {
-  look();
+  if (has_failed) look();
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
   device::DevicePath& path = *front_of(is_large ? large.get() : exchange.get());
-  log->begin(call, path);
+  const device::NvtxRange range(topology::to_string(call.collective).data(), call.count * size_of(call.type));
+  const std::uint64_t number = log->begin(call, path);
   try {
     path.run(call);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
-    fail({error}, &path);
+    fail({error, number}, &path);
   }
   if (has_failed) look();
 }
 
-/// While nobody waits for calls: others that fail, and the deadline, end what would wait for ever.
+/// Others that fail, and the deadline, end what would wait for ever, whether somebody waits for it or not.
 void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   constexpr auto between_looks = std::chrono::milliseconds(20);
   std::mutex own;
@@ -228,6 +230,7 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   cudaSetDevice(devices.of(rank).number);
   std::unique_lock lock(own);
   while (!stop.stop_requested() && !has_failed) {
+    log->update();
     examine();
     stopped.wait_for(lock, stop, between_looks, [] { return false; });
   }
@@ -286,11 +289,10 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
       try {
         check_cuda(result, "cudaStreamQuery");
       } catch (const Error& error) {
-        fail({error}, nullptr);
+        fail({error, 0}, nullptr);
       }
       break;
     }
-    if (!has_failed) examine();
     if (has_failed) {
       const auto now = std::chrono::steady_clock::now();
       if (!failed_at) failed_at = now;

@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "ddl/cuda_check.hpp"
@@ -15,7 +18,22 @@
 namespace ddl::device {
 namespace {
 
-DeviceEntry select(Context& context, int wanted) {
+/// As LOCAL_RANK says, where a launcher has set it for each process; else the rank's index on its host.
+int local_rank_of(const Context& context, bool is_process) {
+  const char* const text = is_process ? std::getenv("LOCAL_RANK") : nullptr;
+  if (text == nullptr) return context.local_rank();
+  const std::string_view word = text;
+  int number = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size() || number < 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", word));
+  }
+  return number;
+}
+
+DeviceEntry select(Context& context, int wanted, bool is_process) {
   const int devices = cuda_devices();
   if (wanted >= devices || wanted < -1) {
     throw Error(ErrorCode::unsupported,
@@ -24,7 +42,7 @@ DeviceEntry select(Context& context, int wanted) {
                             wanted, devices));
   }
   DeviceEntry entry;
-  entry.number = wanted >= 0 ? wanted : context.local_rank() % devices;
+  entry.number = wanted >= 0 ? wanted : local_rank_of(context, is_process) % devices;
   check_cuda(cudaSetDevice(entry.number), "cudaSetDevice");
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, entry.number), "cudaGetDeviceProperties");
@@ -37,7 +55,6 @@ DeviceEntry select(Context& context, int wanted) {
   entry.major = properties.major;
   entry.minor = properties.minor;
   entry.memory = properties.totalGlobalMem;
-  entry.process = PeerMemory::own_process();
   return entry;
 }
 
@@ -67,7 +84,11 @@ std::vector<std::pair<std::string, std::vector<int>>> grouped(const std::vector<
 
 DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<std::size_t>(context.size())) {
   DeviceEntry own;
-  context.on_all_ranks("devices", [&] { own = select(context, wanted); });
+  own.process = PeerMemory::own_process();
+  context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
+  const bool is_process = is_one_process_each();
+  context.on_all_ranks("devices", [&] { own = select(context, wanted, is_process); });
+  own.process = PeerMemory::own_process();
   context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
 }
 

@@ -24,8 +24,8 @@ struct DeviceEntry {
 /// The devices of all ranks.
 class DeviceTable {
  public:
-  /// Selects device `wanted` in the calling thread, or, if it is -1, the one of the rank's index on its host,
-  /// modulo the number of devices. Collective. Throws, agreed, `unsupported`.
+  /// Selects device `wanted` in the calling thread, or, if it is -1, the one of LOCAL_RANK or the rank's
+  /// index on its host, modulo the number of devices. Collective. Throws, agreed, `unsupported`.
   DeviceTable(Context& context, int wanted);
 
   [[nodiscard]] const DeviceEntry& of(int rank) const { return entries_[static_cast<std::size_t>(rank)]; }

@@ -20,14 +20,19 @@ using gradient_pass::Piece;
 constexpr std::size_t most_bucket_bytes = std::size_t{25} << 20;
 constexpr std::size_t least_bucket_bytes = std::size_t{1} << 20;
 constexpr std::size_t buckets_wanted = 20;
-/// Floats between which buckets begin: 128 bytes.
-constexpr std::size_t line = 32;
+/// Between which buckets begin.
+constexpr std::size_t line_bytes = 128;
 
 std::size_t chosen_bytes(std::size_t total) {
   return std::clamp(total / buckets_wanted, least_bucket_bytes, most_bucket_bytes);
 }
 
-std::size_t lines_of(std::size_t count) { return (count + line - 1) / line * line; }
+std::size_t lines_of(std::size_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
+
+gradient_pass::Wire wire_of(DataType type) {
+  if (type == DataType::bf16) return gradient_pass::Wire::bf16;
+  return type == DataType::f16 ? gradient_pass::Wire::f16 : gradient_pass::Wire::f32;
+}
 
 }  // namespace
 
@@ -55,6 +60,7 @@ StreamReducer::StreamReducer(Context& context, GradientQueue& queue, std::vector
       exact_squares_ = reinterpret_cast<ExactSquares*>(queue_.allocate(sizeof(ExactSquares)));
     }
     if (options.micro_batches && is_mean()) accumulated_ = reinterpret_cast<float*>(queue_.allocate(bytes_));
+    if (wire() != DataType::f32) residual_ = reinterpret_cast<float*>(queue_.allocate(bytes_));
   });
   make_buckets();
 }
@@ -62,6 +68,9 @@ StreamReducer::StreamReducer(Context& context, GradientQueue& queue, std::vector
 void StreamReducer::check() const {
   if (options_.gradients != GradientKind::sum && options_.gradients != GradientKind::mean) {
     throw invalid("the kind of gradients is neither sum nor mean");
+  }
+  if (options_.wire != DataType::f32 && options_.wire != DataType::bf16 && options_.wire != DataType::f16) {
+    throw invalid(fmt::format("the wire type is {}; expected f32, bf16 or f16", to_string(options_.wire)));
   }
   std::vector<const StreamGradient*> order;
   for (const StreamGradient& gradient : gradients_) {
@@ -85,7 +94,8 @@ void StreamReducer::agree() {
   std::vector<std::string> entries = {is_mean() ? "means" : "sums",
                                       fmt::format("bucket_bytes {}", options_.bucket_bytes),
                                       fmt::format("leave_sums {}", options_.leave_sums),
-                                      fmt::format("micro_batches {}", options_.micro_batches)};
+                                      fmt::format("micro_batches {}", options_.micro_batches),
+                                      fmt::format("wire {}", to_string(options_.wire))};
   require_same_entries(context_, "DeviceGradientReducer", "option", entries);
   std::vector<std::string> described;
   for (const StreamGradient& gradient : gradients_) {
@@ -133,7 +143,8 @@ void StreamReducer::make_buckets() {
     }
     bucket.missing = bucket.gradients;
     bucket.on_device.count = bucket.layout.count();
-    bucket.is_packed = !lies_in_one_run(bucket.layout);
+    bucket.on_device.wire = wire_of(wire());
+    bucket.is_packed = wire() != DataType::f32 || !lies_in_one_run(bucket.layout);
   }
   place_buckets();
   write_pieces();
@@ -143,27 +154,39 @@ void StreamReducer::make_buckets() {
 void StreamReducer::place_buckets() {
   std::size_t wanted = 0;
   for (Bucket& bucket : buckets_) {
-    if (bucket.is_packed) wanted += lines_of(bucket.on_device.count);
+    if (bucket.is_packed) wanted += lines_of(bucket.on_device.count * size_of(wire()));
   }
   auto most = static_cast<std::int64_t>(wanted);
   context_.communicator().all_reduce(std::span(&most, 1), ReduceOp::max);
-  if (static_cast<std::size_t>(most) > packed_count_) {
-    packed_count_ = static_cast<std::size_t>(most);
-    packed_ = reinterpret_cast<float*>(queue_.allocate_shared(packed_count_ * sizeof(float)));
+  if (static_cast<std::size_t>(most) > packed_bytes_) {
+    packed_bytes_ = static_cast<std::size_t>(most);
+    packed_ = queue_.allocate_shared(packed_bytes_);
   }
   std::size_t at = 0;
   for (Bucket& bucket : buckets_) {
     const GradientPiece& first = bucket.layout.pieces.front();
-    bucket.on_device.values =
-        bucket.is_packed ? packed_ + at : gradients_[first.gradient].values + first.first;
-    if (bucket.is_packed) at += lines_of(bucket.on_device.count);
+    bucket.on_device.values = gradients_[first.gradient].values + first.first;
+    if (!bucket.is_packed) continue;
+    bucket.on_device.values = packed_ + at;
+    at += lines_of(bucket.on_device.count * size_of(wire()));
   }
 }
 
-float* StreamReducer::accumulated_of(std::size_t gradient) noexcept {
+DataType StreamReducer::wire() const noexcept { return context_.hosts() > 1 ? options_.wire : DataType::f32; }
+
+/// Among all, in order of registration.
+std::size_t StreamReducer::place_of(std::size_t gradient) const noexcept {
   std::size_t at = 0;
   for (std::size_t i = 0; i < gradient; ++i) at += gradients_[i].count;
-  return accumulated_ + at;
+  return at;
+}
+
+std::vector<StreamGradient> StreamReducer::residuals() const {
+  std::vector<StreamGradient> result;
+  for (std::size_t i = 0; residual_ != nullptr && i < gradients_.size(); ++i) {
+    result.push_back({gradients_[i].name, residual_ + place_of(i), gradients_[i].count});
+  }
+  return result;
 }
 
 /// The tables that kernels go by, and room for the sums of squares.
@@ -173,9 +196,10 @@ void StreamReducer::write_pieces() {
     for (const Bucket& bucket : buckets_) {
       std::uint64_t at = 0;
       for (const GradientPiece& piece : bucket.layout.pieces) {
+        const std::size_t place = place_of(piece.gradient) + piece.first;
         pieces.push_back({gradients_[piece.gradient].values + piece.first,
-                          accumulated_ == nullptr ? nullptr : accumulated_of(piece.gradient) + piece.first,
-                          at, at + piece.count});
+                          accumulated_ == nullptr ? nullptr : accumulated_ + place,
+                          residual_ == nullptr ? nullptr : residual_ + place, at, at + piece.count});
         at += piece.count;
       }
     }
@@ -204,7 +228,7 @@ void StreamReducer::write_pieces() {
 std::size_t StreamReducer::largest_bucket() const noexcept {
   std::size_t largest = 0;
   for (const Bucket& bucket : buckets_) largest = std::max<std::size_t>(largest, bucket.on_device.count);
-  return largest * sizeof(float);
+  return largest * size_of(wire());
 }
 
 void StreamReducer::begin(double weight) {
@@ -271,16 +295,17 @@ void StreamReducer::start(Bucket& bucket) {
   if (bucket.is_packed || own_weight != 1 || has_accumulated_) {
     queue_.pack(bucket.on_device, own_weight, has_accumulated_);
   }
-  queue_.all_reduce(bucket.on_device.values, bucket.on_device.count, DataType::f32);
+  queue_.all_reduce(bucket.on_device.values, bucket.on_device.count, wire());
   if (has_sent_weight_) unpack(bucket);
 }
 
 void StreamReducer::unpack(const Bucket& bucket) {
-  const std::span<float> all(bucket.on_device.values, bucket.on_device.count);
-  const std::span<float> own = slice_of(all, context_.rank(), context_.size());
-  const auto first = static_cast<std::uint64_t>(own.data() - all.data());
+  const auto place = [&](int rank) {
+    return bucket.on_device.count * static_cast<std::uint64_t>(rank) /
+           static_cast<std::uint64_t>(context_.size());
+  };
   queue_.unpack(bucket.on_device, {.weight = options_.leave_sums ? nullptr : weight_sum_,
-                                   .own = {first, first + own.size()},
+                                   .own = {place(context_.rank()), place(context_.rank() + 1)},
                                    .sums_of_squares = exact_squares_ == nullptr ? bucket.squares : nullptr,
                                    .exact_squares = exact_squares_});
 }
@@ -359,7 +384,7 @@ void StreamReducer::end_micro_batch(Stream stream) {
     has_accumulated_ = true;
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       if (!ledger_.has_value_now(i)) continue;
-      queue_.add_scaled(accumulated_of(i), gradients_[i].values, gradients_[i].count, weight_);
+      queue_.add_scaled(accumulated_ + place_of(i), gradients_[i].values, gradients_[i].count, weight_);
     }
   }
   queue_.precede(stream);  // backward is about to write them again
@@ -389,7 +414,7 @@ ReducedStep StreamReducer::result() {
           .scale = outcome.scale,
           .norm = outcome.norm,
           .finite = outcome.finite != 0,
-          .bytes = bytes_};
+          .bytes = bytes_ / sizeof(float) * size_of(wire())};
 }
 
 /// From the next step on, buckets go by the mean place of each gradient over all ranks.

@@ -29,6 +29,7 @@ struct StreamReducerOptions {
   std::size_t bucket_bytes = 0;
   bool leave_sums = false;
   bool micro_batches = false;
+  DataType wire = DataType::f32;
 };
 
 /// The steps of a reducer of gradients on a device: what it queues, and when. No call but `result`, and the
@@ -53,6 +54,8 @@ class StreamReducer {
   [[nodiscard]] bool& no_sync() noexcept { return no_sync_; }
   [[nodiscard]] std::string state() const;
   void restore(std::string_view json);
+  /// What 16-bit wires owe to the next step, of each gradient; empty for f32.
+  [[nodiscard]] std::vector<StreamGradient> residuals() const;
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::size_t buckets() const noexcept { return buckets_.size(); }
   [[nodiscard]] std::size_t largest_bucket() const noexcept;
@@ -77,7 +80,9 @@ class StreamReducer {
   [[nodiscard]] bool lies_in_one_run(const BucketLayout& layout) const;
   void place_buckets();
   void write_pieces();
-  [[nodiscard]] float* accumulated_of(std::size_t gradient) noexcept;
+  [[nodiscard]] std::size_t place_of(std::size_t gradient) const noexcept;
+  /// What travels: between hosts only.
+  [[nodiscard]] DataType wire() const noexcept;
 
   void report(const char* name, std::size_t index, bool has_value);
   void follow_reports();
@@ -101,11 +106,12 @@ class StreamReducer {
   std::vector<std::vector<std::size_t>> buckets_of_;  // of each gradient
 
   // In the device's memory.
-  float* packed_ = nullptr;
-  std::size_t packed_count_ = 0;
+  std::byte* packed_ = nullptr;
+  std::size_t packed_bytes_ = 0;
   gradient_pass::Piece* pieces_ = nullptr;
   std::size_t piece_room_ = 0;
   float* accumulated_ = nullptr;  // of all gradients, in order of registration
+  float* residual_ = nullptr;     // the same
   double* squares_ = nullptr;     // of each bucket
   std::size_t square_room_ = 0;
   ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps

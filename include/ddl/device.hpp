@@ -29,8 +29,8 @@ enum class DevicePathChoice {
 };
 
 struct DeviceOptions {
-  /// CUDA's number of this rank's device; -1: the rank's index on its host, modulo the number of devices that
-  /// the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this is said in a
+  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number of
+  /// devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this is said in a
   /// warning, or, if ContextOptions::strict, an error.
   int device = -1;
   /// Whether the calling thread, and those that it starts, are to run on the processors near the device, if

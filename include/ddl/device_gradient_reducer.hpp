@@ -29,6 +29,10 @@ struct DeviceGradientReducerOptions {
   bool leave_sums = false;
   /// Whether there will be micro-batches (`no_sync`). Means take memory of their size for that, sums none.
   bool micro_batches = false;
+  /// What travels where there are several hosts: f32, or bf16 or f16, with error feedback, which takes memory
+  /// of the gradients' size. Between the devices of a host as well, and partial sums too: one rounding a hop.
+  /// Sums beyond 65,504 are infinite in f16.
+  DataType wire = DataType::f32;
 };
 
 /// What a step ends with, in the device's memory, for kernels: the members are those of `ReducedStep`.
@@ -101,6 +105,9 @@ class DeviceGradientReducer {
   /// As GradientReducer's.
   [[nodiscard]] std::string state() const;
   void restore(std::string_view state);
+  /// What 16-bit wires owe to the next step, of each gradient, in the device's memory: this rank's part of a
+  /// checkpoint. To be read and written while no step is under way. Empty for f32.
+  [[nodiscard]] std::vector<DeviceGradient> residuals() const;
 
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] std::size_t buckets() const noexcept;

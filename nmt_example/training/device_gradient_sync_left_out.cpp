@@ -3,7 +3,7 @@
 
 namespace nmt {
 
-std::unique_ptr<GradientSync> make_device_gradient_sync(ddl::Context&, Backend&, Model&) {
+std::unique_ptr<GradientSync> make_device_gradient_sync(ddl::Context&, const Options&, Backend&, Model&) {
   throw ddl::Error(ddl::ErrorCode::unsupported, "this program was built without CUDA").as_agreed();
 }
 

@@ -6,12 +6,13 @@
 #include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
-namespace {
 
 ddl::DataType wire_of(const Options& options) {
   if (options.gradient_wire == "bf16") return ddl::DataType::bf16;
   return options.gradient_wire == "f16" ? ddl::DataType::f16 : ddl::DataType::f32;
 }
+
+namespace {
 
 /// Embeddings in rows, if rows may travel alone.
 std::vector<ddl::Gradient> gradients_in_rows(const HostMirror& gradients, const Model& model,
@@ -70,13 +71,6 @@ class HostGradientSync final : public GradientSync {
   ddl::GradientReducer reducer_;
 };
 
-/// Why gradients that are on devices are not reduced there; nothing if they can be.
-std::optional<std::string> why_not_on_device(const Options& options) {
-  if (options.gradient_wire != "f32") return "--gradient_wire is not f32";
-  if (options.sharded_update) return "of --sharded_update";
-  return {};
-}
-
 }  // namespace
 
 std::unique_ptr<GradientSync> make_host_gradient_sync(ddl::Context& context, const Options& options,
@@ -87,16 +81,16 @@ std::unique_ptr<GradientSync> make_host_gradient_sync(ddl::Context& context, con
 std::unique_ptr<GradientSync> make_gradient_sync(ddl::Context& context, const Options& options,
                                                  Backend& backend, Model& model) {
   if (backend.stream() != nullptr) {
-    std::optional<std::string> reason = why_not_on_device(options);
-    if (!reason) {
+    std::string reason = "of --sharded_update";
+    if (!options.sharded_update) {
       try {
-        return make_device_gradient_sync(context, backend, model);
+        return make_device_gradient_sync(context, options, backend, model);
       } catch (const ddl::Error& error) {
         if (error.code() != ddl::ErrorCode::unsupported || context.options().strict) throw;
         reason = error.what();
       }
     }
-    context.log().notice(fmt::format("gradients go through the host's memory, because {}", *reason));
+    context.log().notice(fmt::format("gradients go through the host's memory, because {}", reason));
   }
   return make_host_gradient_sync(context, options, backend, model);
 }

@@ -48,7 +48,10 @@ class GradientSync {
   [[nodiscard]] virtual std::size_t buckets() const noexcept = 0;
   [[nodiscard]] virtual std::string state() const = 0;
   virtual void restore(std::string_view state) = 0;
+  /// What 16-bit wires owe to the next step, to be saved, or to be filled and then taken. Valid until the
+  /// next call.
   [[nodiscard]] virtual std::vector<ddl::NamedTensor> residuals() { return {}; }
+  virtual void take_residuals() {}
 };
 
 /// On the device if the backend has one and the options are such that it can; else by the host. Collective;
@@ -62,7 +65,10 @@ std::unique_ptr<GradientSync> make_host_gradient_sync(ddl::Context& context, con
 
 /// On the device, in the order of the backend's stream. Throws `unsupported`, agreed, where the ranks'
 /// devices cannot, or in a build without CUDA.
-std::unique_ptr<GradientSync> make_device_gradient_sync(ddl::Context& context, Backend& backend,
-                                                        Model& model);
+std::unique_ptr<GradientSync> make_device_gradient_sync(ddl::Context& context, const Options& options,
+                                                        Backend& backend, Model& model);
+
+/// What --gradient_wire says.
+ddl::DataType wire_of(const Options& options);
 
 }  // namespace nmt

@@ -115,7 +115,10 @@ void SavedRun::restore(ddl::Context& context, GradientSync& gradients) const {
   try {
     gradients.restore(state_.reducer);
     const std::vector<ddl::NamedTensor> residuals = gradients.residuals();
-    if (checkpoint_.has_group(reducer_group)) checkpoint_.restore(reducer_group, {.per_rank = residuals});
+    if (checkpoint_.has_group(reducer_group)) {
+      checkpoint_.restore(reducer_group, {.per_rank = residuals});
+      gradients.take_residuals();
+    }
   } catch (const ddl::Error& error) {
     if (error.code() != ddl::ErrorCode::mismatch) throw;
     context.log().notice(

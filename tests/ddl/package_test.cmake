@@ -1,6 +1,6 @@
 # Installs the build to a fresh prefix, then configures, builds and runs the consumer against it.
 # Lost otherwise: everybody who wants the library without its source tree.
-#   cmake -DBUILD=... -DSOURCE=... -DWORK=... -DLIBDIR=... -DGENERATOR=... -DCXX=... -DFLAGS=... -P package_test.cmake
+#   cmake -DBUILD=... -DSOURCE=... -DWORK=... -DLIBDIR=... -DGENERATOR=... -DCXX=... -DFLAGS=... -DWITH_CUDA=... -P package_test.cmake
 file(REMOVE_RECURSE ${WORK})
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
@@ -11,6 +11,6 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
 file(RENAME ${WORK}/installed ${WORK}/prefix)
 set(ENV{PKG_CONFIG_PATH} ${WORK}/prefix/${LIBDIR}/pkgconfig)
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
-  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS})
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DWITH_CUDA=${WITH_CUDA})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build --output-on-failure)

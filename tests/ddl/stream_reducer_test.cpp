@@ -406,6 +406,90 @@ TEST(StreamReducer, MicroBatchesAddUp) {
   }
 }
 
+InProcessOptions two_hosts() { return {.context = {}, .hosts = {"a", "a", "b", "b"}}; }
+
+/// One step in 16 bits is as exact as they are; what it owes is made up for by the next ones.
+TEST(StreamReducer, SixteenBitWiresOweAndPay) {
+  constexpr int ranks = 4;
+  constexpr int steps = 16;
+  for (const DataType wire : {DataType::bf16, DataType::f16}) {
+    const double unit = wire == DataType::bf16 ? 0x1p-8 : 0x1p-11;
+    run_in_process(
+        ranks,
+        [&](Context& context) {
+          HostQueue queue(context, true);
+          Gradients values(false);
+          StreamReducer reducer(context, queue, values.registered(),
+                                {.gradients = GradientKind::sum, .bucket_bytes = 400, .wire = wire});
+          std::vector<double> sums(values.memory.size());
+          double greatest = 0;
+          for (int step = 0; step < steps; ++step) {
+            backward(values, context.rank(), GradientKind::sum);
+            run_step(reducer, weight_of(context.rank()), true);
+            const ReducedStep result = reducer.result();
+            EXPECT_TRUE(result.finite);
+            EXPECT_EQ(result.bytes, reducer.bytes() / 2);
+            for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values.memory[i];
+          }
+          for (std::size_t g = 0; g < gradients; ++g) {
+            for (std::size_t e = 0; e < sizes[g]; ++e) {
+              const double mean = expected_mean(ranks, g, e);
+              // Each of the ranks' contributions, and each of their partial sums, is rounded.
+              ASSERT_NEAR(values[g][e], mean, 2 * ranks * unit) << "gradient " << g << ", " << e;
+              greatest = std::max(greatest, std::abs(sums[values.offsets[g] + e] / steps - mean));
+            }
+          }
+          // What contributions lose comes back; what partial sums lose does not.
+          EXPECT_LT(greatest, ranks * unit);
+        },
+        two_hosts());
+  }
+}
+
+/// If it failed, a small gradient would never travel beside what 16 bits can hold of a large one.
+TEST(StreamReducer, WhatSixteenBitsCannotHoldComesLater) {
+  run_in_process(
+      4,
+      [](Context& context) {
+        HostQueue queue(context, true);
+        Gradients values(false);
+        StreamReducer reducer(context, queue, values.registered(),
+                              {.gradients = GradientKind::sum, .bucket_bytes = 400, .wire = DataType::bf16});
+        constexpr float step_of_bf16 = 1.0f / 128;
+        constexpr float gradient = 1 + step_of_bf16 / 8;
+        double sum = 0;
+        for (int step = 0; step < 8; ++step) {
+          for (float& value : values.memory) value = context.rank() == 0 ? gradient : 0;
+          run_step(reducer, 1, true);
+          EXPECT_TRUE(reducer.result().finite);
+          sum += values.memory[0];
+          EXPECT_EQ(values.memory.back(), values.memory[0]);
+        }
+        EXPECT_EQ(sum * 4, 8 * gradient);
+        // What is owed can be saved, and taken by another one.
+        for (float& value : values.memory) value = context.rank() == 0 ? gradient : 0;
+        run_step(reducer, 1, true);
+        const std::vector<StreamGradient> owed = reducer.residuals();
+        ASSERT_EQ(owed.size(), gradients);
+        EXPECT_EQ(owed[0].values[0], context.rank() == 0 ? step_of_bf16 / 8 : 0);
+      },
+      two_hosts());
+}
+
+TEST(StreamReducer, OneHostSendsFloatsWhateverTheWire) {
+  run_in_process(2, [](Context& context) {
+    HostQueue queue(context, true);
+    Gradients values(false);
+    StreamReducer reducer(context, queue, values.registered(),
+                          {.gradients = GradientKind::sum, .wire = DataType::bf16});
+    backward(values, context.rank(), GradientKind::sum);
+    run_step(reducer, weight_of(context.rank()), true);
+    EXPECT_EQ(reducer.result().bytes, reducer.bytes());
+    EXPECT_TRUE(reducer.residuals().empty());
+    expect_means(values, 2, 1);
+  });
+}
+
 TEST(StreamReducer, WhatIsNotFiniteIsSeenByAll) {
   run_in_process(3, [&](Context& context) {
     HostQueue queue(context, true);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <vector>
 
 #include "collectives/device/exchange_range.hpp"
@@ -46,10 +49,31 @@ struct Case {
   bool in_place = false;
   std::size_t misplaced = 0;  // bytes
   bool whole = false;         // every rank reduces everything
+  bool extremes = false;      // all ranks have the same: zeros of both signs, infinities and the like
 };
 
 bool gathers(Collective collective) { return collective == Collective::all_gather; }
 bool scatters(Collective collective) { return collective == Collective::reduce_scatter; }
+
+std::vector<std::byte> extreme_bytes(DataType type, std::size_t count) {
+  std::vector<std::byte> bytes(count * size_of(type));
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    using Limits = std::numeric_limits<WideOf<T>>;
+    const WideOf<T> numbers[] = {0,
+                                 static_cast<WideOf<T>>(-0.0),
+                                 1,
+                                 Limits::max(),
+                                 Limits::lowest(),
+                                 Limits::infinity(),
+                                 -Limits::infinity()};
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<T>(numbers[i % std::size(numbers)]);
+      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return bytes;
+}
 
 /// Memory of a rank.
 class Buffers {
@@ -58,7 +82,8 @@ class Buffers {
     const auto ranks = static_cast<std::size_t>(c.ranks);
     const std::size_t in = c.count * (scatters(c.collective) ? ranks : 1);
     const std::size_t out = c.count * (gathers(c.collective) ? ranks : 1);
-    const auto data = random_bytes(c.type, in, static_cast<std::uint32_t>(rank) + 1);
+    const auto data = c.extremes ? extreme_bytes(c.type, in)
+                                 : random_bytes(c.type, in, static_cast<std::uint32_t>(rank) + 1);
     const std::size_t piece = static_cast<std::size_t>(rank) * c.count * size_of(c.type);
     const std::size_t bytes = std::max(in, out) * size_of(c.type) + misplaced_;
     first_.resize(bytes + 64);
@@ -168,6 +193,33 @@ TEST(Exchange, EveryTypeAndOperation) {
                 .in_place = true,
                 .whole = true});
     }
+  }
+}
+
+TEST(Exchange, ExtremesAndSignsOfZerosAreAsTheHostHasThem) {
+  for (const DataType type : types) {
+    for (const ReduceOp op : ops) {
+      for (const bool whole : {false, true}) {
+        run_case({.type = type,
+                  .op = op,
+                  .ranks = 3,
+                  .count = 100 / size_of(type),
+                  .whole = whole,
+                  .extremes = true});
+      }
+    }
+  }
+}
+
+TEST(Exchange, EveryOperationKeepsANaN) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : ops) {
+    with_op(op, [&](auto o) {
+      using Op = decltype(o);
+      const float first = Op::apply(Op::template identity<float>(), nan);
+      EXPECT_TRUE(std::isnan(Op::apply(first, 1.0f))) << to_string(op);
+      EXPECT_TRUE(std::isnan(Op::apply(1.0f, nan))) << to_string(op);
+    });
   }
 }
 

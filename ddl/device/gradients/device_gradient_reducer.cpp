@@ -34,7 +34,8 @@ struct DeviceGradientReducer::State {
                 {.gradients = options.gradients,
                  .bucket_bytes = options.bucket_bytes,
                  .leave_sums = options.leave_sums,
-                 .micro_batches = options.micro_batches}) {}
+                 .micro_batches = options.micro_batches,
+                 .wire = options.wire}) {}
 
   CudaGradientQueue queue;
   StreamReducer reducer;
@@ -67,6 +68,13 @@ DeviceGradientReducer::NoSync DeviceGradientReducer::no_sync() { return NoSync(s
 
 std::string DeviceGradientReducer::state() const { return state_->reducer.state(); }
 void DeviceGradientReducer::restore(std::string_view state) { state_->reducer.restore(state); }
+std::vector<DeviceGradient> DeviceGradientReducer::residuals() const {
+  std::vector<DeviceGradient> result;
+  for (StreamGradient& residual : state_->reducer.residuals()) {
+    result.push_back({std::move(residual.name), residual.values, residual.count});
+  }
+  return result;
+}
 std::size_t DeviceGradientReducer::bytes() const noexcept { return state_->reducer.bytes(); }
 std::size_t DeviceGradientReducer::buckets() const noexcept { return state_->reducer.buckets(); }
 std::size_t DeviceGradientReducer::largest_bucket() const noexcept {

@@ -174,7 +174,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
-                                    ncclConfig_t*) {
+                                    ncclConfig_t* configuration) {
   if (ranks > most_ranks) return ncclInvalidArgument;
   Id from{};
   std::memcpy(&from, &id, sizeof from);
@@ -191,6 +191,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   (*communicator)->room->shared->joined.fetch_add(1);
   if (cudaEventCreateWithFlags(&(*communicator)->last, cudaEventDisableTiming) != cudaSuccess)
     return ncclUnhandledCudaError;
+  if (configuration->blocking != 0) {  // the default
+    while ((*communicator)->room->shared->joined.load() < ranks) std::this_thread::yield();
+    return ncclSuccess;
+  }
   return ncclInProgress;
 }
 

@@ -1,0 +1,134 @@
+// Collectives and gradients by NCCL, on a device for each rank: all ranks at once, and in each dimension of
+// hosts that ranks pretend to be on.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+#include "ddl/device_gradient_reducer.hpp"
+#include "device/device_cases.hpp"
+#include "device/device_fixture.hpp"
+
+namespace ddl {
+namespace {
+
+using test::Collective;
+using test::DeviceCase;
+using test::run_cases;
+
+/// Skips where NCCL would refuse, for want of devices.
+class DeviceNccl : public test::Device {
+ protected:
+  void SetUp() override {
+    test::Device::SetUp();
+    if (IsSkipped()) return;
+    EXPECT_EQ(cudaGetDeviceCount(&devices_), cudaSuccess);
+    if (devices_ < 2) GTEST_SKIP() << "no CUDA device: NCCL needs one for each of two ranks or more, found 1";
+  }
+  [[nodiscard]] int ranks() const { return devices_ < 4 ? 2 : 4; }
+
+ private:
+  int devices_ = 0;
+};
+
+/// Reductions whose order does not matter.
+std::vector<DeviceCase> cases(int ranks) {
+  std::vector<DeviceCase> all;
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
+    for (const std::size_t count : {1, 1009, 200'003}) {
+      for (const bool in_place : {false, true}) {
+        all.push_back({collective, DataType::i32, ReduceOp::sum, count, ranks - 1, in_place});
+        all.push_back({collective, DataType::i64, ReduceOp::prod, count, 0, in_place});
+        all.push_back({collective, DataType::u8, ReduceOp::sum, count, 0, in_place});
+      }
+    }
+    all.push_back({collective, DataType::i32, ReduceOp::avg, 1009, 0});
+  }
+  for (const DataType type : {DataType::u8, DataType::i64, DataType::f16, DataType::f64}) {
+    for (const bool in_place : {false, true}) {
+      all.push_back({Collective::all_gather, type, ReduceOp::sum, 50'001, 0, in_place});
+      all.push_back({Collective::broadcast, type, ReduceOp::sum, 50'001, ranks - 1, in_place});
+    }
+  }
+  all.push_back({.collective = Collective::barrier});
+  all.push_back({.type = DataType::i32, .count = 9'000'001});  // several chunks
+  return all;
+}
+
+InProcessOptions on_hosts(int ranks, int hosts, topology::Mode mode) {
+  InProcessOptions options;
+  options.context.mode = mode;
+  for (int rank = 0; rank < ranks; ++rank)
+    options.hosts.push_back("host" + std::to_string(rank * hosts / ranks));
+  return options;
+}
+
+TEST_F(DeviceNccl, AllRanksAtOnce) { run_cases(ranks(), cases(ranks()), DevicePathChoice::nccl); }
+
+TEST_F(DeviceNccl, InEachDimension) {
+  run_cases(ranks(), cases(ranks()), DevicePathChoice::nccl,
+            on_hosts(ranks(), 2, topology::Mode::nccl_per_dimension));
+}
+
+/// On one host small calls go by the exchange and large ones by NCCL, on the same stream.
+TEST_F(DeviceNccl, TogetherWithTheExchange) {
+  run_cases(ranks(), cases(ranks()), DevicePathChoice::automatic);
+}
+
+TEST_F(DeviceNccl, GradientsBetweenHosts) {
+  for (const DataType wire : {DataType::f32, DataType::bf16, DataType::f16}) {
+    run_in_process(
+        ranks(),
+        [&](Context& context) {
+          constexpr std::size_t count = 300'000;
+          ASSERT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+          const test::Stream stream;
+          DeviceCommunicator device(context, {.device = context.rank()});
+          auto* const values = reinterpret_cast<float*>(device.allocate(count * sizeof(float)).data);
+          std::vector<float> host(count);
+          // Whole numbers that 16 bits hold, as do their sums.
+          for (std::size_t i = 0; i < count; ++i) {
+            host[i] = static_cast<float>((i + static_cast<std::size_t>(context.rank())) % 16);
+          }
+          DeviceGradientReducer reducer(
+              device, {{"a", values, count / 3}, {"b", values + count / 3, count - count / 3}},
+              {.gradients = GradientKind::sum, .bucket_bytes = 100'000, .wire = wire});
+          for (int step = 0; step < 3; ++step) {
+            context.communicator().barrier();
+            ASSERT_EQ(
+                cudaMemcpyAsync(values, host.data(), count * sizeof(float), cudaMemcpyHostToDevice, stream),
+                cudaSuccess);
+            reducer.begin(1);
+            reducer.ready(1, stream);
+            reducer.ready(0, stream);
+            reducer.finish(stream);
+            std::vector<float> found(count);
+            EXPECT_EQ(reducer.result().weight, context.size());
+            ASSERT_EQ(
+                cudaMemcpyAsync(found.data(), values, count * sizeof(float), cudaMemcpyDeviceToHost, stream),
+                cudaSuccess);
+            device.wait(stream);
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+              double sum = 0;
+              for (int rank = 0; rank < context.size(); ++rank) {
+                sum += static_cast<double>((i + static_cast<std::size_t>(rank)) % 16);
+              }
+              wrong += found[i] == static_cast<float>(sum / context.size()) ? 0 : 1;
+            }
+            EXPECT_EQ(wrong, 0U) << to_string(wire) << ", step " << step << ", rank " << context.rank();
+          }
+          EXPECT_EQ(reducer.residuals().size(), wire == DataType::f32 ? 0U : 2U);
+          device.release(stream);
+        },
+        on_hosts(ranks(), 2, topology::Mode::explore));
+  }
+}
+
+}  // namespace
+}  // namespace ddl
