@@ -82,7 +82,9 @@ printf '{"benchmark":"machine","gpus":"%s","nvcc":"%s","command":"gpu.sh%s"}\n' 
 if [ ${#sizes[@]} = 0 ]; then
   step device_test 120 "$bin/device_test"
   [ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
-  step device_reproducible_test 120 "$bin/device_reproducible_test"
+  every=()
+  [ "$devices" -gt 1 ] || every=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
+  step device_reproducible_test 120 "$bin/device_reproducible_test" "${every[@]}"
   step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
   [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
 fi

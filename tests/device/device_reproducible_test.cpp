@@ -123,10 +123,9 @@ class Rank {
   std::byte* memory_[2];
 };
 
-InProcessOptions reproducible(std::vector<std::string> hosts = {}) {
+InProcessOptions reproducible() {
   InProcessOptions options;
   options.context.reproducible = true;
-  options.hosts = std::move(hosts);
   return options;
 }
 
@@ -150,20 +149,20 @@ void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& d
       options);
 }
 
-/// NCCL wants a device for each rank, and to be there at all.
-bool has_nccl(int ranks) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < ranks) return false;
-  try {
-    run_in_process(1, [](Context& context) {
-      const DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
-    });
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
-    return false;
+/// NCCL needs a device for each rank.
+class DeviceReproducibleNccl : public DeviceReproducible {
+ protected:
+  void SetUp() override {
+    DeviceReproducible::SetUp();
+    if (IsSkipped()) return;
+    EXPECT_EQ(cudaGetDeviceCount(&devices_), cudaSuccess);
+    if (devices_ < 2) GTEST_SKIP() << "no CUDA device: NCCL needs one for each of two ranks or more, found 1";
   }
-  return true;
-}
+  [[nodiscard]] int ranks() const { return devices_ < 4 ? 2 : 4; }
+
+ private:
+  int devices_ = 0;
+};
 
 constexpr std::size_t small_staging = std::size_t{64} << 10;  // many parts
 
@@ -185,23 +184,19 @@ TEST_F(DeviceReproducible, LargeCallsHaveTheHostsBitsInHoweverManyParts) {
   run_cases(3, cases, {.staging_bytes = small_staging, .path = DevicePathChoice::exchange});
 }
 
-TEST_F(DeviceReproducible, NcclHasTheHostsBits) {
-  if (!has_nccl(2)) GTEST_SKIP() << "no NCCL, or fewer than two devices";
+TEST_F(DeviceReproducibleNccl, HasTheHostsBits) {
   run_cases(2, cases_of({1, 1000, 5003}), {.path = DevicePathChoice::nccl});
   run_cases(2, cases_of({140'003}), {.staging_bytes = small_staging, .path = DevicePathChoice::nccl});
 }
 
-TEST_F(DeviceReproducible, NcclByDimensionHasTheHostsBits) {
-  if (!has_nccl(4)) GTEST_SKIP() << "no NCCL, or fewer than four devices";
-  InProcessOptions options = reproducible({"a", "a", "b", "b"});
+TEST_F(DeviceReproducibleNccl, ByDimensionHasTheHostsBits) {
+  InProcessOptions options = reproducible();
+  for (int rank = 0; rank < ranks(); ++rank) options.hosts.push_back(rank < ranks() / 2 ? "a" : "b");
   options.context.mode = topology::Mode::nccl_per_dimension;
-  run_cases(4, cases_of({1, 1000, 70'001}), {.path = DevicePathChoice::nccl}, options);
+  run_cases(ranks(), cases_of({1, 1000, 70'001}), {.path = DevicePathChoice::nccl}, options);
 }
 
-TEST_F(DeviceReproducible, BothPathsAtATimeHaveTheHostsBits) {
-  if (!has_nccl(2)) GTEST_SKIP() << "no NCCL, or fewer than two devices";
-  run_cases(2, cases_of({1000}), {});
-}
+TEST_F(DeviceReproducibleNccl, TogetherWithTheExchangeHasTheHostsBits) { run_cases(2, cases_of({1000}), {}); }
 
 /// Parts of both calls are alike: only the last step differs.
 TEST_F(DeviceReproducible, RanksThatCallOtherThingsLearnWhatTheyCalled) {
