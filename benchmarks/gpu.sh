@@ -91,6 +91,7 @@ fi
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/gpu.jsonl" "${sizes[@]}"
 done
+step device_perf_reproducible_2 60 "$bin/device_perf" --reproducible 1 --ranks 2 --json "$out/gpu.jsonl" "${sizes[@]}"
 step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/gpu.jsonl" "${sizes[@]}"
 [ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "$bin/device_perf" --nccl 1 --ranks "$devices" \
   --json "$out/gpu.jsonl" "${sizes[@]}"
