@@ -105,6 +105,17 @@ ContextOptions ContextOptions::from_environment() {
     if (*text == '\0') refuse("DDL_REPORT", text, "the start of files' names, or no such variable");
     options.report = text;
   }
+  if (const char* text = std::getenv("DDL_TIMELINE")) {
+    if (*text == '\0') refuse("DDL_TIMELINE", text, "a file's name, or no such variable");
+    options.timeline = text;
+  }
+  if (const char* text = std::getenv("DDL_TIMELINE_EVENTS")) {
+    constexpr std::size_t most = std::size_t{1} << 30;
+    if (!parse(std::string_view(text), options.timeline_events) || options.timeline_events < 1 ||
+        options.timeline_events > most) {
+      refuse("DDL_TIMELINE_EVENTS", text, "events, from 1 to 2^30");
+    }
+  }
   if (const char* text = std::getenv("DDL_NETWORK")) options.network = read_network_use(text);
   const char* const probe = std::getenv("DDL_PROBE");
   options.probe = probe == nullptr ? ProbeUse::cached : read_probe_use(probe);
@@ -120,6 +131,7 @@ ContextOptions ContextOptions::from_environment() {
     options.mode = given.mode.value_or(options.mode);
     options.decomposition = given.decomposition;
     options.debug_level = given.debug_level.value_or(options.debug_level);
+    options.dump_iterations = given.dump_iterations.value_or(options.dump_iterations);
   }
   return options;
 }

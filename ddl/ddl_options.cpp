@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <vector>
 
 #include "ddl/error.hpp"
@@ -12,8 +13,8 @@
 namespace ddl {
 namespace {
 
-constexpr std::array<std::string_view, 2> known = {"-mode", "-dbg_level"};
-constexpr std::array<std::string_view, 3> not_here = {"-dump_iter", "-dev_sync", "-rebind_iter"};
+constexpr std::array<std::string_view, 3> known = {"-mode", "-dbg_level", "-dump_iter"};
+constexpr std::array<std::string_view, 2> not_here = {"-dev_sync", "-rebind_iter"};
 
 std::vector<std::string_view> words_of(std::string_view text) {
   constexpr std::string_view space = " \t\r\n";
@@ -39,8 +40,10 @@ class Parser {
       if (i + 1 == words.size()) refuse(fmt::format("{} needs a value", option));
       if (option == "-mode") {
         read_mode(words[i + 1]);
-      } else {
+      } else if (option == "-dbg_level") {
         read_debug_level(words[i + 1]);
+      } else {
+        read_dump_iterations(words[i + 1]);
       }
     }
     return options_;
@@ -54,7 +57,8 @@ class Parser {
   void check_name(std::string_view option) const {
     if (std::ranges::find(known, option) != known.end()) return;
     if (std::ranges::find(not_here, option) != not_here.end()) {
-      refuse(fmt::format("{} is not available in this version; expected -mode or -dbg_level", option));
+      refuse(fmt::format("{} is not available in this version; expected -mode, -dbg_level or -dump_iter",
+                         option));
     }
     std::vector<std::string_view> names(known.begin(), known.end());
     names.insert(names.end(), not_here.begin(), not_here.end());
@@ -87,6 +91,16 @@ class Parser {
       refuse(fmt::format("-dbg_level: found '{}', expected 0, 1 or 2", value));
     }
     options_.debug_level = value[0] - '0';
+  }
+
+  void read_dump_iterations(std::string_view value) {
+    if (options_.dump_iterations) refuse("-dump_iter is given twice");
+    int iterations = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), iterations);
+    if (error != std::errc{} || end != value.data() + value.size() || iterations < 0) {
+      refuse(fmt::format("-dump_iter: found '{}', expected a number of steps, or 0 for never", value));
+    }
+    options_.dump_iterations = iterations;
   }
 
   std::string_view text_;

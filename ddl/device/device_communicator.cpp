@@ -23,6 +23,7 @@
 #include "ddl/device/call_log.hpp"
 #include "ddl/device/cpu_binding.hpp"
 #include "ddl/device/device_table.hpp"
+#include "ddl/device/device_timeline.hpp"
 #include "ddl/device/exchange_path.hpp"
 #include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
@@ -45,10 +46,12 @@ struct DeviceCommunicator::State {
   const int rank;
   const int ranks;
   const device::DeviceTable devices;
+  std::optional<device::DeviceTimeline> timeline;
   std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
   std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
   std::size_t large_from = 0;
   std::vector<std::unique_ptr<device::ReproduciblePath>> in_front;  // of these, in reproducible contexts
+  device::ReproduciblePath::Memory exact_memory = {};               // that those share
   std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
@@ -88,6 +91,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
   open_paths(options);
+  context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
   log.emplace(engine_of(context).recorder(), paths());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
@@ -96,25 +100,23 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   const DevicePathChoice path = options.path;
   std::string reasons;  // for doing without what would be best
   const auto attempt = [&](DevicePathChoice choice, const auto& open) {
-    if (path == choice) return open();
-    if (path != DevicePathChoice::automatic) return;
+    if (path != choice && path != DevicePathChoice::automatic) return;
     try {
       open();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) throw;
+      if (path == choice || error.code() != ErrorCode::unsupported) throw;
       reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+      return;
     }
+    if (context.options().reproducible) keep_bits(options.staging_bytes);
   };
   if (context.hosts() == 1) {
     attempt(DevicePathChoice::exchange, [&] {
       exchange = std::make_unique<device::ExchangePath>(context, devices, options.staging_bytes);
     });
   }
-  if (!exchange || ranks > 1) {
-    attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
-  }
-  if (context.options().reproducible) keep_bits(options.staging_bytes);
   if (exchange && ranks == 1) return;
+  attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
   if (exchange && !large) {
     context.log().info("collectives on devices go by the exchange alone" +
                        (reasons.empty() ? "" : ": " + reasons));
@@ -138,19 +140,19 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   }
 }
 
-/// Of the paths so far, which share `bytes` of working memory; the host's engine does so by itself.
+/// Puts what keeps them in front of the paths so far, which share its memory. Collective.
 void DeviceCommunicator::State::keep_bits(std::size_t bytes) {
-  const std::vector<device::DevicePath*> open = paths();
-  if (open.empty()) return;
-  std::int64_t least = static_cast<std::int64_t>(bytes);
-  context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
-  const std::size_t wanted =
-      std::max(static_cast<std::size_t>(least), device::ReproduciblePath::least_bytes(ranks));
-  device::ReproduciblePath::load(context);
-  std::byte* const memory = allocate(wanted);
-  for (device::DevicePath* const path : open) {
-    in_front.push_back(std::make_unique<device::ReproduciblePath>(
-        *path, rank, ranks, device::ReproduciblePath::Memory{memory, wanted}));
+  for (device::DevicePath* const path : paths()) {
+    if (path->is_reproducible()) continue;
+    if (exact_memory.data == nullptr) {
+      auto least = static_cast<std::int64_t>(bytes);
+      context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+      device::ReproduciblePath::load(context);
+      exact_memory.bytes =
+          std::max(static_cast<std::size_t>(least), device::ReproduciblePath::least_bytes(ranks));
+      exact_memory.data = allocate(exact_memory.bytes);
+    }
+    in_front.push_back(std::make_unique<device::ReproduciblePath>(*path, rank, ranks, exact_memory));
   }
 }
 
@@ -211,10 +213,14 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
   device::DevicePath& path = *front_of(is_large ? large.get() : exchange.get());
-  const device::NvtxRange range(topology::to_string(call.collective).data(), call.count * size_of(call.type));
+  const char* const name = topology::to_string(call.collective).data();
+  const std::size_t bytes = call.count * size_of(call.type);
+  const device::NvtxRange range(name, bytes);
   const std::uint64_t number = log->begin(call, path);
   try {
+    const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
     path.run(call);
+    if (begun != 0) timeline->end(begun, call.stream, name, bytes);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
     fail({error, number}, &path);
@@ -232,6 +238,7 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   while (!stop.stop_requested() && !has_failed) {
     log->update();
     examine();
+    timeline->collect();
     stopped.wait_for(lock, stop, between_looks, [] { return false; });
   }
 }
@@ -322,6 +329,7 @@ DeviceCommunicator::State::~State() {
     if (!was_told && std::uncaught_exceptions() == exceptions_at_start) context.log().error(error.what());
   }
   guard = {};
+  if (in_order) timeline->collect();
   log.reset();
   for (device::DevicePath* path : paths()) path->close(in_order);
   for (std::byte* memory : own_memory) cudaFree(memory);
@@ -373,6 +381,29 @@ void DeviceCommunicator::reduce(const void* input, void* output, std::size_t cou
 }
 void DeviceCommunicator::barrier(DeviceStream stream) {
   state_->run({.collective = Collective::barrier, .stream = stream});
+}
+
+DeviceCommunicator::Scope::Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream)
+    : state_(state), name_(name), bytes_(bytes), stream_(stream) {
+  if (state_ != nullptr) begun_ = state_->timeline->begin(stream);
+}
+DeviceCommunicator::Scope::Scope(Scope&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)),
+      name_(other.name_),
+      bytes_(other.bytes_),
+      stream_(other.stream_),
+      begun_(other.begun_) {}
+DeviceCommunicator::Scope::~Scope() {
+  if (state_ == nullptr) return;
+  try {
+    state_->timeline->end(begun_, stream_, name_, bytes_);
+  } catch (const Error&) {
+    // The device is lost: the next call says so.
+  }
+}
+DeviceCommunicator::Scope DeviceCommunicator::scope(const char* name, DeviceStream stream,
+                                                    std::uint64_t bytes) {
+  return {state_->timeline->is_on() ? state_.get() : nullptr, name, bytes, stream};
 }
 
 void DeviceCommunicator::check() { state_->look(); }

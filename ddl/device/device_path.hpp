@@ -50,6 +50,8 @@ class DevicePath {
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
+  /// Whether reductions of floats have the host's bits in reproducible contexts.
+  [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
   /// Whether it would do the call in each dimension by itself. The same on all ranks.
   [[nodiscard]] virtual bool goes_by_dimension(const DeviceCall& /*call*/) { return false; }
   /// How many calls are over. Does not wait. Any thread.

@@ -21,8 +21,8 @@ class ReproduciblePath : public DevicePath {
  public:
   /// Device memory of each rank.
   struct Memory {
-    std::byte* data;
-    std::size_t bytes;
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
   };
   /// Loads the kernels, so that none is loaded while another one waits. Collective; errors are agreed.
   static void load(Context& context);
@@ -35,6 +35,7 @@ class ReproduciblePath : public DevicePath {
 
   [[nodiscard]] bool is_before(const DevicePath& path) const noexcept { return &path_ == &path; }
   void run(const DeviceCall& call) override;
+  [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
   /// But for the kernel behind a call's last part.
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -29,9 +30,9 @@ enum class DevicePathChoice {
 };
 
 struct DeviceOptions {
-  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number of
-  /// devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this is said in a
-  /// warning, or, if ContextOptions::strict, an error.
+  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number
+  /// of devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this
+  /// is said in a warning, or, if ContextOptions::strict, an error.
   int device = -1;
   /// Whether the calling thread, and those that it starts, are to run on the processors near the device, if
   /// they may run on all of the host's now. Only where each rank is a process.
@@ -84,6 +85,8 @@ struct DeviceMemory {
 /// watch; `internal` gives the CUDA call, the place, the rank and the device. Outputs are then undefined. Not
 /// thread-safe; for the thread that made it.
 class DeviceCommunicator {
+  struct State;
+
  public:
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
   /// device, where ranks are on several hosts and there is no NCCL, where peers' memory cannot be mapped, or
@@ -123,6 +126,29 @@ class DeviceCommunicator {
   /// What is queued behind it runs once every rank's stream has come here.
   void barrier(DeviceStream stream);
 
+  /// While it lives: what is queued on a stream, for the context's timeline, where it is on the track
+  /// "device" with the collectives and what reducers do, by CUDA's events and on the clock of all ranks.
+  /// Costs two events; nothing where there is no timeline. Does not wait. The stream must live until the
+  /// communicator ends, or `release`.
+  class [[nodiscard]] Scope {
+   public:
+    Scope(Scope&& other) noexcept;
+    Scope& operator=(Scope&&) = delete;
+    ~Scope();
+
+   private:
+    friend DeviceCommunicator;
+    Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream);
+
+    State* state_;  // null: there is no timeline
+    const char* name_;
+    std::uint64_t bytes_;
+    DeviceStream stream_;
+    std::uint64_t begun_ = 0;
+  };
+  /// `name` lives as long as the scope. `bytes` that it is about, or 0. Throws `internal`.
+  Scope scope(const char* name, DeviceStream stream, std::uint64_t bytes = 0);
+
   /// Throws what has failed so far. Does not wait.
   void check();
   /// Waits for what is queued on the stream, as cudaStreamSynchronize, and throws what has failed. If another
@@ -133,7 +159,6 @@ class DeviceCommunicator {
   void release(DeviceStream stream);
 
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -31,6 +31,8 @@ TEST(DdlOptions, ReadsIbmsSpelling) {
     EXPECT_TRUE(one.decomposition.empty());
     EXPECT_FALSE(one.debug_level.has_value());
   }
+  EXPECT_EQ(parse_ddl_options("-dump_iter 100 -mode r").dump_iterations, 100);
+  EXPECT_FALSE(parse_ddl_options("-mode r").dump_iterations.has_value());
   EXPECT_FALSE(parse_ddl_options("").mode.has_value());
   EXPECT_FALSE(parse_ddl_options("  ").debug_level.has_value());
 }
@@ -57,7 +59,11 @@ TEST(DdlOptions, SaysWhatIsWrong) {
       {"-dbg_level x", "found 'x', expected 0, 1 or 2"},
       {"-dbg_level 02", "found '02'"},
       {"-dbg_level 1 -dbg_level 1", "-dbg_level is given twice"},
-      {"-mode p -dump_iter 5", "-dump_iter is not available in this version"},
+      {"-dump_iter", "-dump_iter needs a value"},
+      {"-dump_iter -5", "-dump_iter: found '-5'"},
+      {"-dump_iter 5x", "-dump_iter: found '5x'"},
+      {"-dump_iter 99999999999", "-dump_iter: found '99999999999'"},
+      {"-dump_iter 5 -dump_iter 5", "-dump_iter is given twice"},
       {"-dev_sync 1", "-dev_sync is not available in this version"},
       {"-rebind_iter 1", "-rebind_iter is not available in this version"},
       {"-mode p 5", "found '5', expected an option"},

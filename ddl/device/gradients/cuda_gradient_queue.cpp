@@ -96,6 +96,7 @@ void CudaGradientQueue::add_scaled(float* target, const float* source, std::size
 
 void CudaGradientQueue::pack(const Bucket& bucket, double weight, bool adds_accumulated) {
   const device::NvtxRange range("pack", bucket.count * sizeof(float));
+  const auto scope = communicator_.scope("pack", stream_.get(), bucket.count * sizeof(float));
   check_cuda(gradient_pass::launch_pack(bucket, weight, adds_accumulated, stream_.get()), "launch of pack");
 }
 
@@ -106,6 +107,7 @@ void CudaGradientQueue::all_reduce(void* data, std::size_t count, DataType type)
 
 void CudaGradientQueue::unpack(const Bucket& bucket, const Unpacking& unpacking) {
   const device::NvtxRange range("unpack", bucket.count * sizeof(float));
+  const auto scope = communicator_.scope("unpack", stream_.get(), bucket.count * sizeof(float));
   if (unpacking.exact_squares != nullptr) {
     return check_cuda(gradient_pass::launch_unpack_exactly(bucket, unpacking.weight, unpacking.own,
                                                            unpacking.exact_squares, stream_.get()),
