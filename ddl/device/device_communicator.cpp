@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -28,6 +29,7 @@
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/device/nvtx_range.hpp"
+#include "ddl/device/reproducible_path.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
@@ -48,6 +50,8 @@ struct DeviceCommunicator::State {
   std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
   std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
   std::size_t large_from = 0;
+  std::vector<std::unique_ptr<device::ReproduciblePath>> in_front;  // of these, in reproducible contexts
+  device::ReproduciblePath::Memory exact_memory = {};               // that those share
   std::vector<std::byte*> own_memory;
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
@@ -59,6 +63,8 @@ struct DeviceCommunicator::State {
   std::jthread guard;
 
   void open_paths(const DeviceOptions& options);
+  void keep_bits(std::size_t bytes);
+  [[nodiscard]] device::DevicePath* front_of(device::DevicePath* path) const;
   [[nodiscard]] std::vector<device::DevicePath*> paths() const;
   std::byte* allocate(std::size_t bytes);
   void run(const DeviceCall& call);
@@ -94,14 +100,15 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   const DevicePathChoice path = options.path;
   std::string reasons;  // for doing without what would be best
   const auto attempt = [&](DevicePathChoice choice, const auto& open) {
-    if (path == choice) return open();
-    if (path != DevicePathChoice::automatic) return;
+    if (path != choice && path != DevicePathChoice::automatic) return;
     try {
       open();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) throw;
+      if (path == choice || error.code() != ErrorCode::unsupported) throw;
       reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+      return;
     }
+    if (context.options().reproducible) keep_bits(options.staging_bytes);
   };
   if (context.hosts() == 1) {
     attempt(DevicePathChoice::exchange, [&] {
@@ -116,7 +123,7 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
     return;
   }
   if (exchange) {
-    large_from = device::faster_from(context, *exchange, *large);
+    large_from = device::faster_from(context, *front_of(exchange.get()), *front_of(large.get()));
     return context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
   }
   if (large) {
@@ -133,10 +140,31 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   }
 }
 
+/// Puts what keeps them in front of the paths so far, which share its memory. Collective.
+void DeviceCommunicator::State::keep_bits(std::size_t bytes) {
+  for (device::DevicePath* const path : paths()) {
+    if (path->is_reproducible()) continue;
+    if (exact_memory.data == nullptr) {
+      auto least = static_cast<std::int64_t>(bytes);
+      context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+      device::ReproduciblePath::load(context);
+      exact_memory.bytes =
+          std::max(static_cast<std::size_t>(least), device::ReproduciblePath::least_bytes(ranks));
+      exact_memory.data = allocate(exact_memory.bytes);
+    }
+    in_front.push_back(std::make_unique<device::ReproduciblePath>(*path, rank, ranks, exact_memory));
+  }
+}
+
+device::DevicePath* DeviceCommunicator::State::front_of(device::DevicePath* path) const {
+  const auto front = std::ranges::find_if(in_front, [&](const auto& own) { return own->is_before(*path); });
+  return front == in_front.end() ? path : front->get();
+}
+
 std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
   std::vector<device::DevicePath*> result;
-  if (exchange) result.push_back(exchange.get());
-  if (large) result.push_back(large.get());
+  if (exchange) result.push_back(front_of(exchange.get()));
+  if (large) result.push_back(front_of(large.get()));
   return result;
 }
 
@@ -184,7 +212,7 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
-  device::DevicePath& path = is_large ? *large : *exchange;
+  device::DevicePath& path = *front_of(is_large ? large.get() : exchange.get());
   const char* const name = topology::to_string(call.collective).data();
   const std::size_t bytes = call.count * size_of(call.type);
   const device::NvtxRange range(name, bytes);

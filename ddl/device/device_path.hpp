@@ -12,7 +12,7 @@
 
 namespace ddl::device {
 
-/// A call of a user's.
+/// A call of a user's, or a part that a path makes of one.
 struct DeviceCall {
   topology::Collective collective;
   const std::byte* input = nullptr;
@@ -22,6 +22,10 @@ struct DeviceCall {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   DeviceStream stream = nullptr;
+  const DeviceCall* part_of = nullptr;
+
+  /// What ranks compare, and are told of: also where parts of different calls are alike.
+  [[nodiscard]] const DeviceCall& called() const noexcept { return part_of != nullptr ? *part_of : *this; }
 };
 
 inline bool reduces(topology::Collective collective) noexcept {
@@ -46,6 +50,10 @@ class DevicePath {
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
+  /// Whether reductions of floats have the host's bits in reproducible contexts.
+  [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
+  /// Whether it would do the call in each dimension by itself. The same on all ranks.
+  [[nodiscard]] virtual bool goes_by_dimension(const DeviceCall& /*call*/) { return false; }
   /// How many calls are over. Does not wait. Any thread.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
   /// What has gone wrong so far. Does not wait. Any thread.

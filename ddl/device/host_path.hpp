@@ -26,6 +26,8 @@ class HostPath : public DevicePath {
   ~HostPath() override;
 
   void run(const DeviceCall& call) override;
+  /// The host's engine reduces.
+  [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override {}  // the host's engine ends its calls by itself

@@ -45,11 +45,15 @@ for ranks in 2 3; do
   for ((rank = 0; rank < ranks; ++rank)); do expect $rank 0 "rank $rank of $ranks .*: 0 wrong"; done
   cat "$work"/out.0
 done
+DDL_REPRODUCIBLE=1 run 3 results
+for rank in 0 1 2; do expect $rank 0 "rank $rank of 3 .*: 0 wrong"; done
 
 run 2 die 1
 expect 0 1 "rank 1 .*has died"
 # Through the host's memory.
 run 2 results host
+for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
+DDL_REPRODUCIBLE=1 run 2 results host
 for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
 hosts=2 run 4 results host
 for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
@@ -71,6 +75,8 @@ if [ $by_nccl = 1 ]; then
   for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
   for mode in n b; do # over all ranks, and in each dimension
     hosts=2 DDL_OPTIONS="-mode $mode" run 4 results nccl
+    for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+    hosts=2 DDL_REPRODUCIBLE=1 DDL_OPTIONS="-mode $mode" run 4 results nccl
     for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
   done
   run 2 die 1 nccl

@@ -1,6 +1,7 @@
 // A rank that is a process, on a device that it may share: see device_processes_test.sh.
 //   device_program results       every collective against the host's communicator, in memory that the others
-//                                have mapped and in memory that they have not
+//                                have mapped and in memory that they have not; in reproducible contexts also
+//                                floats, bit by bit
 //   device_program die RANK      that rank kills itself, while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
 // A last word nccl or host: by NCCL, or through the host's memory.
@@ -16,6 +17,7 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
+#include "device/hard_floats.hpp"
 
 namespace {
 
@@ -82,6 +84,27 @@ class Rank {
     return wrong;
   }
 
+  /// In reproducible contexts floats have the host's bits. The number of elements that have others.
+  std::size_t check_floats(ddl::DataType type, std::size_t count, bool is_mapped) {
+    const std::size_t bytes = count * ddl::size_of(type);
+    std::byte* const in = (is_mapped ? mapped_ : plain_)[0];
+    const std::vector<std::byte> input = ddl::hard_floats(type, count, context_.rank(), context_.size());
+    std::size_t wrong = 0;
+    for (const ddl::ReduceOp op :
+         {ddl::ReduceOp::sum, ddl::ReduceOp::avg, ddl::ReduceOp::min, ddl::ReduceOp::prod}) {
+      std::vector<std::byte> expected(bytes), found(bytes);
+      ddl::check_cuda(cudaMemcpy(in, input.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      device_.all_reduce(in, in, count, type, op, stream_);
+      device_.wait(stream_);
+      ddl::check_cuda(cudaMemcpy(found.data(), in, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+      all_.all_reduce(input.data(), expected.data(), count, type, op);
+      for (std::size_t i = 0; i < bytes; i += ddl::size_of(type)) {
+        wrong += std::memcmp(&found[i], &expected[i], ddl::size_of(type)) != 0 ? 1 : 0;
+      }
+    }
+    return wrong;
+  }
+
   void all_reduce() {
     device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
     device_.wait(stream_);
@@ -116,6 +139,14 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
           // Ranks need not agree on which memory they use.
           const bool other = context.rank() % 2 == 1;
           wrong += rank.check(count, maps_input != other, maps_output);
+        }
+      }
+    }
+    if (context.options().reproducible) {
+      for (const ddl::DataType type :
+           {ddl::DataType::f32, ddl::DataType::f64, ddl::DataType::f16, ddl::DataType::bf16}) {
+        for (const std::size_t count : {1000, 99'999}) {
+          wrong += rank.check_floats(type, count, true) + rank.check_floats(type, count, false);
         }
       }
     }

@@ -221,30 +221,38 @@ void call_other_things(DeviceCommunicator& device, const Values& values, cudaStr
   all_reduce(device, values, stream, device.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
 }
 
-TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) {
+void name_who_called_other_things(const InProcessOptions& options) {
   emulated_cuda::machine().devices = 2;
   std::atomic<int> told = 0;
-  error_of([&] {
-    run_in_process(2, [&](Context& context) {
-      select_device(context);
-      const Stream stream;
-      const Values values;
-      DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
-      context.communicator().barrier();
-      const Error own = error_of([&] {
-        call_other_things(device, values, stream);
-        for (int call = 0; call < 200; ++call) {
-          all_reduce(device, values, stream);
-          device.wait(stream);
-        }
-      });
-      EXPECT_EQ(own.code(), ErrorCode::mismatch);
-      expect_words(own.what(), what_was_called);
-      ++told;
-      throw own;
+  const auto body = [&](Context& context) {
+    select_device(context);
+    const Stream stream;
+    const Values values;
+    DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
+    context.communicator().barrier();
+    const Error own = error_of([&] {
+      call_other_things(device, values, stream);
+      for (int call = 0; call < 200; ++call) {
+        all_reduce(device, values, stream);
+        device.wait(stream);
+      }
     });
-  });
+    EXPECT_EQ(own.code(), ErrorCode::mismatch);
+    expect_words(own.what(), what_was_called);
+    ++told;
+    throw own;
+  };
+  error_of([&] { run_in_process(2, body, options); });
   EXPECT_EQ(told, 2);
+}
+
+TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) { name_who_called_other_things({}); }
+
+/// Each call is three of NCCL's.
+TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLaterInReproducibleContexts) {
+  InProcessOptions options;
+  options.context.reproducible = true;
+  name_who_called_other_things(options);
 }
 
 TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
@@ -265,6 +273,43 @@ TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
   });
   expect_words(testing::internal::GetCapturedStderr(), what_was_called);
   expect_words(error.what(), {"an earlier collective of this context failed"});
+}
+
+/// Paths that are timed while starting make calls which the user's are not to be taken for.
+TEST_F(EmulatedDevices, ARankThatDoesNotComeIsNamedByWhicheverPath) {
+  emulated_cuda::machine().devices = 2;
+  for (const bool is_reproducible : {false, true}) {
+    for (const DevicePathChoice path : {DevicePathChoice::automatic, DevicePathChoice::nccl}) {
+      if (is_reproducible && path == DevicePathChoice::automatic) continue;  // takes long to time
+      InProcessOptions options = with_deadline(std::chrono::seconds(2));
+      options.context.reproducible = is_reproducible;
+      std::atomic<int> told = 0;
+      error_of([&] {
+        run_in_process(
+            2,
+            [&](Context& context) {
+              select_device(context);
+              const Stream stream;
+              const Values values;
+              DeviceCommunicator device(context, {.path = path});
+              context.communicator().barrier();
+              all_reduce(device, values, stream);
+              device.wait(stream);
+              for (int call = 0; call < 2 && context.rank() == 0; ++call) all_reduce(device, values, stream);
+              const Error own = error_of([&] {
+                device.wait(stream);
+                for (;;) device.check();
+              });
+              if (context.rank() == 0)
+                expect_words(own.what(), {"all_reduce #2 on devices (sum of 1000 f32"});
+              ++told;
+              throw own;
+            },
+            options);
+      });
+      EXPECT_EQ(told, 2);
+    }
+  }
 }
 
 }  // namespace

@@ -108,6 +108,11 @@ void CudaGradientQueue::all_reduce(void* data, std::size_t count, DataType type)
 void CudaGradientQueue::unpack(const Bucket& bucket, const Unpacking& unpacking) {
   const device::NvtxRange range("unpack", bucket.count * sizeof(float));
   const auto scope = communicator_.scope("unpack", stream_.get(), bucket.count * sizeof(float));
+  if (unpacking.exact_squares != nullptr) {
+    return check_cuda(gradient_pass::launch_unpack_exactly(bucket, unpacking.weight, unpacking.own,
+                                                           unpacking.exact_squares, stream_.get()),
+                      "launch of unpack");
+  }
   check_cuda(gradient_pass::launch_unpack(bucket, unpacking.weight, unpacking.own, unpacking.sums_of_squares,
                                           stream_.get()),
              "launch of unpack");
@@ -117,6 +122,14 @@ std::size_t CudaGradientQueue::sums_of_unpacking() const noexcept { return gradi
 
 void CudaGradientQueue::add_up(const double* values, std::size_t count, double* sum) {
   check_cuda(gradient_pass::launch_add_up(values, count, sum, stream_.get()), "launch of add_up");
+}
+
+void CudaGradientQueue::carry(ExactSquares* squares, bool has_problem) {
+  check_cuda(gradient_pass::launch_carry(squares, has_problem, stream_.get()), "launch of carry");
+}
+
+void CudaGradientQueue::add_up(ExactSquares* squares, double* sum) {
+  check_cuda(gradient_pass::launch_add_up(squares, sum, stream_.get()), "launch of add_up");
 }
 
 void CudaGradientQueue::conclude(const double* weight, const double* squares, bool leave_sums,

@@ -36,7 +36,7 @@ Fingerprints::Fingerprints(Context& context) {
 }
 
 void Fingerprints::add(const DeviceCall& call, NcclGroup& all) {
-  batch_.values[held_++] = fingerprint_of(call);
+  batch_.values[held_++] = fingerprint_of(call.called());
   if (held_ == fingerprints_at_once) compare(all, call.stream);
 }
 

@@ -106,7 +106,7 @@ void NcclPath::join(cudaStream_t first, cudaStream_t then) {
 }
 
 void NcclPath::run(const DeviceCall& call) {
-  is_faster_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
+  goes_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
   fingerprints_->add(call, *all_);
   await(call.stream);
 }
@@ -139,7 +139,7 @@ void NcclPath::run_on_all(const DeviceCall& call) {
 
 /// As DDL_OPTIONS's -mode says (n, b); else by the planner's predictions for the job's topology. The same on
 /// all ranks.
-bool NcclPath::is_faster_by_dimension(const DeviceCall& call) {
+bool NcclPath::goes_by_dimension(const DeviceCall& call) {
   if (call.collective != Collective::all_reduce || !inner_) return false;
   const bool is_whole = call.type == DataType::u8 || call.type == DataType::i32 || call.type == DataType::i64;
   if (call.op == ReduceOp::avg && is_whole) return false;  // would be cut off twice

@@ -30,6 +30,7 @@ class NcclPath : public DevicePath {
   ~NcclPath() override;
 
   void run(const DeviceCall& call) override;
+  [[nodiscard]] bool goes_by_dimension(const DeviceCall& call) override;
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
@@ -47,7 +48,6 @@ class NcclPath : public DevicePath {
   using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   void run_on_all(const DeviceCall& call);
   void run_by_dimension(const DeviceCall& call);
-  [[nodiscard]] bool is_faster_by_dimension(const DeviceCall& call);
   void join(cudaStream_t first, cudaStream_t then);
   Event take_event();
   void await(cudaStream_t stream);
