@@ -19,13 +19,16 @@ using DeviceStream = CUstream_st*;
 enum class DevicePathChoice {
   /// On one host the exchange; if each rank has a device of its own and NCCL is there, NCCL from the size on
   /// from which it was measured, while starting, to be faster. On several hosts, or where devices cannot
-  /// reach
-  /// each other's memory, NCCL, or the host. What is not as it should be is a warning, and an error if
-  /// ContextOptions::strict.
+  /// reach each other's memory, NCCL, else UCX if it knows devices' memory, else the host. What is not as it
+  /// should be is a warning, and an error if ContextOptions::strict.
   automatic,
   exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
-  host,      ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
+  /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
+  /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. All sizes, one host
+  /// or several, by the plans of `Communicator`; a thread of each rank's drives it.
+  ucx,
+  host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
 
 struct DeviceOptions {
@@ -38,7 +41,8 @@ struct DeviceOptions {
   bool bind = true;
   /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
   /// time. Twice as much device memory is taken. At least 64 KiB. Not used where all ranks are threads of one
-  /// process.
+  /// process. By UCX: for partial results, by which reductions may be cut; twice as much is taken, and 16
+  /// MiB; at least 1 KiB a rank as well.
   std::size_t staging_bytes = std::size_t{64} << 20;
   DevicePathChoice path = DevicePathChoice::automatic;
 };
@@ -54,7 +58,8 @@ struct DeviceMemory {
 /// on a stream and return at once. Inside a host kernels of the ranks find each other and exchange the data,
 /// through memory that each has mapped (CUDA IPC between processes, plain pointers between threads); between
 /// hosts, and for large data, NCCL does it, on several hosts in each dimension by itself if the topology's
-/// plan says that this is faster (`DeviceOptions::path`). No host waits for another.
+/// plan says that this is faster; without NCCL UCX, or the host (`DeviceOptions::path`). No caller waits for
+/// another.
 ///
 /// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
 /// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
