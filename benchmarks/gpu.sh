@@ -68,6 +68,10 @@ step() { # name, seconds, command
 
 step device_test 120 "$bin/device_test"
 step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
+# With a UCX that knows devices' memory alone: the processes have found out.
+if [ -x "$bin/device_ucx_test" ] && ! grep -q '^skipped in part, UCX' "$out/device_processes.txt"; then
+  step device_ucx_test 120 "$bin/device_ucx_test"
+fi
 [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/device_perf.jsonl"

@@ -140,7 +140,12 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
     if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
     return;
   }
-  attempt(DevicePathChoice::ucx, [&] { large = open_ucx_path(context, devices, options.staging_bytes); });
+  attempt(DevicePathChoice::ucx, [&] {
+    if (path == DevicePathChoice::automatic && context.options().network == NetworkUse::mpi) {
+      throw Error(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)").as_agreed();
+    }
+    large = open_ucx_path(context, devices, options.staging_bytes);
+  });
   if (large) {
     if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by UCX: " + reasons);
     return;

@@ -26,7 +26,8 @@ enum class DevicePathChoice {
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
   /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
   /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. All sizes, one host
-  /// or several, by the plans of `Communicator`; a thread of each rank's drives it.
+  /// or several, by the plans of `Communicator`. A thread of each rank's drives it, and queues kernels while
+  /// the call's stream waits: what waits for the whole device meanwhile (cudaFree) may keep it from that.
   ucx,
   host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
@@ -75,15 +76,15 @@ struct DeviceMemory {
 /// counts are those of `Communicator`.
 ///
 /// A kernel waits no longer than the context's deadline; NCCL's are ended when none of a rank's calls has got
-/// on for so long. What goes wrong on the device, or in the job meanwhile, is thrown by `check` and `wait`,
-/// and by every call after that: `timeout` and `mismatch` name the ranks; `peer_failed` comes from the job's
-/// watch; `internal` gives the CUDA call, the place, the rank and the device. Outputs are then undefined. Not
-/// thread-safe; for the thread that made it.
+/// on for so long, UCX's when nothing of a call has. What goes wrong on the device, or in the job meanwhile,
+/// is thrown by `check` and `wait`, and by every call after that: `timeout` and `mismatch` name the ranks;
+/// `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank and the
+/// device. Outputs are then undefined. Not thread-safe; for the thread that made it.
 class DeviceCommunicator {
  public:
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
-  /// device, where ranks are on several hosts and there is no NCCL, where peers' memory cannot be mapped, or
-  /// for more ranks than a device has room for; `invalid_argument` for bad options.
+  /// device, where `path` cannot be, or, if that is automatic, none of them, where peers' memory cannot be
+  /// mapped, or for more ranks than a device has room for; `invalid_argument` for bad options.
   explicit DeviceCommunicator(Context& context, const DeviceOptions& options = {});
   /// Waits for its calls. Collective, unless something has failed.
   ~DeviceCommunicator();

@@ -33,7 +33,9 @@ namespace ddl::device {
 /// A thread takes the calls in their order; each begins when its stream has come to it. Behind it the stream
 /// holds a kernel of one thread that waits for word in the host's memory: unlike functions of the host, of
 /// which CUDA has one thread do all of a process's, it keeps nothing else waiting, so ranks may be threads,
-/// and UCX's own callbacks run. It ends by itself, at the deadline, should the thread stand still.
+/// and UCX's own callbacks run. It ends by itself, at the deadline, should the thread stand still. What the
+/// thread queues goes to a stream of the highest priority: devices have a queue for several streams of one
+/// priority, and what is needed to end a hold must not stand behind what waits for the hold.
 class UcxPath : public DevicePath {
  public:
   /// On the device that is selected. `staging_bytes`: see DeviceOptions. Collective; errors are agreed:
