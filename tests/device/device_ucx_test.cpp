@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
+#include "ddl/topology/plan.hpp"
 #include "device/collective_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "thrown_error.hpp"
@@ -92,6 +94,26 @@ TEST_F(DeviceUcx, EveryCollectiveCountAndPlace) {
     }
     cases.push_back({.collective = Collective::barrier, .count = 0});
     test::run_cases(ranks, cases, by_ucx, on_hosts(ranks, ranks_each));
+  }
+}
+
+/// Rings, trees, exchanges of all with all, with and without scratch memory, in one dimension or two, also
+/// with unequal hosts; in one part or several.
+TEST_F(DeviceUcx, EveryFamilyOfPlans) {
+  std::vector<Case> cases;
+  for (const Collective collective : all_collectives) {
+    for (const std::size_t count : {7, 3000, 70'001}) {
+      cases.push_back(
+          {.collective = collective, .op = ReduceOp::avg, .count = count, .root = 4, .in_any_order = true});
+    }
+  }
+  for (const char letter : {'r', 'c', 'm'}) {
+    for (const int ranks_each : {1, 4}) {
+      InProcessOptions options = on_hosts(6, ranks_each);
+      options.context.mode = topology::mode_from_letter(std::string(1, letter));
+      SCOPED_TRACE(testing::Message() << "mode " << letter << ", ranks of a host " << ranks_each);
+      test::run_cases(6, cases, by_ucx, options);
+    }
   }
 }
 
@@ -180,6 +202,46 @@ TEST_F(DeviceUcx, CallsFollowEachOther) {
         cudaEventDestroy(done);
       },
       on_hosts(3, 1));
+}
+
+/// A call reads what the stream has written before it, and what is queued behind it reads what it has
+/// written.
+TEST_F(DeviceUcx, CallsKeepTheOrderOfTheirStream) {
+  constexpr int rounds = 20;
+  constexpr int ranks = 3;
+  constexpr std::size_t bytes = 1'000'003;
+  const auto value_of = [](int round, int rank) { return 7 * round + 3 * rank + 1; };
+  run_in_process(
+      ranks,
+      [&](Context& context) {
+        const Stream stream;
+        DeviceCommunicator device(context, by_ucx);
+        const OnDevice values{std::vector<std::byte>(bytes)};
+        const OnDevice results{std::vector<std::byte>(rounds * bytes)};
+        context.communicator().barrier();
+        for (int round = 0; round < rounds; ++round) {
+          for (int earlier = 10; earlier >= 0; --earlier) {
+            const int value = value_of(round, context.rank()) + earlier;
+            ASSERT_EQ(cudaMemsetAsync(values.data(), value, bytes, stream), cudaSuccess);
+          }
+          device.all_reduce(values.data(), values.data(), bytes, DataType::u8, ReduceOp::sum, stream);
+          ASSERT_EQ(cudaMemcpyAsync(results.data() + static_cast<std::size_t>(round) * bytes, values.data(),
+                                    bytes, cudaMemcpyDeviceToDevice, stream),
+                    cudaSuccess);
+        }
+        device.wait(stream);
+        const std::vector<std::byte> found = results.bytes();
+        for (int round = 0; round < rounds; ++round) {
+          int sum = 0;
+          for (int rank = 0; rank < ranks; ++rank) sum += value_of(round, rank);
+          const auto begin = found.begin() + round * static_cast<std::ptrdiff_t>(bytes);
+          EXPECT_EQ(std::count(begin, begin + bytes, static_cast<std::byte>(sum)),
+                    static_cast<std::ptrdiff_t>(bytes))
+              << "round " << round;
+        }
+        context.communicator().barrier();
+      },
+      on_hosts(ranks, 2));
 }
 
 TEST_F(DeviceUcx, ARankThatDoesNotComeIsNamedAtTheDeadline) {
