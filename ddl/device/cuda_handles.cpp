@@ -26,4 +26,14 @@ Event make_event() {
   return Event(made);
 }
 
+bool has_come(cudaEvent_t event) {
+  const cudaError_t result = cudaEventQuery(event);
+  if (result == cudaErrorNotReady) {
+    cudaGetLastError();  // it must not be blamed on the next launch
+    return false;
+  }
+  check_cuda(result, "cudaEventQuery");
+  return true;
+}
+
 }  // namespace ddl::device

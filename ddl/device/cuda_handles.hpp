@@ -21,5 +21,7 @@ Stream make_stream();
 Stream make_urgent_stream();
 /// Without a time.
 Event make_event();
+/// Whether what it was recorded behind is done. Throws `internal` with what CUDA says.
+bool has_come(cudaEvent_t event);
 
 }  // namespace ddl::device

@@ -201,13 +201,7 @@ void NetworkExecutor::satisfy(std::uint32_t later) {
 
 bool NetworkExecutor::sweep_stream() {
   bool moved = false;
-  while (!queued_.empty()) {
-    const cudaError_t result = cudaEventQuery(queued_.front().done.get());
-    if (result == cudaErrorNotReady) {
-      cudaGetLastError();  // it must not be blamed on the next launch
-      break;
-    }
-    check_cuda(result, "cudaEventQuery");
+  while (!queued_.empty() && has_come(queued_.front().done.get())) {
     const std::uint32_t index = queued_.front().task;
     events_.push_back(std::move(queued_.front().done));
     queued_.pop_front();
@@ -252,13 +246,7 @@ bool NetworkExecutor::sweep_transfers() {
 
 void NetworkExecutor::wait_for_stream() {
   check_cuda(cudaEventRecord(events_.back().get(), stream()), "cudaEventRecord");
-  for (;;) {
-    const cudaError_t result = cudaEventQuery(events_.back().get());
-    if (result == cudaSuccess) return;
-    cudaGetLastError();
-    if (result != cudaErrorNotReady) check_cuda(result, "cudaEventQuery");
-    turns_.take(false, Turns::Awaited::device);
-  }
+  turns_.await(events_.back().get());
 }
 
 void NetworkExecutor::look_for_trouble() {

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "ddl/device/cuda_handles.hpp"
+
 namespace ddl::device {
 namespace {
 
@@ -28,6 +30,11 @@ void Turns::take(bool moved, Awaited awaited) {
   if (++idle_turns_ == turns_before_yielding) idle_since_ = collectives::Clock::now();
   if (idle_turns_ > turns_before_rests) return rest(awaited);
   if (idle_turns_ > turns_before_yielding) std::this_thread::yield();
+}
+
+void Turns::await(cudaEvent_t event) {
+  begin();
+  while (!has_come(event)) take(false, Awaited::device);
 }
 
 void Turns::rest(Awaited awaited) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -24,6 +26,8 @@ class Turns {
   /// Moves the network on; after many turns in which nothing did, sleeps for some 20 us, or, if only the
   /// network is awaited, until something comes, 1 ms at most. `moved`: something else than the network has.
   void take(bool moved, Awaited awaited);
+  /// Takes turns until the event has come. Throws `internal` with what CUDA says.
+  void await(cudaEvent_t event);
   /// From now on nothing has moved.
   void begin() noexcept;
   /// Nothing has, for so long. Asks the clock only when it begins to be long.

@@ -15,13 +15,11 @@
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/network/ucx_network.hpp"
 #include "ddl/context.hpp"
-#include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/mapped_memory.hpp"
-#include "ddl/device/ucx/network_executor.hpp"
-#include "ddl/device/ucx/recipes.hpp"
+#include "ddl/device/ucx/network_calls.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
@@ -52,22 +50,10 @@ class UcxPath : public DevicePath {
   void close(bool in_order) noexcept override;
 
  private:
-  struct FreeDevice {
-    void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
-  };
   struct Queued {
-    std::optional<DeviceCall> call;  // none: a meeting of all ranks
+    std::optional<DeviceCall> call;  // none: no more of them
     Event reached;                   // by the call's stream
   };
-  struct Part {
-    std::size_t first;
-    std::size_t elements;
-    const collectives::PreparedProgram& program;
-  };
-
-  void open_network();
-  void allocate(std::size_t staging_bytes);
-  void greet_on_devices();
   Event take_event();
   void push(Queued queued);
 
@@ -75,38 +61,22 @@ class UcxPath : public DevicePath {
   void work_off();
   std::optional<Queued> next();
   void sleep_until_called();
-  void await(const Event& reached);
-  void do_call(const DeviceCall& call);
-  void copy_alone(const DeviceCall& call);
-  void do_part(const DeviceCall& call, const Part& part);
-  void reduce_scatter_part(const DeviceCall& call, const Part& part);
-  void run_program(const DeviceCall& call, const Part& part, const NetworkExecutor::Buffers& buffers);
-  void copy_unwritten(const DeviceCall& call, const Part& part, const NetworkExecutor::Buffers& buffers);
-  void meet();
-  collectives::MessageTag next_round();
   void release();
   void fail(const Error& error) noexcept;
   void ring() noexcept;
 
   Context& context_;
-  const int rank_;
-  const int ranks_;
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
-  std::unique_ptr<std::byte, FreeDevice> work_memory_;  // partial results that are not the output's
-  std::unique_ptr<std::byte, FreeDevice> scratch_, receiving_;
   MappedMemory<collectives::device::Gate> gate_;
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
   std::optional<Turns> turns_;
-  std::optional<NetworkExecutor> executor_;
-  std::optional<Recipes> recipes_;
+  std::optional<NetworkCalls> calls_;
   collectives::FileDescriptor bell_;
 
-  std::uint64_t calls_ = 0;
-  std::uint64_t rounds_ = 0;  // programs that the thread has begun
-  Mixed history_;             // of its calls
+  std::uint64_t called_ = 0;
   std::atomic<std::uint64_t> completed_ = 0;
-  std::atomic<std::uint64_t> meetings_ = 0;  // that are over
+  std::atomic<bool> is_concluded_ = false;
   std::mutex mutex_;
   std::deque<Queued> queue_;
   std::vector<Event> unused_;
