@@ -86,6 +86,10 @@ if [ ${#sizes[@]} = 0 ]; then
   [ "$devices" -gt 1 ] || every=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
   step device_reproducible_test 120 "$bin/device_reproducible_test" "${every[@]}"
   step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
+  # With a UCX that knows devices' memory alone: the processes have found out.
+  if [ -x "$bin/device_ucx_test" ] && ! grep -q '^skipped in part, UCX' "$out/device_processes.txt"; then
+    step device_ucx_test 120 "$bin/device_ucx_test"
+  fi
   [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
 fi
 for ranks in 1 2 4; do

@@ -32,10 +32,31 @@
 #include "ddl/device/reproducible_path.hpp"
 #include "ddl/log.hpp"
 
+#ifdef DDL_HAVE_UCX
+#include "ddl/device/ucx/ucx_path.hpp"
+#endif
+
 namespace ddl {
 
 using device::DeviceCall;
 using topology::Collective;
+
+namespace {
+
+#ifdef DDL_HAVE_UCX
+std::unique_ptr<device::DevicePath> open_ucx_path(Context& context, const device::DeviceTable& devices,
+                                                  std::size_t staging_bytes) {
+  return std::make_unique<device::UcxPath>(context, devices, staging_bytes);
+}
+#else
+std::unique_ptr<device::DevicePath> open_ucx_path(Context&, const device::DeviceTable&, std::size_t) {
+  throw Error(ErrorCode::unsupported,
+              "UCX cannot be used: this build is without it (CMake option DDL_WITH_UCX)")
+      .as_agreed();
+}
+#endif
+
+}  // namespace
 
 struct DeviceCommunicator::State {
   State(Context& context_, const DeviceOptions& options);
@@ -128,6 +149,16 @@ void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
   }
   if (large) {
     if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
+    return;
+  }
+  attempt(DevicePathChoice::ucx, [&] {
+    if (path == DevicePathChoice::automatic && context.options().network == NetworkUse::mpi) {
+      throw Error(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)").as_agreed();
+    }
+    large = open_ucx_path(context, devices, options.staging_bytes);
+  });
+  if (large) {
+    if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by UCX: " + reasons);
     return;
   }
   const std::string better = reasons;

@@ -4,7 +4,9 @@
 //                                floats, bit by bit
 //   device_program die RANK      that rank kills itself, while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
-// A last word nccl or host: by NCCL, or through the host's memory.
+//   device_program differ        rank 0 adds up what the others want the greatest of
+// A last word nccl, ucx, host or automatic: by NCCL, by UCX, through the host's memory, or as the library
+// chooses.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -105,8 +107,8 @@ class Rank {
     return wrong;
   }
 
-  void all_reduce() {
-    device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
+  void all_reduce(ddl::ReduceOp op = ddl::ReduceOp::sum) {
+    device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, op, stream_);
     device_.wait(stream_);
   }
   [[nodiscard]] const ddl::DeviceCommunicator& device() const { return device_; }
@@ -129,7 +131,9 @@ class Rank {
 int run(ddl::Context& context, const std::vector<std::string>& words) {
   ddl::DevicePathChoice path = ddl::DevicePathChoice::exchange;
   if (words.back() == "nccl") path = ddl::DevicePathChoice::nccl;
+  if (words.back() == "ucx") path = ddl::DevicePathChoice::ucx;
   if (words.back() == "host") path = ddl::DevicePathChoice::host;
+  if (words.back() == "automatic") path = ddl::DevicePathChoice::automatic;
   Rank rank(context, path);
   if (words[0] == "results") {
     std::size_t wrong = 0;
@@ -155,10 +159,10 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
     return wrong == 0 ? 0 : 1;
   }
   rank.all_reduce();
-  if (words.size() > 1 && context.rank() == std::stoi(words[1])) {
+  if (words[0] != "differ" && context.rank() == std::stoi(words.at(1))) {
     static_cast<void>(raise(words[0] == "die" ? SIGKILL : SIGSTOP));
   }
-  rank.all_reduce();
+  rank.all_reduce(words[0] == "differ" && context.rank() != 0 ? ddl::ReduceOp::max : ddl::ReduceOp::sum);
   return 0;
 }
 
@@ -167,7 +171,8 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (words.empty()) {
-    fmt::print(stderr, "device_program results | die RANK | stop RANK [nccl | host]\n");
+    fmt::print(stderr,
+               "device_program results | die RANK | stop RANK | differ [nccl | ucx | host | automatic]\n");
     return 2;
   }
   return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });

@@ -185,10 +185,65 @@ void lose_a_device(DevicePathChoice path) {
 TEST_F(EmulatedDevices, ALostDeviceEndsTheExchangeEverywhere) { lose_a_device(DevicePathChoice::exchange); }
 TEST_F(EmulatedDevices, ALostDeviceEndsNcclEverywhere) { lose_a_device(DevicePathChoice::nccl); }
 
+#ifdef DDL_HAVE_UCX
+TEST_F(EmulatedDevices, ALostDeviceEndsUcxEverywhere) { lose_a_device(DevicePathChoice::ucx); }
+
+InProcessOptions on_two_hosts() {
+  InProcessOptions options;
+  options.hosts = {"host0", "host1"};
+  return options;
+}
+
+/// NCCL refuses ranks that share a device.
+TEST_F(EmulatedDevices, BetweenHostsUcxIsTakenForWantOfNcclAndSaysSo) {
+  const auto start = [](Context& context) {
+    const Stream stream;
+    const Values values;
+    DeviceCommunicator device(context);
+    const std::vector<std::string> told = context.fallbacks();
+    ASSERT_EQ(told.size(), 2U);
+    expect_words(told[1], {"collectives on devices go by UCX: ", "shares its device"});
+    context.communicator().barrier();
+    all_reduce(device, values, stream);
+    device.wait(stream);
+    context.communicator().barrier();
+  };
+  run_in_process(2, start, on_two_hosts());
+}
+
+TEST_F(EmulatedDevices, AUcxThatDoesNotKnowDevicesMemoryIsNotTaken) {
+  emulated_cuda::machine().ucx = false;
+  for (const DevicePathChoice path : {DevicePathChoice::ucx, DevicePathChoice::automatic}) {
+    const Error error = error_of([&] {
+      run_in_process(
+          2, [&](Context& context) { DeviceCommunicator device(context, {.path = path}); }, on_two_hosts());
+    });
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    expect_words(error.what(), {"UCX does not know the memory of devices", "UCX_TLS"});
+    if (path == DevicePathChoice::automatic) {
+      expect_words(error.what(), {"shares its device", "expected processes"});
+    }
+  }
+}
+#else
+TEST_F(EmulatedDevices, ABuildWithoutUcxSaysSo) {
+  const Error error = error_of([] {
+    run_in_process(
+        2, [](Context& context) { DeviceCommunicator device(context, {.path = DevicePathChoice::ucx}); });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"DDL_WITH_UCX"});
+}
+#endif
+
 /// The trainer waits for its stream by itself, while another rank has failed.
 TEST_F(EmulatedDevices, KernelsThatWaitForAFailedRankEndWithoutThisLibrarysWait) {
   emulated_cuda::machine().devices = 2;
-  for (const DevicePathChoice path : {DevicePathChoice::exchange, DevicePathChoice::nccl}) {
+  std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
+#ifdef DDL_HAVE_UCX
+  paths.push_back(DevicePathChoice::ucx);
+#endif
+  for (const DevicePathChoice path : paths) {
     error_of([&] {
       run_in_process(
           2,

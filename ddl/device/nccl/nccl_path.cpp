@@ -66,11 +66,7 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
     outer_ = group("NCCL between hosts", outer);
   }
   context.on_all_ranks("NCCL's streams", [&] {
-    for (Stream* stream : {&inner_stream_, &outer_stream_}) {
-      cudaStream_t made = nullptr;
-      check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      stream->reset(made);
-    }
+    for (Stream* stream : {&inner_stream_, &outer_stream_}) *stream = make_stream();
     void* memory = nullptr;
     check_cuda(cudaMalloc(&memory, 1), "cudaMalloc");
     meeting_ = static_cast<std::byte*>(memory);
@@ -81,7 +77,7 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
 
 NcclPath::~NcclPath() = default;
 
-NcclPath::Event NcclPath::take_event() {
+Event NcclPath::take_event() {
   {
     const std::lock_guard lock(mutex_);
     if (!unused_.empty()) {
@@ -90,9 +86,7 @@ NcclPath::Event NcclPath::take_event() {
       return event;
     }
   }
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return Event(event);
+  return make_event();
 }
 
 /// What is queued on `then` from now on waits for what is queued on `first`.
