@@ -16,6 +16,7 @@
 #include "ddl/topology/plan.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "device/test_numbers.hpp"
 #include "thrown_error.hpp"
 
 namespace ddl {
