@@ -115,7 +115,9 @@ $(for i in "${!nodes[@]}"; do
   done)
 PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE
 EOT
-export SLURM_CONF=$state/slurm.conf
+# An emulated host sees no cgroups, which this plugin, unlike what is found automatically, starts without.
+[ "$hosts" = 1 ] || printf 'CgroupPlugin=cgroup/v1\n' >"$state/cgroup.conf"
+export SLURM_CONF=$state/slurm.conf OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 daemon munged munged --foreground --force --key-file="$state/munge/key" --socket="$state/munge/socket" \
   --pid-file="$state/munge/pid" --seed-file="$state/munge/seed" --log-file="$state/munge/log"
