@@ -11,6 +11,7 @@
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/host_check.hpp"
 #include "ddl/tools/probe_ways.hpp"
 #include "ddl/tools/topology_source.hpp"
 #include "ddl/tools/topology_text.hpp"
@@ -37,6 +38,8 @@ constexpr std::string_view help =
                                            a cluster: describe each host on itself, then join them
   ddl-topo probe --ranks 2                 how fast bytes really go from rank to rank, here in one process,
   mpirun -n 4 ddl-topo probe               or between the ranks of a job; kept for the jobs that follow
+  ddl-topo check --program ./train --port 29500
+                                           what ddlrun asks each host before a job, as a line of JSON
 
 Commands
   show [--topology NAME|FILE|-] [--json] [--matrix]
@@ -44,6 +47,7 @@ Commands
   export NAME|FILE|-|this [--host] [-o FILE]
   import FILE... [-o FILE]
   probe [--ranks N] [--json] [--dry-run]
+  check [--program PATH] [--port N]
 
 Options
   --topology NAME|FILE|-  a preset, a file, or standard input; without it this machine
@@ -55,6 +59,8 @@ Options
                           unless given
   --device auto|cpu|gpu   where those ranks are; auto: on GPUs if every host has one
   --dry-run               measure, and keep nothing
+  --program PATH          a program that this host should have; a name without / is looked for on PATH
+  --port N                a TCP port that should be free here
   -h, --help
 
 Bandwidths are GB/s (1e9 bytes) in one direction, latencies us one way. For links of this machine they are
@@ -65,7 +71,8 @@ DDL_PROBE=on measures while a job starts).
 Ends with 0, with 2 if the command line is wrong, and with 1 if anything else is.
 )";
 
-constexpr std::array<std::string_view, 5> commands = {"show", "presets", "export", "import", "probe"};
+constexpr std::array<std::string_view, 6> commands = {"show",   "presets", "export",
+                                                      "import", "probe",   "check"};
 
 Placement placement_of(const CommandLine& line) {
   Placement placement;
@@ -168,9 +175,16 @@ void probe(std::span<const std::string> arguments) {
   tell(result->notes);
 }
 
+void check(std::span<const std::string> arguments) {
+  constexpr std::array flags = {Flag{"--program", true}, Flag{"--port", true}};
+  const CommandLine line = parse_command_line(arguments, flags);
+  expect_words(line, "check", 0, "none");
+  write_text("-", host_check_json({line.value("--program"), line.integer("--port", 0, 1, 65'535)}));
+}
+
 void run(std::span<const std::string> arguments) {
   if (arguments.empty()) {
-    throw UsageError("found no command, expected show, presets, export, import or probe");
+    throw UsageError("found no command, expected show, presets, export, import, probe or check");
   }
   const std::string& command = arguments.front();
   const bool asks_for_help =
@@ -184,6 +198,7 @@ void run(std::span<const std::string> arguments) {
   if (command == "export") return export_topology(rest);
   if (command == "import") return import_topology(rest);
   if (command == "probe") return probe(rest);
+  if (command == "check") return check(rest);
   throw UsageError(
       fmt::format("unknown command '{}'; the nearest is {}", command, nearest_name(command, commands)));
 }

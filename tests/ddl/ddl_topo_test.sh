@@ -106,6 +106,20 @@ rm -r "$work/cache"
 status 0 probe --ranks 3 --dry-run
 [ ! -e "$work/cache" ] || fail "probe --dry-run kept its figures"
 
+# What ddlrun asks each host: a line, with the state of a program and of a port.
+status 0 check
+says out '{"ddl_check":1,"version":"'
+says out "\"host\":\"$(uname -n)\""
+[ "$(wc -l <"$work/out")" = 1 ] || fail "check prints other than one line"
+: >"$work/plain"
+for case in "$tool:executable" "$work/none:missing" "$work/plain:not executable" "$work:a directory" \
+  "no-such-program-anywhere:not on PATH"; do
+  status 0 check --program "${case%:*}"
+  says out "\"program\":{\"path\":\"${case%:*}\",\"state\":\"${case##*:}\"}"
+done
+PATH=$(dirname "$tool"):$PATH status 0 check --program "$(basename "$tool")"
+says out "\"program\":{\"path\":\"$tool\",\"state\":\"executable\"}"
+
 # Help teaches by example, from anywhere.
 for arguments in --help -h help "show --help" "import x.json --help"; do
   # shellcheck disable=SC2086  # several words
@@ -114,7 +128,7 @@ for arguments in --help -h help "show --help" "import x.json --help"; do
 done
 
 # A wrong command line: 2, and what to do.
-refuses 2 "found no command, expected show, presets, export, import or probe"
+refuses 2 "found no command, expected show, presets, export, import, probe or check"
 refuses 2 "unknown command 'shwo'; the nearest is show" shwo
 refuses 2 "unknown option '--topolgy'; the nearest is --topology" show --topolgy x
 refuses 2 "--topology needs a value" show --topology
@@ -126,6 +140,8 @@ refuses 2 "import: found no file" import
 refuses 2 "--ranks: found '0', expected an integer from 1 to 65536" show --ranks 0
 refuses 2 "--ranks: found 'many'" show --ranks many
 refuses 2 "--ranks: found '1', expected an integer from 2 to 1024" probe --ranks 1
+refuses 2 "check: found 1 argument, expected none" check here
+refuses 2 "--port: found '0', expected an integer from 1 to 65535" check --port 0
 refuses 2 "probe: found 1 argument, expected none" probe ac922
 refuses 2 "--device: found 'tpu', expected auto, cpu or gpu" show --device tpu
 refuses 2 "the nearest preset is 'ac922'" show --topology ac92:4

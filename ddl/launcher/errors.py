@@ -1,0 +1,21 @@
+"""What ends ddlrun, each with its exit status."""
+
+
+class UsageError(Exception):
+    """The command line, or a setting of the environment, is wrong."""
+
+    status = 2
+
+
+class LaunchError(Exception):
+    """The job cannot be started as things are."""
+
+    status = 1
+
+
+class Interrupted(Exception):
+    """A signal ended ddlrun while no job was running."""
+
+    def __init__(self, signal_number):
+        super().__init__(f"ended by signal {signal_number}; no job was running")
+        self.status = 128 + signal_number

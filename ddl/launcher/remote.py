@@ -1,0 +1,105 @@
+"""Running a command on each of many hosts at once, and what it answered."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from typing import Optional
+
+from errors import LaunchError, UsageError
+
+OVER_SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+
+
+@dataclass
+class Answer:
+    status: Optional[int]  # None: it has none, see `error`
+    output: str = ""
+    error: str = ""
+
+
+def find_tool(folder: str) -> str:
+    """ddl-topo beside ddlrun, or on PATH."""
+    beside = os.path.join(folder, "ddl-topo")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("ddl-topo")
+    if not found:
+        raise LaunchError(f"ddl-topo, which checks a host, was found neither at {beside} nor on PATH; build or install "
+                          "it, or start without asking the hosts: --no-check")
+    return os.path.abspath(found)
+
+
+def is_this_machine(name: str) -> bool:
+    """By its name; that it has others is found out by asking it."""
+    mine = socket.gethostname()
+    return name in ("localhost", "127.0.0.1", mine, mine.partition(".")[0])
+
+
+class Remote:
+    """How a shell's command line gets to a host. `agent` is as in plm_rsh_agent: alternatives with colons between;
+    without it srun reaches a Slurm job's nodes, and ssh all others."""
+
+    def __init__(self, agent: str, agent_arguments: str, is_in_slurm: bool):
+        self.uses_srun = is_in_slurm and not agent and shutil.which("srun") is not None
+        self.agent = agent or "ssh"
+        try:
+            self.choices = [shlex.split(choice) for choice in self.agent.split(":") if choice.strip()]
+            self.arguments = shlex.split(agent_arguments)
+        except ValueError as error:
+            raise UsageError(f"the agent '{self.agent} {agent_arguments}': {error}") from None
+
+    def program(self) -> list:
+        for words in self.choices:
+            if shutil.which(words[0]):
+                return words + OVER_SSH * (os.path.basename(words[0]) == "ssh")
+        raise LaunchError(f"the agent '{self.agent}' was not found or is not executable; expected a command that runs "
+                          "another on a host, as ssh does")
+
+    def command(self, host: str, line: str) -> list:
+        if self.uses_srun:
+            return ["srun", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c", line]
+        # Through sh, whatever shell the user has there.
+        return self.program() + self.arguments + [host, "sh -c " + shlex.quote(line)]
+
+
+def ask(command: list, seconds: int, running: list) -> Answer:
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, errors="replace", start_new_session=True)
+    except OSError as error:
+        return Answer(None, error=f"{command[0]} cannot be started: {error.strerror}")
+    running.append(process)
+    try:
+        output, error = process.communicate(timeout=seconds)
+        return Answer(process.returncode, output, error)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+        return Answer(None, error=f"no answer within {seconds} s")
+
+
+def ask_all(commands: dict, seconds: int) -> dict:
+    """The answers, by the same names. What does not answer in time is killed."""
+    running = []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(commands)) as threads:
+        try:
+            answers = threads.map(lambda command: ask(command, seconds, running), commands.values())
+            return dict(zip(commands, answers))
+        except BaseException:
+            for process in running:
+                kill(process)
+            raise
+
+
+def kill(process) -> None:
+    """With all that it has started."""
+    if process.returncode is None:  # else its number may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
