@@ -23,7 +23,7 @@ class Mixed {
 
 /// As good as never the same for different calls of users.
 inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
-  const DeviceCall& call = part.called();
+  const CalledAs call = part.called();
   Mixed mixed;
   mixed.add(static_cast<std::uint64_t>(call.collective));
   mixed.add(call.count);

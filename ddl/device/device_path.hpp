@@ -12,7 +12,16 @@
 
 namespace ddl::device {
 
-/// A call of a user's, or a part that a path makes of one.
+/// What ranks compare of a call, and are told of it.
+struct CalledAs {
+  topology::Collective collective;
+  std::size_t count;
+  DataType type;
+  ReduceOp op;
+  int root;
+};
+
+/// A call of a user's, or a part that a path makes of one. Paths may keep it after the user's has returned.
 struct DeviceCall {
   topology::Collective collective;
   const std::byte* input = nullptr;
@@ -22,10 +31,12 @@ struct DeviceCall {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   DeviceStream stream = nullptr;
-  const DeviceCall* part_of = nullptr;
+  std::optional<CalledAs> part_of = {};
 
-  /// What ranks compare, and are told of: also where parts of different calls are alike.
-  [[nodiscard]] const DeviceCall& called() const noexcept { return part_of != nullptr ? *part_of : *this; }
+  /// As the user's, also where parts of different calls are alike.
+  [[nodiscard]] CalledAs called() const noexcept {
+    return part_of.value_or(CalledAs{collective, count, type, op, root});
+  }
 };
 
 inline bool reduces(topology::Collective collective) noexcept {

@@ -32,7 +32,7 @@ constexpr std::size_t line_bytes = 128;
 /// Up to here every rank reduces everything: it saves nothing but reads n - 1 times as much.
 std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / static_cast<std::size_t>(ranks); }
 
-CallCode code_of(const DeviceCall& call) {
+CallCode code_of(const CalledAs& call) {
   return {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
           static_cast<std::uint8_t>(reduces(call.collective) ? call.op : ReduceOp::sum),
           static_cast<std::uint8_t>(call.root)};

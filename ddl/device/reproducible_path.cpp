@@ -85,7 +85,7 @@ void ReproduciblePath::run(const DeviceCall& call) {
   } else if (ranks_ == 1) {  // as the host: what is no number is left alone, too
     DeviceCall copy = call;
     copy.collective = Collective::all_gather;
-    copy.part_of = &call;
+    copy.part_of = call.called();
     pass_on(copy);
   } else if (call.op == ReduceOp::prod) {
     multiply(call);
@@ -146,7 +146,7 @@ void ReproduciblePath::reduce_part(const Part& part) {
 
   const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
                               DataType type, ReduceOp op) {
-    pass_on({name, input, output, count, type, op, call.root, call.stream, &call});
+    pass_on({name, input, output, count, type, op, call.root, call.stream, call.called()});
   };
   if (form.scales()) {
     launch(ExactStep::scales, call.type, pass, call.stream);
@@ -185,7 +185,7 @@ void ReproduciblePath::multiply(const DeviceCall& call) {
     for (std::size_t begin = 0; begin < call.count; begin += most) {
       const std::size_t length = std::min(most, call.count - begin);
       pass_on({Collective::all_gather, call.input + (piece * call.count + begin) * element, memory_.data,
-               length, call.type, ReduceOp::sum, 0, call.stream, &call});
+               length, call.type, ReduceOp::sum, 0, call.stream, call.called()});
       if (has_pieces && piece != rank_) continue;
       if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
       ExactPass pass;

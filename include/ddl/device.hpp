@@ -46,7 +46,7 @@ struct DeviceOptions {
   /// process. By UCX: for partial results, by which reductions may be cut; twice as much is taken, and 16
   /// MiB; at least 1 KiB a rank as well.
   /// In reproducible contexts as much memory is taken for those reductions' working memory (the least of what
-  /// ranks ask for), also by NCCL.
+  /// ranks ask for), also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   DevicePathChoice path = DevicePathChoice::automatic;
 };

@@ -99,6 +99,8 @@ if [ $by_ucx = 1 ]; then
   done
   hosts=2 run 4 results ucx
   for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+  hosts=2 DDL_REPRODUCIBLE=1 run 4 results ucx
+  for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
   hosts=2 run 2 die 1 ucx
   expect 0 1 "rank 1 .*has died"
   hosts=2 run 2 differ ucx
