@@ -18,7 +18,12 @@ struct Combination {
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeting& meeting) {
   if (block.thread() == 0) {
-    for (int i = 0; i < combination.operands; ++i) meeting.sources[i] = combination.sources[i];
+    const auto target = reinterpret_cast<std::uintptr_t>(combination.target);
+    for (int i = 0; i < combination.operands; ++i) {
+      meeting.sources[i] = combination.sources[i];
+      const auto source = reinterpret_cast<std::uintptr_t>(combination.sources[i]);
+      meeting.in_packs[i] = (source | target) % pack_bytes == 0;
+    }
     meeting.targets[0] = combination.target;
   }
   block.sync();

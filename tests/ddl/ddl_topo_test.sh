@@ -128,7 +128,7 @@ for arguments in --help -h help "show --help" "import x.json --help"; do
 done
 
 # A wrong command line: 2, and what to do.
-refuses 2 "found no command, expected show, presets, export, import, probe or check"
+refuses 2 "found no command, expected show, presets, export, import, probe, check or env"
 refuses 2 "unknown command 'shwo'; the nearest is show" shwo
 refuses 2 "unknown option '--topolgy'; the nearest is --topology" show --topolgy x
 refuses 2 "--topology needs a value" show --topology
