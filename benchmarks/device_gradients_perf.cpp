@@ -202,9 +202,9 @@ class Benchmark {
 int main(int count, char** arguments) {
   Options options;
   return perf::main_of_threads(
-      "device_gradients_perf", help, count, arguments, [&](const auto& words, std::size_t& ranks) {
+      "device_gradients_perf", help, count, arguments, [&](const auto& words, perf::RankJob& job) {
         options = parse(words);
-        ranks = options.ranks;
+        job.ranks = options.ranks;
         return [&](ddl::Context& context) { return Benchmark(context, options).run(); };
       });
 }

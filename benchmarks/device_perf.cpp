@@ -37,6 +37,7 @@ sums, out of place.
   --factor 4           from one size to the next
   --iterations 50      timed, back to back on each rank's stream, after 5 that are not
   --nccl 0             1: by NCCL at all sizes, beside NCCL's own function called directly; each rank needs a device
+  --reproducible 0     1: in a reproducible context (DDL_REPRODUCIBLE), with the bits of the host's sums
   --json FILE          appends lines
 
 Prints for each size
@@ -56,6 +57,7 @@ struct Options {
   std::size_t factor = 4;
   std::size_t iterations = 50;
   std::size_t nccl = 0;
+  std::size_t reproducible = 0;
   std::string json;
 };
 
@@ -67,7 +69,8 @@ Options parse(std::span<const std::string_view> words) {
                             {"--largest", {&options.largest}},
                             {"--factor", {&options.factor, 2}},
                             {"--iterations", {&options.iterations}},
-                            {"--nccl", {&options.nccl, 0}}},
+                            {"--nccl", {&options.nccl, 0}},
+                            {"--reproducible", {&options.reproducible, 0}}},
                            options.json);
   return options;
 }
@@ -170,11 +173,11 @@ class Benchmark {
       json_
           << fmt::format(
                  R"({{"benchmark":"device_perf","collective":"all_reduce","type":"f32","device":"{}",)"
-                 R"("ranks":{},"blocks":{},"nccl":{},"bytes":{},"time_us":{:.5g},"alone_us":{:.5g},"nccl_us":{:.5g},)"
+                 R"("ranks":{},"blocks":{},"nccl":{},"reproducible":{},"bytes":{},"time_us":{:.5g},"alone_us":{:.5g},"nccl_us":{:.5g},)"
                  R"("copy_us":{:.5g},)"
                  R"("of_copy":{:.4g},"wrong":{}}})",
-                 device_.device_name(), context_.size(), device_.blocks(), nccl_.has_value(), bytes, time_us,
-                 alone_us, nccl_us, copy_us, of_copy, wrong)
+                 device_.device_name(), context_.size(), device_.blocks(), nccl_.has_value(),
+                 options_.reproducible != 0, bytes, time_us, alone_us, nccl_us, copy_us, of_copy, wrong)
           << std::endl;
     }
     return wrong;
@@ -256,9 +259,10 @@ class Benchmark {
 int main(int count, char** arguments) {
   Options options;
   return perf::main_of_threads(
-      "device_perf", help, count, arguments, [&](const auto& words, std::size_t& ranks) {
+      "device_perf", help, count, arguments, [&](const auto& words, perf::RankJob& job) {
         options = parse(words);
-        ranks = options.ranks;
+        job.ranks = options.ranks;
+        job.options.context.reproducible = options.reproducible != 0;
         return [&](ddl::Context& context) { return Benchmark(context, options).run(); };
       });
 }

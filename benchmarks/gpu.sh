@@ -82,12 +82,20 @@ printf '{"benchmark":"machine","gpus":"%s","nvcc":"%s","command":"gpu.sh%s"}\n' 
 if [ ${#sizes[@]} = 0 ]; then
   step device_test 120 "$bin/device_test"
   [ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
+  every=()
+  [ "$devices" -gt 1 ] || every=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
+  step device_reproducible_test 120 "$bin/device_reproducible_test" "${every[@]}"
   step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
+  # With a UCX that knows devices' memory alone: the processes have found out.
+  if [ -x "$bin/device_ucx_test" ] && ! grep -q '^skipped in part, UCX' "$out/device_processes.txt"; then
+    step device_ucx_test 120 "$bin/device_ucx_test"
+  fi
   [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
 fi
 for ranks in 1 2 4; do
   step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/gpu.jsonl" "${sizes[@]}"
 done
+step device_perf_reproducible_2 60 "$bin/device_perf" --reproducible 1 --ranks 2 --json "$out/gpu.jsonl" "${sizes[@]}"
 step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/gpu.jsonl" "${sizes[@]}"
 [ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "$bin/device_perf" --nccl 1 --ranks "$devices" \
   --json "$out/gpu.jsonl" "${sizes[@]}"

@@ -12,7 +12,7 @@ namespace ddl {
 
 Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
                       std::shared_ptr<collectives::CommunicatorImpl> first,
-                      collectives::OpenedWatch watching_)
+                      collectives::OpenedWatch watching_, std::unique_ptr<RunObserver> observer_)
     : options(std::move(options_)),
       log(first->rank(), options.debug_level),
       fallbacks(log, options.strict),
@@ -21,6 +21,8 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
       impl(std::move(first)),
       job(impl->job_pointer()),
       communicator(impl),
+      observer(std::move(observer_)),
+      timeline(observer ? observer->recorder() : nullptr),
       exceptions_at_start(std::uncaught_exceptions()) {
   job->on_new_plan(log_plans(log, fallbacks));
 }
@@ -41,12 +43,15 @@ void Context::State::meet_to_leave() {
 }
 
 Context::State::~State() {
-  if (std::uncaught_exceptions() == exceptions_at_start) meet_to_leave();
-  if (job->failed() || std::uncaught_exceptions() > exceptions_at_start) {
+  const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start;
+  if (observer && !is_unwinding && !job->failed()) observer->finish(*impl, log);
+  if (!is_unwinding) meet_to_leave();
+  if (job->failed() || is_unwinding) {
     job->announce_failure("an exception has left its Context's scope");
     if (bootstrap) bootstrap->abandon();
   }
   job->close();
+  if (job->failed() || is_unwinding) save_timeline_alone();
   if (watching.watch) watching.watch->leave();
 }
 
@@ -74,10 +79,15 @@ std::vector<topology::Measurement> Context::measure_ways() {
 }
 Communicator& Context::communicator() noexcept { return state_->communicator; }
 Log& Context::log() noexcept { return state_->log; }
+Timeline& Context::timeline() noexcept { return state_->timeline; }
 
 void announce_failure(Context& context, const std::string& why) {
   context.state_->job->announce_failure(why);
 }
+
+RunObserver* observer_of(Context& context) noexcept { return context.state_->observer.get(); }
+
+collectives::CommunicatorImpl& communicator_of(Context& context) noexcept { return *context.state_->impl; }
 
 collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
 void note_shortcoming(Context& context, const std::string& what) { context.state_->fallbacks.add(what); }

@@ -162,6 +162,7 @@ int Context::run(const std::function<int()>& body) {
     const int status = exit_status(error);
     report(error);
     if (size() > 1 && !error.agreed()) {
+      state_->save_timeline_alone();
       state_->bootstrap->abandon();
       state_->bootstrap->abort(status);
     }

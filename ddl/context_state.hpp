@@ -9,18 +9,25 @@
 #include "ddl/context.hpp"
 #include "ddl/fallbacks.hpp"
 #include "ddl/log.hpp"
+#include "ddl/timeline.hpp"
+#include "ddl/timeline/run_observer.hpp"
 
 namespace ddl {
 
 struct Context::State {
   State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-        std::shared_ptr<collectives::CommunicatorImpl> first, collectives::OpenedWatch watching_ = {});
+        std::shared_ptr<collectives::CommunicatorImpl> first, collectives::OpenedWatch watching_ = {},
+        std::unique_ptr<RunObserver> observer_ = nullptr);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Leaves the job in order, unless a failure was seen or an exception is passing through.
   ~State();
 
   bool tell_of(const Error& error);
+  /// Writes what there is of the timeline, without other ranks.
+  void save_timeline_alone() noexcept {
+    if (observer) observer->save_alone(log);
+  }
 
   ContextOptions options;
   Log log;
@@ -31,6 +38,8 @@ struct Context::State {
   std::shared_ptr<collectives::CommunicatorImpl> impl;
   std::shared_ptr<collectives::Job> job;
   Communicator communicator;
+  std::unique_ptr<RunObserver> observer;  ///< May be null.
+  Timeline timeline;
   int exceptions_at_start;
 
  private:
@@ -39,6 +48,10 @@ struct Context::State {
 
 /// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
 void announce_failure(Context& context, const std::string& why);
+/// Null if nothing is kept of the run.
+RunObserver* observer_of(Context& context) noexcept;
+/// That of all ranks.
+collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
 /// For names of what this rank does; may be null.
 collectives::Watch* watch_of(Context& context) noexcept;
 collectives::Engine& engine_of(Context& context) noexcept;

@@ -20,6 +20,14 @@ namespace ddl {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+fs::path directory_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
 void throw_io(std::string_view operation, const fs::path& path, int error) {
   throw Error(ErrorCode::io, fmt::format("cannot {} '{}': {} (errno {})", operation, path.string(),
                                          std::generic_category().message(error), error));
@@ -130,19 +138,26 @@ void sync_directory(const fs::path& directory) {
   if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io("sync", directory, errno);
 }
 
+AtomicFileWriter::AtomicFileWriter(fs::path path)
+    : path_(std::move(path)),
+      temporary_(directory_of(path_) / fmt::format(".{}.tmp-{}", path_.filename().string(), ::getpid())),
+      file_(temporary_) {}
+
+AtomicFileWriter::~AtomicFileWriter() {
+  if (!finished_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFileWriter::finish() {
+  file_.finish();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_io("replace", path_, errno);
+  finished_ = true;
+  sync_directory(directory_of(path_));
+}
+
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path temporary = directory / fmt::format(".{}.tmp-{}", path.filename().string(), ::getpid());
-  try {
-    FileWriter file(temporary);
-    file.write(bytes);
-    file.finish();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_io("replace", path, errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync_directory(directory);
+  AtomicFileWriter file(path);
+  file.write(bytes);
+  file.finish();
 }
 
 }  // namespace ddl

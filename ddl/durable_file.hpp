@@ -51,6 +51,26 @@ class FileWriter {
   FileSummary summary_;
 };
 
+/// A file that takes the place of `path` at once, when it is whole: until then it has another name in the same
+/// directory, and is gone if this goes before.
+class AtomicFileWriter {
+ public:
+  explicit AtomicFileWriter(std::filesystem::path path);
+  AtomicFileWriter(const AtomicFileWriter&) = delete;
+  AtomicFileWriter& operator=(const AtomicFileWriter&) = delete;
+  ~AtomicFileWriter();
+
+  void write(std::string_view text) { file_.write(text); }
+  /// Syncs and renames.
+  void finish();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  FileWriter file_;
+  bool finished_ = false;
+};
+
 /// Reads a regular file; the size is the file's own when it was opened.
 class FileReader {
  public:

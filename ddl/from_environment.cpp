@@ -18,6 +18,7 @@
 #include "ddl/context_state.hpp"
 #include "ddl/failure_files.hpp"
 #include "ddl/named_topology.hpp"
+#include "ddl/timeline/trace_file.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/bootstrap_mpi.hpp"
 #endif
@@ -46,6 +47,7 @@ ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
     options = read();
     require_valid(options);
     plans_of(options, bootstrap.size(), {});
+    if (bootstrap.rank() == 0) require_writable_trace(options.timeline);
   } catch (const Error& error) {
     complaint = error.what();
   }
@@ -69,6 +71,8 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
       {"DDL_PLAN's hash", plans},
       {"DDL_TOPOLOGY", options.topology},
       {"DDL_NETWORK", to_string(choice_of(options.network))},
+      {"-dump_iter in DDL_OPTIONS", std::to_string(options.dump_iterations)},
+      {"DDL_TIMELINE", options.timeline},
       {"DDL_STRICT", options.strict ? "1" : "0"},
       {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
       {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
@@ -82,6 +86,12 @@ void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptio
           .as_agreed();
     }
   }
+}
+
+/// Rank 0's level counts: all have to take part.
+bool wants_summary(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
+  if (bootstrap.size() == 1) return false;
+  return bootstrap.all_gather(options.debug_level > 0 ? "1" : "").front() == "1";
 }
 
 collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
@@ -206,20 +216,11 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
   }
 }
 
-std::shared_ptr<collectives::CommunicatorImpl> alone(const ContextOptions& options) {
-  require_valid(options);
-  const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
-  collectives::EngineSettings settings = engine_settings(0, nobody);
-  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
-  return first_communicator(options, std::move(settings), std::move(plans),
-                            collectives::Call::most_communicators);
-}
-
 }  // namespace
 
 Context Context::from_environment() {
   int rank = 0;
-  return connect(&ContextOptions::from_environment, rank, {});
+  return connect([] { return ContextOptions::from_environment(); }, rank, {});
 }
 
 Context Context::from_environment(const ContextOptions& options) {
@@ -237,7 +238,7 @@ int Context::run_from_environment(const std::function<int(Context&)>& body) {
   };
   std::optional<Context> context;
   try {
-    context = connect(&ContextOptions::from_environment, rank, report);
+    context = connect([] { return ContextOptions::from_environment(); }, rank, report);
   } catch (const Error& error) {
     if (!is_reported) report(error);
     return error.code() == ErrorCode::invalid_argument ? 2 : 1;
@@ -264,6 +265,8 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     settings.on_failure = [files](const auto& records) { files->write(records); };
     const collectives::JobTopology job = find_topology(*bootstrap, map, options);
     require_devices(*job.topology, map.ranks());
+    auto observer = RunObserver::if_wanted(options, wants_summary(*bootstrap, options), rank, map, false);
+    if (observer) settings.run = observer->recorder();
     auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     Connections connections = open_connections(*bootstrap, map, options);
     const std::vector<std::string> fallbacks = fallbacks_of(connections, map, job, watching.reason);
@@ -277,12 +280,17 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    Context context(
-        std::make_unique<State>(options, std::move(bootstrap), std::move(first), std::move(watching)));
+    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
+                                            std::move(watching), std::move(observer)));
     const std::string network = context.state_->job->engine().network_name();
     for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
+    if (options.rebind_iterations > 0) {
+      context.state_->log.notice(
+          "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
+    }
     log_connections(context.log(), network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
+    if (context.state_->observer) context.state_->observer->compare_clocks(*context.state_->impl);
     return context;
   } catch (const Error& error) {
     if (report) report(error);
@@ -294,6 +302,22 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     }
     throw;
   }
+}
+
+Context Context::alone(const ContextOptions& options) {
+  require_valid(options);
+  const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
+  require_writable_trace(options.timeline);
+  collectives::EngineSettings settings = engine_settings(0, nobody);
+  auto observer = RunObserver::if_wanted(options, false, 0, settings.map, true);
+  if (observer) settings.run = observer->recorder();
+  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
+  auto first = first_communicator(options, std::move(settings), std::move(plans),
+                                  collectives::Call::most_communicators);
+  auto state = std::make_unique<State>(options, nullptr, std::move(first), collectives::OpenedWatch(),
+                                       std::move(observer));
+  if (state->observer) state->observer->compare_clocks(*state->impl);
+  return Context(std::move(state));
 }
 
 Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank,
@@ -317,8 +341,7 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, in
     return connect_processes(std::make_unique<SocketBootstrap>(starting_deadline(read_options)), read_options,
                              rank, report);
   }
-  const ContextOptions options = read_options();
-  return Context(std::make_unique<State>(options, nullptr, alone(options)));
+  return alone(read_options());
 }
 
 }  // namespace ddl

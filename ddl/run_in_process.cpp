@@ -12,6 +12,7 @@
 #include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/host_identity.hpp"
+#include "ddl/timeline/trace_file.hpp"
 
 namespace ddl {
 namespace {
@@ -86,6 +87,7 @@ std::shared_ptr<collectives::PlanBook> plans_for(int ranks, const InProcessOptio
 
 void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
   check(ranks, body, options);
+  require_writable_trace(options.context.timeline);
   const auto plans = plans_for(ranks, options);
   const auto job = std::make_shared<InProcessJob>(ranks);
   const topology::RankMap map(host_names(ranks, options));
@@ -104,11 +106,16 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     settings.memory = job->memory();
     settings.members.resize(static_cast<std::size_t>(ranks));
     std::iota(settings.members.begin(), settings.members.end(), 0);
+    const bool summary = ranks > 1 && own.debug_level > 0;
+    auto observer = RunObserver::if_wanted(own, summary, rank, settings.map, true);
+    if (observer) settings.run = observer->recorder();
     settings.watch = watches[static_cast<std::size_t>(rank)];
     const auto impl =
         first_communicator(own, std::move(settings), plans, collectives::Call::most_communicators);
-    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl);
+    auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl,
+                                                  collectives::OpenedWatch(), std::move(observer));
     calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
+    if (state->observer) state->observer->compare_clocks(*state->impl);
     return state;
   };
   const auto run_rank = [&](int rank) {

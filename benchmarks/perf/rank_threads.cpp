@@ -10,9 +10,8 @@
 
 namespace perf {
 
-int main_of_threads(
-    std::string_view name, std::string_view help, int count, char** arguments,
-    const std::function<RankBody(std::span<const std::string_view>, std::size_t& ranks)>& prepare) {
+int main_of_threads(std::string_view name, std::string_view help, int count, char** arguments,
+                    const std::function<RankBody(std::span<const std::string_view>, RankJob& job)>& prepare) {
   constexpr std::size_t most_ranks = 1024;
   const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
   if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
@@ -20,13 +19,14 @@ int main_of_threads(
     return 0;
   }
   try {
-    std::size_t ranks = 1;
-    const RankBody body = prepare(words, ranks);
+    RankJob job;
+    const RankBody body = prepare(words, job);
     std::size_t wrong = 0;
-    ddl::run_in_process(static_cast<int>(std::min(ranks, most_ranks)), [&](ddl::Context& context) {
+    const auto run = [&](ddl::Context& context) {
       const std::size_t own = body(context);
       if (context.is_root()) wrong = own;
-    });
+    };
+    ddl::run_in_process(static_cast<int>(std::min(job.ranks, most_ranks)), run, job.options);
     return wrong == 0 ? 0 : 1;
   } catch (const ddl::Error& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());

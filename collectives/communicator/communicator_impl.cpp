@@ -394,7 +394,9 @@ std::shared_ptr<CommunicatorImpl::Pending> CommunicatorImpl::queue(const Call& c
       if (const auto communicator = self.lock()) communicator->help(wanted, work, until_done);
     };
   }
-  pending->work = std::make_shared<WorkState>(std::move(help));
+  // Who helps waits for the parts, which are counted.
+  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
+  pending->work = std::make_shared<WorkState>(std::move(help), run);
   job_->accepted(pending->work);
   const std::lock_guard flow(flow_mutex_);
   waiting_.push_back(pending);

@@ -47,7 +47,16 @@ void check(const PlanWishes& wishes, int ranks) {
 std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
   auto names = std::make_shared<PlanNames>();
   names->plan = summary(plan);
+  names->hash = topology::hash(plan);
+  names->bytes = plan.bytes;
+  names->predicted_us = plan.predicted_us;
+  for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
+    names->dimensions.push_back(
+        fmt::format("{} members, {}, {}", plan.decomposition.size(static_cast<int>(i)),
+                    to_string(plan.dimensions[i].algorithm), to_string(plan.dimensions[i].carrier)));
+  }
   for (const topology::Phase& phase : phases_of(plan)) {
+    names->dimension_of.push_back(phase.dimension);
     names->phases.push_back(fmt::format("{} in dimension {}", to_string(phase.kind), phase.dimension));
   }
   return names;
@@ -132,8 +141,8 @@ std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uin
   if (!entry) {
     auto chosen = std::make_shared<ChosenPlan>();
     chosen->plan = choose(key);
-    chosen->hash = topology::hash(chosen->plan);
     chosen->names = names_of(chosen->plan);
+    chosen->hash = chosen->names->hash;
     entry = std::move(chosen);
   }
   return entry;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/device/device_block.hpp"
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/exchange_kernels.hpp"
 
@@ -9,34 +10,6 @@ namespace {
 
 constexpr int block_threads = 512;
 constexpr int blocks_at_a_time = 2;  // on a multiprocessor at least: ranks may share a device
-
-class DeviceBlock {
- public:
-  __device__ int index() const { return static_cast<int>(blockIdx.x); }
-  __device__ int blocks() const { return static_cast<int>(gridDim.x); }
-  __device__ int thread() const { return static_cast<int>(threadIdx.x); }
-  __device__ int threads() const { return static_cast<int>(blockDim.x); }
-  __device__ void sync() { __syncthreads(); }
-  __device__ std::uint64_t now_ns() const {
-    std::uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-  }
-  __device__ void pause() const { __nanosleep(100); }
-  __device__ std::uint32_t load(const std::uint32_t& flag) const {
-    std::uint32_t value;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(&flag) : "memory");
-    return value;
-  }
-  /// The fence makes what the block's other threads wrote before `sync` visible too.
-  __device__ void store(std::uint32_t& flag, std::uint32_t value) const {
-    __threadfence_system();
-    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value) : "memory");
-  }
-  __device__ void tell(std::uint32_t& flag, std::uint32_t value) const {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value));
-  }
-};
 
 template <typename T, typename Op>
 __global__ void __launch_bounds__(block_threads, blocks_at_a_time)

@@ -46,6 +46,7 @@ std::size_t usable_cache_bytes() {
 Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread)
     : settings_(std::move(settings)),
       recorder_(recorder),
+      run_(settings_.run.get()),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
       staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
@@ -132,6 +133,7 @@ OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work)
   free_operations_.pop_back();
   operation.work = std::move(work);
   set_up(operation, call);
+  if (run_ != nullptr) note_begun(operation);
   operations_.push_back(&operation);
   if (!call.compares) recorder_.begun(call.record);
   for (const int member : operation.program().members()) {
@@ -241,7 +243,8 @@ void Driver::finish(OperationState& operation) {
   }
   operation.active = false;
   operation.done = true;
-  if (!operation.call.compares) recorder_.over(operation.call.record, false);
+  const std::uint64_t ended = operation.call.compares ? 0 : recorder_.over(operation.call.record, false);
+  if (run_ != nullptr) note_over(operation, ended);
   if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
     give_back(operation);
     work->finish(std::nullopt);
@@ -261,6 +264,7 @@ void Driver::fail(const Error& error) {
     operation->done = true;
     operation->failed = true;
     recorder_.over(operation->call.record, true);
+    if (run_ != nullptr) note_failed(*operation);
     if (operation->work) std::exchange(operation->work, nullptr)->finish(error);
   }
 }

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +36,8 @@ class Driver {
   /// Begins a call as `begin` does, or, if it is small and alone and nobody keeps it waiting, does all of it
   /// and returns null.
   OperationState* run_small(const Call& call);
+  /// Such a call is over.
+  void note_small(const Call& call, std::uint64_t ended);
 
   /// Does what can be done now. False if that was nothing.
   bool progress();
@@ -115,6 +119,19 @@ class Driver {
   void reduce_received(OperationState& operation, std::uint32_t index);
   bool sweep_transfers(OperationState& operation);
 
+  // The run's record, of which there may be none: recording.cpp.
+  void note_begun(OperationState& operation);
+  void note_over(OperationState& operation, std::uint64_t ended);
+  void note_failed(const OperationState& operation);
+  void add_call_event(const Call& call, std::uint32_t plan, std::uint64_t begun, std::uint64_t ended,
+                      CallFacts::Way way);
+  void add_phase_events(const OperationState& operation, std::uint32_t plan);
+  struct Label {
+    std::uint32_t name;
+    std::uint16_t track;
+  };
+  const Label& phase_label(std::string_view name);
+
   // Waiting: waiting.cpp.
   void look_for_company() noexcept;
   [[nodiscard]] int most_yields() const noexcept;
@@ -153,6 +170,13 @@ class Driver {
 
   EngineSettings settings_;
   FlightRecorder& recorder_;
+  RunRecorder* run_;  // null: there is none
+  struct {
+    const char* of = nullptr;
+    Label label{};
+  } call_label_;  // of the last call
+  std::map<std::string, Label, std::less<>> phase_labels_;
+  std::uint64_t busy_since_ = 0;  // Ticks; while there are operations
   HostMemory* memory_;
   int self_ = Ways::no_member;
   Doorbell own_bell_{};  // where there is no host memory

@@ -116,6 +116,7 @@ struct Engine::State {
         memory(settings.memory),
         watch(settings.watch),
         recorder(tape_of(settings)),
+        run(settings.run),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
         driver(std::make_unique<Driver>(std::move(settings), recorder, threaded)) {
@@ -135,6 +136,7 @@ struct Engine::State {
   const std::shared_ptr<HostMemory> memory;
   const std::shared_ptr<Watch> watch;
   FlightRecorder recorder;
+  const std::shared_ptr<RunRecorder> run;
   const bool has_mpi;
   const std::string network_name;
 
@@ -277,11 +279,16 @@ struct Engine::State {
     } catch (const Error& error) {
       throw Error(fail(error));
     }
-    if (operation == nullptr) return recorder.over(call.record, false);
+    if (operation == nullptr) {
+      const std::uint64_t ended = recorder.over(call.record, false);
+      if (run) driver->note_small(call, ended);
+      return;
+    }
     if (operation->failed) {  // by a continuation
       const std::lock_guard lock(mutex);
       throw Error(*failure);
     }
+    if (run) run->statistics().waited(Ticks::now() - operation->begun);
     driver->give_back(*operation);
   }
 
@@ -368,7 +375,8 @@ struct Engine::State {
   std::shared_ptr<WorkState> enqueue(const Call& call) {
     auto work = std::make_shared<WorkState>(
         threaded ? WorkState::Help()
-                 : [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); });
+                 : [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); },
+        run);
     {
       const std::lock_guard lock(mutex);
       if (failure) {
@@ -410,6 +418,7 @@ bool Engine::has_thread() const noexcept { return state_->threaded; }
 std::string Engine::network_name() const { return state_->network_name; }
 Watch* Engine::watch() const noexcept { return state_->watch.get(); }
 FlightRecorder& Engine::recorder() noexcept { return state_->recorder; }
+const std::shared_ptr<RunRecorder>& Engine::run_recorder() const noexcept { return state_->run; }
 const Ways& Engine::ways(bool mpi_alone) const noexcept {
   return mpi_alone ? state_->mpi_ways : state_->ways;
 }

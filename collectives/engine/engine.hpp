@@ -6,6 +6,7 @@
 #include "collectives/engine/work_state.hpp"
 #include "collectives/memory/host_memory.hpp"
 #include "collectives/network/network.hpp"
+#include "collectives/timeline/run_recorder.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/rank_map.hpp"
@@ -24,6 +25,8 @@ struct EngineSettings {
   std::shared_ptr<Watch> watch = nullptr;
   /// Gets what the flight recorder holds once a call has failed; may be empty.
   std::function<void(const std::vector<FlightRecord>&)> on_failure = nullptr;
+  /// What is kept of calls besides; null: nothing.
+  std::shared_ptr<RunRecorder> run = nullptr;
 };
 
 /// Runs a rank's part of collectives: of all its communicators, any number at a time. `run` does so in the
@@ -59,6 +62,8 @@ class Engine {
   [[nodiscard]] Watch* watch() const noexcept;
   /// What this rank calls. Calls with a record there are kept up to date.
   [[nodiscard]] FlightRecorder& recorder() noexcept;
+  /// Null: nobody wants to know.
+  [[nodiscard]] const std::shared_ptr<RunRecorder>& run_recorder() const noexcept;
 
   /// Returns when this rank's part is over. Throws `timeout`, `peer_failed`, `mismatch` or `transport`;
   /// messages name the collective, the plan, the peers that are waited for and the phases in which they are.

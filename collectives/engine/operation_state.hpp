@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/engine/operation.hpp"
+#include "collectives/engine/phase_times.hpp"
 #include "collectives/engine/work_state.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/memory/host_memory.hpp"
@@ -40,6 +41,9 @@ struct OperationState {
   std::size_t element = 1;  ///< Bytes.
   Clock::time_point started;
   Clock::time_point until;
+
+  std::uint64_t begun = 0;  ///< `Ticks`, where the run is recorded.
+  PhaseTimes phase_times;   ///< There, too.
 
   std::size_t unfinished = 0;          ///< Tasks.
   std::vector<std::uint32_t> missing;  ///< By task: as in the program, less what has come.

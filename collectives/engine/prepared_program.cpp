@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -20,6 +21,11 @@ using topology::Step;
 using topology::StepKind;
 
 namespace {
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
 
 void check(const Program& program, std::size_t count, std::size_t ranks) {
   const std::size_t size = count + program.scratch;
@@ -356,7 +362,8 @@ class PreparedProgram::Builder {
 PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t element_bytes,
                                  std::span<const int> ranks, const Ways& ways,
                                  std::shared_ptr<const PlanNames> names, std::vector<int> combined_in_order)
-    : count_(count),
+    : id_(next_id()),
+      count_(count),
       scratch_(program.scratch),
       ranks_(static_cast<int>(ranks.size())),
       mpi_alone_(ways.mpi_alone),

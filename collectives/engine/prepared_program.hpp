@@ -16,6 +16,12 @@ namespace ddl::collectives {
 struct PlanNames {
   std::string plan;                 ///< One line.
   std::vector<std::string> phases;  ///< By `Step::phase`.
+  // Of a plan that was chosen:
+  std::uint64_t hash = 0;
+  std::uint64_t bytes = 0;  ///< That it was chosen for.
+  double predicted_us = 0;
+  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network".
+  std::vector<int> dimension_of = {};        ///< Of each phase.
 };
 
 /// How a rank reaches the others of the job.
@@ -89,11 +95,14 @@ class PreparedProgram {
                   std::span<const int> ranks, const Ways& ways,
                   std::shared_ptr<const PlanNames> names = nullptr, std::vector<int> combined_in_order = {});
 
+  /// No other program of the process ever has it.
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t scratch() const noexcept { return scratch_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
   [[nodiscard]] const PlanNames* names() const noexcept { return names_.get(); }
+  [[nodiscard]] const std::shared_ptr<const PlanNames>& shared_names() const noexcept { return names_; }
   [[nodiscard]] std::span<const int> combined_in_order() const noexcept { return combined_in_order_; }
 
   [[nodiscard]] std::span<const Task> tasks() const noexcept { return tasks_; }
@@ -138,6 +147,7 @@ class PreparedProgram {
     std::uint32_t end = 0;
   };
 
+  std::uint64_t id_;
   std::size_t count_;
   std::size_t scratch_ = 0;
   int ranks_;

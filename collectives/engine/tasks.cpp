@@ -33,6 +33,7 @@ bool Driver::run_ready(OperationState& operation) {
 void Driver::run(OperationState& operation, std::uint32_t index) {
   const Task& task = operation.task(index);
   const Call& call = operation.call;
+  if (run_ != nullptr) operation.phase_times.begun(task);
   switch (task.kind) {
     case Task::Kind::post:
       return post(operation, index);
@@ -70,6 +71,7 @@ void Driver::run(OperationState& operation, std::uint32_t index) {
 
 void Driver::complete(OperationState& operation, std::uint32_t index) {
   --operation.unfinished;
+  if (run_ != nullptr) operation.phase_times.over(operation.task(index));
   for (const std::uint32_t later : operation.program().after(index)) {
     if (--operation.missing[later] == 0) operation.make_ready(later);
   }

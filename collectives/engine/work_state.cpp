@@ -9,6 +9,7 @@
 namespace ddl::collectives {
 
 void WorkState::wait() {
+  const CountedWait counted(done() ? nullptr : run_.get());
   if (help_ && !done()) help_(*this, true);
   const auto is_done = [&] { return done_.load(std::memory_order_relaxed); };
   std::unique_lock lock(mutex_);
@@ -23,6 +24,7 @@ void WorkState::wait() {
 }
 
 bool WorkState::wait_for(std::chrono::nanoseconds duration) {
+  const CountedWait counted(done() ? nullptr : run_.get());
   const auto until = std::chrono::steady_clock::now() + duration;
   while (help_ && !test() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   std::unique_lock lock(mutex_);

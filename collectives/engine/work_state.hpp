@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/timeline/run_recorder.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -21,8 +22,9 @@ class WorkState {
   /// Moves the operation on in the caller's thread: until it is done, or by what can be done now.
   using Help = std::function<void(const WorkState&, bool until_done)>;
 
-  /// `help`: for operations that no thread moves by itself.
-  explicit WorkState(Help help = nullptr) : help_(std::move(help)) {}
+  /// `help`: for operations that no thread moves by itself. `run`: told of waits, if not null.
+  explicit WorkState(Help help = nullptr, std::shared_ptr<RunRecorder> run = nullptr)
+      : help_(std::move(help)), run_(std::move(run)) {}
 
   void wait();
   bool wait_for(std::chrono::nanoseconds duration);
@@ -38,6 +40,7 @@ class WorkState {
 
  private:
   const Help help_;
+  const std::shared_ptr<RunRecorder> run_;
   std::atomic<bool> done_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -444,6 +444,13 @@ UcxNetwork::~UcxNetwork() {
 
 const std::string& UcxNetwork::address() const noexcept { return state_->address; }
 
+bool UcxNetwork::carries_device_memory() const noexcept {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return state_->context != nullptr && ucp_context_query(state_->context, &attributes) == UCS_OK &&
+         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
 void UcxNetwork::connect(std::vector<std::string> addresses) {
   state_->peers.resize(addresses.size());
   state_->to_flush.reserve(addresses.size());

@@ -36,6 +36,9 @@ class UcxNetwork final : public Network {
 
   /// For the other ranks, some 100 bytes.
   [[nodiscard]] const std::string& address() const noexcept;
+  /// Whether transfers may be of memory of CUDA's devices: UCX was built with CUDA, finds a device, and none
+  /// of its settings keeps it from them. Their threads need a CUDA context.
+  [[nodiscard]] bool carries_device_memory() const noexcept;
   /// All ranks' addresses, before the first transfer.
   void connect(std::vector<std::string> addresses);
 

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cfenv>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <type_traits>
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/reproducible/exact_decoding.hpp"
 #include "collectives/reproducible/exact_format.hpp"
 #include "collectives/reproducible/exact_kernels.hpp"
 
@@ -65,25 +63,6 @@ std::size_t index_of(DataType type) noexcept {
   }
 }
 
-template <typename F>
-struct NumberOf {
-  using type = float;
-};
-template <>
-struct NumberOf<F64Format> {
-  using type = double;
-};
-template <>
-struct NumberOf<F16Format> {
-  using type = float16;
-};
-template <>
-struct NumberOf<BF16Format> {
-  using type = bfloat16;
-};
-template <typename F>
-using Number = typename NumberOf<F>::type;
-
 template <typename Function>
 void with_format(DataType type, const Function& function) {
   switch (type) {
@@ -99,42 +78,9 @@ void with_format(DataType type, const Function& function) {
 }
 
 template <typename F>
-typename F::Bits nan_of() noexcept {
-  constexpr typename F::Bits one = 1;
-  return static_cast<typename F::Bits>(((one << (F::exponent + 1)) - 1) << (F::mantissa - 1));
+void store(std::byte* output, std::size_t i, typename F::Bits result) noexcept {
+  std::memcpy(output + i * sizeof result, &result, sizeof result);
 }
-template <typename F>
-typename F::Bits infinity_of(bool negative) noexcept {
-  constexpr typename F::Bits one = 1;
-  const auto sign = static_cast<typename F::Bits>(one << (F::exponent + F::mantissa));
-  const auto infinity = static_cast<typename F::Bits>(((one << F::exponent) - 1) << F::mantissa);
-  return negative ? static_cast<typename F::Bits>(sign | infinity) : infinity;
-}
-
-/// To the nearest number of the type: bits.
-template <typename F>
-typename F::Bits rounded(double value) noexcept {
-  if (std::isnan(value)) return nan_of<F>();
-  if constexpr (std::is_same_v<F, F64Format>) {
-    return std::bit_cast<std::uint64_t>(value);
-  } else if constexpr (std::is_same_v<F, F32Format>) {
-    return std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  } else {
-    return Number<F>(static_cast<float>(value)).bits;
-  }
-}
-
-/// What infinite and NaN elements have left: infinite ones of either sign are counted in one half of the
-/// limb, a NaN counts as both.
-template <typename F, typename Limb>
-typename F::Bits special_result(Limb limb) noexcept {
-  constexpr int half = static_cast<int>(sizeof(Limb)) * 4 - 1;
-  const bool positive = (limb & ((Limb{1} << half) - 1)) != 0;
-  const bool negative = (limb >> half) != 0;
-  return positive == negative ? nan_of<F>() : infinity_of<F>(negative);
-}
-
-__extension__ using Wide = __int128;
 
 template <typename F, typename Limb>
 void decode_sums(const std::byte* scales, const std::byte* limbs, std::byte* output, std::size_t count,
@@ -142,40 +88,14 @@ void decode_sums(const std::byte* scales, const std::byte* limbs, std::byte* out
   const auto* const scale = reinterpret_cast<const typename F::Scale*>(scales);
   const auto* const limb = reinterpret_cast<const Limb*>(limbs);
   for (std::size_t i = 0; i < count; ++i) {
-    typename F::Bits result;
-    if (scale[i] == F::special) {
-      result = special_result<F>(limb[i * F::limbs]);
-    } else {
-      const int unit = std::max<int>(scale[i], 1) - F::bias + 1 - bits;  // its power of two
-      if constexpr (F::limbs == 1) {
-        const double power = std::bit_cast<double>(static_cast<std::uint64_t>(1023 + unit) << 52U);
-        result = rounded<F>(static_cast<double>(limb[i]) / divisor * power);
-      } else {
-        const Wide sum = limb[2 * i] * (Wide{1} << bits) + limb[2 * i + 1];
-        result = rounded<F>(std::ldexp(static_cast<double>(sum) / divisor, unit - bits));
-      }
-    }
-    std::memcpy(output + i * sizeof result, &result, sizeof result);
+    store<F>(output, i, decode_sum<F>(scale[i], limb + i * F::limbs, bits, divisor));
   }
 }
 
-template <typename F>
-void decode_keys(const std::byte* limbs, std::byte* output, std::size_t count, bool greatest) noexcept {
-  using Key = typename F::Key;
-  constexpr auto sign = static_cast<typename F::Bits>(typename F::Bits{1} << (F::exponent + F::mantissa));
-  const auto* const keys = reinterpret_cast<const Key*>(limbs);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Key key = keys[i];
-    typename F::Bits result;
-    if (key == ExactKey<Key>::of_nan(greatest)) {
-      result = nan_of<F>();
-    } else if (key < 0) {
-      result = static_cast<typename F::Bits>(static_cast<typename F::Bits>(~key) | sign);
-    } else {
-      result = static_cast<typename F::Bits>(key);
-    }
-    std::memcpy(output + i * sizeof result, &result, sizeof result);
-  }
+template <typename F, bool greatest>
+void decode_keys(const std::byte* limbs, std::byte* output, std::size_t count) noexcept {
+  const auto* const keys = reinterpret_cast<const typename F::Key*>(limbs);
+  for (std::size_t i = 0; i < count; ++i) store<F>(output, i, decode_key<F, greatest>(keys[i]));
 }
 
 }  // namespace
@@ -221,7 +141,8 @@ void ExactForm::decode(const std::byte* scales, const std::byte* limbs, std::byt
   with_format(type_, [&](auto format) {
     using F = decltype(format);
     if (!scales_) {
-      decode_keys<F>(limbs, output, count, op_ == ReduceOp::max);
+      op_ == ReduceOp::max ? decode_keys<F, true>(limbs, output, count)
+                           : decode_keys<F, false>(limbs, output, count);
     } else if (limbs_.type == DataType::i32) {
       if constexpr (F::limbs == 1) {
         decode_sums<F, std::int32_t>(scales, limbs, output, count, bits_, divisor);
@@ -237,20 +158,8 @@ void multiply_in_order(DataType type, const std::byte* first, std::size_t stride
   const DefaultFloatEnvironment environment;
   with_format(type, [&](auto format) {
     using F = decltype(format);
-    using T = Number<F>;
     for (std::size_t i = 0; i < count; ++i) {
-      double product = 1;
-      for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-        T factor;
-        std::memcpy(&factor, first + (rank * stride + i) * sizeof(T), sizeof factor);
-        if constexpr (sizeof(T) == 2) {
-          product *= static_cast<double>(static_cast<float>(factor));
-        } else {
-          product *= static_cast<double>(factor);
-        }
-      }
-      const auto result = rounded<F>(product);
-      std::memcpy(output + i * sizeof result, &result, sizeof result);
+      store<F>(output, i, product_of<F>(first, stride, static_cast<std::size_t>(ranks), i));
     }
   });
 }

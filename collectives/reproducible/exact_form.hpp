@@ -38,6 +38,8 @@ class ExactForm {
   [[nodiscard]] const Layout& limbs() const noexcept { return limbs_; }
   /// How limbs are combined.
   [[nodiscard]] ReduceOp op() const noexcept;
+  /// B; 0 for `min` and `max`.
+  [[nodiscard]] int bits() const noexcept { return bits_; }
 
   void write_scales(const std::byte* input, std::byte* scales, std::size_t count) const noexcept;
   /// `scales`: the ranks' greatest.

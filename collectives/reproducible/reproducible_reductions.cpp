@@ -123,6 +123,8 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
       if (const auto reductions = self.lock()) reductions->help(work, until_done);
     };
   }
+  // Who helps waits for the parts, which are counted.
+  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
   auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
                                                          request.type,
                                                          request.op,
@@ -133,7 +135,7 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
                                                          output,
                                                          {call.called, fingerprint},
                                                          call.record,
-                                                         std::make_shared<WorkState>(std::move(help)),
+                                                         std::make_shared<WorkState>(std::move(help), run),
                                                          std::nullopt});
   if (request.op != ReduceOp::prod) reduction->form.emplace(request.type, request.op, place_.size);
   job_->accepted(reduction->work);

@@ -85,7 +85,10 @@ class FlightRecorder {
   /// Notes a call; returns its number for the others.
   std::uint64_t called(const Called& called) noexcept;
   void begun(std::uint64_t number) noexcept;
-  void over(std::uint64_t number, bool failed) noexcept;
+  /// Returns when, in `Ticks`.
+  std::uint64_t over(std::uint64_t number, bool failed) noexcept;
+  /// Of one of the newest 256; else 0.
+  [[nodiscard]] std::uint64_t called_at(std::uint64_t number) noexcept;
 
   /// Oldest first. What is being written is left out.
   [[nodiscard]] std::vector<FlightRecord> records() const;

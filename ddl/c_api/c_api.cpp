@@ -65,14 +65,14 @@ int number(const char* function, const F& of) {
 extern "C" {
 
 int ddl_init(const char* options) {
-  return guarded("ddl_init", [&](Job& job) {
+  return guarded("ddl_init", [&](Job& job) -> int {
     job.start(options);
     return DDL_OK;
   });
 }
 
 int ddl_finalize(void) {
-  return guarded("ddl_finalize", [](Job& job) {
+  return guarded("ddl_finalize", [](Job& job) -> int {
     if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_finalize");
     job.end();
     return DDL_OK;
@@ -90,7 +90,7 @@ int ddl_local_rank(void) {
 }
 
 int ddl_malloc(void** memory, size_t alignment, size_t bytes) {
-  return guarded("ddl_malloc", [&](Job& job) {
+  return guarded("ddl_malloc", [&](Job& job) -> int {
     if (memory == nullptr) refuse("memory is null; expected where the pointer is to go");
     *memory = nullptr;
     if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_malloc");
@@ -103,7 +103,7 @@ int ddl_malloc(void** memory, size_t alignment, size_t bytes) {
 }
 
 int ddl_free(void* memory) {
-  return guarded("ddl_free", [&](Job& job) {
+  return guarded("ddl_free", [&](Job& job) -> int {
     if (memory == nullptr) return DDL_OK;
     if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_free");
     if (!job.release(memory)) refuse("the memory is not from ddl_malloc, or was given back before");

@@ -82,7 +82,7 @@ void require_same_options(const Job& job, const char* options) {
 
 extern "C" int ddl_allreduce_mpi(const char* options, void* data, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
-  return ddl::c_api::guarded("ddl_allreduce_mpi", [&](Job& job) {
+  return ddl::c_api::guarded("ddl_allreduce_mpi", [&](Job& job) -> int {
     if (job.context() == nullptr) {
       job.start(options);
     } else {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "ddl/ddl_options.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::c_api {
@@ -26,15 +25,8 @@ void Job::start(const char* options) {
                 has_ended_ ? "the job has ended (ddl_finalize); a process can join one only once"
                            : "the job has begun; found a second call, expected one");
   }
-  ContextOptions wanted = ContextOptions::from_environment();
-  if (options != nullptr) {
-    const DdlOptions given = parse_ddl_options(options);
-    wanted.mode = given.mode.value_or(wanted.mode);
-    if (!given.decomposition.empty()) wanted.decomposition = given.decomposition;
-    wanted.debug_level = given.debug_level.value_or(wanted.debug_level);
-    options_ = options;
-  }
-  context_.emplace(Context::from_environment(wanted));
+  options_ = options == nullptr ? "" : options;
+  context_.emplace(Context::from_environment(ContextOptions::from_environment(options_, "options")));
 }
 
 void Job::end() {

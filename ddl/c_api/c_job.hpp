@@ -67,7 +67,7 @@ int guarded(const char* function, F&& body) noexcept {
 /// The same for what needs a context.
 template <typename F>
 int in_job(const char* function, F&& body) noexcept {
-  return guarded(function, [&](Job& job) {
+  return guarded(function, [&](Job& job) -> int {
     if (job.context() == nullptr) return not_initialized(function);
     return std::forward<F>(body)(*job.context());
   });

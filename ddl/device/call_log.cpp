@@ -9,7 +9,8 @@ using collectives::Called;
 
 CallLog::CallLog(collectives::FlightRecorder& recorder, const std::vector<DevicePath*>& paths)
     : recorder_(recorder) {
-  for (DevicePath* const path : paths) paths_.push_back({path});
+  // Paths that were timed have made calls of their own.
+  for (DevicePath* const path : paths) paths_.push_back({path, path->completed()});
   communicator_ = recorder_.add_on_devices([this] { update(); });
 }
 

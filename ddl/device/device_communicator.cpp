@@ -21,11 +21,9 @@
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"
 #include "ddl/device/cpu_binding.hpp"
+#include "ddl/device/device_paths.hpp"
 #include "ddl/device/device_table.hpp"
-#include "ddl/device/exchange_path.hpp"
-#include "ddl/device/faster_from.hpp"
-#include "ddl/device/host_path.hpp"
-#include "ddl/device/nccl/nccl_path.hpp"
+#include "ddl/device/device_timeline.hpp"
 #include "ddl/device/nvtx_range.hpp"
 #include "ddl/log.hpp"
 
@@ -43,10 +41,8 @@ struct DeviceCommunicator::State {
   const int rank;
   const int ranks;
   const device::DeviceTable devices;
-  std::unique_ptr<device::ExchangePath> exchange;  // null: the other one alone
-  std::unique_ptr<device::DevicePath> large;       // null: the exchange alone
-  std::size_t large_from = 0;
-  std::vector<std::byte*> own_memory;
+  std::optional<device::DeviceTimeline> timeline;
+  std::optional<device::DevicePaths> paths;
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
 
@@ -56,9 +52,6 @@ struct DeviceCommunicator::State {
   bool is_told = false;  // to who uses this
   std::jthread guard;
 
-  void open_paths(const DeviceOptions& options);
-  [[nodiscard]] std::vector<device::DevicePath*> paths() const;
-  std::byte* allocate(std::size_t bytes);
   void run(const DeviceCall& call);
   void require_valid(const DeviceCall& call) const;
   void look_after(const std::stop_token& stop);
@@ -70,88 +63,16 @@ struct DeviceCommunicator::State {
 
 DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options)
     : context(context_), rank(context_.rank()), ranks(context_.size()), devices(context_, options.device) {
-  if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
-                            context.hosts()))
-        .as_agreed();
-  }
   for (const std::string& shortcoming : devices.shortcomings()) note_shortcoming(context, shortcoming);
   if (options.bind && devices.is_one_process_each()) {
     const device::DeviceEntry& own = devices.of(rank);
     context.log().info(fmt::format("CUDA device {} ({}, {}): {}", own.number, own.name.data(),
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
-  open_paths(options);
-  log.emplace(engine_of(context).recorder(), paths());
+  paths.emplace(context, devices, options);
+  context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
+  log.emplace(engine_of(context).recorder(), paths->all());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
-}
-
-void DeviceCommunicator::State::open_paths(const DeviceOptions& options) {
-  const DevicePathChoice path = options.path;
-  std::string reasons;  // for doing without what would be best
-  const auto attempt = [&](DevicePathChoice choice, const auto& open) {
-    if (path == choice) return open();
-    if (path != DevicePathChoice::automatic) return;
-    try {
-      open();
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) throw;
-      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
-    }
-  };
-  if (context.hosts() == 1) {
-    attempt(DevicePathChoice::exchange, [&] {
-      exchange = std::make_unique<device::ExchangePath>(context, devices, options.staging_bytes);
-    });
-  }
-  if (exchange && ranks == 1) return;
-  attempt(DevicePathChoice::nccl, [&] { large = std::make_unique<device::NcclPath>(context, devices); });
-  if (exchange && !large) {
-    context.log().info("collectives on devices go by the exchange alone" +
-                       (reasons.empty() ? "" : ": " + reasons));
-    return;
-  }
-  if (exchange) {
-    large_from = device::faster_from(context, *exchange, *large);
-    return context.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
-  }
-  if (large) {
-    if (!reasons.empty()) note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
-    return;
-  }
-  const std::string better = reasons;
-  attempt(DevicePathChoice::host, [&] { large = std::make_unique<device::HostPath>(context, devices); });
-  if (!large) {
-    throw Error(ErrorCode::unsupported, "the ranks' devices cannot exchange data: " + reasons).as_agreed();
-  }
-  if (!better.empty()) {
-    note_shortcoming(context, "collectives on devices go through the host's memory: " + better);
-  }
-}
-
-std::vector<device::DevicePath*> DeviceCommunicator::State::paths() const {
-  std::vector<device::DevicePath*> result;
-  if (exchange) result.push_back(exchange.get());
-  if (large) result.push_back(large.get());
-  return result;
-}
-
-std::byte* DeviceCommunicator::State::allocate(std::size_t bytes) {
-  if (exchange) return exchange->allocate(bytes);
-  context.on_all_ranks("device memory", [&] {
-    void* memory = nullptr;
-    const cudaError_t result = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
-    if (result != cudaSuccess) {
-      cudaGetLastError();
-      throw Error(ErrorCode::unsupported, fmt::format("rank {} cannot have {} bytes of device memory: {}",
-                                                      rank, bytes, cudaGetErrorString(result)));
-    }
-    own_memory.push_back(static_cast<std::byte*>(memory));
-    check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  });
-  return own_memory.back();
 }
 
 void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
@@ -180,17 +101,22 @@ void DeviceCommunicator::State::run(const DeviceCall& call) {
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
-  const bool is_large = large && (!exchange || call.count * size_of(call.type) >= large_from);
-  device::DevicePath& path = is_large ? *large : *exchange;
-  const device::NvtxRange range(topology::to_string(call.collective).data(), call.count * size_of(call.type));
+  device::DevicePath& path = paths->of(call);
+  const char* const name = topology::to_string(call.collective).data();
+  const std::size_t bytes = call.count * size_of(call.type);
+  const device::NvtxRange range(name, bytes);
   const std::uint64_t number = log->begin(call, path);
   try {
+    if (context.options().device_sync > 1) check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
     path.run(call);
+    if (begun != 0) timeline->end(begun, call.stream, name, bytes);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
     fail({error, number}, &path);
   }
   if (has_failed) look();
+  if (context.options().device_sync > 0) finish(call.stream);
 }
 
 /// Others that fail, and the deadline, end what would wait for ever, whether somebody waits for it or not.
@@ -203,6 +129,7 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   while (!stop.stop_requested() && !has_failed) {
     log->update();
     examine();
+    timeline->collect();
     stopped.wait_for(lock, stop, between_looks, [] { return false; });
   }
 }
@@ -213,7 +140,7 @@ void DeviceCommunicator::State::examine() {
   if (failure) return;
   std::optional<device::PathFailure> found;
   const device::DevicePath* where = nullptr;
-  for (device::DevicePath* path : paths()) {
+  for (device::DevicePath* path : paths->all()) {
     if (found) break;
     found = path->failure();
     where = path;
@@ -232,7 +159,7 @@ void DeviceCommunicator::State::fail(const device::PathFailure& found, const dev
   if (failure) return;
   const collectives::Called called = log->called(path, found.call);
   const std::string call = called.sequence == 0 ? "collectives on devices" : record_of(called).describe();
-  for (device::DevicePath* each : paths()) each->abort();
+  for (device::DevicePath* each : paths->all()) each->abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
   failure = engine_of(context).give_up(error, called.communicator, called.sequence);
   has_failed = true;
@@ -286,16 +213,16 @@ DeviceCommunicator::State::~State() {
   }
   try {
     for (DeviceStream stream : streams) finish(stream);
-    for (device::DevicePath* path : paths()) path->settle();
+    for (device::DevicePath* path : paths->all()) path->settle();
     look();
   } catch (const std::exception& error) {
     in_order = false;
     if (!was_told && std::uncaught_exceptions() == exceptions_at_start) context.log().error(error.what());
   }
   guard = {};
+  if (in_order) timeline->collect();
   log.reset();
-  for (device::DevicePath* path : paths()) path->close(in_order);
-  for (std::byte* memory : own_memory) cudaFree(memory);
+  for (device::DevicePath* path : paths->all()) path->close(in_order);
 }
 
 DeviceCommunicator::DeviceCommunicator(Context& context, const DeviceOptions& options)
@@ -306,15 +233,15 @@ int DeviceCommunicator::rank() const noexcept { return state_->rank; }
 int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank()).number; }
 std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
-int DeviceCommunicator::blocks() const noexcept { return state_->exchange ? state_->exchange->blocks() : 0; }
+int DeviceCommunicator::blocks() const noexcept { return state_->paths->blocks(); }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
-  return !state_->exchange || state_->exchange->reaches(data, bytes);
+  return state_->paths->reaches(data, bytes);
 }
 
 DeviceMemory DeviceCommunicator::allocate(std::size_t bytes) {
   state_->look();
-  return {state_->allocate(bytes), bytes};
+  return {state_->paths->allocate(bytes), bytes};
 }
 
 void DeviceCommunicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
@@ -344,6 +271,29 @@ void DeviceCommunicator::reduce(const void* input, void* output, std::size_t cou
 }
 void DeviceCommunicator::barrier(DeviceStream stream) {
   state_->run({.collective = Collective::barrier, .stream = stream});
+}
+
+DeviceCommunicator::Scope::Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream)
+    : state_(state), name_(name), bytes_(bytes), stream_(stream) {
+  if (state_ != nullptr) begun_ = state_->timeline->begin(stream);
+}
+DeviceCommunicator::Scope::Scope(Scope&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)),
+      name_(other.name_),
+      bytes_(other.bytes_),
+      stream_(other.stream_),
+      begun_(other.begun_) {}
+DeviceCommunicator::Scope::~Scope() {
+  if (state_ == nullptr) return;
+  try {
+    state_->timeline->end(begun_, stream_, name_, bytes_);
+  } catch (const Error&) {
+    // The device is lost: the next call says so.
+  }
+}
+DeviceCommunicator::Scope DeviceCommunicator::scope(const char* name, DeviceStream stream,
+                                                    std::uint64_t bytes) {
+  return {state_->timeline->is_on() ? state_.get() : nullptr, name, bytes, stream};
 }
 
 void DeviceCommunicator::check() { state_->look(); }

@@ -12,7 +12,16 @@
 
 namespace ddl::device {
 
-/// A call of a user's.
+/// What ranks compare of a call, and are told of it.
+struct CalledAs {
+  topology::Collective collective;
+  std::size_t count;
+  DataType type;
+  ReduceOp op;
+  int root;
+};
+
+/// A call of a user's, or a part that a path makes of one. Paths may keep it after the user's has returned.
 struct DeviceCall {
   topology::Collective collective;
   const std::byte* input = nullptr;
@@ -22,6 +31,12 @@ struct DeviceCall {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   DeviceStream stream = nullptr;
+  std::optional<CalledAs> part_of = {};
+
+  /// As the user's, also where parts of different calls are alike.
+  [[nodiscard]] CalledAs called() const noexcept {
+    return part_of.value_or(CalledAs{collective, count, type, op, root});
+  }
 };
 
 inline bool reduces(topology::Collective collective) noexcept {
@@ -46,6 +61,10 @@ class DevicePath {
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
+  /// Whether reductions of floats have the host's bits in reproducible contexts.
+  [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
+  /// Whether it would do the call in each dimension by itself. The same on all ranks.
+  [[nodiscard]] virtual bool goes_by_dimension(const DeviceCall& /*call*/) { return false; }
   /// How many calls are over. Does not wait. Any thread.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
   /// What has gone wrong so far. Does not wait. Any thread.

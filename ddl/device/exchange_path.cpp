@@ -32,6 +32,12 @@ constexpr std::size_t line_bytes = 128;
 /// Up to here every rank reduces everything: it saves nothing but reads n - 1 times as much.
 std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / static_cast<std::size_t>(ranks); }
 
+CallCode code_of(const CalledAs& call) {
+  return {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
+          static_cast<std::uint8_t>(reduces(call.collective) ? call.op : ReduceOp::sum),
+          static_cast<std::uint8_t>(call.root)};
+}
+
 std::string to_text(const CallCode& call) {
   const auto collective = static_cast<Collective>(call.collective);
   if (collective == Collective::barrier) return "barrier";
@@ -212,9 +218,7 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline).count());
-  e.call = {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
-            static_cast<std::uint8_t>(is_reduction ? call.op : ReduceOp::sum),
-            static_cast<std::uint8_t>(call.root)};
+  e.call = code_of(call.called());
   e.input = input;
   e.output = output;
   e.windows = window_table();

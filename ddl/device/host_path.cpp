@@ -35,24 +35,15 @@ HostPath::HostPath(Context& context, const DeviceTable& devices)
         .as_agreed();
   }
   context.on_all_ranks("devices through the host's memory", [&] {
-    for (Stream* stream : {&in_, &reduction_, &out_}) {
-      cudaStream_t made = nullptr;
-      check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      stream->reset(made);
-    }
-    const auto make_event = [](Event& event) {
-      cudaEvent_t made = nullptr;
-      check_cuda(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-      event.reset(made);
-    };
-    make_event(called_);
+    for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();
+    called_ = make_event();
     for (Slot& slot : slots_) {
       for (auto* buffer : {&slot.input, &slot.output}) {
         void* memory = nullptr;
         check_cuda(cudaHostAlloc(&memory, slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
         buffer->reset(static_cast<std::byte*>(memory));
       }
-      for (Event* event : {&slot.copied_in, &slot.reduced, &slot.copied_out}) make_event(*event);
+      for (Event* event : {&slot.copied_in, &slot.reduced, &slot.copied_out}) *event = make_event();
     }
   });
 }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "ddl/context.hpp"
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
 
@@ -26,6 +27,8 @@ class HostPath : public DevicePath {
   ~HostPath() override;
 
   void run(const DeviceCall& call) override;
+  /// The host's engine reduces.
+  [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override {}  // the host's engine ends its calls by itself
@@ -33,17 +36,9 @@ class HostPath : public DevicePath {
 
  private:
   struct Part;
-  struct DestroyStream {
-    void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
-  };
-  struct DestroyEvent {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
-  };
   struct FreePinned {
     void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
   };
-  using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
-  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   /// Memory for a part, and when the one before is done with it.
   struct Slot {
     std::unique_ptr<std::byte, FreePinned> input, output;

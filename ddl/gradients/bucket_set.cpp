@@ -19,9 +19,13 @@ std::span<float> one_run(std::span<const std::span<float>> pieces) {
   return {pieces.front().data(), count};
 }
 
-BucketSet::BucketSet(Context& context, ReducerWays& ways, Settings settings,
+BucketSet::BucketSet(Context& context, ReducerWays& ways, GradientWatch& watch, Settings settings,
                      std::vector<BucketLayout> layouts)
-    : context_(context), ways_(ways), settings_(settings), buckets_of_(settings.gradients.size()) {
+    : context_(context),
+      ways_(ways),
+      watch_(watch),
+      settings_(settings),
+      buckets_of_(settings.gradients.size()) {
   const bool staged = settings.wire != DataType::f32 ||
                       std::ranges::any_of(layouts, [](const BucketLayout& layout) { return layout.rows; });
   if (staged) events_ = std::make_shared<WorkEvents>();
@@ -100,21 +104,23 @@ void BucketSet::report(std::size_t gradient) noexcept {
 }
 
 void BucketSet::start_complete(const Fill& fill) {
-  while (started_ < size() && buckets_[started_].missing == 0) start(buckets_[started_++], fill);
+  while (started_ < size() && buckets_[started_].missing == 0) start(started_++, fill);
   if (events_ || !context_.has_progress_thread()) advance(finished_);
 }
 
 void BucketSet::start_all(const Fill& fill) {
-  while (started_ < size()) start(buckets_[started_++], fill);
+  while (started_ < size()) start(started_++, fill);
 }
 
-void BucketSet::start(Bucket& bucket, const Fill& fill) {
+void BucketSet::start(std::size_t index, const Fill& fill) {
+  Bucket& bucket = buckets_[index];
   std::size_t at = 0;
   for (const GradientPiece& piece : bucket.layout.pieces) {
     fill(piece, bucket.values.subspan(at, piece.count));
     at += piece.count;
   }
   std::ranges::fill(bucket.values.subspan(at), 0.0f);
+  if (watch_.wants_buckets()) watch_.queued(name(index), bucket.values.size_bytes());
   bucket.reduction->start();
 }
 
@@ -131,6 +137,7 @@ void BucketSet::wait_for(std::size_t bucket) {
   }
   for (std::uint64_t seen = events_->seen(); !reduction.advance(); seen = events_->seen()) {
     advance(bucket + 1);
+    const auto counted = watch_.counted_wait();
     events_->wait_beyond(seen);
   }
 }

@@ -13,6 +13,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/bucket_layout.hpp"
 #include "ddl/gradients/bucket_reduction.hpp"
+#include "ddl/gradients/gradient_watch.hpp"
 #include "ddl/gradients/host_hierarchy.hpp"
 #include "ddl/gradients/rows_reduction.hpp"
 #include "ddl/gradients/wire_reduction.hpp"
@@ -42,7 +43,8 @@ class BucketSet {
   /// Writes this rank's part of a piece to `target`, which may be the gradient's own memory.
   using Fill = std::function<void(const GradientPiece& piece, std::span<float> target)>;
 
-  BucketSet(Context& context, ReducerWays& ways, Settings settings, std::vector<BucketLayout> layouts);
+  BucketSet(Context& context, ReducerWays& ways, GradientWatch& watch, Settings settings,
+            std::vector<BucketLayout> layouts);
 
   [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
   [[nodiscard]] std::size_t largest() const noexcept;
@@ -95,7 +97,7 @@ class BucketSet {
 
   void place(Bucket& bucket) const;
   void choose_reduction(Bucket& bucket);
-  void start(Bucket& bucket, const Fill& fill);
+  void start(std::size_t index, const Fill& fill);
   void finish(const Bucket& bucket, double factor, GradientNorm& norm) const;
   void unpack(const Bucket& bucket, double factor) const;
   void advance(std::size_t first);
@@ -104,6 +106,7 @@ class BucketSet {
 
   Context& context_;
   ReducerWays& ways_;
+  GradientWatch& watch_;
   Settings settings_;
   std::shared_ptr<WorkEvents> events_;  // null: no reduction has several stages
   StageOrder wire_order_, rows_order_;

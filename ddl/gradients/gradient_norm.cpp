@@ -1,9 +1,7 @@
 #include "ddl/gradients/gradient_norm.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include "ddl/gradients/elementwise.hpp"
 
@@ -37,18 +35,13 @@ void GradientNorm::add_and_scale(std::span<float> values, double factor) noexcep
   }
 }
 
-// value = mantissa * 2^exponent with a mantissa below 2^24.
 void GradientNorm::add_exactly(float value) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU;
-  if (bits >= 0x7f80'0000U) {
+  if (!is_finite(value)) {
     ++not_finite_;
     return;
   }
-  const int biased = static_cast<int>(bits >> 23);
-  const std::uint64_t mantissa = (bits & 0x7f'ffffU) | (biased > 0 ? 0x80'0000U : 0U);
-  const int exponent = 2 * ((biased > 0 ? biased : 1) - 150) - lowest_exponent;
-  bins_[static_cast<std::size_t>(exponent / bin_bits)] += static_cast<Whole>(mantissa * mantissa)
-                                                          << (exponent % bin_bits);
+  const SquareInBin square = square_in_bin(value);
+  bins_[static_cast<std::size_t>(square.bin)] += static_cast<Whole>(square.root) << square.shift;
 }
 
 double GradientNorm::over_all(Communicator& communicator, std::span<double> counts) {
@@ -60,35 +53,17 @@ double GradientNorm::over_all(Communicator& communicator, std::span<double> coun
 }
 
 double GradientNorm::exact_over_all(Communicator& communicator) const {
-  // In 32 bits each, so that 2^31 ranks can be added up.
-  constexpr std::size_t parts = sizeof(Whole) / sizeof(std::uint32_t);
-  std::array<std::int64_t, bins * parts + 1> sums{};
-  for (std::size_t bin = 0; bin < bins; ++bin) {
-    for (std::size_t part = 0; part < parts; ++part) {
-      sums[bin * parts + part] = static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
+  ExactSquares squares{};
+  for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+    for (std::size_t part = 0; part < sizeof(Whole) / sizeof(std::uint32_t); ++part) {
+      squares.digit[bin + part] += static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
     }
   }
-  sums.back() = not_finite_;
-  communicator.all_reduce(std::span(sums));
-  if (sums.back() != 0) return std::numeric_limits<double>::quiet_NaN();
-  // Carried up to 32 bits each, the parts of all bins are one whole number with one form.
-  static_assert(bin_bits == 32);
-  std::array<std::uint64_t, bins + parts> digits{};
-  std::uint64_t carry = 0;
-  for (std::size_t digit = 0; digit < digits.size(); ++digit) {
-    std::uint64_t sum = carry;
-    for (std::size_t part = 0; part < parts && part <= digit; ++part) {
-      if (digit - part < bins) sum += static_cast<std::uint64_t>(sums[(digit - part) * parts + part]);
-    }
-    digits[digit] = sum & 0xffff'ffffU;
-    carry = sum >> 32;
-  }
-  double square = 0;
-  for (std::size_t digit = digits.size(); digit-- > 0;) {
-    square +=
-        std::ldexp(static_cast<double>(digits[digit]), static_cast<int>(digit) * bin_bits + lowest_exponent);
-  }
-  return std::sqrt(square);
+  squares.not_finite = not_finite_;
+  carry(squares);  // so that 2^31 ranks can be added up
+  communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
+  carry(squares);
+  return std::sqrt(value_of(squares));
 }
 
 }  // namespace ddl

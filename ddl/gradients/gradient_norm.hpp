@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddl/communicator.hpp"
+#include "ddl/gradients/exact_squares.hpp"
 
 namespace ddl {
 
@@ -26,11 +27,7 @@ class GradientNorm {
   [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {});
 
  private:
-  // Squares of floats are whole multiples of 2^-298, below 2^256. Those with an exponent in the same
-  // `bin_bits` are added up as whole numbers, each below 2^(48 + bin_bits).
-  static constexpr int bin_bits = 32;
-  static constexpr int lowest_exponent = -298;
-  static constexpr std::size_t bins = 18;
+  // Squares that begin in the same digit are added up as whole numbers, each below 2^80.
   __extension__ using Whole = unsigned __int128;
 
   void add_exactly(float value) noexcept;
@@ -39,8 +36,8 @@ class GradientNorm {
   bool exact_;
   double sum_ = 0;
   std::vector<double> sums_;  // working memory of over_all
-  std::int64_t not_finite_ = 0;
-  std::array<Whole, bins> bins_{};
+  std::uint64_t not_finite_ = 0;
+  std::array<Whole, ExactSquares::bins> bins_{};
 };
 
 }  // namespace ddl

@@ -8,6 +8,7 @@
 
 #include "collectives/device/element.hpp"
 #include "collectives/device/host_device.hpp"
+#include "ddl/gradients/exact_squares.hpp"
 
 namespace ddl::gradient_pass {
 
@@ -145,20 +146,45 @@ DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const 
       });
 }
 
-/// The gradients become the bucket's values times `factor`. Returns the sum of the squares of this thread's
-/// values in `own`.
-DDL_HOST_DEVICE double unpack(const Bucket& bucket, double factor, const Range& own, const Lane& lane) {
+/// The gradients become the bucket's values times `factor`. Calls `see` with each of this thread's values in
+/// `own`.
+template <typename See>
+DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const Range& own, const Lane& lane,
+                                    const See& see) {
   const bool writes = factor != 1 || bucket.piece_count == 0 || bucket.pieces[0].gradient != bucket.values;
   const Range range = writes ? Range{0, bucket.count} : own;
-  double squares = 0;
   each_element(
       bucket, range, lane, [&](const Piece&, std::uint64_t element) { return read_value(bucket, element); },
       [&](const Piece& piece, std::uint64_t element, float value) {
-        if (element >= own.first && element < own.beyond) squares += static_cast<double>(value) * value;
+        if (element >= own.first && element < own.beyond) see(value);
         if (writes) piece.gradient[element - piece.begin] = scaled(value, factor);
       });
+}
+
+/// Returns the sum of the squares of this thread's values in `own`.
+DDL_HOST_DEVICE double unpack(const Bucket& bucket, double factor, const Range& own, const Lane& lane) {
+  double squares = 0;
+  unpack_and_see(bucket, factor, own, lane,
+                 [&](float value) { squares += static_cast<double>(value) * value; });
   return squares;
 }
+
+/// Gives `add` the squares of this thread's values in `own`: see SquareCollector.
+template <typename Add>
+DDL_HOST_DEVICE void unpack_exactly(const Bucket& bucket, double factor, const Range& own, const Lane& lane,
+                                    const Add& add) {
+  SquareCollector squares;
+  unpack_and_see(bucket, factor, own, lane, [&](float value) { squares.collect(value, add); });
+  squares.flush(add);
+}
+
+/// Adds a number to a digit, where one thread does all.
+struct AddInTurn {
+  ExactSquares& squares;
+  void operator()(int digit, std::uint64_t number) const {
+    (digit == ExactSquares::digits ? squares.not_finite : squares.digit[digit]) += number;
+  }
+};
 
 /// target += source * weight
 DDL_HOST_DEVICE void add_scaled(float* target, const float* source, std::uint64_t count, double weight,

@@ -44,13 +44,19 @@ class GradientQueue {
   struct Unpacking {
     const double* weight;      ///< All ranks': the gradients become means, or stay sums if it is null.
     gradient_pass::Range own;  ///< Of which the squares are added up.
-    double* sums_of_squares;   ///< `sums_of_unpacking` of them.
+    double* sums_of_squares;   ///< `sums_of_unpacking` of them; null: `exact_squares` instead.
+    ExactSquares* exact_squares = nullptr;  ///< To which the squares are added.
   };
   /// gradients = values, scaled.
   virtual void unpack(const gradient_pass::Bucket& bucket, const Unpacking& unpacking) = 0;
   [[nodiscard]] virtual std::size_t sums_of_unpacking() const noexcept = 0;
   /// *sum = that of `count` values, in an order that depends on their number alone.
   virtual void add_up(const double* values, std::size_t count, double* sum) = 0;
+  /// Carries, after counting what is not finite once more if `has_problem`: for an all_reduce of all its
+  /// numbers.
+  virtual void carry(ExactSquares* squares, bool has_problem) = 0;
+  /// *sum = all ranks' squares.
+  virtual void add_up(ExactSquares* squares, double* sum) = 0;
   virtual void conclude(const double* weight, const double* squares, bool leave_sums,
                         gradient_pass::Outcome* outcome) = 0;
 

@@ -85,6 +85,7 @@ GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, Gr
     : context(ctx),
       gradients(std::move(registered)),
       options(opts),
+      watch(ctx),
       ledger(gradients.size()),
       norm(ctx.options().reproducible),
       waiter_(std::this_thread::get_id()),
@@ -189,7 +190,8 @@ void GradientReducer::State::make_buckets() {
                      .bucket_count = std::max<std::size_t>(learned.bucket_bytes / sizeof(float), 1),
                      .multiple = multiple()});
   if (is_learned() && options.sharded_update) order_by_readiness(layouts);
-  buckets.emplace(context, ways, BucketSet::Settings{gradients, touched, wire(), options.sharded_update},
+  buckets.emplace(context, ways, watch,
+                  BucketSet::Settings{gradients, touched, wire(), options.sharded_update},
                   std::move(layouts));
   if (options.sharded_update) shards = buckets->shards();
 }

@@ -16,6 +16,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/bucket_set.hpp"
 #include "ddl/gradients/gradient_norm.hpp"
+#include "ddl/gradients/gradient_watch.hpp"
 #include "ddl/gradients/learned_buckets.hpp"
 #include "ddl/gradients/step_ledger.hpp"
 #include "ddl/work.hpp"
@@ -52,6 +53,7 @@ struct GradientReducer::State {
   GradientReducerOptions options;
   LearnedBuckets learned;
   std::vector<TouchedRows> touched;  // of each gradient
+  GradientWatch watch;
   ReducerWays ways;
   std::optional<BucketSet> buckets;
   std::vector<GradientShard> shards;

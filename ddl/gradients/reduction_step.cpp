@@ -22,6 +22,7 @@ void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
   if (begun) throw invalid("begin(weight) twice in a step; call wait() between");
   begun = true;
+  watch.begin();
   weight = own_weight;
   // Buckets can be finished during backward only if the total is known by then.
   if (!no_sync && options.overlap && buckets->size() > 1) start_weight();
@@ -40,6 +41,8 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
     throw invalid(fmt::format("{}({}): gradient '{}' was reported before in this step", name, index,
                               gradients[index].name));
   }
+  watch.begin();
+  watch.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
   if (has_value && touched[index].rows() > 0) {
     rows ? touched[index].add(*rows) : touched[index].add_all();
@@ -219,6 +222,8 @@ ReducedStep GradientReducer::State::reduce() {
     ~EndStep() { state.end_step(); }
   } end_whatever_happens{*this};
   try {
+    watch.begin();
+    Timeline::Scope waiting = watch.waiting();
     buckets->start_all(filler());
     if (!has_total) {
       set_own_weight();
@@ -227,6 +232,8 @@ ReducedStep GradientReducer::State::reduce() {
     if (!kept_problem) kept_problem = problem();
     require_good_total();
     buckets->finish_all(factor(), norm);
+    waiting.end();
+    watch.reduced();
     std::array<double, 2> counts = {kept_problem ? 1.0 : 0.0, static_cast<double>(ledger.without_value())};
     ReducedStep step{.weight = total, .scale = options.leave_sums ? 1.0 / total : 1.0};
     step.norm = norm.over_all(context.communicator(), counts) / total;
@@ -236,6 +243,7 @@ ReducedStep GradientReducer::State::reduce() {
     if (counts[0] > 0) throw_agreed(kept_problem);
     agree_on_values(counts[1] > 0);
     if (!is_learned() && !gradients.empty()) learn();
+    watch.step_over();
     return step;
   } catch (const Error& error) {
     if (error.agreed()) throw;
@@ -267,6 +275,7 @@ void GradientReducer::State::learn() {
 
 void GradientReducer::State::end_step() noexcept {
   begun = false;
+  watch.end();
   ledger.next_step();
   buckets->next_step();
   for (TouchedRows& rows : touched) rows.clear();

@@ -56,6 +56,9 @@ StreamReducer::StreamReducer(Context& context, GradientQueue& queue, std::vector
     weight_sum_ = reinterpret_cast<double*>(queue_.allocate(sizeof(double)));
     square_sum_ = reinterpret_cast<double*>(queue_.allocate(sizeof(double)));
     outcome_ = reinterpret_cast<gradient_pass::Outcome*>(queue_.allocate(sizeof(gradient_pass::Outcome)));
+    if (context.options().reproducible) {
+      exact_squares_ = reinterpret_cast<ExactSquares*>(queue_.allocate(sizeof(ExactSquares)));
+    }
     if (options.micro_batches && is_mean()) accumulated_ = reinterpret_cast<float*>(queue_.allocate(bytes_));
     if (wire() != DataType::f32) residual_ = reinterpret_cast<float*>(queue_.allocate(bytes_));
   });
@@ -303,7 +306,8 @@ void StreamReducer::unpack(const Bucket& bucket) {
   };
   queue_.unpack(bucket.on_device, {.weight = options_.leave_sums ? nullptr : weight_sum_,
                                    .own = {place(context_.rank()), place(context_.rank() + 1)},
-                                   .sums_of_squares = bucket.squares});
+                                   .sums_of_squares = exact_squares_ == nullptr ? bucket.squares : nullptr,
+                                   .exact_squares = exact_squares_});
 }
 
 std::optional<Error> StreamReducer::problem() const {
@@ -333,13 +337,24 @@ void StreamReducer::finish(std::optional<double> weight, Stream stream) {
   end_step(stream);
 }
 
-void StreamReducer::end_step(Stream stream) {
-  if (kept_problem_) {  // the weight may have been sent before
+/// Over all ranks. What is not finite tells them of a problem: the weight may have been sent before it.
+void StreamReducer::add_up_squares() {
+  if (exact_squares_ != nullptr) {
+    queue_.carry(exact_squares_, kept_problem_.has_value());
+    queue_.all_reduce(exact_squares_, ExactSquares::numbers, DataType::i64);
+    queue_.add_up(exact_squares_, square_sum_);
+    return queue_.zero(exact_squares_, sizeof(ExactSquares));
+  }
+  if (kept_problem_) {
     queue_.set(square_sum_, std::numeric_limits<double>::quiet_NaN());
   } else {
     queue_.add_up(squares_, buckets_.size() * queue_.sums_of_unpacking(), square_sum_);
   }
   queue_.all_reduce(square_sum_, 1, DataType::f64);
+}
+
+void StreamReducer::end_step(Stream stream) {
+  add_up_squares();
   queue_.conclude(weight_sum_, square_sum_, options_.leave_sums, outcome_);
   queue_.precede(stream);
   const bool learns = !is_learned() && !gradients_.empty();

@@ -93,6 +93,7 @@ class StreamReducer {
   void end_micro_batch(Stream stream);
   [[nodiscard]] std::optional<Error> problem() const;
   void end_step(Stream stream);
+  void add_up_squares();
   void learn();
 
   Context& context_;
@@ -113,6 +114,7 @@ class StreamReducer {
   float* residual_ = nullptr;     // the same
   double* squares_ = nullptr;     // of each bucket
   std::size_t square_room_ = 0;
+  ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
   double* weight_sum_ = nullptr;
   double* square_sum_ = nullptr;
   gradient_pass::Outcome* outcome_ = nullptr;

@@ -12,6 +12,7 @@
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/host_check.hpp"
+#include "ddl/tools/option_list.hpp"
 #include "ddl/tools/probe_ways.hpp"
 #include "ddl/tools/topology_source.hpp"
 #include "ddl/tools/topology_text.hpp"
@@ -40,6 +41,7 @@ constexpr std::string_view help =
   mpirun -n 4 ddl-topo probe               or between the ranks of a job; kept for the jobs that follow
   ddl-topo check --program ./train --port 29500
                                            what ddlrun asks each host before a job, as a line of JSON
+  ddl-topo env                             every option of a job: its value, and where that comes from
 
 Commands
   show [--topology NAME|FILE|-] [--json] [--matrix]
@@ -48,6 +50,7 @@ Commands
   import FILE... [-o FILE]
   probe [--ranks N] [--json] [--dry-run]
   check [--program PATH] [--port N]
+  env [--json]
 
 Options
   --topology NAME|FILE|-  a preset, a file, or standard input; without it this machine
@@ -71,8 +74,8 @@ DDL_PROBE=on measures while a job starts).
 Ends with 0, with 2 if the command line is wrong, and with 1 if anything else is.
 )";
 
-constexpr std::array<std::string_view, 6> commands = {"show",   "presets", "export",
-                                                      "import", "probe",   "check"};
+constexpr std::array<std::string_view, 7> commands = {"show",  "presets", "export", "import",
+                                                      "probe", "check",   "env"};
 
 Placement placement_of(const CommandLine& line) {
   Placement placement;
@@ -182,9 +185,16 @@ void check(std::span<const std::string> arguments) {
   write_text("-", host_check_json({line.value("--program"), line.integer("--port", 0, 1, 65'535)}));
 }
 
+void list_options(std::span<const std::string> arguments) {
+  constexpr std::array flags = {Flag{"--json"}};
+  const CommandLine line = parse_command_line(arguments, flags);
+  expect_words(line, "env", 0, "none");
+  write_text("-", line.has("--json") ? option_list_json() : option_list_text());
+}
+
 void run(std::span<const std::string> arguments) {
   if (arguments.empty()) {
-    throw UsageError("found no command, expected show, presets, export, import, probe or check");
+    throw UsageError("found no command, expected show, presets, export, import, probe, check or env");
   }
   const std::string& command = arguments.front();
   const bool asks_for_help =
@@ -199,6 +209,7 @@ void run(std::span<const std::string> arguments) {
   if (command == "import") return import_topology(rest);
   if (command == "probe") return probe(rest);
   if (command == "check") return check(rest);
+  if (command == "env") return list_options(rest);
   throw UsageError(
       fmt::format("unknown command '{}'; the nearest is {}", command, nearest_name(command, commands)));
 }

@@ -21,9 +21,11 @@ namespace ddl {
 namespace collectives {
 class Engine;
 class Watch;
-}
+}  // namespace collectives
 
 class Log;
+class RunObserver;
+class Timeline;
 template <typename T>
 class SharedBuffer;
 
@@ -83,13 +85,30 @@ struct ContextOptions {
   /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit
   /// report, by rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
   std::string report;
-  /// 0 errors and warnings, 1 a line for each plan that is used, 2 every choice and fallback.
+  /// A file for a trace of what all ranks do, and when; the same on all ranks. Empty: none. `Timeline` says
+  /// what is in it. DDL_TIMELINE.
+  std::string timeline;
+  /// Events that each thread keeps for it: the newest ones. DDL_TIMELINE_EVENTS.
+  std::size_t timeline_events = std::size_t{1} << 17;
+  /// Gradient reducers print who was late and how long each dimension took every so many steps; 0: never. The
+  /// same on all ranks. DDL_OPTIONS="-dump_iter 100".
+  int dump_iterations = 0;
+  /// 1: each collective on a device is waited for, to find which one an error is of; 2: and what is queued on
+  /// the device before it. DDL_OPTIONS="-dev_sync 1".
+  int device_sync = 0;
+  /// IBM's, for scripts that have it: it has no effect, and that is told. DDL_OPTIONS="-rebind_iter 100".
+  int rebind_iterations = 0;
+  /// 0 errors and warnings, 1 a line for each plan that is used and a summary at the end (rank 0's level
+  /// counts), 2 every choice and fallback.
   /// DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;
 
-  /// Reads the variables above. Throws `invalid_argument` naming the variable and its value, and as
-  /// `plan_from_json` does.
-  static ContextOptions from_environment();
+  /// Reads the variables above, after the file that DDL_OPTIONS_FILE names; then `flags`, spelt as
+  /// DDL_OPTIONS: see ddl/options.hpp. Throws `invalid_argument` naming where the value is from
+  /// (`flags_origin`), what was found and what was expected; for a variable DDL_... that is not known, the
+  /// nearest one; and as `plan_from_json` does.
+  static ContextOptions from_environment(std::string_view flags = {},
+                                         std::string_view flags_origin = "flags");
 };
 
 /// One worker's view of the job: who it is, the communicator, and what only rank 0 does.
@@ -101,13 +120,13 @@ class Context {
  public:
   /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through UCX, or else MPI.
   /// Without mpirun: processes of one machine that RANK and WORLD_SIZE tell who they are, as other launchers
-  /// do, find each other through a Unix socket: DDL_SOCKET, a path or "@name", the same for all; unset, one of
-  /// the user's, by MASTER_PORT or else by session. Without these: a job of one rank. If the program has called MPI_Init, that is used and left as
-  /// it is; else MPI_Init is called, after settings that keep Open MPI's warnings about forks, unused
-  /// networks and containers quiet (environment variables OMPI_MCA_*, where they are not set). A process
-  /// can do this once: MPI cannot be started again. Settings that ranks must share are compared: agreed
-  /// errors `invalid_argument` and `mismatch`. Collective. Throws `invalid_argument` for a bad variable,
-  /// `transport` where the ranks cannot be connected.
+  /// do, find each other through a Unix socket: DDL_SOCKET, a path or "@name", the same for all; unset, one
+  /// of the user's, by MASTER_PORT or else by session. Without these: a job of one rank. If the program has
+  /// called MPI_Init, that is used and left as it is; else MPI_Init is called, after settings that keep Open
+  /// MPI's warnings about forks, unused networks and containers quiet (environment variables OMPI_MCA_*,
+  /// where they are not set). A process can do this once: MPI cannot be started again. Settings that ranks
+  /// must share are compared: agreed errors `invalid_argument` and `mismatch`. Collective. Throws
+  /// `invalid_argument` for a bad variable, `transport` where the ranks cannot be connected.
   static Context from_environment();
   static Context from_environment(const ContextOptions& options);
 
@@ -142,6 +161,8 @@ class Context {
   [[nodiscard]] Communicator& communicator() noexcept;
   /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.
   [[nodiscard]] Log& log() noexcept;
+  /// For events of the program's own; does nothing unless `ContextOptions::timeline` names a file.
+  [[nodiscard]] Timeline& timeline() noexcept;
 
   /// Runs `work` on rank 0 while the others wait (their deadline is paused). An exception of `work`
   /// is thrown on every rank, agreed, with `name` in the message. Collective. If the job fails meanwhile, the
@@ -178,6 +199,7 @@ class Context {
   static Context connect_processes(std::unique_ptr<class ProcessBootstrap> bootstrap,
                                    const std::function<ContextOptions()>& read_options, int& rank,
                                    const Report& report);
+  static Context alone(const ContextOptions& options);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
   friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
@@ -185,6 +207,8 @@ class Context {
   friend collectives::Watch* watch_of(Context& context) noexcept;
   friend collectives::Engine& engine_of(Context& context) noexcept;
   friend void note_shortcoming(Context& context, const std::string& what);
+  friend RunObserver* observer_of(Context& context) noexcept;
+  friend collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
 };
 
 /// Settings of `run_in_process`.

@@ -15,4 +15,5 @@
 #include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
+#include "ddl/timeline.hpp"
 #include "ddl/work.hpp"

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,26 +20,33 @@ using DeviceStream = CUstream_st*;
 enum class DevicePathChoice {
   /// On one host the exchange; if each rank has a device of its own and NCCL is there, NCCL from the size on
   /// from which it was measured, while starting, to be faster. On several hosts, or where devices cannot
-  /// reach
-  /// each other's memory, NCCL, or the host. What is not as it should be is a warning, and an error if
-  /// ContextOptions::strict.
+  /// reach each other's memory, NCCL, else UCX if it knows devices' memory, else the host. What is not as it
+  /// should be is a warning, and an error if ContextOptions::strict.
   automatic,
   exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
-  host,      ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
+  /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
+  /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. All sizes, one host
+  /// or several, by the plans of `Communicator`. A thread of each rank's drives it, and queues kernels while
+  /// the call's stream waits: what waits for the whole device meanwhile (cudaFree) may keep it from that.
+  ucx,
+  host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
 
 struct DeviceOptions {
-  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number of
-  /// devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this is said in a
-  /// warning, or, if ContextOptions::strict, an error.
+  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number
+  /// of devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this
+  /// is said in a warning, or, if ContextOptions::strict, an error.
   int device = -1;
   /// Whether the calling thread, and those that it starts, are to run on the processors near the device, if
   /// they may run on all of the host's now. Only where each rank is a process.
   bool bind = true;
   /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
   /// time. Twice as much device memory is taken. At least 64 KiB. Not used where all ranks are threads of one
-  /// process.
+  /// process. By UCX: for partial results, by which reductions may be cut; twice as much is taken, and 16
+  /// MiB; at least 1 KiB a rank as well.
+  /// In reproducible contexts as much memory is taken for those reductions' working memory (the least of what
+  /// ranks ask for), also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   DevicePathChoice path = DevicePathChoice::automatic;
 };
@@ -54,7 +62,8 @@ struct DeviceMemory {
 /// on a stream and return at once. Inside a host kernels of the ranks find each other and exchange the data,
 /// through memory that each has mapped (CUDA IPC between processes, plain pointers between threads); between
 /// hosts, and for large data, NCCL does it, on several hosts in each dimension by itself if the topology's
-/// plan says that this is faster (`DeviceOptions::path`). No host waits for another.
+/// plan says that this is faster; without NCCL UCX, or the host (`DeviceOptions::path`). No caller waits for
+/// another.
 ///
 /// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
 /// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
@@ -69,16 +78,26 @@ struct DeviceMemory {
 /// that all have the same bits, on every run and whatever the size. Types, operations, in-place rules and
 /// counts are those of `Communicator`.
 ///
+/// With `ContextOptions::reproducible`, reductions of floats have the bits of `Communicator`'s: for a number
+/// of ranks the same on every path, topology and cut of the data, and on hosts. Kernels make integers of the
+/// floats, the path reduces these, and kernels round the sums; a call is cut into parts that fit the working
+/// memory. No host waits for that either. Sums and averages take up to six kernels in place of one, and 1.75
+/// times the bytes (f64, f16, bf16: 2); up to 256 KiB, and by NCCL in each dimension, where all ranks get all
+/// integers, one kernel less and 2.25 times (2.5). `min` and `max` take 1 times the bytes (16-bit: 1.5, or
+/// 2), `prod`, in the order of ranks, n/2 times. Through the host's memory it is the host that reduces.
+///
 /// A kernel waits no longer than the context's deadline; NCCL's are ended when none of a rank's calls has got
-/// on for so long. What goes wrong on the device, or in the job meanwhile, is thrown by `check` and `wait`,
-/// and by every call after that: `timeout` and `mismatch` name the ranks; `peer_failed` comes from the job's
-/// watch; `internal` gives the CUDA call, the place, the rank and the device. Outputs are then undefined. Not
-/// thread-safe; for the thread that made it.
+/// on for so long, UCX's when nothing of a call has. What goes wrong on the device, or in the job meanwhile,
+/// is thrown by `check` and `wait`, and by every call after that: `timeout` and `mismatch` name the ranks;
+/// `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank and the
+/// device. Outputs are then undefined. Not thread-safe; for the thread that made it.
 class DeviceCommunicator {
+  struct State;
+
  public:
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
-  /// device, where ranks are on several hosts and there is no NCCL, where peers' memory cannot be mapped, or
-  /// for more ranks than a device has room for; `invalid_argument` for bad options.
+  /// device, where `path` cannot be, or, if that is automatic, none of them, where peers' memory cannot be
+  /// mapped, or for more ranks than a device has room for; `invalid_argument` for bad options.
   explicit DeviceCommunicator(Context& context, const DeviceOptions& options = {});
   /// Waits for its calls. Collective, unless something has failed.
   ~DeviceCommunicator();
@@ -114,6 +133,29 @@ class DeviceCommunicator {
   /// What is queued behind it runs once every rank's stream has come here.
   void barrier(DeviceStream stream);
 
+  /// While it lives: what is queued on a stream, for the context's timeline, where it is on the track
+  /// "device" with the collectives and what reducers do, by CUDA's events and on the clock of all ranks.
+  /// Costs two events; nothing where there is no timeline. Does not wait. The stream must live until the
+  /// communicator ends, or `release`.
+  class [[nodiscard]] Scope {
+   public:
+    Scope(Scope&& other) noexcept;
+    Scope& operator=(Scope&&) = delete;
+    ~Scope();
+
+   private:
+    friend DeviceCommunicator;
+    Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream);
+
+    State* state_;  // null: there is no timeline
+    const char* name_;
+    std::uint64_t bytes_;
+    DeviceStream stream_;
+    std::uint64_t begun_ = 0;
+  };
+  /// `name` lives as long as the scope. `bytes` that it is about, or 0. Throws `internal`.
+  Scope scope(const char* name, DeviceStream stream, std::uint64_t bytes = 0);
+
   /// Throws what has failed so far. Does not wait.
   void check();
   /// Waits for what is queued on the stream, as cudaStreamSynchronize, and throws what has failed. If another
@@ -124,7 +166,6 @@ class DeviceCommunicator {
   void release(DeviceStream stream);
 
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

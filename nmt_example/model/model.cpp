@@ -92,12 +92,18 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   backend_.upload(targets_.range(0, words), host_targets_);
   backend_.zero(sums_);
 
+  const auto tell = [&](std::string_view part) {
+    if (training && on_part_) on_part_(part);
+  };
   const StepContext step{backend_, dropout, batch.sentences, samples_};
+  tell("forward");
   encoder_.forward(step, source_, source_lengths_);
   decoder_->forward(step, encoder_, source_lengths_, target_in_);
+  tell("loss");
   projection_.loss(step, decoder_->output(), loss_rows_.range(0, words), targets_.range(0, words),
                    label_smoothing, training ? decoder_->d_output() : Tensor(), sums_);
   if (training) {
+    tell("backward");
     (*ready)(projection_.kernel_index());
     decoder_->backward(step, encoder_, source_lengths_, target_in_, *ready);
     encoder_.backward(step, source_, source_lengths_, *ready);

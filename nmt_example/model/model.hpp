@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nmt_example/model/decoder.hpp"
@@ -39,6 +42,9 @@ struct BatchLoss {
 /// What becomes of gradients that are there before a backward pass.
 enum class GradientUse : std::uint8_t { replace, add };
 
+/// Hears which part of a step begins: "forward", "loss" (with the projection, both ways) or "backward".
+using PartFunction = std::function<void(std::string_view part)>;
+
 /// The translator: encoder, decoder and output layer over one backend. Working memory is taken when
 /// the model is made, from the limits; a step allocates nothing. Not thread-safe.
 class Model {
@@ -57,6 +63,8 @@ class Model {
   /// once, when its gradient is final. A batch of no sentences gives zero gradients.
   BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                              const ReadyFunction& ready, GradientUse use = GradientUse::replace);
+  /// Has it called by `forward_backward` from now on.
+  void on_part(PartFunction hears) { on_part_ = std::move(hears); }
   /// The loss alone, without dropout.
   BatchLoss evaluate(const BatchView& batch);
 
@@ -79,6 +87,7 @@ class Model {
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
   Tensor sums_;
   std::vector<std::int32_t> host_rows_, host_targets_;
+  PartFunction on_part_;
 
   friend class SearchModel;
 };

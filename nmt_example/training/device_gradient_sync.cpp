@@ -41,6 +41,11 @@ class DeviceGradientSync final : public GradientSync {
   [[nodiscard]] std::string description() const override {
     return fmt::format("on {}, device {}", communicator_.device_name(), communicator_.device());
   }
+  void part(std::string_view name) override {
+    scope_.reset();
+    part_ = name;
+    if (!part_.empty()) scope_.emplace(communicator_.scope(part_.c_str(), stream_));
+  }
   void begin(double weight) override { reducer_.begin(weight); }
   void ready(std::size_t index, std::optional<std::span<const std::int32_t>> /*rows*/) override {
     reducer_.ready(index, stream_);
@@ -86,6 +91,8 @@ class DeviceGradientSync final : public GradientSync {
   ddl::DeviceCommunicator communicator_;
   ddl::DeviceGradientReducer reducer_;
   std::vector<std::vector<float>> residuals_;  // as the host has them
+  std::string part_;
+  std::optional<ddl::DeviceCommunicator::Scope> scope_;
 };
 
 }  // namespace

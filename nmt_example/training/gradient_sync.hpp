@@ -32,6 +32,8 @@ class GradientSync {
   /// For people: where, and how.
   [[nodiscard]] virtual std::string description() const = 0;
 
+  /// The backend's work from now on is a part of the step that has this name, for the timeline; empty: none.
+  virtual void part(std::string_view /*name*/) {}
   virtual void begin(double weight) = 0;
   /// The backend's work so far has finished gradient `index`. `rows`: of an embedding, those that may hold
   /// anything.

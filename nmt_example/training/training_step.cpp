@@ -52,6 +52,11 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
       target_embedding_(embedding_of(model.parameters().layout(), "embedding/decoder")) {
+  model.on_part([this](std::string_view part) {
+    part_.reset();
+    part_.emplace(context_.timeline().scope(part));
+    gradients_->part(part);
+  });
   if (options.sharded_update) {
     optimizer.take(gradients_->shards());
     values_.emplace(backend, values_of(model.parameters()));
@@ -99,17 +104,23 @@ BatchLoss TrainingStep::forward_backward() {
 }
 
 void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum) {
-  fill_batch(dataset_, samples, batch_);
+  {
+    const auto scope = context_.timeline().scope("batch");
+    fill_batch(dataset_, samples, batch_);
+  }
   gradients_->begin(static_cast<double>(batch_.target_tokens));
   // The step of the sampler, not of the optimiser: dropout belongs to the batch.
   const BatchLoss loss =
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_, use);
+  part_.reset();
+  gradients_->part({});
   sum.negative_log_likelihood += loss.negative_log_likelihood;
   words_ += batch_.words;
 }
 
 void TrainingStep::update(double gradient_scale, double learning_rate) {
+  const auto scope = context_.timeline().scope("optimizer");
   optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
   if (!values_) return;
   values_->download();
@@ -120,6 +131,7 @@ void TrainingStep::update(double gradient_scale, double learning_rate) {
 TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
+  const auto scope = context_.timeline().scope("step");
   sampler_.next(share_);
   const BatchLoss loss = forward_backward();
   const ddl::ReducedStep reduced = gradients_->finish();

@@ -11,6 +11,7 @@
 #include "ddl/context.hpp"
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
+#include "ddl/timeline.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/model/model.hpp"
 #include "nmt_example/options.hpp"
@@ -35,6 +36,7 @@ class TrainingStep {
                Model& model, Optimizer& optimizer);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
+  ~TrainingStep() { model_.on_part({}); }
 
   /// Goes on as after `done` steps, with the batches that were left by then. Errors as
   /// `ddl::ShardedSampler::restore`.
@@ -80,8 +82,9 @@ class TrainingStep {
   std::unique_ptr<GradientSync> gradients_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;
-  std::optional<HostMirror> values_;  // for sharded updates
-  std::size_t source_embedding_;      // parameters; the same one if the vocabulary is shared
+  std::optional<ddl::Timeline::Scope> part_;  // of the model's work
+  std::optional<HostMirror> values_;          // for sharded updates
+  std::size_t source_embedding_;              // parameters; the same one if the vocabulary is shared
   std::size_t target_embedding_;
   std::vector<std::int32_t> rows_;
   ddl::ShardedBatch share_;

@@ -1,12 +1,14 @@
-// The kernels of reproducible reductions for different instruction sets, against each other. If they
-// differed, a job on machines of two kinds would end with ranks that have different bits.
+// The kernels of reproducible reductions for different instruction sets, against each other, and against what
+// devices do. If they differed, a job on machines of two kinds would end with ranks that have different bits.
 
 #include "collectives/reproducible/exact_kernels.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/reproducible/exact_decoding.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -57,6 +60,26 @@ Bytes scales_for(const ExactKernels& kernels, std::size_t type, Bytes& input) {
   return scales;
 }
 
+/// The greatest scales of this rank and another one's.
+Bytes with_another_ranks(const Bytes& own, std::size_t type) {
+  Bytes others_input = patterns(type, 99);
+  const Bytes others = scales_for(baseline_exact_kernels(), type, others_input);
+  Bytes scales = own;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (type != 1) {
+      scales[i] = std::max(own[i], others[i]);
+      continue;
+    }
+    std::int32_t a = 0;
+    std::int32_t b = 0;
+    std::memcpy(&a, &own[4 * i], 4);
+    std::memcpy(&b, &others[4 * i], 4);
+    a = std::max(a, b);
+    std::memcpy(&scales[4 * i], &a, 4);
+  }
+  return scales;
+}
+
 TEST(ExactKernels, AllInstructionSetsGiveTheSameBits) {
   const ExactKernels& baseline = baseline_exact_kernels();
   if (other_sets().empty()) GTEST_SKIP() << "this machine has no instruction set but the baseline";
@@ -66,23 +89,7 @@ TEST(ExactKernels, AllInstructionSetsGiveTheSameBits) {
       Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
       const Bytes own = scales_for(baseline, type, input);
       EXPECT_EQ(own, scales_for(*set.kernels, type, input));
-      // The greatest scales of this rank and another one's.
-      Bytes others_input = patterns(type, 99);
-      const Bytes others = scales_for(baseline, type, others_input);
-      const std::size_t scale_bytes = type == 1 ? 4 : 1;
-      Bytes scales = own;
-      if (scale_bytes == 1) {
-        for (std::size_t i = 0; i < count; ++i) scales[i] = std::max(own[i], others[i]);
-      } else {
-        for (std::size_t i = 0; i < count; ++i) {
-          std::int32_t a = 0;
-          std::int32_t b = 0;
-          std::memcpy(&a, &own[4 * i], 4);
-          std::memcpy(&b, &others[4 * i], 4);
-          a = std::max(a, b);
-          std::memcpy(&scales[4 * i], &a, 4);
-        }
-      }
+      Bytes scales = with_another_ranks(own, type);
       const auto compare = [&](const char* what, ExactKernel one, ExactKernel other, int bits) {
         ASSERT_EQ(one == nullptr, other == nullptr) << what;
         if (one == nullptr) return;
@@ -102,6 +109,89 @@ TEST(ExactKernels, AllInstructionSetsGiveTheSameBits) {
       compare("keys_for_max", baseline.keys_for_max[type], set.kernels->keys_for_max[type], 0);
     }
   }
+}
+
+template <typename F, typename Limb>
+void expect_elements_as(ExactKernel kernel, const Bytes& input, Bytes scales, int bits) {
+  Bytes expected(count * 16);
+  kernel({input.data(), scales.data(), expected.data(), count, bits});
+  for (std::size_t i = 0; i < count; ++i) {
+    typename F::Scale scale;
+    std::memcpy(&scale, scales.data() + i * sizeof scale, sizeof scale);
+    const auto element = Parts<F>::load(input.data(), i);
+    Limb limbs[F::limbs];
+    scale == F::special ? encode_special<F>(element, limbs) : encode_element<F>(element, scale, bits, limbs);
+    ASSERT_EQ(std::memcmp(limbs, expected.data() + i * sizeof limbs, sizeof limbs), 0)
+        << "element " << i << ", " << bits << " bits";
+  }
+}
+
+template <typename F>
+void expect_keys_as(const ExactKernels& kernels, std::size_t type, const Bytes& input) {
+  Bytes least(count * 8);
+  Bytes greatest(count * 8);
+  kernels.keys_for_min[type]({input.data(), nullptr, least.data(), count, 0});
+  kernels.keys_for_max[type]({input.data(), nullptr, greatest.data(), count, 0});
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto element = Parts<F>::load(input.data(), i);
+    const auto low = key_of<F, false>(element);
+    const auto high = key_of<F, true>(element);
+    ASSERT_EQ(std::memcmp(&low, least.data() + i * sizeof low, sizeof low), 0) << "element " << i;
+    ASSERT_EQ(std::memcmp(&high, greatest.data() + i * sizeof high, sizeof high), 0) << "element " << i;
+  }
+}
+
+/// As devices encode them. If these differed, so would a job's results on devices and on hosts.
+TEST(ExactKernels, ElementsOneByOneGiveTheSameBits) {
+  std::vector<Set> sets = other_sets();
+  sets.push_back({InstructionSet::baseline, &baseline_exact_kernels()});
+  for (const Set& set : sets) {
+    const ExactKernels& all = *set.kernels;
+    const auto check = [&]<typename F>(std::size_t type, F) {
+      SCOPED_TRACE(std::string(to_string(set.set)) + ", " + type_names[type]);
+      Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
+      const Bytes scales = with_another_ranks(scales_for(all, type, input), type);
+      for (const int bits : {50, 46, 31})
+        expect_elements_as<F, std::int64_t>(all.encode[type], input, scales, bits);
+      if constexpr (sizeof(typename F::Bits) == 2) {
+        for (const int bits : {29, 18}) {
+          expect_elements_as<F, std::int32_t>(all.encode_short[type], input, scales, bits);
+        }
+      }
+      expect_keys_as<F>(all, type, input);
+    };
+    check(0, F32Format());
+    check(1, F64Format());
+    check(2, F16Format());
+    check(3, BF16Format());
+  }
+}
+
+/// Of 128 bits, by the compiler's arithmetic, which devices need not have.
+TEST(ExactKernels, SumsOfTwoLimbsAreRoundedAsWholeNumbers) {
+  __extension__ using Wide = __int128;
+  std::mt19937_64 random(7);
+  std::size_t denormal = 0;
+  for (int i = 0; i < 500'000; ++i) {
+    const int bits = 31 + static_cast<int>(random() % 20);
+    std::int64_t limbs[2];
+    for (std::int64_t& limb : limbs) {
+      limb = static_cast<std::int64_t>(random()) >> (1 + random() % 63);
+      if (random() % 16 == 0) limb = static_cast<std::int64_t>(random() % 5) - 2;
+      if (random() % 8 == 0) limb = (limb & ~0xff'ffffLL) | static_cast<std::int64_t>(random() % 3);
+    }
+    int scale = static_cast<int>(random() % F64Format::special);
+    if (i % 3 == 0) scale = static_cast<int>(random() % 120);         // small results
+    if (i % 5 == 0) scale = 1900 + static_cast<int>(random() % 147);  // and large ones
+    const double divisor = i % 3 == 1 ? static_cast<double>(1 + random() % 5000) : 1;
+    const Wide sum = limbs[0] * (Wide{1} << bits) + limbs[1];
+    const int unit = std::max(scale, 1) - F64Format::bias + 1 - 2 * bits;
+    const double expected = std::ldexp(static_cast<double>(sum) / divisor, unit);
+    denormal += std::fpclassify(expected) == FP_SUBNORMAL ? 1 : 0;
+    ASSERT_EQ(decode_sum<F64Format>(scale, limbs, bits, divisor), std::bit_cast<std::uint64_t>(expected))
+        << limbs[0] << ", " << limbs[1] << ", " << bits << " bits, scale " << scale << " / " << divisor;
+  }
+  EXPECT_GT(denormal, 10'000U);
 }
 
 }  // namespace

@@ -1,41 +1,66 @@
-// DDL_OPTIONS, as users paste it from IBM's documents. If this failed, a job would run in another mode than
-// it was told to, or not say what is wrong with the line.
+// A job's options, from all that may give them. If this failed, a job would run otherwise than it was told
+// to, or not say what is wrong, and where.
 
-#include "ddl/ddl_options.hpp"
+#include "ddl/options.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "temporary_directory.hpp"
+#include "thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
+using test::error_of;
 using topology::Mode;
 
-TEST(DdlOptions, ReadsIbmsSpelling) {
-  const DdlOptions options = parse_ddl_options("-mode p:4x16x4 -dbg_level 2");
+/// An environment variable while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+ContextOptions given(const std::string& ibm) {
+  const Variable variable("DDL_OPTIONS", ibm);
+  return ContextOptions::from_environment();
+}
+
+TEST(Options, ReadIbmsSpelling) {
+  const ContextOptions options = given("-mode p:4x16x4 -dbg_level 2");
   EXPECT_EQ(options.mode, Mode::explore);
   EXPECT_EQ(options.decomposition, "4x16x4");
   EXPECT_EQ(options.debug_level, 2);
-  EXPECT_EQ(parse_ddl_options("  -dbg_level\t0\n-mode  b:4,3x2 ").decomposition, "4,3x2");
+  EXPECT_EQ(given("  -dbg_level\t0\n-mode  b:4,3x2 ").decomposition, "4,3x2");
   const std::vector<std::pair<const char*, Mode>> letters{
       {"p", Mode::explore}, {"r", Mode::rings},          {"n", Mode::nccl}, {"b", Mode::nccl_per_dimension},
       {"m", Mode::mpi},     {"c", Mode::scatter_gather},
   };
   for (const auto& [letter, mode] : letters) {
-    const DdlOptions one = parse_ddl_options(std::string("-mode ") + letter);
+    const ContextOptions one = given(std::string("-mode ") + letter);
     EXPECT_EQ(one.mode, mode);
     EXPECT_TRUE(one.decomposition.empty());
-    EXPECT_FALSE(one.debug_level.has_value());
+    EXPECT_EQ(one.debug_level, 0);
   }
-  EXPECT_FALSE(parse_ddl_options("").mode.has_value());
-  EXPECT_FALSE(parse_ddl_options("  ").debug_level.has_value());
+  EXPECT_EQ(given("-dump_iter 100 -mode r").dump_iterations, 100);
+  EXPECT_EQ(given("-dev_sync 2 -rebind_iter 7").device_sync, 2);
+  EXPECT_EQ(given("").mode, Mode::explore);
 }
 
-TEST(DdlOptions, SaysWhatIsWrong) {
+TEST(Options, OfIbmsSpellingSayWhatIsWrong) {
   struct Bad {
     const char* text;
     const char* message;
@@ -57,21 +82,103 @@ TEST(DdlOptions, SaysWhatIsWrong) {
       {"-dbg_level x", "found 'x', expected 0, 1 or 2"},
       {"-dbg_level 02", "found '02'"},
       {"-dbg_level 1 -dbg_level 1", "-dbg_level is given twice"},
-      {"-mode p -dump_iter 5", "-dump_iter is not available in this version"},
-      {"-dev_sync 1", "-dev_sync is not available in this version"},
-      {"-rebind_iter 1", "-rebind_iter is not available in this version"},
+      {"-dump_iter", "-dump_iter needs a value"},
+      {"-dump_iter -5", "-dump_iter: found '-5'"},
+      {"-dump_iter 5x", "-dump_iter: found '5x'"},
+      {"-dump_iter 99999999999", "-dump_iter: found '99999999999'"},
+      {"-dump_iter 5 -dump_iter 5", "-dump_iter is given twice"},
+      {"-dev_sync 3", "-dev_sync: found '3', expected 0, 1 or 2"},
+      {"-rebind_iter x", "-rebind_iter: found 'x'"},
       {"-mode p 5", "found '5', expected an option"},
   };
   for (const auto& [text, message] : bad) {
-    try {
-      parse_ddl_options(text);
-      ADD_FAILURE() << "no error: " << text;
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_NE(what.find(std::string("DDL_OPTIONS='") + text + "'"), std::string::npos) << what;
-      EXPECT_NE(what.find(message), std::string::npos) << what << "\nexpected: " << message;
-    }
+    const Error error = error_of([&, words = text] { given(words); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
+    const std::string what = error.what();
+    EXPECT_NE(what.find(std::string("DDL_OPTIONS='") + text + "'"), std::string::npos) << what;
+    EXPECT_NE(what.find(message), std::string::npos) << what << "\nexpected: " << message;
+  }
+}
+
+std::string file_with(const test::TemporaryDirectory& directory, const std::string& text) {
+  const std::string file = (directory.path() / "ddl.conf").string();
+  std::ofstream(file) << text;
+  return file;
+}
+
+OptionSetting setting(const std::string& name, const std::string& flags = "") {
+  const auto all = option_settings(flags, "the flags");
+  const auto found = std::ranges::find(all, name, &OptionSetting::name);
+  if (found == all.end()) throw Error(ErrorCode::internal, name + " is not listed");
+  return *found;
+}
+
+/// If it failed, nobody could tell why a job runs as it does.
+TEST(Options, TheNextSourceHasTheLastWordAndIsNamed) {
+  const test::TemporaryDirectory directory;
+  EXPECT_EQ(setting("debug_level").origin, "default");
+  const std::string file = file_with(directory,
+                                     "# a comment\n\n debug_level = 1  # another\n"
+                                     "deadline=12.5\r\nmode = r:2x2\n");
+  const Variable named("DDL_OPTIONS_FILE", file);
+  EXPECT_EQ(setting("debug_level").value, "1");
+  EXPECT_EQ(setting("debug_level").origin, file + ":3");
+  EXPECT_EQ(setting("deadline").value, "12.5");
+  EXPECT_EQ(setting("deadline").default_value, "600");
+  EXPECT_EQ(setting("mode").value, "r:2x2");
+  const Variable level("DDL_DEBUG_LEVEL", "0");
+  EXPECT_EQ(setting("debug_level").value, "0");
+  EXPECT_EQ(setting("debug_level").origin, "DDL_DEBUG_LEVEL");
+  const Variable words("DDL_OPTIONS", "-dbg_level 2 -mode n");
+  EXPECT_EQ(setting("debug_level").value, "2");
+  EXPECT_EQ(setting("debug_level").origin, "DDL_OPTIONS");
+  EXPECT_EQ(setting("mode").value, "n") << "with the mode, the grid of a source before is gone";
+  EXPECT_EQ(setting("debug_level", "-dbg_level 1").value, "1");
+  EXPECT_EQ(setting("debug_level", "-dbg_level 1").origin, "the flags");
+}
+
+TEST(Options, OfAFileSayWhatIsWrongAndWhere) {
+  const test::TemporaryDirectory directory;
+  const std::vector<std::pair<const char*, const char*>> bad{
+      {"\ndeadlin = 1\n", ":2: found 'deadlin', expected an option's name; the nearest is deadline"},
+      {"deadline = soon", ":1: deadline: found 'soon', expected seconds"},
+      {"deadline", ":1: found 'deadline', expected name = value"},
+      {"strict = 1\nstrict = 0", ":2: strict is given in line 1 as well"},
+      {"mode = p:", ":1: mode: found '' after the colon"},
+      {"plans = /nowhere/plan.json", ":1: plans: '/nowhere/plan.json'"},
+  };
+  for (const auto& [text, message] : bad) {
+    const std::string file = file_with(directory, text);
+    const Variable named("DDL_OPTIONS_FILE", file);
+    const std::string what = error_of([] { ContextOptions::from_environment(); }).what();
+    EXPECT_NE(what.find(file + message), std::string::npos) << what << "\nexpected: " << message;
+  }
+  const Variable named("DDL_OPTIONS_FILE", "/nowhere/ddl.conf");
+  EXPECT_EQ(error_of([] { ContextOptions::from_environment(); }).code(), ErrorCode::io);
+}
+
+/// A misspelt variable would be ignored silently.
+TEST(Options, VariablesThatAreNotKnownAreErrors) {
+  const Variable misspelt("DDL_DEADLIN", "5");
+  const Error error = error_of([] { ContextOptions::from_environment(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  const std::string what = error.what();
+  EXPECT_NE(what.find("DDL_DEADLIN,"), std::string::npos) << what;
+  EXPECT_NE(what.find("the nearest is DDL_DEADLINE"), std::string::npos) << what;
+  const Variable others("DDL_OTHERS", "DDL_SCHEMA,DDL_DEADLIN");
+  EXPECT_EQ(ContextOptions::from_environment().deadline, std::chrono::seconds(600))
+      << "it is another program's";
+}
+
+TEST(Options, AllAreListedAndTakeTheirOwnValues) {
+  for (const OptionSetting& one : option_settings()) {
+    EXPECT_FALSE(one.help.empty()) << one.name;
+    EXPECT_FALSE(one.expected.empty()) << one.name;
+    EXPECT_EQ(one.value, one.default_value) << one.name;
+    if (one.value.empty() || one.variable.empty()) continue;
+    const Variable same(one.variable.c_str(), one.value);
+    EXPECT_EQ(setting(one.name).value, one.value);
+    EXPECT_EQ(setting(one.name).origin, one.variable);
   }
 }
 

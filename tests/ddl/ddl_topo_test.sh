@@ -128,7 +128,7 @@ for arguments in --help -h help "show --help" "import x.json --help"; do
 done
 
 # A wrong command line: 2, and what to do.
-refuses 2 "found no command, expected show, presets, export, import, probe or check"
+refuses 2 "found no command, expected show, presets, export, import, probe, check or env"
 refuses 2 "unknown command 'shwo'; the nearest is show" shwo
 refuses 2 "unknown option '--topolgy'; the nearest is --topology" show --topolgy x
 refuses 2 "--topology needs a value" show --topology
@@ -180,6 +180,16 @@ ln -s a.json "$work/link.json"
 status 0 export host:2 -o "$work/link.json"
 [ -L "$work/link.json" ] || fail "-o replaced a link"
 refuses 1 "$work" export ac922 -o "$work"
+
+# Every option, its value and where that comes from.
+DDL_DEADLINE=7 DDL_OPTIONS="-mode r" status 0 env
+says out "from DDL_DEADLINE"
+says out "from DDL_OPTIONS"
+says out "from default"
+status 0 env --json
+python3 -c 'import json,sys; assert all(o["help"] and o["expected"] for o in json.load(open(sys.argv[1])))' "$work/out" ||
+  fail "env --json is no list of options"
+DDL_DEADLIN=7 refuses 1 "the nearest is DDL_DEADLINE" env
 
 # An output file is complete or not there; nothing else is left.
 [ -z "$(find "$work" -name '*.tmp')" ] || fail "temporary files are left: $(ls "$work")"

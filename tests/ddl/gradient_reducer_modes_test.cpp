@@ -121,7 +121,8 @@ TEST(GradientReducer, BucketsStartDuringBackward) {
     Model model(context, {4, 4, 4});
     ReducerWays ways;
     std::vector<TouchedRows> touched(3, TouchedRows(0));
-    BucketSet buckets(context, ways, {model.buffer.gradients(), touched},
+    GradientWatch watch(context);
+    BucketSet buckets(context, ways, watch, {model.buffer.gradients(), touched},
                       {{.pieces = {{1, 0, 4}, {2, 0, 4}}}, {.pieces = {{0, 0, 4}}}});
     std::vector<std::size_t> started;
     const auto fill = [&](const GradientPiece& piece, std::span<float>) {

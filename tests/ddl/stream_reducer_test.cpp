@@ -76,11 +76,17 @@ class HostQueue : public GradientQueue {
     queue([=] {
       const double factor = unpacking.weight == nullptr ? 1 : 1 / *unpacking.weight;
       for (std::uint32_t block = 0; block < blocks; ++block) {
-        unpacking.sums_of_squares[block] = 0;
+        double sum = 0;
         for (std::uint32_t thread = 0; thread < threads; ++thread) {
-          unpacking.sums_of_squares[block] +=
-              gradient_pass::unpack(bucket, factor, unpacking.own, {block, blocks, thread, threads});
+          const Lane lane = {block, blocks, thread, threads};
+          if (unpacking.exact_squares != nullptr) {
+            gradient_pass::unpack_exactly(bucket, factor, unpacking.own, lane,
+                                          gradient_pass::AddInTurn{*unpacking.exact_squares});
+          } else {
+            sum += gradient_pass::unpack(bucket, factor, unpacking.own, lane);
+          }
         }
+        if (unpacking.sums_of_squares != nullptr) unpacking.sums_of_squares[block] = sum;
       }
     });
   }
@@ -89,6 +95,18 @@ class HostQueue : public GradientQueue {
     queue([=] {
       *sum = 0;
       for (std::size_t i = 0; i < count; ++i) *sum += values[i];
+    });
+  }
+  void carry(ExactSquares* squares, bool has_problem) override {
+    queue([=] {
+      squares->not_finite += has_problem ? 1 : 0;
+      ddl::carry(*squares);
+    });
+  }
+  void add_up(ExactSquares* squares, double* sum) override {
+    queue([=] {
+      ddl::carry(*squares);
+      *sum = value_of(*squares);
     });
   }
   void conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome) override {
@@ -590,6 +608,64 @@ TEST(StreamReducer, WrongCallsAreRefused) {
         error_of([&] { StreamReducer(context, queue, registered, {.gradients = GradientKind::sum}); }).code(),
         ErrorCode::mismatch);
   });
+}
+
+/// Lost otherwise: reproducible training, where buckets are cut in another way.
+TEST(StreamReducer, ReproducibleWhateverTheBuckets) {
+  std::vector<std::pair<std::vector<float>, double>> results(6);
+  for (std::size_t run = 0; run < results.size(); ++run) {
+    InProcessOptions options;
+    options.context.reproducible = true;
+    run_in_process(
+        3,
+        [&](Context& context) {
+          const std::size_t bucket_bytes[] = {64, 500, 100'000};
+          HostQueue queue(context, true);
+          Gradients values(run % 2 == 1);
+          StreamReducer reducer(context, queue, values.registered(),
+                                {.gradients = GradientKind::sum, .bucket_bytes = bucket_bytes[run / 2]});
+          for (int step = 0; step < 2; ++step) {
+            backward(values, context.rank(), GradientKind::sum, step);
+            for (std::size_t g = gradients; g-- > 0;) reducer.ready(g, stream_of(1));
+            reducer.finish(weight_of(context.rank()), stream_of(1));
+          }
+          const double norm = reducer.result().norm;
+          EXPECT_NEAR(norm, expected_norm(3, 1), 1e-6 * norm);
+          if (context.rank() != 0) return;
+          results[run].second = norm;
+          for (std::size_t g = 0; g < gradients; ++g) {
+            results[run].first.insert(results[run].first.end(), values[g].begin(), values[g].end());
+          }
+        },
+        options);
+    EXPECT_EQ(results[run], results[0]) << "run " << run;
+  }
+}
+
+TEST(StreamReducer, AProblemReachesOtherRanksInReproducibleContexts) {
+  InProcessOptions options;
+  options.context.reproducible = true;
+  run_in_process(
+      2,
+      [&](Context& context) {
+        HostQueue queue(context, true);
+        Gradients values(false);
+        StreamReducer reducer(context, queue, values.registered(), {.gradients = GradientKind::sum});
+        for (int step = 0; step < 2; ++step) {
+          backward(values, 0, GradientKind::sum);
+          const bool is_forgetful = step == 0 && context.rank() == 1;
+          reducer.begin(2);
+          for (std::size_t g = is_forgetful ? 1 : 0; g < gradients; ++g) reducer.ready(g, stream_of(1));
+          if (is_forgetful) {
+            EXPECT_EQ(error_of([&] { reducer.finish({}, stream_of(1)); }).code(),
+                      ErrorCode::invalid_argument);
+          } else {
+            reducer.finish({}, stream_of(1));
+          }
+          EXPECT_EQ(reducer.result().finite, step == 1) << "rank " << context.rank();
+        }
+      },
+      options);
 }
 
 }  // namespace

@@ -12,17 +12,20 @@
 namespace ddl::test {
 namespace {
 
-std::size_t pieces(const DeviceCase& c, int ranks, Collective with_many) {
+std::size_t pieces(const Case& c, int ranks, Collective with_many) {
   return c.collective == with_many ? static_cast<std::size_t>(ranks) : 1;
 }
 
-std::vector<std::byte> input_of(const DeviceCase& c, int rank, int ranks) {
-  return random_bytes(c.type, c.count * pieces(c, ranks, Collective::reduce_scatter),
-                      static_cast<std::uint32_t>(rank) + 1);
+std::vector<std::byte> input_of(const Case& c, int rank, int ranks) {
+  const std::size_t count = c.count * pieces(c, ranks, Collective::reduce_scatter);
+  const auto seed = static_cast<std::uint32_t>(rank) + 1;
+  // Of up to 8 ranks, products and sums have 8 bits.
+  return c.in_any_order ? small_numbers(c.type, count, seed, c.op == ReduceOp::prod ? 2 : 16)
+                        : random_bytes(c.type, count, seed);
 }
 
 /// What a rank must have; empty where its output is left alone.
-std::vector<std::byte> expected(const DeviceCase& c, int rank, int ranks) {
+std::vector<std::byte> expected(const Case& c, int rank, int ranks) {
   const std::size_t bytes = c.count * size_of(c.type);
   std::vector<std::vector<std::byte>> inputs;
   for (int r = 0; r < ranks; ++r) inputs.push_back(input_of(c, r, ranks));
@@ -45,8 +48,8 @@ std::vector<std::byte> expected(const DeviceCase& c, int rank, int ranks) {
 }
 
 /// Queues the call; returns where its output is.
-std::byte* call(DeviceCommunicator& device, const DeviceCase& c, const OnDevice& first,
-                const OnDevice& second, cudaStream_t stream) {
+std::byte* call(DeviceCommunicator& device, const Case& c, const OnDevice& first, const OnDevice& second,
+                cudaStream_t stream) {
   const std::size_t piece = static_cast<std::size_t>(device.rank()) * c.count * size_of(c.type);
   const std::byte* input = first.data();
   std::byte* output = c.in_place ? first.data() : second.data();
@@ -77,8 +80,8 @@ std::byte* call(DeviceCommunicator& device, const DeviceCase& c, const OnDevice&
 
 }  // namespace
 
-void run_cases(int ranks, const std::vector<DeviceCase>& cases, DevicePathChoice path,
-               const InProcessOptions& options) {
+void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& options,
+               const InProcessOptions& in_process) {
   const auto body = [&](Context& context) {
     // All memory first: a cudaMalloc would wait for kernels that wait.
     std::vector<std::unique_ptr<OnDevice>> first, second;
@@ -86,8 +89,10 @@ void run_cases(int ranks, const std::vector<DeviceCase>& cases, DevicePathChoice
     EXPECT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
     EXPECT_EQ(cudaSetDevice(context.rank() % devices), cudaSuccess);
     const Stream stream;
-    DeviceCommunicator device(context, {.device = context.rank() % devices, .path = path});
-    for (const DeviceCase& c : cases) {
+    DeviceOptions own = options;
+    if (own.device < 0) own.device = context.rank() % devices;
+    DeviceCommunicator device(context, own);
+    for (const Case& c : cases) {
       auto input = input_of(c, context.rank(), ranks);
       const std::size_t whole =
           std::max(input.size(), c.count * size_of(c.type) * pieces(c, ranks, Collective::all_gather));
@@ -105,7 +110,7 @@ void run_cases(int ranks, const std::vector<DeviceCase>& cases, DevicePathChoice
     }
     device.wait(stream);
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      const DeviceCase& c = cases[i];
+      const Case& c = cases[i];
       SCOPED_TRACE(testing::Message()
                    << topology::to_string(c.collective) << ' ' << to_string(c.type) << ' ' << to_string(c.op)
                    << " count " << c.count << (c.in_place ? " in place" : ""));
@@ -119,7 +124,7 @@ void run_cases(int ranks, const std::vector<DeviceCase>& cases, DevicePathChoice
     }
     context.communicator().barrier();
   };
-  run_in_process(ranks, body, options);
+  run_in_process(ranks, body, in_process);
 }
 
 }  // namespace ddl::test

@@ -40,18 +40,28 @@ class OnDevice {
 };
 
 /// A collective, and its numbers, which are random.
-struct DeviceCase {
+struct Case {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
+  bool in_any_order = false;  ///< Reductions of its numbers are the same in any order.
 };
 
+inline constexpr DataType types[] = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
+                                     DataType::f64, DataType::f16, DataType::bf16};
+inline constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max,
+                                   ReduceOp::prod};
+inline constexpr Collective all_collectives[] = {Collective::all_reduce, Collective::reduce_scatter,
+                                                 Collective::all_gather, Collective::broadcast,
+                                                 Collective::reduce};
+
 /// Ranks that are threads call all cases one after the other, with nothing in between, and have what a loop
-/// over the ranks gives, bit for bit.
-void run_cases(int ranks, const std::vector<DeviceCase>& cases,
-               DevicePathChoice path = DevicePathChoice::exchange, const InProcessOptions& options = {});
+/// over the ranks gives, bit for bit. Rank r is on device r, modulo the number of devices, unless `options`
+/// say otherwise.
+void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& options,
+               const InProcessOptions& in_process = {});
 
 }  // namespace ddl::test

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -210,6 +211,53 @@ TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
     EXPECT_NE(std::string(error.what()).find("'weights' of 1000 floats"), std::string::npos) << error.what();
   });
+}
+
+/// Values and the norm are those of the host's reducer, too, where sums stay sums.
+TEST_F(DeviceGradients, ReproducibleWhateverTheBuckets) {
+  InProcessOptions options;
+  options.context.reproducible = true;
+  const auto value = [](int rank, std::size_t g, std::size_t e) {
+    return std::sin(static_cast<float>(e * 3 + g) + static_cast<float>(rank) / 7) *
+           static_cast<float>(1 + e % 100);
+  };
+  std::vector<float> expected;
+  double expected_norm = 0;
+  run_in_process(
+      2,
+      [&](Context& context) {
+        std::vector<std::vector<float>> values;
+        std::vector<Gradient> registered;
+        for (std::size_t g = 0; g < gradients; ++g) {
+          auto& own = values.emplace_back(sizes[g]);
+          for (std::size_t e = 0; e < sizes[g]; ++e) own[e] = value(context.rank(), g, e);
+        }
+        for (std::size_t g = 0; g < gradients; ++g) registered.push_back({fmt::format("g{}", g), values[g]});
+        GradientReducer reducer(context, registered, {.gradients = GradientKind::sum, .leave_sums = true});
+        for (std::size_t g = gradients; g-- > 0;) reducer.ready(g);
+        const double norm = reducer.wait(3).norm;
+        if (context.rank() != 0) return;
+        expected_norm = norm;
+        for (const auto& own : values) expected.insert(expected.end(), own.begin(), own.end());
+      },
+      options);
+  for (const std::size_t bucket_bytes : {100'000, 1'000'000, 100'000'000}) {
+    for (const Memory memory : {Memory::mapped, Memory::scattered}) {
+      run_in_process(
+          2,
+          [&](Context& context) {
+            Rank rank(context, memory,
+                      {.gradients = GradientKind::sum, .bucket_bytes = bucket_bytes, .leave_sums = true});
+            rank.step(
+                3, [&](std::size_t g, std::size_t e) { return value(context.rank(), g, e); }, false);
+            EXPECT_EQ(rank.reducer().result().norm, expected_norm) << "buckets of " << bucket_bytes;
+            const std::span<float> found = rank.found().all();
+            EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin(), expected.end()))
+                << "buckets of " << bucket_bytes;
+          },
+          options);
+    }
+  }
 }
 
 }  // namespace

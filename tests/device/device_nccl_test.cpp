@@ -16,8 +16,8 @@
 namespace ddl {
 namespace {
 
+using test::Case;
 using test::Collective;
-using test::DeviceCase;
 using test::run_cases;
 
 /// Skips where NCCL would refuse, for want of devices.
@@ -36,8 +36,8 @@ class DeviceNccl : public test::Device {
 };
 
 /// Reductions whose order does not matter.
-std::vector<DeviceCase> cases(int ranks) {
-  std::vector<DeviceCase> all;
+std::vector<Case> cases(int ranks) {
+  std::vector<Case> all;
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
     for (const std::size_t count : {1, 1009, 200'003}) {
@@ -68,17 +68,15 @@ InProcessOptions on_hosts(int ranks, int hosts, topology::Mode mode) {
   return options;
 }
 
-TEST_F(DeviceNccl, AllRanksAtOnce) { run_cases(ranks(), cases(ranks()), DevicePathChoice::nccl); }
+TEST_F(DeviceNccl, AllRanksAtOnce) { run_cases(ranks(), cases(ranks()), {.path = DevicePathChoice::nccl}); }
 
 TEST_F(DeviceNccl, InEachDimension) {
-  run_cases(ranks(), cases(ranks()), DevicePathChoice::nccl,
+  run_cases(ranks(), cases(ranks()), {.path = DevicePathChoice::nccl},
             on_hosts(ranks(), 2, topology::Mode::nccl_per_dimension));
 }
 
 /// On one host small calls go by the exchange and large ones by NCCL, on the same stream.
-TEST_F(DeviceNccl, TogetherWithTheExchange) {
-  run_cases(ranks(), cases(ranks()), DevicePathChoice::automatic);
-}
+TEST_F(DeviceNccl, TogetherWithTheExchange) { run_cases(ranks(), cases(ranks()), {}); }
 
 TEST_F(DeviceNccl, GradientsBetweenHosts) {
   for (const DataType wire : {DataType::f32, DataType::bf16, DataType::f16}) {

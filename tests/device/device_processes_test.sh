@@ -16,14 +16,15 @@ fail() {
 }
 
 # Starts all ranks and waits for them; what they print is in out.RANK, their status in status.RANK.
-run() { # ranks, arguments; each rank on a host of its own for NCCL, which refuses to share a device else
+run() { # ranks, arguments; each rank on a host of its own for NCCL, which refuses to share a device else ($shared)
   local ranks=$1 rank
   shift
   rm -f "$work"/out.* "$work"/status.*
   for ((rank = 0; rank < ranks; ++rank)); do
     (
       [ -z "${hosts:-}" ] || export DDL_HOST_ID=host$((rank * hosts / ranks))
-      NCCL_HOSTID=$rank RANK=$rank WORLD_SIZE=$ranks timeout 120 "$program" "$@" >"$work/out.$rank" 2>&1
+      [ -n "${shared:-}" ] || export NCCL_HOSTID=$rank
+      RANK=$rank WORLD_SIZE=$ranks timeout 120 "$program" "$@" >"$work/out.$rank" 2>&1
       echo $? >"$work/status.$rank"
     ) &
   done
@@ -45,11 +46,15 @@ for ranks in 2 3; do
   for ((rank = 0; rank < ranks; ++rank)); do expect $rank 0 "rank $rank of $ranks .*: 0 wrong"; done
   cat "$work"/out.0
 done
+DDL_REPRODUCIBLE=1 run 3 results
+for rank in 0 1 2; do expect $rank 0 "rank $rank of 3 .*: 0 wrong"; done
 
 run 2 die 1
 expect 0 1 "rank 1 .*has died"
 # Through the host's memory.
 run 2 results host
+for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
+DDL_REPRODUCIBLE=1 run 2 results host
 for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
 hosts=2 run 4 results host
 for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
@@ -72,10 +77,45 @@ if [ $by_nccl = 1 ]; then
   for mode in n b; do # over all ranks, and in each dimension
     hosts=2 DDL_OPTIONS="-mode $mode" run 4 results nccl
     for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+    hosts=2 DDL_REPRODUCIBLE=1 DDL_OPTIONS="-mode $mode" run 4 results nccl
+    for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
   done
   run 2 die 1 nccl
   expect 0 1 "rank 1 .*has died"
 fi
+
+# By UCX, where it knows the devices' memory.
+by_ucx=1
+run 1 results ucx
+if grep -qE "UCX does not know the memory of devices|UCX cannot be used" "$work/out.0"; then
+  by_ucx=0
+  echo "skipped in part, UCX is not for devices here: $(cat "$work/out.0")"
+fi
+if [ $by_ucx = 1 ]; then
+  expect 0 0 "rank 0 of 1 .*: 0 wrong"
+  for hosts in 1 2 3; do
+    run 3 results ucx
+    for rank in 0 1 2; do expect $rank 0 "rank $rank of 3 .*: 0 wrong"; done
+  done
+  hosts=2 run 4 results ucx
+  for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+  hosts=2 DDL_REPRODUCIBLE=1 run 4 results ucx
+  for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+  hosts=2 run 2 die 1 ucx
+  expect 0 1 "rank 1 .*has died"
+  hosts=2 run 2 differ ucx
+  expect 0 1 "all_reduce #2 on devices .*(calls something else|on rank 1)"
+  expect 1 1 "all_reduce #2 on devices .*(calls something else|on rank 0)"
+  grep -q "calls something else" "$work"/out.* || fail "no rank says that another one calls something else"
+  unset hosts
+fi
+
+# What the library chooses between hosts, and why not something better.
+shared=1 hosts=2 CUDA_VISIBLE_DEVICES=0 run 2 results automatic
+for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
+way="through the host's memory"
+[ $by_ucx = 0 ] || way="by UCX"
+expect 0 0 "collectives on devices go $way: .*(libnccl.so.2|shares its device)"
 
 export DDL_DEADLINE=5
 # The stopped rank is ended by its timeout; the other one must not wait for that.
@@ -95,4 +135,5 @@ stop() { # what rank 0 must say, more arguments
 }
 stop "all_reduce #2 on devices .*waited 5 s for ranks 1"
 [ $by_nccl = 0 ] || stop "all_reduce #2 on devices .*no progress for 5 s" nccl
+[ $by_ucx = 0 ] || hosts=2 stop "all_reduce #2 on devices .*waited 5 s for ranks 1" ucx
 echo passed

@@ -1,9 +1,12 @@
 // A rank that is a process, on a device that it may share: see device_processes_test.sh.
 //   device_program results       every collective against the host's communicator, in memory that the others
-//                                have mapped and in memory that they have not
+//                                have mapped and in memory that they have not; in reproducible contexts also
+//                                floats, bit by bit
 //   device_program die RANK      that rank kills itself, while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
-// A last word nccl or host: by NCCL, or through the host's memory.
+//   device_program differ        rank 0 adds up what the others want the greatest of
+// A last word nccl, ucx, host or automatic: by NCCL, by UCX, through the host's memory, or as the library
+// chooses.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -16,6 +19,7 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
+#include "device/hard_floats.hpp"
 
 namespace {
 
@@ -82,8 +86,43 @@ class Rank {
     return wrong;
   }
 
-  void all_reduce() {
-    device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, ddl::ReduceOp::sum, stream_);
+  /// In reproducible contexts floats have the host's bits. The number of elements that have others.
+  /// All are queued before one is waited for, if there is room for the results; else each is done in place.
+  std::size_t check_floats(ddl::DataType type, std::size_t count, bool is_mapped) {
+    constexpr ddl::ReduceOp ops[] = {ddl::ReduceOp::sum, ddl::ReduceOp::avg, ddl::ReduceOp::min,
+                                     ddl::ReduceOp::prod};
+    const std::size_t bytes = count * ddl::size_of(type);
+    const std::size_t room = most * static_cast<std::size_t>(context_.size()) * sizeof(std::int32_t);
+    const bool is_queued = std::size(ops) * bytes <= room;
+    std::byte* const in = (is_mapped ? mapped_ : plain_)[0];
+    const std::vector<std::byte> input = ddl::hard_floats(type, count, context_.rank(), context_.size());
+    std::vector<std::vector<std::byte>> found;
+    const auto fetch = [&](const std::byte* from) {
+      device_.wait(stream_);
+      ddl::check_cuda(cudaMemcpy(found.emplace_back(bytes).data(), from, bytes, cudaMemcpyDeviceToHost),
+                      "cudaMemcpy");
+    };
+    std::byte* out = is_queued ? (is_mapped ? mapped_ : plain_)[1] : in;
+    for (const ddl::ReduceOp op : ops) {
+      if (!is_queued || op == ops[0])
+        ddl::check_cuda(cudaMemcpy(in, input.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      device_.all_reduce(in, out, count, type, op, stream_);
+      is_queued ? static_cast<void>(out += bytes) : fetch(in);
+    }
+    for (std::size_t i = std::size(ops); is_queued && i > 0; --i) fetch(out - i * bytes);
+    std::size_t wrong = 0;
+    for (std::size_t op = 0; op < std::size(ops); ++op) {
+      std::vector<std::byte> expected(bytes);
+      all_.all_reduce(input.data(), expected.data(), count, type, ops[op]);
+      for (std::size_t i = 0; i < bytes; i += ddl::size_of(type)) {
+        wrong += std::memcmp(&found[op][i], &expected[i], ddl::size_of(type)) != 0 ? 1 : 0;
+      }
+    }
+    return wrong;
+  }
+
+  void all_reduce(ddl::ReduceOp op = ddl::ReduceOp::sum) {
+    device_.all_reduce(mapped_[0], mapped_[1], 1000, ddl::DataType::f32, op, stream_);
     device_.wait(stream_);
   }
   [[nodiscard]] const ddl::DeviceCommunicator& device() const { return device_; }
@@ -106,7 +145,9 @@ class Rank {
 int run(ddl::Context& context, const std::vector<std::string>& words) {
   ddl::DevicePathChoice path = ddl::DevicePathChoice::exchange;
   if (words.back() == "nccl") path = ddl::DevicePathChoice::nccl;
+  if (words.back() == "ucx") path = ddl::DevicePathChoice::ucx;
   if (words.back() == "host") path = ddl::DevicePathChoice::host;
+  if (words.back() == "automatic") path = ddl::DevicePathChoice::automatic;
   Rank rank(context, path);
   if (words[0] == "results") {
     std::size_t wrong = 0;
@@ -119,15 +160,23 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
         }
       }
     }
+    if (context.options().reproducible) {
+      for (const ddl::DataType type :
+           {ddl::DataType::f32, ddl::DataType::f64, ddl::DataType::f16, ddl::DataType::bf16}) {
+        for (const std::size_t count : {1000, 12'345, 99'999}) {
+          wrong += rank.check_floats(type, count, true) + rank.check_floats(type, count, false);
+        }
+      }
+    }
     fmt::print("rank {} of {} on device {} ({}), {} blocks: {} wrong\n", context.rank(), context.size(),
                rank.device().device(), rank.device().device_name(), rank.device().blocks(), wrong);
     return wrong == 0 ? 0 : 1;
   }
   rank.all_reduce();
-  if (words.size() > 1 && context.rank() == std::stoi(words[1])) {
+  if (words[0] != "differ" && context.rank() == std::stoi(words.at(1))) {
     static_cast<void>(raise(words[0] == "die" ? SIGKILL : SIGSTOP));
   }
-  rank.all_reduce();
+  rank.all_reduce(words[0] == "differ" && context.rank() != 0 ? ddl::ReduceOp::max : ddl::ReduceOp::sum);
   return 0;
 }
 
@@ -136,7 +185,8 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (words.empty()) {
-    fmt::print(stderr, "device_program results | die RANK | stop RANK [nccl | host]\n");
+    fmt::print(stderr,
+               "device_program results | die RANK | stop RANK | differ [nccl | ucx | host | automatic]\n");
     return 2;
   }
   return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });

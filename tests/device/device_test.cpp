@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ddl/ddl.hpp"
+#include "ddl/topology/schedule.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "thrown_error.hpp"
@@ -21,21 +22,21 @@
 namespace ddl {
 namespace {
 
+using test::all_collectives;
+using test::Case;
 using test::Device;
-using test::DeviceCase;
 using test::OnDevice;
-using test::run_cases;
+using test::ops;
 using test::Stream;
+using test::types;
 using topology::Collective;
 
-constexpr DataType types[] = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
-                              DataType::f64, DataType::f16, DataType::bf16};
-constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod};
-constexpr Collective collectives_[] = {Collective::all_reduce, Collective::reduce_scatter,
-                                       Collective::all_gather, Collective::broadcast, Collective::reduce};
+constexpr DeviceOptions by_exchange = {.path = DevicePathChoice::exchange};
+
+void run_cases(int ranks, const std::vector<Case>& cases) { test::run_cases(ranks, cases, by_exchange); }
 
 TEST_F(Device, EveryTypeAndOperation) {
-  std::vector<DeviceCase> cases;
+  std::vector<Case> cases;
   for (const DataType type : types) {
     for (const ReduceOp op : ops) {
       for (const std::size_t count : {1000, 1 << 18}) {
@@ -49,8 +50,8 @@ TEST_F(Device, EveryTypeAndOperation) {
 
 TEST_F(Device, EveryCollectiveCountAndPlace) {
   for (const int ranks : {1, 2, 4}) {
-    std::vector<DeviceCase> cases;
-    for (const Collective collective : collectives_) {
+    std::vector<Case> cases;
+    for (const Collective collective : all_collectives) {
       for (const std::size_t count : {0, 1, 31, 33, 1009, 65'536, 65'537, (1 << 20) + 1}) {
         for (const bool in_place : {false, true}) {
           cases.push_back(
@@ -73,7 +74,7 @@ TEST_F(Device, CallsFollowEachOtherOnAStream) {
     std::vector<std::byte> bytes(ones.size() * sizeof(std::uint64_t));
     std::memcpy(bytes.data(), ones.data(), bytes.size());
     const Stream stream;
-    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+    DeviceCommunicator device(context, by_exchange);
     const OnDevice values(bytes);
     context.communicator().barrier();
     for (int i = 0; i < calls; ++i) {
@@ -105,7 +106,7 @@ TEST_F(Device, ARankThatDoesNotComeIsNamedAtTheDeadline) {
         3,
         [&](Context& context) {
           const Stream stream;
-          DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+          DeviceCommunicator device(context, by_exchange);
           const OnDevice values(std::vector<std::byte>(4000));
           context.communicator().barrier();
           if (context.rank() == 1) {
@@ -131,7 +132,7 @@ TEST_F(Device, RanksThatCallOtherThingsLearnWhat) {
   const Error error = test::error_of([&] {
     run_in_process(2, [&](Context& context) {
       const Stream stream;
-      DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+      DeviceCommunicator device(context, by_exchange);
       const OnDevice values(std::vector<std::byte>(4000));
       context.communicator().barrier();
       const std::size_t count = context.rank() == 0 ? 1000 : 999;
@@ -145,7 +146,7 @@ TEST_F(Device, RanksThatCallOtherThingsLearnWhat) {
 
 TEST_F(Device, BadArgumentsAreRefused) {
   run_in_process(2, [](Context& context) {
-    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+    DeviceCommunicator device(context, by_exchange);
     const DeviceMemory memory = device.allocate(4096);
     const auto code_of = [&](auto call) { return test::error_of(call).code(); };
     EXPECT_EQ(

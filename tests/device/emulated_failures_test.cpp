@@ -169,8 +169,11 @@ void lose_a_device(DevicePathChoice path) {
               all_reduce(device, values, stream);
               emulated_cuda::lose_device(1);
             }
-            device.wait(stream);
-            all_reduce(device, values, stream);
+            // The other rank may have done with the first one; with the second one nobody can be.
+            for (int call = 0; call < 2; ++call) {
+              device.wait(stream);
+              all_reduce(device, values, stream);
+            }
             device.wait(stream);
           });
           expect_words(error.what(), {"cudaErrorLaunchFailure", "CUDA device 1"});
@@ -185,10 +188,65 @@ void lose_a_device(DevicePathChoice path) {
 TEST_F(EmulatedDevices, ALostDeviceEndsTheExchangeEverywhere) { lose_a_device(DevicePathChoice::exchange); }
 TEST_F(EmulatedDevices, ALostDeviceEndsNcclEverywhere) { lose_a_device(DevicePathChoice::nccl); }
 
+#ifdef DDL_HAVE_UCX
+TEST_F(EmulatedDevices, ALostDeviceEndsUcxEverywhere) { lose_a_device(DevicePathChoice::ucx); }
+
+InProcessOptions on_two_hosts() {
+  InProcessOptions options;
+  options.hosts = {"host0", "host1"};
+  return options;
+}
+
+/// NCCL refuses ranks that share a device.
+TEST_F(EmulatedDevices, BetweenHostsUcxIsTakenForWantOfNcclAndSaysSo) {
+  const auto start = [](Context& context) {
+    const Stream stream;
+    const Values values;
+    DeviceCommunicator device(context);
+    const std::vector<std::string> told = context.fallbacks();
+    ASSERT_EQ(told.size(), 2U);
+    expect_words(told[1], {"collectives on devices go by UCX: ", "shares its device"});
+    context.communicator().barrier();
+    all_reduce(device, values, stream);
+    device.wait(stream);
+    context.communicator().barrier();
+  };
+  run_in_process(2, start, on_two_hosts());
+}
+
+TEST_F(EmulatedDevices, AUcxThatDoesNotKnowDevicesMemoryIsNotTaken) {
+  emulated_cuda::machine().ucx = false;
+  for (const DevicePathChoice path : {DevicePathChoice::ucx, DevicePathChoice::automatic}) {
+    const Error error = error_of([&] {
+      run_in_process(
+          2, [&](Context& context) { DeviceCommunicator device(context, {.path = path}); }, on_two_hosts());
+    });
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    expect_words(error.what(), {"UCX does not know the memory of devices", "UCX_TLS"});
+    if (path == DevicePathChoice::automatic) {
+      expect_words(error.what(), {"shares its device", "expected processes"});
+    }
+  }
+}
+#else
+TEST_F(EmulatedDevices, ABuildWithoutUcxSaysSo) {
+  const Error error = error_of([] {
+    run_in_process(
+        2, [](Context& context) { DeviceCommunicator device(context, {.path = DevicePathChoice::ucx}); });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  expect_words(error.what(), {"DDL_WITH_UCX"});
+}
+#endif
+
 /// The trainer waits for its stream by itself, while another rank has failed.
 TEST_F(EmulatedDevices, KernelsThatWaitForAFailedRankEndWithoutThisLibrarysWait) {
   emulated_cuda::machine().devices = 2;
-  for (const DevicePathChoice path : {DevicePathChoice::exchange, DevicePathChoice::nccl}) {
+  std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
+#ifdef DDL_HAVE_UCX
+  paths.push_back(DevicePathChoice::ucx);
+#endif
+  for (const DevicePathChoice path : paths) {
     error_of([&] {
       run_in_process(
           2,
@@ -221,30 +279,38 @@ void call_other_things(DeviceCommunicator& device, const Values& values, cudaStr
   all_reduce(device, values, stream, device.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
 }
 
-TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) {
+void name_who_called_other_things(const InProcessOptions& options) {
   emulated_cuda::machine().devices = 2;
   std::atomic<int> told = 0;
-  error_of([&] {
-    run_in_process(2, [&](Context& context) {
-      select_device(context);
-      const Stream stream;
-      const Values values;
-      DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
-      context.communicator().barrier();
-      const Error own = error_of([&] {
-        call_other_things(device, values, stream);
-        for (int call = 0; call < 200; ++call) {
-          all_reduce(device, values, stream);
-          device.wait(stream);
-        }
-      });
-      EXPECT_EQ(own.code(), ErrorCode::mismatch);
-      expect_words(own.what(), what_was_called);
-      ++told;
-      throw own;
+  const auto body = [&](Context& context) {
+    select_device(context);
+    const Stream stream;
+    const Values values;
+    DeviceCommunicator device(context, {.path = DevicePathChoice::nccl});
+    context.communicator().barrier();
+    const Error own = error_of([&] {
+      call_other_things(device, values, stream);
+      for (int call = 0; call < 200; ++call) {
+        all_reduce(device, values, stream);
+        device.wait(stream);
+      }
     });
-  });
+    EXPECT_EQ(own.code(), ErrorCode::mismatch);
+    expect_words(own.what(), what_was_called);
+    ++told;
+    throw own;
+  };
+  error_of([&] { run_in_process(2, body, options); });
   EXPECT_EQ(told, 2);
+}
+
+TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) { name_who_called_other_things({}); }
+
+/// Each call is three of NCCL's.
+TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLaterInReproducibleContexts) {
+  InProcessOptions options;
+  options.context.reproducible = true;
+  name_who_called_other_things(options);
 }
 
 TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
@@ -265,6 +331,43 @@ TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
   });
   expect_words(testing::internal::GetCapturedStderr(), what_was_called);
   expect_words(error.what(), {"an earlier collective of this context failed"});
+}
+
+/// Paths that are timed while starting make calls which the user's are not to be taken for.
+TEST_F(EmulatedDevices, ARankThatDoesNotComeIsNamedByWhicheverPath) {
+  emulated_cuda::machine().devices = 2;
+  for (const bool is_reproducible : {false, true}) {
+    for (const DevicePathChoice path : {DevicePathChoice::automatic, DevicePathChoice::nccl}) {
+      if (is_reproducible && path == DevicePathChoice::automatic) continue;  // takes long to time
+      InProcessOptions options = with_deadline(std::chrono::seconds(2));
+      options.context.reproducible = is_reproducible;
+      std::atomic<int> told = 0;
+      error_of([&] {
+        run_in_process(
+            2,
+            [&](Context& context) {
+              select_device(context);
+              const Stream stream;
+              const Values values;
+              DeviceCommunicator device(context, {.path = path});
+              context.communicator().barrier();
+              all_reduce(device, values, stream);
+              device.wait(stream);
+              for (int call = 0; call < 2 && context.rank() == 0; ++call) all_reduce(device, values, stream);
+              const Error own = error_of([&] {
+                device.wait(stream);
+                for (;;) device.check();
+              });
+              if (context.rank() == 0)
+                expect_words(own.what(), {"all_reduce #2 on devices (sum of 1000 f32"});
+              ++told;
+              throw own;
+            },
+            options);
+      });
+      EXPECT_EQ(told, 2);
+    }
+  }
 }
 
 }  // namespace

@@ -24,21 +24,6 @@ constexpr int threads = 4;
 
 Address address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-template <typename F>
-void with_op(ReduceOp op, const F& f) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return f(Sum{});
-    case ReduceOp::min:
-      return f(Minimum{});
-    case ReduceOp::max:
-      return f(Maximum{});
-    case ReduceOp::prod:
-      return f(Product{});
-  }
-}
-
 struct Case {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::f32;

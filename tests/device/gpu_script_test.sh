@@ -11,7 +11,7 @@ fail() {
 }
 
 DDL_BIN=$2 bash "$1" --quick "$work/out" >"$work/printed" 2>&1 || fail "$(cat "$work/printed")"
-for step in device_perf_1 device_perf_2 device_perf_4 device_perf_nccl_1 device_gradients_perf_1 device_gradients_perf_2; do
+for step in device_perf_1 device_perf_2 device_perf_4 device_perf_reproducible_2 device_perf_nccl_1 device_gradients_perf_1 device_gradients_perf_2; do
   grep -qE "^$step +ok " "$work/printed" || fail "$step: $(cat "$work/printed")"
 done
 python3 - "$work/out/gpu.jsonl" <<'EOT2' || fail "gpu.jsonl: $(cat "$work/out/gpu.jsonl")"

@@ -9,8 +9,25 @@
 #include <vector>
 
 #include "collectives/device/exchange_body.hpp"
+#include "ddl/data_type.hpp"
 
 namespace ddl::collectives::device {
+
+/// Calls f with what kernels combine two numbers by.
+template <typename F>
+void with_op(ReduceOp op, const F& f) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return f(Sum{});
+    case ReduceOp::min:
+      return f(Minimum{});
+    case ReduceOp::max:
+      return f(Maximum{});
+    case ReduceOp::prod:
+      return f(Product{});
+  }
+}
 
 /// A thread of a block, on the host's processors.
 class HostBlock {

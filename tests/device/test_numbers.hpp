@@ -52,4 +52,19 @@ inline std::vector<std::byte> random_bytes(DataType type, std::size_t count, std
   return bytes;
 }
 
+/// Whole numbers from 1 to `most`.
+inline std::vector<std::byte> small_numbers(DataType type, std::size_t count, std::uint32_t seed,
+                                            unsigned most) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count * size_of(type));
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::size_t i = 0; i < count; ++i) {
+      const T value = static_cast<T>(static_cast<float>(random() % most + 1));
+      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return bytes;
+}
+
 }  // namespace ddl

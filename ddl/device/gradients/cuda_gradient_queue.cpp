@@ -96,6 +96,7 @@ void CudaGradientQueue::add_scaled(float* target, const float* source, std::size
 
 void CudaGradientQueue::pack(const Bucket& bucket, double weight, bool adds_accumulated) {
   const device::NvtxRange range("pack", bucket.count * sizeof(float));
+  const auto scope = communicator_.scope("pack", stream_.get(), bucket.count * sizeof(float));
   check_cuda(gradient_pass::launch_pack(bucket, weight, adds_accumulated, stream_.get()), "launch of pack");
 }
 
@@ -106,6 +107,12 @@ void CudaGradientQueue::all_reduce(void* data, std::size_t count, DataType type)
 
 void CudaGradientQueue::unpack(const Bucket& bucket, const Unpacking& unpacking) {
   const device::NvtxRange range("unpack", bucket.count * sizeof(float));
+  const auto scope = communicator_.scope("unpack", stream_.get(), bucket.count * sizeof(float));
+  if (unpacking.exact_squares != nullptr) {
+    return check_cuda(gradient_pass::launch_unpack_exactly(bucket, unpacking.weight, unpacking.own,
+                                                           unpacking.exact_squares, stream_.get()),
+                      "launch of unpack");
+  }
   check_cuda(gradient_pass::launch_unpack(bucket, unpacking.weight, unpacking.own, unpacking.sums_of_squares,
                                           stream_.get()),
              "launch of unpack");
@@ -115,6 +122,14 @@ std::size_t CudaGradientQueue::sums_of_unpacking() const noexcept { return gradi
 
 void CudaGradientQueue::add_up(const double* values, std::size_t count, double* sum) {
   check_cuda(gradient_pass::launch_add_up(values, count, sum, stream_.get()), "launch of add_up");
+}
+
+void CudaGradientQueue::carry(ExactSquares* squares, bool has_problem) {
+  check_cuda(gradient_pass::launch_carry(squares, has_problem, stream_.get()), "launch of carry");
+}
+
+void CudaGradientQueue::add_up(ExactSquares* squares, double* sum) {
+  check_cuda(gradient_pass::launch_add_up(squares, sum, stream_.get()), "launch of add_up");
 }
 
 void CudaGradientQueue::conclude(const double* weight, const double* squares, bool leave_sums,

@@ -32,6 +32,8 @@ class CudaGradientQueue : public GradientQueue {
   void unpack(const gradient_pass::Bucket& bucket, const Unpacking& unpacking) override;
   [[nodiscard]] std::size_t sums_of_unpacking() const noexcept override;
   void add_up(const double* values, std::size_t count, double* sum) override;
+  void carry(ExactSquares* squares, bool has_problem) override;
+  void add_up(ExactSquares* squares, double* sum) override;
   void conclude(const double* weight, const double* squares, bool leave_sums,
                 gradient_pass::Outcome* outcome) override;
   gradient_pass::Outcome fetch(const gradient_pass::Outcome* outcome) override;

@@ -39,6 +39,36 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
+static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
+__device__ void add_number(unsigned long long* numbers, int which, std::uint64_t number) {
+  if (number != 0) atomicAdd(numbers + which, static_cast<unsigned long long>(number));
+}
+
+/// Whole numbers, so in whatever order.
+__global__ void __launch_bounds__(block_threads)
+    unpack_exactly_kernel(Bucket bucket, const double* weight, Range own, ExactSquares* squares) {
+  __shared__ unsigned long long sums[ExactSquares::numbers];
+  for (unsigned i = threadIdx.x; i < ExactSquares::numbers; i += block_threads) sums[i] = 0;
+  __syncthreads();
+  const double factor = weight == nullptr ? 1 : 1 / *weight;
+  unpack_exactly(bucket, factor, own, this_lane(),
+                 [&](int which, std::uint64_t number) { add_number(sums, which, number); });
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < ExactSquares::numbers; i += block_threads) {
+    add_number(reinterpret_cast<unsigned long long*>(squares), static_cast<int>(i), sums[i]);
+  }
+}
+
+__global__ void carry_kernel(ExactSquares* squares, bool has_problem) {
+  if (has_problem) ++squares->not_finite;
+  carry(*squares);
+}
+
+__global__ void add_up_exactly_kernel(ExactSquares* squares, double* sum) {
+  carry(*squares);
+  *sum = value_of(*squares);
+}
+
 __global__ void __launch_bounds__(block_threads)
     add_up_kernel(const double* values, std::uint64_t count, double* sum) {
   double own = 0;
@@ -84,6 +114,23 @@ cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Rang
   return cudaGetLastError();
 }
 
+cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
+                                  ExactSquares* squares, cudaStream_t stream) {
+  unpack_exactly_kernel<<<static_cast<unsigned>(unpacking_blocks), block_threads, 0, stream>>>(bucket, weight,
+                                                                                               own, squares);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
+  carry_kernel<<<1, 1, 0, stream>>>(squares, has_problem);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
+  add_up_exactly_kernel<<<1, 1, 0, stream>>>(squares, sum);
+  return cudaGetLastError();
+}
+
 cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
   add_up_kernel<<<1, block_threads, 0, stream>>>(values, count, sum);
   return cudaGetLastError();
@@ -97,9 +144,11 @@ cudaError_t launch_conclude(const double* weight, const double* squares, bool le
 
 cudaError_t load_gradient_kernels() {
   const void* const kernels[] = {
-      reinterpret_cast<const void*>(set_kernel),    reinterpret_cast<const void*>(add_scaled_kernel),
-      reinterpret_cast<const void*>(pack_kernel),   reinterpret_cast<const void*>(unpack_kernel),
-      reinterpret_cast<const void*>(add_up_kernel), reinterpret_cast<const void*>(conclude_kernel)};
+      reinterpret_cast<const void*>(unpack_exactly_kernel), reinterpret_cast<const void*>(carry_kernel),
+      reinterpret_cast<const void*>(add_up_exactly_kernel), reinterpret_cast<const void*>(set_kernel),
+      reinterpret_cast<const void*>(add_scaled_kernel),     reinterpret_cast<const void*>(pack_kernel),
+      reinterpret_cast<const void*>(unpack_kernel),         reinterpret_cast<const void*>(add_up_kernel),
+      reinterpret_cast<const void*>(conclude_kernel)};
   for (const void* const kernel : kernels) {
     cudaFuncAttributes attributes{};
     if (const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel); result != cudaSuccess)

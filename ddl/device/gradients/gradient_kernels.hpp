@@ -18,6 +18,10 @@ cudaError_t launch_add_scaled(float* target, const float* source, std::size_t co
 cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream);
 cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
                           cudaStream_t stream);
+cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
+                                  ExactSquares* squares, cudaStream_t stream);
+cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream);
+cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream);
 cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream);
 cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
                             cudaStream_t stream);

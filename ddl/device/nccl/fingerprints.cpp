@@ -1,29 +1,9 @@
 #include "ddl/device/nccl/fingerprints.hpp"
 
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/call_fingerprint.hpp"
 
 namespace ddl::device {
-namespace {
-
-/// As good as never the same for different calls: splitmix64's finaliser, of each number in turn.
-std::int64_t fingerprint_of(const DeviceCall& call) {
-  std::uint64_t hash = 0;
-  const auto mix = [&](std::uint64_t number) {
-    hash = (hash ^ number) + 0x9e3779b97f4a7c15;
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
-    hash ^= hash >> 31;
-  };
-  mix(static_cast<std::uint64_t>(call.collective));
-  mix(call.count);
-  mix(static_cast<std::uint64_t>(call.type));
-  mix(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
-  mix(static_cast<std::uint64_t>(call.root));
-  return static_cast<std::int64_t>(hash);
-}
-
-}  // namespace
-
 Fingerprints::Fingerprints(Context& context) {
   context.on_all_ranks("fingerprints on devices", [&] {
     check_cuda(load_fingerprint_kernels(), "cudaFuncGetAttributes");
@@ -36,7 +16,7 @@ Fingerprints::Fingerprints(Context& context) {
 }
 
 void Fingerprints::add(const DeviceCall& call, NcclGroup& all) {
-  batch_.values[held_++] = fingerprint_of(call);
+  batch_.values[held_++] = static_cast<std::int64_t>(fingerprint_of(call));
   if (held_ == fingerprints_at_once) compare(all, call.stream);
 }
 

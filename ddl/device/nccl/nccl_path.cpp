@@ -66,11 +66,7 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
     outer_ = group("NCCL between hosts", outer);
   }
   context.on_all_ranks("NCCL's streams", [&] {
-    for (Stream* stream : {&inner_stream_, &outer_stream_}) {
-      cudaStream_t made = nullptr;
-      check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      stream->reset(made);
-    }
+    for (Stream* stream : {&inner_stream_, &outer_stream_}) *stream = make_stream();
     void* memory = nullptr;
     check_cuda(cudaMalloc(&memory, 1), "cudaMalloc");
     meeting_ = static_cast<std::byte*>(memory);
@@ -81,7 +77,7 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
 
 NcclPath::~NcclPath() = default;
 
-NcclPath::Event NcclPath::take_event() {
+Event NcclPath::take_event() {
   {
     const std::lock_guard lock(mutex_);
     if (!unused_.empty()) {
@@ -90,9 +86,7 @@ NcclPath::Event NcclPath::take_event() {
       return event;
     }
   }
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return Event(event);
+  return make_event();
 }
 
 /// What is queued on `then` from now on waits for what is queued on `first`.
@@ -106,7 +100,7 @@ void NcclPath::join(cudaStream_t first, cudaStream_t then) {
 }
 
 void NcclPath::run(const DeviceCall& call) {
-  is_faster_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
+  goes_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
   fingerprints_->add(call, *all_);
   await(call.stream);
 }
@@ -139,7 +133,7 @@ void NcclPath::run_on_all(const DeviceCall& call) {
 
 /// As DDL_OPTIONS's -mode says (n, b); else by the planner's predictions for the job's topology. The same on
 /// all ranks.
-bool NcclPath::is_faster_by_dimension(const DeviceCall& call) {
+bool NcclPath::goes_by_dimension(const DeviceCall& call) {
   if (call.collective != Collective::all_reduce || !inner_) return false;
   const bool is_whole = call.type == DataType::u8 || call.type == DataType::i32 || call.type == DataType::i64;
   if (call.op == ReduceOp::avg && is_whole) return false;  // would be cut off twice

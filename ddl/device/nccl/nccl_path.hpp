@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/nccl/fingerprints.hpp"
@@ -30,6 +31,7 @@ class NcclPath : public DevicePath {
   ~NcclPath() override;
 
   void run(const DeviceCall& call) override;
+  [[nodiscard]] bool goes_by_dimension(const DeviceCall& call) override;
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
@@ -37,17 +39,8 @@ class NcclPath : public DevicePath {
   void close(bool in_order) noexcept override;
 
  private:
-  struct DestroyStream {
-    void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
-  };
-  struct DestroyEvent {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
-  };
-  using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
-  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   void run_on_all(const DeviceCall& call);
   void run_by_dimension(const DeviceCall& call);
-  [[nodiscard]] bool is_faster_by_dimension(const DeviceCall& call);
   void join(cudaStream_t first, cudaStream_t then);
   Event take_event();
   void await(cudaStream_t stream);

@@ -177,6 +177,8 @@ emulated_cuda::Machine from_environment() {
       machine.driver = std::stoi(value);
     else if (name == "multiprocessors")
       machine.multiprocessors = std::stoi(value);
+    else if (name == "ucx")
+      machine.ucx = value == "1";
     else if (name == "refused")
       machine.refused = value;
     else
@@ -401,6 +403,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memcpy(properties->uuid.bytes, "emulated device", 16);
   properties->uuid.bytes[15] = static_cast<char>(device + 1);
   return cudaSuccess;
+}
+
+/// Adapters write to the memory of these devices as the host does: there is nothing to flush.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (const cudaError_t error = obstacle("cudaDeviceGetAttribute"); error != cudaSuccess)
+    return result(error);
+  *value = 0;
+  if (attribute == cudaDevAttrGPUDirectRDMAFlushWritesOptions)
+    *value = cudaFlushGPUDirectRDMAWritesOptionHost;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget,
+                                               cudaFlushGPUDirectRDMAWritesScope) {
+  return result(obstacle("cudaDeviceFlushGPUDirectRDMAWrites"));
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {

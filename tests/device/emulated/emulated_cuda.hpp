@@ -15,7 +15,7 @@ namespace emulated_cuda {
 
 /// What there is. From the variable EMULATED_CUDA when it is first asked for: words as "devices=2",
 /// separated by commas; `bytes` of memory each, `peers` 0 or 1, `driver` as cudaDriverGetVersion (0: none),
-/// `multiprocessors` each, `refused`: a function that fails (with cudaErrorUnknown).
+/// `multiprocessors` each, `refused`: a function that fails (with cudaErrorUnknown), `ucx` 0 or 1.
 struct Machine {
   int devices = 1;
   std::size_t bytes = std::size_t{4} << 30;
@@ -23,6 +23,7 @@ struct Machine {
   int driver = 13000;
   int multiprocessors = 8;
   std::string refused;
+  bool ucx = true;  ///< Whether UCX knows the devices' memory.
   int unlike = -1;  ///< A device of another kind; -1: none.
 };
 Machine& machine();

@@ -7,28 +7,12 @@
 
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/exchange_kernels.hpp"
-#include "device/emulated/emulated_cuda.hpp"
-#include "device/host_blocks.hpp"
+#include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {
 namespace {
 
 constexpr int block_threads = 2;
-
-struct DeviceLost {};
-
-class EmulatedBlock : public HostBlock {
- public:
-  EmulatedBlock(int device, int index, int blocks, int thread, std::barrier<>& barrier)
-      : HostBlock(index, blocks, thread, block_threads, barrier), device_(device) {}
-  void pause() const {
-    if (emulated_cuda::is_lost(device_)) throw DeviceLost();
-    HostBlock::pause();
-  }
-
- private:
-  int device_;
-};
 
 using Body = void (*)(EmulatedBlock&, const Exchange&, Meeting&);
 constexpr std::size_t ops = 5;
@@ -53,7 +37,7 @@ void run_block(int device, int index, int blocks, const Exchange& exchange, Body
   std::vector<std::jthread> running;
   for (int thread = 0; thread < block_threads; ++thread) {
     running.emplace_back([&, thread] {
-      EmulatedBlock block(device, index, blocks, thread, barrier);
+      EmulatedBlock block(device, index, blocks, thread, block_threads, barrier);
       try {
         body(block, exchange, meeting);
       } catch (const DeviceLost&) {

@@ -39,6 +39,30 @@ cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Rang
   });
 }
 
+cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
+                                  ExactSquares* squares, cudaStream_t stream) {
+  return emulated_cuda::launch(stream, [=](int) {
+    const double factor = weight == nullptr ? 1 : 1 / *weight;
+    for (std::uint32_t block = 0; block < unpacking_blocks; ++block) {
+      unpack_exactly(bucket, factor, own, {block, unpacking_blocks, 0, 1}, AddInTurn{*squares});
+    }
+  });
+}
+
+cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
+  return emulated_cuda::launch(stream, [=](int) {
+    if (has_problem) ++squares->not_finite;
+    carry(*squares);
+  });
+}
+
+cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
+  return emulated_cuda::launch(stream, [=](int) {
+    carry(*squares);
+    *sum = value_of(*squares);
+  });
+}
+
 cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
   return emulated_cuda::launch(stream, [=](int) {
     double all = 0;

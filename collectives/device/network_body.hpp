@@ -1,0 +1,64 @@
+#pragma once
+
+#include "collectives/device/exchange_body.hpp"
+
+/// What devices do in collectives whose data the network brings. `Block` as in exchange_body.hpp.
+namespace ddl::collectives::device {
+
+/// target[i] = sources[0][i] op sources[1][i], or sources[0][i] alone, divided by `divisor`.
+struct Combination {
+  const std::byte* sources[2] = {};
+  std::byte* target = nullptr;
+  int operands = 2;
+  int divisor = 1;
+  std::uint64_t elements = 0;
+};
+
+/// An exchange in which one rank has all operands.
+template <typename T, typename Op, typename Block>
+DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeting& meeting) {
+  if (block.thread() == 0) {
+    const auto target = reinterpret_cast<std::uintptr_t>(combination.target);
+    for (int i = 0; i < combination.operands; ++i) {
+      meeting.sources[i] = combination.sources[i];
+      const auto source = reinterpret_cast<std::uintptr_t>(combination.sources[i]);
+      meeting.in_packs[i] = (source | target) % pack_bytes == 0;
+    }
+    meeting.targets[0] = combination.target;
+  }
+  block.sync();
+  Exchange e;
+  e.ranks = combination.operands;
+  e.sources = (1U << static_cast<unsigned>(combination.operands)) - 1;
+  e.targets = 1;
+  e.elements = combination.elements;
+  e.divisor = combination.divisor;
+  transfer<T, Op>(block, e, meeting);
+}
+
+/// Where a stream's kernels wait for a thread of the host: in memory of the host that the device reaches.
+struct Gate {
+  std::uint32_t released = 0;  ///< Calls up to this one are over.
+  std::uint32_t opened = 0;    ///< Not 0: nobody is to wait any more.
+  std::uint32_t beat = 0;      ///< Goes on as long as the host's thread does.
+  std::uint32_t expired = 0;   ///< By the device: the call for which it waited while `beat` stood still.
+};
+
+/// One thread: until `call` is over. It ends by itself when the host's thread has stood still for so long.
+template <typename Block>
+DDL_HOST_DEVICE void hold(Block& block, Gate& gate, std::uint32_t call, std::uint64_t timeout_ns) {
+  std::uint32_t beat = block.load(gate.beat);
+  std::uint64_t since = block.now_ns();
+  while (static_cast<std::int32_t>(block.load(gate.released) - call) < 0 && block.load(gate.opened) == 0) {
+    const std::uint32_t now = block.load(gate.beat);
+    if (now != beat) {
+      beat = now;
+      since = block.now_ns();
+    } else if (block.now_ns() - since > timeout_ns) {
+      return block.tell(gate.expired, call);
+    }
+    block.pause();
+  }
+}
+
+}  // namespace ddl::collectives::device

@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <array>
+
+#include "collectives/device/device_block.hpp"
+#include "collectives/device/network_kernels.hpp"
+
+namespace ddl::collectives::device {
+namespace {
+
+constexpr int block_threads = 512;
+constexpr std::uint64_t most_combining_blocks = 64;  // more than any network brings work for
+constexpr std::uint64_t packs_of_thread = 4;
+
+template <typename T, typename Op>
+__global__ void __launch_bounds__(block_threads)
+    combine_kernel(const __grid_constant__ Combination combination) {
+  __shared__ Meeting meeting;
+  DeviceBlock block;
+  combine<T, Op>(block, combination, meeting);
+}
+
+__global__ void hold_kernel(Gate* gate, std::uint32_t call, std::uint64_t timeout_ns) {
+  DeviceBlock block;
+  hold(block, *gate, call, timeout_ns);
+}
+
+using Kernel = void (*)(Combination);
+
+template <typename T>
+constexpr std::array<Kernel, 5> kernels_of() {
+  // By ReduceOp: sum, avg, min, max, prod.
+  return {combine_kernel<T, Sum>, combine_kernel<T, Sum>, combine_kernel<T, Minimum>,
+          combine_kernel<T, Maximum>, combine_kernel<T, Product>};
+}
+
+// By DataType.
+const std::array<std::array<Kernel, 5>, 7> kernels = {
+    kernels_of<std::uint8_t>(), kernels_of<std::int32_t>(), kernels_of<std::int64_t>(), kernels_of<float>(),
+    kernels_of<double>(),       kernels_of<float16>(),      kernels_of<bfloat16>()};
+
+}  // namespace
+
+cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
+  constexpr std::uint64_t bytes_of_block = packs_of_thread * pack_bytes * block_threads;
+  const std::uint64_t wanted = combination.elements * size_of(type) / bytes_of_block + 1;
+  const auto blocks = static_cast<unsigned>(std::min(wanted, most_combining_blocks));
+  kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)]<<<blocks, block_threads, 0, stream>>>(
+      combination);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_hold(Gate* gate, std::uint32_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
+  hold_kernel<<<1, 1, 0, stream>>>(gate, call, timeout_ns);
+  return cudaGetLastError();
+}
+
+cudaError_t load_network_kernels() {
+  cudaFuncAttributes attributes{};
+  for (const auto& of_type : kernels) {
+    for (const Kernel kernel : of_type) {
+      const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
+      if (result != cudaSuccess) return result;
+    }
+  }
+  return cudaFuncGetAttributes(&attributes, hold_kernel);
+}
+
+}  // namespace ddl::collectives::device

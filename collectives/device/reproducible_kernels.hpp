@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ddl/data_type.hpp"
+
+namespace ddl::collectives::device {
+
+/// What a kernel does to each of its elements: see ExactForm, and `multiply_in_order`.
+enum class ExactStep : std::uint8_t {
+  scales,
+  encode,
+  encode_short,  ///< To limbs of 32 bits: of 16-bit floats alone.
+  decode,
+  decode_short,
+  least_keys,
+  greatest_keys,
+  decode_least,
+  decode_greatest,
+  multiply,
+};
+inline constexpr std::size_t exact_steps = 10;
+
+/// Elements in runs of `length`: they begin `stride` elements apart in the input, `pitch` apart elsewhere.
+/// For `multiply` the input has a run of each rank, and the results are one.
+struct ExactPass {
+  const std::byte* input = nullptr;
+  std::byte* scales = nullptr;
+  std::byte* limbs = nullptr;
+  std::byte* output = nullptr;
+  std::uint64_t runs = 1;
+  std::uint64_t length = 0;
+  std::uint64_t stride = 0;
+  std::uint64_t pitch = 0;
+  std::uint64_t ranks = 1;  ///< For `multiply`.
+  int bits = 0;             ///< See `encode_element`.
+  double divisor = 1;       ///< Of sums.
+};
+
+/// Queues a kernel; returns what the launch did. The bits are those of the host's functions.
+cudaError_t launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream);
+
+/// See load_exchange_kernels.
+cudaError_t load_exact_kernels();
+
+}  // namespace ddl::collectives::device

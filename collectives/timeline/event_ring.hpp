@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "collectives/timeline/event.hpp"
+
+namespace ddl::collectives {
+
+/// The newest events of one thread, which adds to it without a lock but for one in 1024 events. Any thread
+/// may read meanwhile.
+class EventRing {
+ public:
+  static constexpr std::size_t block_events = 1024;
+
+  /// Keeps `most` events at least, and a block more at most.
+  explicit EventRing(std::size_t most);
+
+  /// Of its own thread alone.
+  void add(const Event& event) {
+    if (used_ == block_events) next_block();
+    newest_->events[used_] = event;
+    newest_->count.store(++used_, std::memory_order_release);
+  }
+
+  struct Kept {
+    std::vector<Event> events;  ///< Oldest first, as they were added.
+    std::uint64_t dropped = 0;  ///< Older ones.
+  };
+  [[nodiscard]] Kept kept() const;
+
+ private:
+  struct Block {
+    std::atomic<std::size_t> count = 0;
+    std::array<Event, block_events> events;
+  };
+
+  void next_block();
+
+  const std::size_t most_blocks_;
+  std::size_t used_ = 0;  // of the newest
+  Block* newest_ = nullptr;
+  mutable std::mutex mutex_;  // of what follows; a block that is read is not begun anew
+  std::deque<std::unique_ptr<Block>> blocks_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "collectives/timeline/event_ring.hpp"
+#include "collectives/timeline/name_table.hpp"
+#include "collectives/timeline/run_statistics.hpp"
+
+namespace ddl::collectives {
+
+/// What a rank keeps of its run: figures, and events if they are wanted. Any thread.
+///
+/// Memory of events: the newest `events` of each thread, 64 bytes each, of 16 threads at most; older ones,
+/// and those of further threads, are counted as dropped. 65,535 names of at most 200 characters.
+class RunRecorder {
+ public:
+  struct Settings {
+    bool keeps_events = false;
+    std::size_t events = std::size_t{1} << 17;
+    int ranks = 1;
+  };
+  static constexpr std::size_t most_threads = 16;
+  static constexpr std::size_t longest_name = 200;
+
+  explicit RunRecorder(const Settings& settings);
+  ~RunRecorder();
+
+  [[nodiscard]] bool keeps_events() const noexcept { return settings_.keeps_events; }
+  [[nodiscard]] RunStatistics& statistics() noexcept { return statistics_; }
+  [[nodiscard]] const RunStatistics& statistics() const noexcept { return statistics_; }
+
+  // No lock but for a name that the thread has not used before. Those that come too late are "other".
+  std::uint32_t name(std::string_view text);
+  std::uint16_t track(std::string_view text);
+  /// Does nothing unless events are kept.
+  void add(const Event& event);
+
+  struct Recording {
+    std::vector<std::vector<Event>> threads;
+    std::vector<std::string> names;   ///< By number.
+    std::vector<std::string> tracks;  ///< By number.
+    std::uint64_t dropped = 0;
+  };
+  /// As far as it has come.
+  [[nodiscard]] Recording recording() const;
+
+ private:
+  struct ThreadEvents {
+    ThreadEvents(std::thread::id of, std::size_t events) : thread(of), ring(events) {}
+    std::thread::id thread;
+    EventRing ring;
+    NumberByName names, tracks;
+  };
+  static std::uint32_t number(NumberByName* known, NameTable& all, std::string_view text);
+  ThreadEvents* own();
+  ThreadEvents* find_own();
+
+  const Settings settings_;
+  const std::uint64_t id_;  // no other recorder of the process ever has it
+  RunStatistics statistics_;
+  NameTable names_, tracks_;
+  std::atomic<std::uint64_t> without_room_ = 0;
+  mutable std::mutex mutex_;
+  std::deque<ThreadEvents> threads_;
+};
+
+/// Counts the time that it lives as waited. `recorder` may be null.
+class CountedWait {
+ public:
+  explicit CountedWait(RunRecorder* recorder) noexcept
+      : recorder_(recorder), begin_(recorder == nullptr ? 0 : Ticks::now()) {}
+  CountedWait(const CountedWait&) = delete;
+  CountedWait& operator=(const CountedWait&) = delete;
+  ~CountedWait() {
+    if (recorder_ != nullptr) recorder_->statistics().waited(Ticks::now() - begin_);
+  }
+
+ private:
+  RunRecorder* recorder_;
+  std::uint64_t begin_;
+};
+
+}  // namespace ddl::collectives

@@ -1,0 +1,105 @@
+#include "collectives/timeline/run_statistics.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace ddl::collectives {
+namespace {
+
+// A job that needs more of them starts over, or has the rest in no plan.
+constexpr std::size_t most_programs = 1024;
+constexpr std::size_t most_plans = 1024;
+
+std::vector<std::pair<std::int32_t, std::uint64_t>> elements_from(const PreparedProgram& program) {
+  std::map<std::int32_t, std::uint64_t> sums;
+  for (const Input& input : program.inputs()) sums[input.peer] += program.tasks()[input.task].size();
+  for (const Task& task : program.tasks()) {
+    if (task.kind == Task::Kind::net_receive || task.kind == Task::Kind::net_reduce) {
+      sums[task.peer] += task.size();
+    }
+  }
+  return {sums.begin(), sums.end()};
+}
+
+}  // namespace
+
+double RunStatistics::Shares::hidden() const noexcept {
+  return busy <= 0 ? 0 : std::clamp(1 - waited / busy, 0.0, 1.0);
+}
+
+const RunStatistics::Program& RunStatistics::program(const std::shared_ptr<const PreparedProgram>& prepared) {
+  if (newest_ != nullptr && newest_id_ == prepared->id()) return *newest_;
+  auto found = programs_.find(prepared->id());
+  if (found == programs_.end()) {
+    if (programs_.size() == most_programs) programs_.clear();
+    found =
+        programs_
+            .emplace(prepared->id(), Program{plan_number(prepared->shared_names()), elements_from(*prepared)})
+            .first;
+  }
+  newest_id_ = prepared->id();
+  newest_ = &found->second;
+  return *newest_;
+}
+
+std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const PlanNames>& names) {
+  if (!names || names->dimensions.empty()) return 0;
+  if (const auto found = numbers_.find(names.get()); found != numbers_.end()) return found->second;
+  const std::lock_guard lock(mutex_);
+  if (plans_.size() == most_plans) return 0;
+  plans_.emplace_back(names);
+  const auto number = static_cast<std::uint32_t>(plans_.size());
+  numbers_.emplace(names.get(), number);
+  return number;
+}
+
+void RunStatistics::ran(const PreparedProgram& prepared, const Program& program, const Run& run) {
+  for (const auto& [rank, elements] : program.elements_from) {
+    received_[static_cast<std::size_t>(rank)].add(elements * run.element_bytes);
+  }
+  if (program.plan == 0) return;
+  Plan& plan = plans_[program.plan - 1];  // deques do not move what is in them
+  plan.calls.add(1);
+  plan.bytes.add(prepared.count() * run.element_bytes);
+  plan.ticks.add(run.ticks);
+  if (plan.calls.get() == 1 || run.ticks < plan.least.get()) plan.least.set(run.ticks);
+  if (run.dimension_ticks.empty()) return plan.dimensions.front().add(run.ticks);
+  const std::size_t dimensions = std::min(plan.dimensions.size(), run.dimension_ticks.size());
+  for (std::size_t i = 0; i < dimensions; ++i) plan.dimensions[i].add(run.dimension_ticks[i]);
+}
+
+void RunStatistics::gradient_step(double busy_seconds, double waited_seconds) {
+  const std::lock_guard lock(mutex_);
+  gradients_.busy += busy_seconds;
+  gradients_.waited += std::min(busy_seconds, waited_seconds);
+}
+
+RunStatistics::Shares RunStatistics::all() const {
+  return {seconds(busy_.get()), seconds(waited_.load(std::memory_order_relaxed))};
+}
+
+RunStatistics::Shares RunStatistics::gradients() const {
+  const std::lock_guard lock(mutex_);
+  return gradients_;
+}
+
+std::vector<PlanFigures> RunStatistics::plans() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PlanFigures> result;
+  for (const Plan& plan : plans_) {
+    PlanFigures figures{
+        plan.names, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
+        {}};
+    for (const Tally& tally : plan.dimensions) figures.dimension_seconds.push_back(seconds(tally.get()));
+    result.push_back(std::move(figures));
+  }
+  return result;
+}
+
+std::vector<std::uint64_t> RunStatistics::received() const {
+  std::vector<std::uint64_t> bytes;
+  for (const Tally& tally : received_) bytes.push_back(tally.get());
+  return bytes;
+}
+
+}  // namespace ddl::collectives

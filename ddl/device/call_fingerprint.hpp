@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddl/device/device_path.hpp"
+
+namespace ddl::device {
+
+/// Of numbers, one after the other: splitmix64's finaliser, of each in turn.
+class Mixed {
+ public:
+  void add(std::uint64_t number) noexcept {
+    hash_ = (hash_ ^ number) + 0x9e3779b97f4a7c15;
+    hash_ = (hash_ ^ hash_ >> 30) * 0xbf58476d1ce4e5b9;
+    hash_ = (hash_ ^ hash_ >> 27) * 0x94d049bb133111eb;
+    hash_ ^= hash_ >> 31;
+  }
+  [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+/// As good as never the same for different calls of users.
+inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
+  const CalledAs call = part.called();
+  Mixed mixed;
+  mixed.add(static_cast<std::uint64_t>(call.collective));
+  mixed.add(call.count);
+  mixed.add(static_cast<std::uint64_t>(call.type));
+  mixed.add(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
+  mixed.add(static_cast<std::uint64_t>(call.root));
+  return mixed.value();
+}
+
+}  // namespace ddl::device

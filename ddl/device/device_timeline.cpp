@@ -1,0 +1,102 @@
+#include "ddl/device/device_timeline.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ddl/cuda_check.hpp"
+
+namespace ddl::device {
+namespace {
+
+constexpr double ns_each_ms = 1e6;
+/// An event's time is a float of milliseconds from another's: half a microsecond is lost after some seconds.
+constexpr double longest_from_base_ns = 4e9;
+constexpr int tries = 5;
+
+}  // namespace
+
+DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
+  if (is_on()) set_clock();
+}
+
+/// The base is an event that the host has seen pass; the try with the least doubt counts.
+void DeviceTimeline::set_clock() {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int i = 0; i < tries; ++i) {
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    const std::int64_t before = Timeline::now_ns();
+    Event event = recorded(nullptr);
+    check_cuda(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
+    const std::int64_t after = Timeline::now_ns();
+    if (after - before >= least) continue;
+    least = after - before;
+    base_ns_ = static_cast<double>(before + after) / 2;
+    base_ = std::move(event);
+  }
+}
+
+DeviceTimeline::Event DeviceTimeline::recorded(DeviceStream stream) {
+  Event event;
+  if (!unused_.empty()) {
+    event = std::move(unused_.back());
+    unused_.pop_back();
+  } else {
+    cudaEvent_t made = nullptr;
+    check_cuda(cudaEventCreate(&made), "cudaEventCreate");
+    event.reset(made);
+  }
+  check_cuda(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+  return event;
+}
+
+std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
+  const std::lock_guard lock(mutex_);
+  spans_.push_back({++begun_, recorded(stream), nullptr, {}, 0});
+  return begun_;
+}
+
+void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto span = std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
+  if (span == spans_.rend()) return;
+  span->end = recorded(stream);
+  span->name = name;
+  span->bytes = bytes;
+}
+
+double DeviceTimeline::ns_after_base(cudaEvent_t event) const {
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, base_.get(), event), "cudaEventElapsedTime");
+  return static_cast<double>(ms) * ns_each_ms;
+}
+
+void DeviceTimeline::collect() {
+  if (!is_on()) return;
+  const std::lock_guard lock(mutex_);
+  for (auto span = spans_.begin(); span != spans_.end();) {
+    if (!span->end || cudaEventQuery(span->end.get()) != cudaSuccess) {
+      ++span;
+      continue;
+    }
+    const double begin = ns_after_base(span->begin.get());
+    const double end = ns_after_base(span->end.get());
+    const auto at = [&](double ns) { return static_cast<std::int64_t>(base_ns_ + ns); };
+    if (span->bytes != 0) {
+      timeline_.add("device", span->name, at(begin), at(end),
+                    {{"bytes", static_cast<std::int64_t>(span->bytes)}});
+    } else {
+      timeline_.add("device", span->name, at(begin), at(end));
+    }
+    unused_.push_back(std::move(span->begin));
+    if (end > longest_from_base_ns) {
+      base_ns_ += end;
+      std::swap(base_, span->end);
+    }
+    unused_.push_back(std::move(span->end));
+    span = spans_.erase(span);
+  }
+  cudaGetLastError();  // that an event is not there yet
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ddl/device.hpp"
+#include "ddl/timeline.hpp"
+
+namespace ddl::device {
+
+/// What runs on a rank's device, and when, for the context's timeline: events on streams, which are read when
+/// they have passed, on the host's clock. Nobody waits for them. Any thread.
+class DeviceTimeline {
+ public:
+  /// On the device that is selected. Waits for it, if the timeline is on.
+  explicit DeviceTimeline(Timeline& timeline);
+  DeviceTimeline(const DeviceTimeline&) = delete;
+  DeviceTimeline& operator=(const DeviceTimeline&) = delete;
+
+  [[nodiscard]] bool is_on() const noexcept { return timeline_.is_on(); }
+  /// Only if `is_on`: what is queued on `stream` from `begin` to `end`. `name` is copied; `bytes` is told if
+  /// it is not 0.
+  [[nodiscard]] std::uint64_t begin(DeviceStream stream);
+  void end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes);
+  /// Hands over what has passed. To be called now and then.
+  void collect();
+
+ private:
+  struct DestroyEvent {
+    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+  };
+  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+  struct Span {
+    std::uint64_t number;
+    Event begin, end;  // no end yet: it is not to be looked at
+    std::string name;
+    std::uint64_t bytes = 0;
+  };
+
+  [[nodiscard]] Event recorded(DeviceStream stream);
+  void set_clock();
+  [[nodiscard]] double ns_after_base(cudaEvent_t event) const;
+
+  Timeline& timeline_;
+  std::mutex mutex_;
+  Event base_;
+  double base_ns_ = 0;  // of the host's clock
+  std::uint64_t begun_ = 0;
+  std::deque<Span> spans_;
+  std::vector<Event> unused_;
+};
+
+}  // namespace ddl::device

@@ -1,0 +1,231 @@
+#include "ddl/device/reproducible_path.hpp"
+
+#include <algorithm>
+
+#include "ddl/cuda_check.hpp"
+
+namespace ddl::device {
+namespace {
+
+using collectives::ExactForm;
+using collectives::device::ExactPass;
+using collectives::device::ExactStep;
+using topology::Collective;
+
+/// Elements between which ranks' shares begin, so that all of them are read and written in packs.
+constexpr std::size_t line = 16;
+constexpr std::size_t line_bytes = 128;
+/// Up to this an all_reduce is one of limbs: a collective less, for more bytes.
+constexpr std::size_t whole_bytes = std::size_t{256} << 10;
+constexpr std::size_t most_bytes_per_element = 20;  // f64: a scale and two limbs
+
+constexpr std::size_t up_to(std::size_t multiple, std::size_t number) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+/// Of the fewest parts of `room` or less, alike but for the last one.
+std::size_t part_length(std::size_t count, std::size_t room, std::size_t unit) {
+  const std::size_t most = room / unit * unit;
+  const std::size_t parts = (count + most - 1) / most;
+  return up_to(unit, (count + parts - 1) / parts);
+}
+
+bool concerns(const DeviceCall& call) {
+  const bool is_float = call.type == DataType::f32 || call.type == DataType::f64 ||
+                        call.type == DataType::f16 || call.type == DataType::bf16;
+  return is_float && reduces(call.collective);
+}
+
+ExactStep encoding(const ExactForm& form) {
+  if (form.op() == ReduceOp::min) return ExactStep::least_keys;
+  if (form.op() == ReduceOp::max) return ExactStep::greatest_keys;
+  return form.limbs().type == DataType::i32 ? ExactStep::encode_short : ExactStep::encode;
+}
+
+ExactStep decoding(const ExactForm& form) {
+  if (form.op() == ReduceOp::min) return ExactStep::decode_least;
+  if (form.op() == ReduceOp::max) return ExactStep::decode_greatest;
+  return form.limbs().type == DataType::i32 ? ExactStep::decode_short : ExactStep::decode;
+}
+
+void launch(ExactStep step, DataType type, const ExactPass& pass, DeviceStream stream) {
+  check_cuda(collectives::device::launch_exact_step(step, type, pass, stream), "launch of an exact step");
+}
+
+}  // namespace
+
+/// Elements [begin, begin + length) of the call's, or of each rank's piece for reduce_scatter.
+struct ReproduciblePath::Part {
+  const DeviceCall& call;
+  const ExactForm& form;
+  std::size_t begin;
+  std::size_t length;
+  bool is_scattered;  // an all_reduce of which each rank rounds its share
+};
+
+void ReproduciblePath::load(Context& context) {
+  context.on_all_ranks("kernels of reproducible reductions", [] {
+    check_cuda(collectives::device::load_exact_kernels(), "cudaFuncGetAttributes");
+  });
+}
+
+std::size_t ReproduciblePath::least_bytes(int ranks) noexcept {
+  return up_to(line_bytes, line * static_cast<std::size_t>(ranks) * most_bytes_per_element) + line_bytes;
+}
+
+ReproduciblePath::ReproduciblePath(DevicePath& path, int rank, int ranks, Memory memory)
+    : path_(path),
+      rank_(static_cast<std::size_t>(rank)),
+      ranks_(static_cast<std::size_t>(ranks)),
+      memory_(memory) {}
+
+void ReproduciblePath::run(const DeviceCall& call) {
+  if (!concerns(call)) {
+    pass_on(call);
+  } else if (ranks_ == 1) {  // as the host: what is no number is left alone, too
+    DeviceCall copy = call;
+    copy.collective = Collective::all_gather;
+    copy.part_of = call.called();
+    pass_on(copy);
+  } else if (call.op == ReduceOp::prod) {
+    multiply(call);
+  } else {
+    reduce(call);
+  }
+  const std::lock_guard lock(mutex_);
+  last_.push_back(parts_);
+}
+
+void ReproduciblePath::pass_on(const DeviceCall& part) {
+  ++parts_;
+  path_.run(part);
+}
+
+void ReproduciblePath::reduce(const DeviceCall& call) {
+  const ExactForm form(call.type, call.op, static_cast<int>(ranks_));
+  const std::size_t each = form.limbs().bytes() + (form.scales() ? form.scales()->bytes() : 0);
+  const std::size_t runs = call.collective == Collective::reduce_scatter ? ranks_ : 1;
+  const std::size_t room = (memory_.bytes - line_bytes) / each / runs;
+  DeviceCall limbs = call;
+  limbs.count = std::min(call.count, room) * form.limbs().each;
+  limbs.type = form.limbs().type;
+  limbs.op = form.op();
+  // By dimension the path knows all-reduces alone: the hierarchy is worth more than the bytes of rounded
+  // results.
+  const bool is_scattered = call.collective == Collective::all_reduce && call.count >= line * ranks_ &&
+                            call.count * size_of(call.type) > whole_bytes && !path_.goes_by_dimension(limbs);
+  const std::size_t unit = is_scattered ? line * ranks_ : line;
+  const std::size_t rest = is_scattered ? call.count % unit : 0;
+  const std::size_t count = call.count - rest;
+  const std::size_t length = part_length(count, room, unit);
+  for (std::size_t begin = 0; begin < count; begin += length) {
+    reduce_part({call, form, begin, std::min(length, count - begin), is_scattered});
+  }
+  if (rest > 0) reduce_part({call, form, count, rest, false});
+}
+
+void ReproduciblePath::reduce_part(const Part& part) {
+  const DeviceCall& call = part.call;
+  const ExactForm& form = part.form;
+  const std::size_t element = size_of(call.type);
+  const bool has_pieces = call.collective == Collective::reduce_scatter;
+  const std::size_t scale_bytes = form.scales() ? form.scales()->bytes() : 0;
+  const std::size_t limb_bytes = form.limbs().bytes();
+
+  ExactPass pass;
+  pass.input = call.input + part.begin * element;
+  pass.runs = has_pieces ? ranks_ : 1;
+  pass.length = part.length;
+  pass.stride = call.count;
+  pass.pitch = up_to(line, part.length);  // what is between runs is reduced as well, for nothing
+  const std::size_t elements = has_pieces ? ranks_ * pass.pitch : part.length;
+  pass.scales = memory_.data;
+  pass.limbs = memory_.data + up_to(line_bytes, elements * scale_bytes);
+  pass.bits = form.bits();
+  pass.divisor = call.op == ReduceOp::avg ? static_cast<double>(ranks_) : 1;
+
+  const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
+                              DataType type, ReduceOp op) {
+    pass_on({name, input, output, count, type, op, call.root, call.stream, call.called()});
+  };
+  if (form.scales()) {
+    launch(ExactStep::scales, call.type, pass, call.stream);
+    collective(Collective::all_reduce, pass.scales, pass.scales, elements * form.scales()->each,
+               form.scales()->type, ReduceOp::max);
+  }
+  launch(encoding(form), call.type, pass, call.stream);
+
+  const bool is_shared = has_pieces || part.is_scattered;  // each rank has the sums of its share
+  const std::size_t share = is_shared ? elements / ranks_ : elements;
+  const std::size_t first = is_shared ? rank_ * share : 0;
+  const std::size_t results = has_pieces ? part.length : share;
+  std::byte* const sums = pass.limbs + first * limb_bytes;
+  collective(is_shared ? Collective::reduce_scatter : call.collective, pass.limbs, sums,
+             share * form.limbs().each, form.limbs().type, form.op());
+  if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) return;
+
+  std::byte* const output = call.output + part.begin * element;
+  pass.output = output + (part.is_scattered ? first * element : 0);
+  pass.scales += first * scale_bytes;
+  pass.limbs = sums;
+  pass.runs = 1;
+  pass.length = results;
+  launch(decoding(form), call.type, pass, call.stream);
+  if (part.is_scattered) {
+    collective(Collective::all_gather, pass.output, output, share, call.type, ReduceOp::sum);
+  }
+}
+
+/// In the order of ranks, which are all gathered. Pieces one after the other: each is one rank's result.
+void ReproduciblePath::multiply(const DeviceCall& call) {
+  const std::size_t element = size_of(call.type);
+  const bool has_pieces = call.collective == Collective::reduce_scatter;
+  const std::size_t most = memory_.bytes / (element * ranks_) / line * line;
+  for (std::size_t piece = 0; piece < (has_pieces ? ranks_ : 1); ++piece) {
+    for (std::size_t begin = 0; begin < call.count; begin += most) {
+      const std::size_t length = std::min(most, call.count - begin);
+      pass_on({Collective::all_gather, call.input + (piece * call.count + begin) * element, memory_.data,
+               length, call.type, ReduceOp::sum, 0, call.stream, call.called()});
+      if (has_pieces && piece != rank_) continue;
+      if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
+      ExactPass pass;
+      pass.input = memory_.data;
+      pass.output = call.output + begin * element;
+      pass.length = length;
+      pass.stride = length;
+      pass.ranks = ranks_;
+      launch(ExactStep::multiply, call.type, pass, call.stream);
+    }
+  }
+}
+
+std::uint64_t ReproduciblePath::completed() {
+  const std::uint64_t parts = path_.completed();
+  const std::lock_guard lock(mutex_);
+  const auto open = std::ranges::upper_bound(last_, parts);
+  auto over = static_cast<std::size_t>(open - last_.begin());
+  const std::uint64_t result = forgotten_ + over;
+  for (; over > kept; --over) {
+    last_.pop_front();
+    ++forgotten_;
+  }
+  return result;
+}
+
+/// 0: not known any more. With the mutex.
+std::uint64_t ReproduciblePath::call_of(std::uint64_t part) const {
+  const auto of = std::ranges::lower_bound(last_, part);
+  if (forgotten_ > 0 && of == last_.begin()) return 0;
+  return forgotten_ + static_cast<std::uint64_t>(of - last_.begin()) + 1;
+}
+
+std::optional<PathFailure> ReproduciblePath::failure() {
+  std::optional<PathFailure> found = path_.failure();
+  if (found && found->call != 0) {
+    const std::lock_guard lock(mutex_);
+    found->call = call_of(found->call);
+  }
+  return found;
+}
+
+}  // namespace ddl::device

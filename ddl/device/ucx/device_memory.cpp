@@ -1,0 +1,7 @@
+#include "ddl/device/ucx/device_memory.hpp"
+
+namespace ddl::device {
+
+bool carries_device_memory(const collectives::UcxNetwork& network) { return network.carries_device_memory(); }
+
+}  // namespace ddl::device

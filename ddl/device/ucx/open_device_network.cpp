@@ -1,0 +1,88 @@
+#include "ddl/device/ucx/open_device_network.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/network/open_ucx.hpp"
+#include "ddl/agreement.hpp"
+#include "ddl/cuda_check.hpp"
+#include "ddl/device/ucx/device_memory.hpp"
+
+namespace ddl::device {
+namespace {
+
+/// For a network beside the context's own.
+class GatheringContext final : public collectives::Bootstrap {
+ public:
+  explicit GatheringContext(Context& context) : context_(context) {}
+  [[nodiscard]] int rank() const noexcept override { return context_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return context_.size(); }
+  std::vector<std::string> all_gather(std::string_view bytes) override {
+    return gather_texts(context_, bytes);
+  }
+  void abort(int) noexcept override {}
+
+ private:
+  Context& context_;
+};
+
+/// What UCX says of itself is not all: the driver, or an adapter, may not play along.
+void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
+  constexpr std::size_t bytes = std::size_t{512} << 10;  // by a rendezvous
+  const int ranks = context.size();
+  const auto mark = [](int rank) { return static_cast<std::uint8_t>(rank % 251 + 1); };
+  const std::vector<std::uint8_t> sent(bytes, mark(context.rank()));
+  const std::vector<std::uint8_t> expected(bytes, mark((context.rank() + ranks - 1) % ranks));
+  std::vector<std::uint8_t> found(bytes);
+  const DeviceBytes memory = allocate_bytes(2 * bytes);
+  std::byte* const answer = memory.get() + bytes;
+  check_cuda(cudaMemcpy(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  try {
+    greet_next(network, GatheringContext(context), {memory.get(), bytes}, {answer, bytes});
+  } catch (const Error& error) {
+    throw Error(ErrorCode::unsupported, fmt::format("between devices' memory, {}", error.what()));
+  }
+  check_cuda(cudaMemcpy(found.data(), answer, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  if (found == expected) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} brings something else than what was in the memory of another rank's device",
+                          network.name()));
+}
+
+}  // namespace
+
+DeviceBytes allocate_bytes(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, bytes);
+  if (result != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorCode::unsupported,
+                fmt::format("there are no {} bytes of device memory for what UCX receives: {}", bytes,
+                            cudaGetErrorString(result)));
+  }
+  DeviceBytes own(static_cast<std::byte*>(memory));
+  check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return own;
+}
+
+std::unique_ptr<collectives::UcxNetwork> open_device_network(Context& context) {
+  GatheringContext gathering(context);
+  std::string reason;
+  auto network = collectives::open_ucx(gathering, reason);
+  if (!network) throw Error(ErrorCode::unsupported, "UCX cannot be used: " + reason).as_agreed();
+  context.on_all_ranks("UCX on devices", [&] {
+    if (carries_device_memory(*network)) return;
+    throw Error(
+        ErrorCode::unsupported,
+        "UCX does not know the memory of devices: it was built without CUDA, or does not find its part "
+        "for CUDA (package ucx-cuda), or UCX_TLS leaves it out");
+  });
+  context.on_all_ranks("UCX on devices", [&] { greet_on_devices(context, *network); });
+  return network;
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,102 @@
+#include "ddl/device/ucx/recipes.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "ddl/topology/lowering.hpp"
+
+namespace ddl::device {
+namespace {
+
+using collectives::PreparedProgram;
+using topology::Collective;
+
+constexpr std::size_t most_recipes = 512;
+constexpr std::size_t line_bytes = 128;
+
+/// What a plan takes of scratch memory, in times of what it is lowered for, at most: see topology::lower.
+std::size_t scratch_factor(const topology::Plan& plan) {
+  if (plan.collective == Collective::broadcast || plan.collective == Collective::all_gather) return 0;
+  std::size_t factor = 0;
+  for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
+    const auto others = static_cast<std::size_t>(plan.decomposition.ranks() - 1);
+    switch (plan.dimensions[i].algorithm) {
+      case topology::Algorithm::one_shot:
+        factor = std::max(factor, others);
+        break;
+      case topology::Algorithm::two_shot:
+      case topology::Algorithm::halving_doubling:
+        factor = std::max(factor, std::size_t{1});
+        break;
+      default:
+        break;
+    }
+  }
+  return factor;
+}
+
+}  // namespace
+
+std::size_t pieces_of(Collective collective, int ranks) noexcept {
+  return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
+}
+
+Recipes::Recipes(Context& context, std::size_t memory, std::size_t message)
+    : context_(context), memory_(memory), message_(message) {
+  meeting_ = prepared(topology::lower_barrier(context.size(), context.rank()), 1, DataType::u8);
+}
+
+const Recipe& Recipes::of(const DeviceCall& call) {
+  const Key key{call.collective, call.root, call.count, call.type};
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  Recipe recipe = made(call);
+  if (known_.size() >= most_recipes) known_.clear();
+  return known_.emplace(key, std::move(recipe)).first->second;
+}
+
+Recipe Recipes::made(const DeviceCall& call) const {
+  const std::size_t pieces = pieces_of(call.collective, context_.size());
+  Recipe recipe;
+  const topology::Plan plan =
+      context_.communicator().plan(call.collective, call.count * pieces * size_of(call.type), call.type);
+  recipe.plan = topology::hash(plan);
+  recipe.at_once = most_at_once(call, plan);
+  const auto lowered = [&](std::size_t count) {
+    return prepared(topology::lower(plan, context_.rank(), count * pieces, call.root), count * pieces,
+                    call.type);
+  };
+  recipe.part = lowered(recipe.at_once);
+  const std::size_t rest = call.count % recipe.at_once;
+  if (rest != 0) recipe.last = lowered(rest);
+  return recipe;
+}
+
+std::size_t Recipes::most_at_once(const DeviceCall& call, const topology::Plan& plan) const {
+  const std::size_t element = size_of(call.type);
+  const std::size_t pieces = pieces_of(call.collective, context_.size());
+  const std::size_t room = memory_ / element / pieces;
+  std::size_t most = call.count;
+  if (call.collective == Collective::reduce || call.collective == Collective::reduce_scatter) {
+    most = std::min(most, room);
+  }
+  const std::size_t factor = scratch_factor(plan);
+  if (factor > 0) most = std::min(most, room / (factor + 1));  // pieces are rounded up
+  if (most == call.count) return most;
+  const std::size_t line = line_bytes / element;
+  return std::max(most / line * line, std::size_t{1});
+}
+
+std::unique_ptr<const PreparedProgram> Recipes::prepared(topology::Program program, std::size_t elements,
+                                                         DataType type) const {
+  const auto ranks = static_cast<std::size_t>(context_.size());
+  std::vector<int> all(ranks);
+  std::iota(all.begin(), all.end(), 0);
+  const collectives::Ways by_network{.member = std::vector<int>(ranks, collectives::Ways::no_member),
+                                     .message_bytes = {message_, message_}};
+  return std::make_unique<const PreparedProgram>(std::move(program), elements, size_of(type), all,
+                                                 by_network);
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,207 @@
+#include "ddl/device/ucx/ucx_path.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "collectives/device/network_kernels.hpp"
+#include "ddl/cuda_check.hpp"
+#include "ddl/device/ucx/open_device_network.hpp"
+
+namespace ddl::device {
+namespace {
+
+/// What an adapter has written to the device's memory may be on its way still when a kernel that has been
+/// waiting goes on, though the host has been told of it.
+bool needs_flush_of_writes(int device) {
+  int ordering = 0;
+  int flush = 0;
+  check_cuda(cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, device),
+             "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&flush, cudaDevAttrGPUDirectRDMAFlushWritesOptions, device),
+             "cudaDeviceGetAttribute");
+  return ordering < cudaGPUDirectRDMAWritesOrderingOwner &&
+         (flush & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+}
+
+}  // namespace
+
+UcxPath::UcxPath(Context& context, const DeviceTable& devices, std::size_t staging_bytes)
+    : context_(context), device_(devices.of(context.rank()).number), network_(open_device_network(context)) {
+  context.on_all_ranks("UCX on devices", [&] {
+    gate_.allocate();
+    flushes_writes_ = needs_flush_of_writes(device_);
+    check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
+    bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
+    turns_.emplace(*network_, *gate_.host());
+    calls_.emplace(context, *network_, *turns_, staging_bytes);
+  });
+  thread_ = std::thread([this] { work(); });
+}
+
+UcxPath::~UcxPath() { close(false); }
+
+// The caller's side.
+
+Event UcxPath::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unused_.empty()) {
+      Event event = std::move(unused_.back());
+      unused_.pop_back();
+      return event;
+    }
+  }
+  return make_event();
+}
+
+void UcxPath::run(const DeviceCall& call) {
+  Event reached = take_event();
+  check_cuda(cudaEventRecord(reached.get(), call.stream), "cudaEventRecord");
+  const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline);
+  check_cuda(collectives::device::launch_hold(gate_.device(), static_cast<std::uint32_t>(++called_),
+                                              static_cast<std::uint64_t>(deadline.count()), call.stream),
+             "launch of a hold");
+  push({call, std::move(reached)});
+}
+
+void UcxPath::push(Queued queued) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(queued));
+  }
+  ring();
+}
+
+void UcxPath::ring() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
+}
+
+std::optional<PathFailure> UcxPath::failure() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return failure_;
+  }
+  if (__atomic_load_n(&gate_.host()->expired, __ATOMIC_ACQUIRE) == 0) return {};
+  return PathFailure{
+      {ErrorCode::timeout,
+       fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
+                   "inside of UCX or CUDA",
+                   std::chrono::duration<double>(context_.options().deadline).count())},
+      completed_ + 1};
+}
+
+void UcxPath::abort() noexcept {
+  turns_->end();
+  ring();
+}
+
+/// What ranks have called differently shows up when they meet.
+void UcxPath::settle() {
+  push({std::nullopt, nullptr});
+  while (!is_concluded_ && !failure() && !turns_->has_ended()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+void UcxPath::close(bool in_order) noexcept {
+  if (!thread_.joinable()) return;
+  if (in_order) {
+    {
+      const std::lock_guard lock(mutex_);
+      is_closing_ = true;
+    }
+    ring();
+  } else {
+    abort();
+  }
+  thread_.join();
+  if (!in_order) gate_.abandon();  // a kernel may still look at it
+  network_.reset();
+}
+
+// The thread's side.
+
+void UcxPath::work() noexcept {
+  try {
+    check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+    work_off();
+    return;
+  } catch (const Turns::Ended&) {
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(Error(ErrorCode::internal, error.what()));
+  }
+  // Nothing touches the streams' memory any more when they go on.
+  network_->abandon();
+  cudaStreamSynchronize(calls_->stream());
+  __atomic_store_n(&gate_.host()->opened, 1U, __ATOMIC_RELEASE);
+}
+
+void UcxPath::fail(const Error& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  failure_ = PathFailure{error, completed_ + 1};
+}
+
+void UcxPath::work_off() {
+  while (std::optional<Queued> queued = next()) {
+    if (!queued->call) {
+      calls_->conclude();
+      is_concluded_ = true;
+      continue;
+    }
+    turns_->await(queued->reached.get());
+    calls_->run(*queued->call);
+    release();
+    const std::lock_guard lock(mutex_);
+    unused_.push_back(std::move(queued->reached));
+  }
+}
+
+/// None: the path is closed.
+std::optional<UcxPath::Queued> UcxPath::next() {
+  for (;;) {
+    if (turns_->has_ended()) throw Turns::Ended();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!queue_.empty()) {
+        Queued queued = std::move(queue_.front());
+        queue_.pop_front();
+        return queued;
+      }
+      if (is_closing_) return std::nullopt;
+    }
+    sleep_until_called();
+  }
+}
+
+/// Others may still need what this rank has sent, or ask for it.
+void UcxPath::sleep_until_called() {
+  if (network_->progress()) return;
+  if (network_->may_hold_back()) network_->flush();
+  if (!network_->arm()) return;
+  pollfd readable[] = {{network_->event_descriptor(), POLLIN, 0}, {bell_.get(), POLLIN, 0}};
+  constexpr int milliseconds = 1000;
+  poll(readable, 2, milliseconds);
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const auto heard = read(bell_.get(), &rings, sizeof rings);
+}
+
+void UcxPath::release() {
+  if (flushes_writes_) {
+    check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                                  cudaFlushGPUDirectRDMAWritesToOwner),
+               "cudaDeviceFlushGPUDirectRDMAWrites");
+  }
+  const std::uint64_t call = ++completed_;
+  __atomic_store_n(&gate_.host()->released, static_cast<std::uint32_t>(call), __ATOMIC_RELEASE);
+}
+
+}  // namespace ddl::device

@@ -1,0 +1,202 @@
+// The options of a job, from all that may give them.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "ddl/durable_file.hpp"
+#include "ddl/error.hpp"
+#include "ddl/nearest_name.hpp"
+#include "ddl/options.hpp"
+#include "ddl/options/ibm_options.hpp"
+#include "ddl/options/option_table.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
+
+/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, and by this project's scripts and
+/// tests.
+constexpr std::array<std::string_view, 9> other_variables = {
+    "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET",     "DDL_MPI_SERVE",
+    "DDL_BIN",     "DDL_NMT",          "DDL_RANKS",  "DDL_FAULT_MARK",
+};
+constexpr std::array<std::string_view, 4> other_beginnings = {"DDL_TEST_", "DDL_FAKE_", "DDL_FUZZ_",
+                                                              "DDL_EMULATED"};
+
+std::string variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+/// Empty if the environment names no place.
+std::string usual_cache_directory() {
+  if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) return caches + "/ddl";
+  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/ddl";
+  return {};
+}
+
+ContextOptions usual_options() {
+  ContextOptions options;
+  options.probe = ProbeUse::cached;
+  options.cache_directory = usual_cache_directory();
+  return options;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view space = " \t\r";
+  const std::size_t first = text.find_first_not_of(space);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+class Sources {
+ public:
+  Sources(std::string_view flags, std::string_view flags_origin) {
+    if (const char* const file = std::getenv("DDL_OPTIONS_FILE")) read_file(file);
+    read_variables();
+    if (const char* const text = std::getenv("DDL_OPTIONS")) read_words(text, "DDL_OPTIONS");
+    read_words(flags, flags_origin);
+  }
+
+  [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::string origin_of(const Option& option) const {
+    const auto known = origins_.find(option.name);
+    return known == origins_.end() ? "default" : known->second;
+  }
+
+ private:
+  /// `before`: what the text of an error begins with.
+  void set(const Option& option, std::string_view text, const std::string& origin,
+           const std::string& before) {
+    bool is_right = false;
+    try {
+      is_right = option.set(options_, text);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", before, error.what()));
+    }
+    if (!is_right) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: found '{}', expected {}", before, text, option.expected));
+    }
+    origins_[option.name] = origin;
+  }
+
+  void read_file(const std::string& name) {
+    const FileReader file(name);
+    if (file.size() > largest_file)
+      throw_corrupt(name, fmt::format("{} bytes", file.size()), "a file of options");
+    const std::string text = file.read_all();
+    std::map<std::string_view, int> lines;
+    int number = 0;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      ++number;
+      line = trimmed(line.substr(0, line.find('#')));
+      if (!line.empty()) read_line(fmt::format("{}:{}", name, number), line, lines, number);
+    }
+  }
+
+  void read_line(const std::string& place, std::string_view line, std::map<std::string_view, int>& lines,
+                 int number) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: found '{}', expected name = value", place, line));
+    }
+    const std::string_view name = trimmed(line.substr(0, equals));
+    const std::string_view value = trimmed(line.substr(equals + 1));
+    std::vector<std::string_view> names;
+    for (const Option& option : all_options()) names.push_back(option.name);
+    const auto known = std::ranges::find(all_options(), name, &Option::name);
+    if (known == all_options().end()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format(
+              "{}: found '{}', expected an option's name; the nearest is {} (ddl-topo env lists them)", place,
+              name, nearest_name(name, names)));
+    }
+    if (const auto [first, is_new] = lines.try_emplace(known->name, number); !is_new) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: {} is given in line {} as well", place, name, first->second));
+    }
+    set(*known, value, place, fmt::format("{}: {}", place, name));
+  }
+
+  void read_variables() {
+    require_known_variables();
+    for (const Option& option : all_options()) {
+      if (option.variable.empty()) continue;
+      const std::string name(option.variable);
+      if (const char* const text = std::getenv(name.c_str())) set(option, text, name, name);
+    }
+  }
+
+  /// A variable that is misspelt would be ignored silently.
+  static void require_known_variables() {
+    std::vector<std::string_view> known(other_variables.begin(), other_variables.end());
+    for (const Option& option : all_options()) {
+      if (!option.variable.empty()) known.push_back(option.variable);
+    }
+    const std::string others = fmt::format(",{},", variable("DDL_OTHERS"));
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string_view text = *entry;
+      const std::string_view name = text.substr(0, text.find('='));
+      if (!name.starts_with("DDL_") || std::ranges::find(known, name) != known.end()) continue;
+      if (std::ranges::any_of(other_beginnings,
+                              [&](std::string_view begin) { return name.starts_with(begin); }))
+        continue;
+      if (others.find(fmt::format(",{},", name)) != std::string::npos) continue;
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format(
+              "the environment has {}, which this library does not know; the nearest is {} (ddl-topo env "
+              "lists all). If it is another program's: DDL_OTHERS={}",
+              name, nearest_name(name, known), name));
+    }
+  }
+
+  void read_words(std::string_view text, std::string_view origin) {
+    for (const auto& [word, value] : parse_ibm_options(text, origin)) {
+      const Option& option = *std::ranges::find(all_options(), word, &Option::word);
+      set(option, value, std::string(origin), fmt::format("{}='{}': {}", origin, text, word));
+    }
+  }
+
+  ContextOptions options_ = usual_options();
+  std::map<std::string_view, std::string> origins_;
+};
+
+}  // namespace
+
+ContextOptions ContextOptions::from_environment(std::string_view flags, std::string_view flags_origin) {
+  return Sources(flags, flags_origin).options();
+}
+
+std::vector<OptionSetting> option_settings(std::string_view flags, std::string_view flags_origin) {
+  const Sources sources(flags, flags_origin);
+  const ContextOptions usual = usual_options();
+  std::vector<OptionSetting> settings;
+  for (const Option& option : all_options()) {
+    settings.push_back({.name = std::string(option.name),
+                        .variable = std::string(option.variable),
+                        .word = std::string(option.word),
+                        .value = option.get(sources.options()),
+                        .default_value = option.get(usual),
+                        .origin = sources.origin_of(option),
+                        .expected = std::string(option.expected),
+                        .help = std::string(option.help)});
+  }
+  return settings;
+}
+
+}  // namespace ddl

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/timeline/run_recorder.hpp"
+#include "ddl/context.hpp"
+#include "ddl/log.hpp"
+#include "ddl/timeline/clocks.hpp"
+
+namespace ddl {
+
+/// What is kept of a rank's run, and what becomes of it: the trace, the summary at its end, and what is
+/// printed while it goes on. Used by the trainer's thread.
+class RunObserver {
+ public:
+  struct Settings {
+    std::string timeline;  ///< Empty: no trace.
+    std::size_t events = 0;
+    bool summary = false;
+    bool uses_clocks = false;  ///< For the trace, or for what is printed meanwhile.
+    int rank = 0;
+    std::vector<std::string> hosts;  ///< Of each rank.
+    std::vector<int> clock_of;       ///< For each rank, the lowest one that reads the same clock.
+  };
+
+  /// Null if nobody wants to know anything. `summary`: the same on all ranks.
+  static std::unique_ptr<RunObserver> if_wanted(const ContextOptions& options, bool summary, int rank,
+                                                const topology::RankMap& map, bool one_process);
+
+  explicit RunObserver(Settings settings);
+
+  [[nodiscard]] const std::shared_ptr<collectives::RunRecorder>& recorder() const noexcept {
+    return recorder_;
+  }
+  [[nodiscard]] const std::string& host_of(int rank) const {
+    return settings_.hosts.at(static_cast<std::size_t>(rank));
+  }
+
+  /// Collective; costs something only where ranks read different clocks.
+  void compare_clocks(collectives::CommunicatorImpl& communicator) {
+    if (settings_.uses_clocks) clock_.compare(communicator);
+  }
+  [[nodiscard]] const JobClock& clock() const noexcept { return clock_; }
+
+  /// The end of a job that has not failed: writes and prints. Collective. What goes wrong is logged.
+  void finish(collectives::CommunicatorImpl& communicator, Log& log) noexcept;
+  /// The end of one that has: writes this rank's part, once. What goes wrong is logged. Without other ranks.
+  void save_alone(Log& log) noexcept;
+
+ private:
+  void write_trace_of_all(collectives::CommunicatorImpl& communicator, Log& log);
+  struct Part {
+    std::string text;
+    std::int64_t dropped = 0;
+    std::int64_t events = 0;
+  };
+  Part part();
+
+  Settings settings_;
+  std::shared_ptr<collectives::RunRecorder> recorder_;
+  TickClock ticks_;
+  JobClock clock_;
+  bool saved_ = false;
+};
+
+}  // namespace ddl
