@@ -113,8 +113,11 @@ class Checker:
                    "start without asking the hosts: --no-check")
         program = report.get("program", {"state": "executable"})
         if program["state"] != "executable":
-            yield (f"found {program['path']} {program['state']}, expected the program where it is on this machine; copy "
-                   "it there, or keep it on a file system that all hosts share")
+            is_mine = report["identity"] == mine["identity"]
+            expected = ("a program to start; build it, or give its path" if is_mine else
+                        "the program where it is on this machine; copy it there, or keep it on a file system that all "
+                        "hosts share")
+            yield f"found {program['path']} {program['state']}, expected {expected}"
         port = report.get("port", {"free": True})
         if not port["free"]:
             yield (f"found port {port['number']} not free ({port['reason']}), expected to listen there; choose another "

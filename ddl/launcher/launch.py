@@ -81,18 +81,18 @@ class Launch:
                 tell(f"host {host.name} is left out: {problem}")
         return [host for host in self.hosts if host.name not in survey.problems]
 
-    def local_first(self, hosts: list) -> list:
+    def local_first(self, placed: list) -> list:
         """mpirun gives the first ranks to the host that it runs on, wherever -H names it."""
-        local = [host for host in hosts if host.name == self.local]
-        if local and local[0] != hosts[0]:
+        local = [host for host in placed if host.name == self.local]
+        if local and local[0] != placed[0]:
             tell(f"note: rank 0 is on {local[0].name}: mpirun begins with the host that it runs on")
-        return local + [host for host in hosts if host not in local]
+        return local + [host for host in placed if host not in local]
 
     def command(self, hosts: list, is_restart: bool) -> list:
         np = self.np
         if is_restart and np is not None:
             np = min(np, sum(host.slots for host in hosts))
-        placed = host_list.place(self.local_first(hosts), np, self.by)
+        placed = self.local_first(host_list.place(hosts, np, self.by))
         ranks = sum(host.slots for host in placed)
         variables, note = rank_environment.fit_grid(self.variables, ranks, is_restart)
         if note:

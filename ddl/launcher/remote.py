@@ -15,6 +15,7 @@ from typing import Optional
 
 from errors import LaunchError, UsageError
 
+AT_ONCE = 400  # each takes two file descriptors, of which a process may have 1024
 OVER_SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
 
 
@@ -88,7 +89,7 @@ def ask(command: list, seconds: int, running: list) -> Answer:
 def ask_all(commands: dict, seconds: int) -> dict:
     """The answers, by the same names. What does not answer in time is killed."""
     running = []
-    with concurrent.futures.ThreadPoolExecutor(max_workers=len(commands)) as threads:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(len(commands), AT_ONCE)) as threads:
         try:
             answers = threads.map(lambda command: ask(command, seconds, running), commands.values())
             return dict(zip(commands, answers))

@@ -70,6 +70,9 @@ class CommandTest(StandInTest):
         self.assertIn("-H h2:2,h1:2,h3:2 ", text)
         self.assertIn("-x MASTER_ADDR=h2 ", text)
         self.assert_says("note: rank 0 is on h2")
+        # That gives it no more ranks than its place in the list does.
+        self.assertEqual(self.hosts_of("-H", "h1:2,h2:2,h3:2", "--np", "3", "x")[0], "h2:1,h1:2")
+        self.assertEqual(self.hosts_of("-H", "h1:2,h2:2,h3:2", "--np", "2", "x")[0], "h1:2")
 
     def test_a_host_file(self):
         (self.work / "hosts.txt").write_text("# mine\nh1 slots=2\n\nh2 slots=3 max_slots=4  # fast\nh3\n")

@@ -60,7 +60,7 @@ class RealJobTest(unittest.TestCase):
     def test_a_program_that_is_missing(self):
         found = self.ddlrun("--np", "1", "./none")
         self.assertEqual(found.returncode, 1)
-        self.assertIn(f"found {self.work}/none missing", found.stderr)
+        self.assertIn(f"found {self.work}/none missing, expected a program to start", found.stderr)
 
     def test_the_check_is_a_line_of_json(self):
         found = subprocess.run([TOOL, "check", "--program", "no/such", "--port", "1"], capture_output=True, text=True,

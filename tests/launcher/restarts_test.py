@@ -1,6 +1,9 @@
 """Lost otherwise: a night of training because a host has died, or a job that cannot be ended."""
 
+import contextlib
+import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -133,6 +136,29 @@ class RestartsTest(StandInTest):
             output, _ = process.communicate()
             self.assertEqual((output, process.returncode), (f"got {name}\n", 9))
             self.assertEqual(len(self.jobs()), 1)
+
+    def test_a_terminal_s_interrupt_reaches_the_job_once(self):
+        """It goes to the whole foreground; a second one would have mpirun give up on ending the job in order."""
+        (self.work / "count.py").write_text(
+            "import signal, sys, time\ncame = []\nsignal.signal(signal.SIGINT, lambda *_: came.append(1))\n"
+            "print('ready', flush=True)\nwhile not came: time.sleep(0.01)\ntime.sleep(1)\n"
+            "print('interrupted', len(came), flush=True)\nsys.exit(9)\n")
+        self.job(1, f'exec {sys.executable} "$WORK/count.py"')
+        child, terminal = pty.fork()
+        if child == 0:
+            os.chdir(self.work)
+            os.execve(sys.executable, [sys.executable, str(self.bin / "ddlrun"), "-H", "h1:4", "./bin/train"],
+                      self.environment())
+        with open(terminal, "rb", buffering=0) as stream:
+            seen = b""
+            while b"ready" not in seen:
+                seen += stream.read(1024)
+            os.write(terminal, b"\x03")
+            with contextlib.suppress(OSError):  # how a terminal ends
+                while data := stream.read(1024):
+                    seen += data
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 9, seen)
+        self.assertIn(b"interrupted 1", seen)
 
     def test_usr1_goes_on_and_ends_nothing(self):
         process = self.started('trap "echo got USR1; exit 7" USR1\necho ready\nwhile :; do sleep 0.1; done')
