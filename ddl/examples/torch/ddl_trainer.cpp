@@ -1,0 +1,96 @@
+// Trains a LibTorch network to tell the arms of three noisy spirals apart:
+//   trainer [CHECKPOINT [SEED_OF_THE_FIRST_WEIGHTS]]
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ddl/ddl.hpp>
+#include <exception>
+#include <numbers>
+#include <string>
+
+namespace {
+
+constexpr std::int64_t arms = 3, hidden = 64, points_to_train = 3000, points_to_test = 1500;
+constexpr std::int64_t batch_size = 16, epochs = 10;
+
+struct Points {
+  torch::Tensor places;
+  torch::Tensor arm;
+};
+
+/// Points along three arms that wind once round the origin, with noise in the angle.
+Points spirals(std::int64_t size) {
+  const torch::Tensor arm = torch::arange(size) % arms;
+  const torch::Tensor radius = 0.05 + 0.95 * torch::rand({size});
+  const torch::Tensor angle =
+      2 * std::numbers::pi * (radius + arm / static_cast<double>(arms)) + 0.15 * torch::randn({size});
+  return {torch::stack({radius * angle.sin(), radius * angle.cos()}, 1), arm};
+}
+
+double accuracy(torch::nn::Sequential& net, const Points& points) {
+  const torch::NoGradGuard no_gradients;
+  return net->forward(points.places).argmax(1).eq(points.arm).to(torch::kDouble).mean().item<double>();
+}
+
+void finish_epoch(std::int64_t epoch, torch::nn::Sequential& net, const Points& points,
+                  const std::string& path) {
+  std::printf("epoch %2d: accuracy on test points %.2f%%\n", static_cast<int>(epoch),
+              100 * accuracy(net, points));
+  std::fflush(stdout);
+  torch::save(net, path);
+}
+
+void train(const std::string& path, std::uint64_t seed) {
+  auto ctx = ddl::Context::from_environment();
+  torch::set_num_threads(1);
+  torch::manual_seed(1);
+  const Points points = spirals(points_to_train);
+  const Points test_points = spirals(points_to_test);
+  torch::manual_seed(seed);
+  torch::nn::Sequential net(torch::nn::Linear(2, hidden), torch::nn::ReLU(),
+                            torch::nn::Linear(hidden, hidden), torch::nn::ReLU(),
+                            torch::nn::Linear(hidden, arms));
+  std::vector<ddl::Parameter> parameters;
+  std::vector<ddl::Gradient> gradients;
+  for (auto& [name, tensor] : net->named_parameters().pairs()) {
+    tensor.mutable_grad() = torch::zeros_like(tensor);
+    parameters.push_back({name, {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())}});
+    gradients.push_back({name, {tensor.grad().data_ptr<float>(), static_cast<std::size_t>(tensor.numel())}});
+  }
+  ddl::broadcast_parameters(ctx, parameters);
+  ddl::GradientReducer reducer(ctx, gradients, {.gradients = ddl::GradientKind::sum});
+  ddl::ShardedSampler sampler(ctx, points_to_train, {.batch_size = batch_size});
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.03 * ctx.size()).momentum(0.9));
+  for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) {
+    for (std::size_t i = 0; i < sampler.steps_per_epoch(); ++i) {
+      auto batch = sampler.next().samples;
+      const torch::Tensor samples =
+          torch::from_blob(batch.data(), static_cast<std::int64_t>(batch.size()), torch::kLong);
+      net->zero_grad(/*set_to_none=*/false);
+      const torch::Tensor scores = net->forward(points.places.index_select(0, samples));
+      const torch::Tensor loss = torch::nn::functional::cross_entropy(
+          scores, points.arm.index_select(0, samples),
+          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+      loss.backward();
+      for (std::size_t gradient = gradients.size(); gradient-- > 0;) reducer.ready(gradient);
+      reducer.wait(static_cast<double>(batch.size()));
+      optimizer.step();
+    }
+    ctx.root_only("epoch", [&] { finish_epoch(epoch, net, test_points, path); });
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    train(count > 1 ? arguments[1] : "spirals.pt", count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,68 @@
+# For tests of trainers: sets `plain`, `trainer`, `launcher` (empty: none) and `work` from a script's arguments.
+#   PLAIN_TRAINER DDL_TRAINER [mpirun and its flags, the last of which takes the number of ranks]
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+plain=$1 trainer=$2
+shift 2
+launcher=("$@")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+unset "${!OMPI_COMM_@}" "${!PMIX_@}" MASTER_PORT
+export DDL_SOCKET=@ddl-example-$$ DDL_DEADLINE=120
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  tail -n 20 ./*.out >&2
+  exit 1
+}
+
+# Runs a program as a job; "{rank}" in its arguments is each rank's number. What all print is in NAME.out.
+job() { # name, ranks, program and its arguments
+  local name=$1 ranks=$2 rank processes=()
+  shift 2
+  if [ "${#launcher[@]}" -gt 0 ]; then
+    # shellcheck disable=SC2016
+    "${launcher[@]}" "$ranks" bash -c 'exec "${@//\{rank\}/$OMPI_COMM_WORLD_RANK}"' rank "$@" >"$name.out" 2>&1 ||
+      fail "$name failed"
+    return
+  fi
+  : >"$name.out"
+  for ((rank = 0; rank < ranks; ++rank)); do
+    RANK=$rank WORLD_SIZE=$ranks "${@//\{rank\}/$rank}" >>"$name.out" 2>&1 &
+    processes+=($!)
+  done
+  for rank in "${!processes[@]}"; do
+    wait "${processes[$rank]}" || fail "rank $rank of $name failed"
+  done
+}
+
+# One rank has written this, and no other.
+written_once() { # name, words, how often that one writes them
+  local lines
+  lines=$(grep -c "$2" "$1.out") || true
+  [ "$lines" = "$3" ] || fail "$1: $lines lines with '$2', expected $3"
+}
+
+# Two files of numbers agree.
+same_numbers() { # file, file, tolerance
+  [ "$(wc -l <"$1")" = "$(wc -l <"$2")" ] || fail "$1 and $2 have not as many numbers"
+  [ -s "$1" ] || fail "$1 is empty"
+  paste "$1" "$2" | awk -v tolerance="$3" '
+    { difference = $1 - $2; if (difference < 0) difference = -difference }
+    !(difference <= tolerance) { print "line " NR ": " $0; exit 1 }' >difference.out ||
+    fail "$1 and $2 differ by more than $3: $(cat difference.out)"
+}
+
+# The last accuracy that a trainer has printed, in hundredths of a percent.
+accuracy() { # name
+  sed -n 's/.*accuracy on test points \([0-9]*\)\.\([0-9][0-9]\)%.*/\1\2/p' "$1.out" | tail -n 1
+}
+
+# Trained well: no more than one point in a hundred worse than the plain trainer.
+as_accurate() { # name, name of the plain trainer's run
+  local found wanted
+  found=$(accuracy "$1") wanted=$(($(accuracy "$2") - 100))
+  [ "$wanted" -ge 9500 ] || fail "$2: accuracy $wanted is too low to compare with"
+  [ "$found" -ge "$wanted" ] || fail "$1: accuracy $found of 10000, expected $wanted at least"
+}
