@@ -78,7 +78,7 @@ void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options)
   }
   if (exchange_) {
     large_from_ = faster_from(context_, *front_of(exchange_.get()), *front_of(large_.get()));
-    return context_.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from));
+    return context_.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from_));
   }
   if (large_) {
     if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by NCCL alone: " + reasons);
