@@ -14,7 +14,7 @@
 namespace {
 
 constexpr std::int64_t arms = 3, hidden = 64, points_to_train = 3000, points_to_test = 1500;
-constexpr std::int64_t batch_size = 16, epochs = 10;
+constexpr std::int64_t batch_size = 16, epochs = 16;
 
 struct Points {
   torch::Tensor places;
@@ -63,7 +63,7 @@ void train(const std::string& path, std::uint64_t seed) {
   ddl::broadcast_parameters(ctx, parameters);
   ddl::GradientReducer reducer(ctx, gradients, {.gradients = ddl::GradientKind::sum});
   ddl::ShardedSampler sampler(ctx, points_to_train, {.batch_size = batch_size});
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.03 * ctx.size()).momentum(0.9));
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01 * ctx.size()).momentum(0.9));
   for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) {
     for (std::size_t i = 0; i < sampler.steps_per_epoch(); ++i) {
       auto batch = sampler.next().samples;

@@ -13,7 +13,7 @@
 namespace {
 
 constexpr std::int64_t arms = 3, hidden = 64, points_to_train = 3000, points_to_test = 1500;
-constexpr std::int64_t batch_size = 16, epochs = 10;
+constexpr std::int64_t batch_size = 16, epochs = 16;
 
 struct Points {
   torch::Tensor places;
@@ -51,7 +51,7 @@ void train(const std::string& path, std::uint64_t seed) {
   torch::nn::Sequential net(torch::nn::Linear(2, hidden), torch::nn::ReLU(),
                             torch::nn::Linear(hidden, hidden), torch::nn::ReLU(),
                             torch::nn::Linear(hidden, arms));
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.03).momentum(0.9));
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) {
     for (const torch::Tensor& samples : torch::randperm(points_to_train).split(batch_size)) {
       net->zero_grad(/*set_to_none=*/false);
