@@ -117,6 +117,10 @@ if [ -n "$sanitizer" ]; then
   for tool in memcheck racecheck synccheck; do
     step "sanitizer_$tool" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 \
       --largest 65536 --iterations 2
+    step "sanitizer_${tool}_reproducible" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 \
+      --reproducible 1 --largest 65536 --iterations 2
+    step "sanitizer_${tool}_nccl" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 --nccl 1 \
+      --largest 4096 --iterations 70 # the fingerprints' kernels among them
     step "sanitizer_${tool}_gradients" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 \
       "$bin/device_gradients_perf" --bytes 1000000 --bucket-bytes 100000 --steps 2
     [ -x "$bin/nmt_cuda_backend_test" ] && step "sanitizer_${tool}_nmt" 120 "$sanitizer" --tool "$tool" \
