@@ -29,7 +29,9 @@ proxy=$(apt-config dump --format '%v%n' Acquire::http::Proxy)
 
 root=$(mktemp -d)
 remove_root() {
-  ! mountpoint -q "$root/proc" || umount "$root/proc"
+  for system in proc sys; do
+    ! mountpoint -q "$root/$system" || umount "$root/$system"
+  done
   rm -rf --one-file-system "$root"
 }
 trap remove_root EXIT
@@ -48,6 +50,7 @@ rm "$root.log"
 awk '{ print "deb", $0 }' <<<"$sources" >"$root/etc/apt/sources.list"
 cp /etc/hosts "$root/etc/hosts"
 mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
 inside apt-get -q update >"$root/apt.out" 2>&1 || fail "apt-get update: $(tail -n 20 "$root/apt.out")"
 
 step "the packages, with nothing but what they depend on"
