@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from dataclasses import dataclass
 from typing import Optional
 
@@ -69,13 +70,36 @@ class Remote:
         return self.program() + self.arguments + [host, "sh -c " + shlex.quote(line)]
 
 
-def ask(command: list, seconds: int, running: list) -> Answer:
+class Running:
+    """The processes that ask. Once they are ended, whichever starts later ends too."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.processes = []
+        self.is_over = False
+
+    def add(self, process) -> None:
+        with self.lock:
+            self.processes.append(process)
+            is_over = self.is_over
+        if is_over:
+            kill(process)
+
+    def end(self) -> None:
+        with self.lock:
+            self.is_over = True
+            processes = list(self.processes)
+        for process in processes:
+            kill(process)
+
+
+def ask(command: list, seconds: int, running: Running) -> Answer:
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, errors="replace", start_new_session=True)
     except OSError as error:
         return Answer(None, error=f"{command[0]} cannot be started: {error.strerror}")
-    running.append(process)
+    running.add(process)
     try:
         output, error = process.communicate(timeout=seconds)
         return Answer(process.returncode, output, error)
@@ -88,14 +112,13 @@ def ask(command: list, seconds: int, running: list) -> Answer:
 
 def ask_all(commands: dict, seconds: int) -> dict:
     """The answers, by the same names. What does not answer in time is killed."""
-    running = []
+    running = Running()
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(len(commands), AT_ONCE)) as threads:
         try:
             answers = threads.map(lambda command: ask(command, seconds, running), commands.values())
             return dict(zip(commands, answers))
         except BaseException:
-            for process in running:
-                kill(process)
+            running.end()
             raise
 
 
