@@ -14,9 +14,11 @@ import threading
 from dataclasses import dataclass
 from typing import Optional
 
-from errors import LaunchError, UsageError
+from errors import Interrupted, LaunchError, UsageError
+from mpirun import ENDING
 
 AT_ONCE = 400  # each takes two file descriptors, of which a process may have 1024
+BETWEEN_LOOKS = 0.01  # seconds
 OVER_SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
 
 
@@ -111,15 +113,22 @@ def ask(command: list, seconds: int, running: Running) -> Answer:
 
 
 def ask_all(commands: dict, seconds: int) -> dict:
-    """The answers, by the same names. What does not answer in time is killed."""
+    """The answers, by the same names. What does not answer in time is killed; so are all when a signal asks for the end,
+    which is looked for, and not waited for by a handler: that could come between any two things."""
     running = Running()
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(len(commands), AT_ONCE)) as threads:
-        try:
-            answers = threads.map(lambda command: ask(command, seconds, running), commands.values())
-            return dict(zip(commands, answers))
-        except BaseException:
-            running.end()
-            raise
+    ending = {number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN}  # nohup's stay ignored
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=min(len(commands), AT_ONCE)) as threads:
+            asked = {name: threads.submit(ask, command, seconds, running) for name, command in commands.items()}
+            while concurrent.futures.wait(asked.values(), timeout=BETWEEN_LOOKS).not_done:
+                received = signal.sigtimedwait(ending, 0)
+                if received:
+                    running.end()
+                    raise Interrupted(received.si_signo)
+            return {name: answer.result() for name, answer in asked.items()}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def kill(process) -> None:
