@@ -27,7 +27,7 @@ class DeviceNccl : public test::Device {
     test::Device::SetUp();
     if (IsSkipped()) return;
     EXPECT_EQ(cudaGetDeviceCount(&devices_), cudaSuccess);
-    if (devices_ < 2) GTEST_SKIP() << "no CUDA device: NCCL needs one for each of two ranks or more, found 1";
+    if (devices_ < 2) GTEST_SKIP() << "one CUDA device alone: NCCL needs one for each of two ranks or more";
   }
   [[nodiscard]] int ranks() const { return devices_ < 4 ? 2 : 4; }
 
