@@ -14,9 +14,14 @@ namespace ddl {
 
 Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id) {
   const std::vector<std::string> machines = bootstrap.all_gather(machine_identity());
-  const auto here =
-      std::count(machines.begin(), machines.end(), machines[static_cast<std::size_t>(bootstrap.rank())]);
-  return {bootstrap.all_gather(host_id.empty() ? host_identity() : host_id), here > usable_cores()};
+  const std::vector<std::string> cores = bootstrap.all_gather(usable_cores());
+  std::vector<std::string> cores_here;
+  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+    if (machines[rank] == machines[static_cast<std::size_t>(bootstrap.rank())]) {
+      cores_here.push_back(cores[rank]);
+    }
+  }
+  return {bootstrap.all_gather(host_id.empty() ? host_identity() : host_id), are_crowded(cores_here)};
 }
 
 std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find) {

@@ -13,7 +13,7 @@ namespace ddl {
 /// What every rank knows of every other before they are connected.
 struct Neighbourhood {
   std::vector<std::string> host_ids;  ///< by rank
-  bool crowded;                       ///< some machine holds more ranks than this rank may use cores
+  bool crowded;                       ///< this rank's machine holds more ranks than they may use cores
 };
 
 /// Collective. `host_id` empty: found from the machine.

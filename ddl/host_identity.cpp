@@ -23,10 +23,27 @@ std::string host_identity() {
   return std::string(name.data()) + "/" + machine_identity();
 }
 
-int usable_cores() {
+std::string usable_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return std::string(std::max(1U, std::thread::hardware_concurrency()), '1');
+  }
+  std::string mask;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) mask.append(core - mask.size(), '0') += '1';
+  }
+  return mask;
+}
+
+bool are_crowded(const std::vector<std::string>& masks) {
+  std::string all;
+  for (const std::string& mask : masks) {
+    all.resize(std::max(all.size(), mask.size()), '0');
+    for (std::size_t core = 0; core < mask.size(); ++core) {
+      if (mask[core] == '1') all[core] = '1';
+    }
+  }
+  return static_cast<std::size_t>(std::ranges::count(all, '1')) < masks.size();
 }
 
 }  // namespace ddl
