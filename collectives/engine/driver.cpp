@@ -47,6 +47,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
     : settings_(std::move(settings)),
       recorder_(recorder),
       run_(settings_.run.get()),
+      events_(run_, recorder),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
       staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
@@ -81,6 +82,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
 }
 
 Driver::~Driver() {
+  settle_record();
   // Transfers of operations that failed may still be under way: the network goes first.
   settings_.network.reset();
   settings_.mpi.reset();
@@ -243,7 +245,8 @@ void Driver::finish(OperationState& operation) {
   }
   operation.active = false;
   operation.done = true;
-  const std::uint64_t ended = operation.call.compares ? 0 : recorder_.over(operation.call.record, false);
+  const std::uint64_t ended =
+      operation.call.compares ? 0 : recorder_.over(operation.call.record, false).ended;
   if (run_ != nullptr) note_over(operation, ended);
   if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
     give_back(operation);
@@ -333,6 +336,7 @@ OperationState* Driver::run_small(const Call& call) {
   if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
   const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
   for (const int member : program.members()) announce_bytes(link(member), call, 0, call.buffers.input, bytes);
+  events_.settle_if_full();
   sources_.clear();
   int idle = 0;
   for (const int rank : order) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/engine/block_pool.hpp"
+#include "collectives/engine/call_events.hpp"
 #include "collectives/engine/core_spreading.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/link.hpp"
@@ -37,7 +38,9 @@ class Driver {
   /// and returns null.
   OperationState* run_small(const Call& call);
   /// Such a call is over.
-  void note_small(const Call& call, std::uint64_t ended);
+  void note_small(const Call& call, const FlightRecorder::Times& times) { events_.add_small(call, times); }
+  /// What of them is not in the run's record yet is put there.
+  void settle_record() { events_.settle(); }
 
   /// Does what can be done now. False if that was nothing.
   bool progress();
@@ -123,8 +126,6 @@ class Driver {
   void note_begun(OperationState& operation);
   void note_over(OperationState& operation, std::uint64_t ended);
   void note_failed(const OperationState& operation);
-  void add_call_event(const Call& call, std::uint32_t plan, std::uint64_t begun, std::uint64_t ended,
-                      CallFacts::Way way);
   void add_phase_events(const OperationState& operation, std::uint32_t plan);
   struct Label {
     std::uint32_t name;
@@ -171,10 +172,7 @@ class Driver {
   EngineSettings settings_;
   FlightRecorder& recorder_;
   RunRecorder* run_;  // null: there is none
-  struct {
-    const char* of = nullptr;
-    Label label{};
-  } call_label_;  // of the last call
+  CallEvents events_;
   std::map<std::string, Label, std::less<>> phase_labels_;
   std::uint64_t busy_since_ = 0;  // Ticks; while there are operations
   HostMemory* memory_;

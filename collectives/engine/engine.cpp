@@ -115,12 +115,14 @@ struct Engine::State {
         threaded(is_for_any_thread(settings.network.get()) && is_for_any_thread(settings.mpi.get())),
         memory(settings.memory),
         watch(settings.watch),
+        has_run(settings.run != nullptr),
         recorder(tape_of(settings)),
         run(settings.run),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
         driver(std::make_unique<Driver>(std::move(settings), recorder, threaded)) {
     if (watch) watch->attach(recorder, [this] { driver->interrupt(); });
+    if (run) run->set_settle([this] { settle_record(); });
   }
 
   struct Queued {
@@ -135,6 +137,7 @@ struct Engine::State {
   const bool threaded;  // a thread of the engine's own may do the work
   const std::shared_ptr<HostMemory> memory;
   const std::shared_ptr<Watch> watch;
+  const bool has_run;  // beside what small calls look at
   FlightRecorder recorder;
   const std::shared_ptr<RunRecorder> run;
   const bool has_mpi;
@@ -280,8 +283,8 @@ struct Engine::State {
       throw Error(fail(error));
     }
     if (operation == nullptr) {
-      const std::uint64_t ended = recorder.over(call.record, false);
-      if (run) driver->note_small(call, ended);
+      const FlightRecorder::Times times = recorder.over(call.record, false);
+      if (has_run) driver->note_small(call, times);
       return;
     }
     if (operation->failed) {  // by a continuation
@@ -290,6 +293,18 @@ struct Engine::State {
     }
     if (run) run->statistics().waited(Ticks::now() - operation->begun);
     driver->give_back(*operation);
+  }
+
+  /// Small calls are not in the run's record at once. Nothing of them is left where a thread holds the token
+  /// for long: what begins has settled them.
+  void settle_record() {
+    constexpr int most_tries = 1000;
+    if (token.is_mine()) return driver->settle_record();
+    std::unique_lock hold(token, std::defer_lock);
+    for (int i = 0; i < most_tries; ++i) {
+      if (hold.try_lock()) return driver->settle_record();
+      std::this_thread::yield();
+    }
   }
 
   /// What the token's holder leaves undone is the thread's.
@@ -519,6 +534,7 @@ void Engine::close() {
   } else {
     state.driver->announce_leaving();
   }
+  if (state.run) state.run->set_settle({});
   state.driver.reset();
 }
 

@@ -1,36 +1,16 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include "ddl/data_type.hpp"
 
 namespace ddl::collectives {
 
-/// What a rank did from one moment to another. Names are numbers that a `RunRecorder` has given.
-struct Event {
-  enum class Kind : std::uint8_t {
-    span,     ///< Of the trainer, or of whoever has named it.
-    instant,  ///< The same, of no length.
-    call,     ///< Of a collective, in the engine.
-    phase,    ///< Of a collective's plan: one chunk of it.
-  };
-  static constexpr std::size_t fact_bytes = 40;
-  using Facts = std::array<std::byte, fact_bytes>;
-
-  std::uint64_t begin = 0;  ///< `Ticks`; if `by_clock`, nanoseconds of `Clock`.
-  std::uint64_t end = 0;
-  std::uint32_t name = 0;
-  std::uint16_t track = 0;
-  Kind kind = Kind::span;
-  bool by_clock = false;
-  Facts facts{};  ///< By kind.
-};
-static_assert(sizeof(Event) == 64);
-
-/// Of spans and instants: numbers with names.
+/// Numbers with names.
 struct NamedNumbers {
   static constexpr std::size_t most = 3;
   std::array<std::uint32_t, most> names{};
@@ -57,20 +37,53 @@ struct PhaseFacts {
   std::uint16_t communicator = 0;
   std::uint16_t chunk = 0;
   std::uint32_t phase = 0;
-  std::uint32_t unused = 0;
-  std::uint64_t also_unused = 0;
 };
 
-static_assert(sizeof(NamedNumbers) == Event::fact_bytes && sizeof(CallFacts) == Event::fact_bytes &&
-              sizeof(PhaseFacts) == Event::fact_bytes);
+/// Calls that differ from the one before them in when they were made and in `sequence`, by one each.
+struct RepeatFacts {
+  static constexpr std::size_t most = 4;
+  [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
+    return ticks <= std::numeric_limits<std::uint32_t>::max();
+  }
+  std::uint32_t calls = 0;
+  struct Times {
+    std::uint32_t pause;  ///< Since the end of the one before. `Ticks`.
+    std::uint32_t length;
+  };
+  std::array<Times, most> times{};
+};
 
-template <typename T>
-Event::Facts facts_of(const T& facts) noexcept {
-  return std::bit_cast<Event::Facts>(facts);
-}
-template <typename T>
-T facts_as(const Event& event) noexcept {
-  return std::bit_cast<T>(event.facts);
-}
+/// What a rank did from one moment to another. Names are numbers that a `RunRecorder` has given.
+struct Event {
+  enum class Kind : std::uint8_t {
+    span,     ///< Of the trainer, or of whoever has named it.
+    instant,  ///< The same, of no length.
+    call,     ///< Of a collective, in the engine.
+    phase,    ///< Of a collective's plan: one chunk of it.
+    repeats,  ///< More calls like the last one of the thread; only in rings.
+  };
+  /// Which one: by kind.
+  union Facts {
+    Facts() noexcept : numbers() {}
+    Facts(const NamedNumbers& facts) noexcept : numbers(facts) {}
+    Facts(const CallFacts& facts) noexcept : call(facts) {}
+    Facts(const PhaseFacts& facts) noexcept : phase(facts) {}
+    Facts(const RepeatFacts& facts) noexcept : repeats(facts) {}
+
+    NamedNumbers numbers;  ///< Spans and instants.
+    CallFacts call;
+    PhaseFacts phase;
+    RepeatFacts repeats;
+  };
+
+  std::uint64_t begin = 0;  ///< `Ticks`; if `by_clock`, nanoseconds of `Clock`.
+  std::uint64_t end = 0;
+  std::uint32_t name = 0;
+  std::uint16_t track = 0;
+  Kind kind = Kind::span;
+  bool by_clock = false;
+  Facts facts{};
+};
+static_assert(sizeof(Event) == 64 && std::is_trivially_copyable_v<Event>);
 
 }  // namespace ddl::collectives

@@ -2,9 +2,24 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
 
 namespace ddl::collectives {
+namespace {
+
+void repeat(const Event& event, std::vector<Event>& calls) {
+  Event call = calls.back();
+  for (const RepeatFacts::Times& times :
+       std::span(event.facts.repeats.times).first(event.facts.repeats.calls)) {
+    call.begin = call.facts.call.called = call.end + times.pause;
+    call.end = call.begin + times.length;
+    ++call.facts.call.sequence;
+    calls.push_back(call);
+  }
+}
+
+}  // namespace
 
 EventRing::EventRing(std::size_t most)
     : most_blocks_(std::max<std::size_t>((most + block_events - 1) / block_events, 1) + 1) {
@@ -18,7 +33,7 @@ void EventRing::next_block() {
   if (!next) {
     next = std::move(blocks_.front());
     blocks_.pop_front();
-    dropped_ += next->count.exchange(0, std::memory_order_relaxed);
+    dropped_ += next->count.exchange(0, std::memory_order_relaxed) + std::exchange(next->repeated, 0);
   }
   blocks_.push_back(std::move(next));
   newest_ = blocks_.back().get();
@@ -30,8 +45,15 @@ EventRing::Kept EventRing::kept() const {
   Kept kept{.events = {}, .dropped = dropped_};
   for (const std::unique_ptr<Block>& block : blocks_) {
     const std::size_t count = block->count.load(std::memory_order_acquire);
-    kept.events.insert(kept.events.end(), block->events.begin(),
-                       block->events.begin() + static_cast<std::ptrdiff_t>(count));
+    for (const Event& event : std::span(block->events.data(), count)) {
+      if (event.kind != Event::Kind::repeats) {
+        kept.events.push_back(event);
+      } else if (kept.events.empty()) {
+        kept.dropped += event.facts.repeats.calls;  // what they repeat is not here any more
+      } else {
+        repeat(event, kept.events);
+      }
+    }
   }
   return kept;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -19,18 +20,25 @@ class EventRing {
  public:
   static constexpr std::size_t block_events = 1024;
 
-  /// Keeps `most` events at least, and a block more at most.
   explicit EventRing(std::size_t most);
 
   /// Of its own thread alone.
   void add(const Event& event) {
     if (used_ == block_events) next_block();
     newest_->events[used_] = event;
+    if (event.kind == Event::Kind::repeats) newest_->repeated += event.facts.repeats.calls - 1;
     newest_->count.store(++used_, std::memory_order_release);
+  }
+  /// So many more are to come soon: their memory is fetched meanwhile. Of the ring's thread.
+  void expect(std::size_t events) const noexcept {
+    for (std::size_t i = used_; i < std::min(used_ + events, block_events); ++i) {
+      __builtin_prefetch(&newest_->events[i], 1);
+    }
   }
 
   struct Kept {
-    std::vector<Event> events;  ///< Oldest first, as they were added.
+    std::vector<Event>
+        events;  ///< At least the newest `most`, oldest first; for repeats what they stand for.
     std::uint64_t dropped = 0;  ///< Older ones.
   };
   [[nodiscard]] Kept kept() const;
@@ -38,6 +46,7 @@ class EventRing {
  private:
   struct Block {
     std::atomic<std::size_t> count = 0;
+    std::uint64_t repeated = 0;  // calls beyond one for each event; of the thread that adds
     std::array<Event, block_events> events;
   };
 

@@ -13,14 +13,9 @@ std::uint64_t next_id() {
   return ++last;
 }
 
-/// What a thread found last.
-struct Found {
-  std::uint64_t recorder = 0;
-  void* events = nullptr;
-};
-thread_local Found found_last;
-
 }  // namespace
+
+constinit thread_local RunRecorder::Found RunRecorder::found_last_;
 
 RunRecorder::RunRecorder(const Settings& settings)
     : settings_(settings),
@@ -31,18 +26,32 @@ RunRecorder::RunRecorder(const Settings& settings)
 
 RunRecorder::~RunRecorder() = default;
 
-RunRecorder::ThreadEvents* RunRecorder::own() {
-  if (found_last.recorder != id_) found_last = {id_, find_own()};
-  return static_cast<ThreadEvents*>(found_last.events);
+RunRecorder::ThreadEvents* RunRecorder::find_own() {
+  const auto find = [&]() -> ThreadEvents* {
+    const std::lock_guard lock(mutex_);
+    for (ThreadEvents& events : threads_) {
+      if (events.thread == std::this_thread::get_id()) return &events;
+    }
+    if (threads_.size() == most_threads) return nullptr;
+    return &threads_.emplace_back(std::this_thread::get_id(), settings_.events);
+  };
+  found_last_ = {id_, find()};
+  return found_last_.events;
 }
 
-RunRecorder::ThreadEvents* RunRecorder::find_own() {
-  const std::lock_guard lock(mutex_);
-  for (ThreadEvents& events : threads_) {
-    if (events.thread == std::this_thread::get_id()) return &events;
-  }
-  if (threads_.size() == most_threads) return nullptr;
-  return &threads_.emplace_back(std::this_thread::get_id(), settings_.events);
+void RunRecorder::settle() const {
+  const std::lock_guard lock(settle_mutex_);
+  if (settle_) settle_();
+}
+
+void RunRecorder::set_settle(std::function<void()> settle) {
+  const std::lock_guard lock(settle_mutex_);
+  settle_ = std::move(settle);
+}
+
+const RunStatistics& RunRecorder::settled_statistics() const {
+  settle();
+  return statistics_;
 }
 
 std::uint32_t RunRecorder::name(std::string_view text) {
@@ -64,17 +73,8 @@ std::uint32_t RunRecorder::number(NumberByName* known, NameTable& all, std::stri
   return number;
 }
 
-void RunRecorder::add(const Event& event) {
-  if (!settings_.keeps_events) return;
-  ThreadEvents* const events = own();
-  if (events == nullptr) {
-    without_room_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  events->ring.add(event);
-}
-
 RunRecorder::Recording RunRecorder::recording() const {
+  settle();
   Recording result;
   const std::lock_guard lock(mutex_);
   result.dropped = without_room_.load(std::memory_order_relaxed);

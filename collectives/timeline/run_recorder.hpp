@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,14 +35,32 @@ class RunRecorder {
   ~RunRecorder();
 
   [[nodiscard]] bool keeps_events() const noexcept { return settings_.keeps_events; }
+  /// To add to.
   [[nodiscard]] RunStatistics& statistics() noexcept { return statistics_; }
-  [[nodiscard]] const RunStatistics& statistics() const noexcept { return statistics_; }
+  /// To read, as far as they have come.
+  [[nodiscard]] const RunStatistics& settled_statistics() const;
+  /// Called before anything is read, by any thread, until another one is set: adds what is to come. May be
+  /// empty.
+  void set_settle(std::function<void()> settle);
 
   // No lock but for a name that the thread has not used before. Those that come too late are "other".
   std::uint32_t name(std::string_view text);
   std::uint16_t track(std::string_view text);
   /// Does nothing unless events are kept.
-  void add(const Event& event);
+  void add(const Event& event) {
+    if (!settings_.keeps_events) return;
+    if (ThreadEvents* const events = own()) {
+      events->ring.add(event);
+    } else {
+      without_room_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  /// This thread will add so many before long.
+  void expect(std::size_t events) {
+    if (!settings_.keeps_events) return;
+    if (const ThreadEvents* const own_events = own()) own_events->ring.expect(events);
+  }
 
   struct Recording {
     std::vector<std::vector<Event>> threads;
@@ -59,9 +78,17 @@ class RunRecorder {
     EventRing ring;
     NumberByName names, tracks;
   };
+  void settle() const;
   static std::uint32_t number(NumberByName* known, NameTable& all, std::string_view text);
-  ThreadEvents* own();
+  ThreadEvents* own() { return found_last_.recorder == id_ ? found_last_.events : find_own(); }
   ThreadEvents* find_own();
+
+  /// What a thread found last.
+  struct Found {
+    std::uint64_t recorder = 0;
+    ThreadEvents* events = nullptr;
+  };
+  static thread_local constinit Found found_last_;
 
   const Settings settings_;
   const std::uint64_t id_;  // no other recorder of the process ever has it
@@ -70,6 +97,8 @@ class RunRecorder {
   std::atomic<std::uint64_t> without_room_ = 0;
   mutable std::mutex mutex_;
   std::deque<ThreadEvents> threads_;
+  mutable std::mutex settle_mutex_;
+  std::function<void()> settle_;
 };
 
 /// Counts the time that it lives as waited. `recorder` may be null.

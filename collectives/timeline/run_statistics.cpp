@@ -55,14 +55,14 @@ std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const PlanNames>&
 
 void RunStatistics::ran(const PreparedProgram& prepared, const Program& program, const Run& run) {
   for (const auto& [rank, elements] : program.elements_from) {
-    received_[static_cast<std::size_t>(rank)].add(elements * run.element_bytes);
+    received_[static_cast<std::size_t>(rank)].add(run.calls * elements * run.element_bytes);
   }
   if (program.plan == 0) return;
   Plan& plan = plans_[program.plan - 1];  // deques do not move what is in them
-  plan.calls.add(1);
-  plan.bytes.add(prepared.count() * run.element_bytes);
+  if (plan.calls.get() == 0 || run.least < plan.least.get()) plan.least.set(run.least);
+  plan.calls.add(run.calls);
+  plan.bytes.add(run.calls * prepared.count() * run.element_bytes);
   plan.ticks.add(run.ticks);
-  if (plan.calls.get() == 1 || run.ticks < plan.least.get()) plan.least.set(run.ticks);
   if (run.dimension_ticks.empty()) return plan.dimensions.front().add(run.ticks);
   const std::size_t dimensions = std::min(plan.dimensions.size(), run.dimension_ticks.size());
   for (std::size_t i = 0; i < dimensions; ++i) plan.dimensions[i].add(run.dimension_ticks[i]);
@@ -75,7 +75,8 @@ void RunStatistics::gradient_step(double busy_seconds, double waited_seconds) {
 }
 
 RunStatistics::Shares RunStatistics::all() const {
-  return {seconds(busy_.get()), seconds(waited_.load(std::memory_order_relaxed))};
+  const std::uint64_t alone = alone_.get();
+  return {seconds(busy_.get() + alone), seconds(waited_.load(std::memory_order_relaxed) + alone)};
 }
 
 RunStatistics::Shares RunStatistics::gradients() const {

@@ -51,12 +51,16 @@ class RunStatistics {
   const Program& program(const std::shared_ptr<const PreparedProgram>& program);
   struct Run {
     std::size_t element_bytes = 1;
-    std::uint64_t ticks = 0;
-    std::span<const std::uint64_t> dimension_ticks;  ///< Empty: the plan has one, which took all.
+    std::uint64_t calls = 1;                           ///< One after the other.
+    std::uint64_t ticks = 0;                           ///< All together.
+    std::uint64_t least = 0;                           ///< Of one of them.
+    std::span<const std::uint64_t> dimension_ticks{};  ///< Empty: the plan has one, which took all.
   };
   void ran(const PreparedProgram& prepared, const Program& program, const Run& run);
   /// Some call was under way for so long.
   void busy(std::uint64_t ticks) noexcept { busy_.add(ticks); }
+  /// A call was under way and waited for, for so long.
+  void alone(std::uint64_t ticks) noexcept { alone_.add(ticks); }
 
   // Any thread.
   /// A thread of the trainer's has waited for calls for so long.
@@ -96,6 +100,7 @@ class RunStatistics {
   std::unordered_map<const PlanNames*, std::uint32_t> numbers_;
   std::vector<Tally> received_;
   Tally busy_;
+  Tally alone_;  // part of both shares
   std::atomic<std::uint64_t> waited_ = 0;
   mutable std::mutex mutex_;  // of the number of plans, and of what follows
   std::deque<Plan> plans_;

@@ -122,18 +122,13 @@ void FlightRecorder::begun(std::uint64_t number) noexcept {
   if (FlightTape::Slot* slot = slot_of(number)) slot->about.fetch_or(begun_bit, std::memory_order_relaxed);
 }
 
-std::uint64_t FlightRecorder::over(std::uint64_t number, bool failed) noexcept {
+FlightRecorder::Times FlightRecorder::over(std::uint64_t number, bool failed) noexcept {
   const std::uint64_t now = Ticks::now();
-  if (FlightTape::Slot* const slot = slot_of(number)) {
-    if (failed) slot->about.fetch_or(failed_bit, std::memory_order_relaxed);
-    slot->ended.store(now, std::memory_order_relaxed);
-  }
-  return now;
-}
-
-std::uint64_t FlightRecorder::called_at(std::uint64_t number) noexcept {
-  const FlightTape::Slot* const slot = slot_of(number);
-  return slot == nullptr ? 0 : slot->called.load(std::memory_order_relaxed);
+  FlightTape::Slot* const slot = slot_of(number);
+  if (slot == nullptr) return {now, now};
+  if (failed) slot->about.fetch_or(failed_bit, std::memory_order_relaxed);
+  slot->ended.store(now, std::memory_order_relaxed);
+  return {slot->called.load(std::memory_order_relaxed), now};
 }
 
 std::uint16_t FlightRecorder::add_on_devices(std::function<void()> notice) {

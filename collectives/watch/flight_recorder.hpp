@@ -85,10 +85,16 @@ class FlightRecorder {
   /// Notes a call; returns its number for the others.
   std::uint64_t called(const Called& called) noexcept;
   void begun(std::uint64_t number) noexcept;
-  /// Returns when, in `Ticks`.
-  std::uint64_t over(std::uint64_t number, bool failed) noexcept;
+  struct Times {
+    std::uint64_t called, ended;  ///< `Ticks`. Not one of the newest 256: called as it ended.
+  };
+  Times over(std::uint64_t number, bool failed) noexcept;
   /// Of one of the newest 256; else 0.
-  [[nodiscard]] std::uint64_t called_at(std::uint64_t number) noexcept;
+  [[nodiscard]] std::uint64_t called_at(std::uint64_t number) const noexcept {
+    const FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
+    const bool is_here = number != 0 && slot.number.load(std::memory_order_relaxed) == number;
+    return is_here ? slot.called.load(std::memory_order_relaxed) : 0;
+  }
 
   /// Oldest first. What is being written is left out.
   [[nodiscard]] std::vector<FlightRecord> records() const;

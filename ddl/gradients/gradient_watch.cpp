@@ -17,7 +17,7 @@ GradientWatch::GradientWatch(Context& context)
 }
 
 collectives::RunStatistics::Shares GradientWatch::shares() const {
-  return observer_->recorder()->statistics().all();
+  return observer_->recorder()->settled_statistics().all();
 }
 
 void GradientWatch::ready(const std::string& gradient, bool has_value) {

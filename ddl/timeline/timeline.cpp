@@ -13,7 +13,7 @@ using collectives::Event;
 using collectives::RunRecorder;
 using collectives::Ticks;
 
-collectives::Event::Facts numbers_of(RunRecorder& recorder,
+collectives::NamedNumbers numbers_of(RunRecorder& recorder,
                                      std::initializer_list<Timeline::Argument> arguments) {
   collectives::NamedNumbers numbers;
   for (const Timeline::Argument& argument : arguments) {
@@ -21,7 +21,7 @@ collectives::Event::Facts numbers_of(RunRecorder& recorder,
     numbers.names[numbers.count] = recorder.name(argument.name);
     numbers.values[numbers.count++] = argument.value;
   }
-  return collectives::facts_of(numbers);
+  return numbers;
 }
 
 }  // namespace

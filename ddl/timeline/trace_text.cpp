@@ -146,14 +146,15 @@ class Writer {
   [[nodiscard]] std::string arguments_of(const Event& event, std::int64_t begin) const {
     switch (event.kind) {
       case Event::Kind::call:
-        return call_arguments(collectives::facts_as<collectives::CallFacts>(event), begin);
+        return call_arguments(event.facts.call, begin);
       case Event::Kind::phase:
-        return phase_arguments(collectives::facts_as<collectives::PhaseFacts>(event));
+        return phase_arguments(event.facts.phase);
       case Event::Kind::span:
       case Event::Kind::instant:
+      case Event::Kind::repeats:  // not in recordings
         break;
     }
-    const auto numbers = collectives::facts_as<collectives::NamedNumbers>(event);
+    const collectives::NamedNumbers& numbers = event.facts.numbers;
     std::string text;
     for (std::size_t i = 0; i < numbers.count; ++i) {
       text += fmt::format("{}{}:{}", i == 0 ? "" : ",", names_.at(numbers.names[i]), numbers.values[i]);

@@ -1,0 +1,183 @@
+// What a timeline adds to a small all-reduce. --help says more.
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+
+namespace {
+
+constexpr std::string_view help = R"(timeline_cost: what a timeline adds to a small all-reduce
+
+  mpirun -n 2 timeline_cost [--bytes 4096] [--rounds 1000] [--calls 500] [--json FILE]
+
+Makes eight contexts in each process, of which half, drawn anew each time, have a timeline (in a temporary file,
+removed at the end). Each round times that many all-reduces of fp32 in place, back to back, on each context, in an order
+drawn anew for each round, after a barrier. Rank 0's time a call is kept: the median over the rounds, which
+whatever else the machine does disturbs least. Printed: the median over the contexts without a timeline and over
+those with one, their difference, and how far contexts without one differ among each other, which is what such
+a figure cannot tell from nothing. --json appends a line.
+)";
+
+constexpr std::size_t contexts_of_a_kind = 4;
+
+struct Settings {
+  std::size_t bytes = 4096;
+  std::size_t rounds = 1000;
+  std::size_t calls = 500;
+  std::string json;
+};
+
+[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
+  throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
+}
+
+Settings parse(std::span<const std::string_view> arguments) {
+  Settings settings;
+  const auto number = [](std::string_view flag, std::string_view text, std::size_t most) {
+    std::size_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value == 0 || value > most) {
+      refuse(flag, text, fmt::format("a whole number from 1 to {}", most));
+    }
+    return value;
+  };
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    const std::string_view flag = arguments[i];
+    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
+    const std::string_view value = arguments[i + 1];
+    if (flag == "--bytes") {
+      settings.bytes = number(flag, value, std::size_t{1} << 30);
+      if (settings.bytes % sizeof(float) != 0) refuse(flag, value, "a multiple of 4");
+    } else if (flag == "--rounds") {
+      settings.rounds = number(flag, value, 1'000'000);
+    } else if (flag == "--calls") {
+      settings.calls = number(flag, value, 1'000'000);
+    } else if (flag == "--json" && !value.empty()) {
+      settings.json = value;
+    } else {
+      refuse("flags", flag, "--bytes, --rounds, --calls or --json, each with a value");
+    }
+  }
+  return settings;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// A context, and what its rounds took.
+struct Candidate {
+  Candidate(const Settings& settings, const ddl::ContextOptions& options)
+      : context(ddl::Context::from_environment(options)),
+        values(ddl::allocate<float>(context, settings.bytes / sizeof(float))) {}
+
+  void time_round(const Settings& settings) {
+    context.communicator().barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < settings.calls; ++i) context.communicator().all_reduce(values.span());
+    const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+    times.push_back(spent.count() / static_cast<double>(settings.calls));
+  }
+
+  ddl::Context context;
+  ddl::SharedBuffer<float> values;
+  std::vector<double> times;  // ns a call
+};
+
+/// Drawn by rank 0.
+std::uint64_t common_number() {
+  std::uint64_t number = std::random_device()();
+  MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  return number;
+}
+
+void measure(const Settings& settings) {
+  ddl::ContextOptions options = ddl::ContextOptions::from_environment();
+  options.timeline.clear();
+  std::mt19937_64 random(common_number());
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("timeline_cost.{}.json", random());
+  std::vector<bool> has_timeline(2 * contexts_of_a_kind);
+  std::fill_n(has_timeline.begin(), contexts_of_a_kind, true);
+  std::shuffle(has_timeline.begin(), has_timeline.end(), random);
+  std::vector<std::optional<Candidate>> candidates(has_timeline.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    options.timeline = has_timeline[i] ? file.string() : "";
+    candidates[i].emplace(settings, options);
+  }
+  std::vector<std::size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t round = 0; round < settings.rounds; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) candidates[i]->time_round(settings);
+  }
+  std::vector<double> without, with;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    (has_timeline[i] ? with : without).push_back(median(candidates[i]->times));
+  }
+  const bool is_root = candidates.front()->context.is_root();
+  const int ranks = candidates.front()->context.size();
+  while (!candidates.empty()) candidates.pop_back();  // each writes its file
+  if (!is_root) return;
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  const auto [least, most] = std::ranges::minmax(without);
+  const double off = median(without), on = median(with);
+  fmt::print("{} ranks, all_reduce of {} bytes in place: {:.1f} ns without a timeline, {:.1f} ns with one:\n",
+             ranks, settings.bytes, off, on);
+  fmt::print("{:+.1f} ns, {:+.2f}%; contexts without one differ by {:.1f} ns, {:.2f}%\n", on - off,
+             100 * (on / off - 1), most - least, 100 * (most - least) / off);
+  if (settings.json.empty()) return;
+  std::ofstream json(settings.json, std::ios::app);
+  json << fmt::format(
+      "{{\"benchmark\":\"timeline_cost\",\"ranks\":{},\"bytes\":{},\"rounds\":{},\"calls\":{},\"without_ns\":"
+      "[{:.1f}],"
+      "\"with_ns\":[{:.1f}]}}\n",
+      ranks, settings.bytes, settings.rounds, settings.calls, fmt::join(without, ","), fmt::join(with, ","));
+  if (!json.flush()) {
+    throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", settings.json));
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string_view> flags(arguments + 1, arguments + count);
+  if (!flags.empty() && (flags.front() == "--help" || flags.front() == "-h")) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  try {
+    const Settings settings = parse(flags);
+    MPI_Init(&count, &arguments);
+    measure(settings);
+    MPI_Finalize();
+  } catch (const ddl::Error& error) {
+    fmt::print(stderr, "timeline_cost: {}\n", error.what());
+    int begun = 0;
+    MPI_Initialized(&begun);
+    if (begun != 0) MPI_Abort(MPI_COMM_WORLD, 1);
+    return 2;
+  }
+  return 0;
+}

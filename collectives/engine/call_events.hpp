@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "collectives/engine/operation.hpp"
+#include "collectives/timeline/run_recorder.hpp"
+#include "collectives/watch/flight_recorder.hpp"
+
+namespace ddl::collectives {
+
+/// Puts an engine's calls into the run's record. With the engine's token.
+class CallEvents {
+ public:
+  /// `run` null: what follows must not be called, but for `settle`.
+  CallEvents(RunRecorder* run, const FlightRecorder& calls) : run_(run), calls_(calls) {}
+
+  struct Course {
+    std::uint64_t begun, ended;  // Ticks
+    CallFacts::Way way = CallFacts::Way::done;
+  };
+  void add(const Call& call, std::uint32_t plan, const Course& course);
+
+  /// A call of which nothing but its length is to be told. Calls of one kind, one after the other, are put
+  /// down together, when `settle` is called.
+  void add_small(const Call& call, const FlightRecorder::Times& times) {
+    const std::uint64_t pause = times.called - small_.ended;
+    const std::uint64_t length = times.ended - times.called;
+    if (!small_.takes(call) || !RepeatFacts::fits(pause | length)) {
+      return begin_small(call, {times.called, times.ended});
+    }
+    repeats_[small_.calls++ - 1] = {static_cast<std::uint32_t>(pause), static_cast<std::uint32_t>(length)};
+    ++small_.next;
+    small_.ticks += length;
+    small_.least = std::min(small_.least, length);
+    small_.ended = times.ended;
+  }
+  /// To be called when there is time.
+  void settle_if_full() {
+    if (small_.calls == most_small) put_down_small();
+  }
+  void settle() {
+    if (small_.calls != 0) put_down_small();
+  }
+
+ private:
+  static constexpr std::uint32_t most_small = 64;
+  /// What is looked at in each small call, in one line of the cache: all of one kind, one after the other.
+  struct alignas(64) SmallCalls {
+    [[nodiscard]] bool takes(const Call& call) const noexcept {
+      return call.called.sequence == next && calls < most_small && call.program.get() == program &&
+             call.called.name == name && call.fingerprint == fingerprint &&
+             call.communicator == communicator && call.type == type && call.op == op;
+    }
+    std::uint64_t next = 0;  // sequence number
+    const PreparedProgram* program = nullptr;
+    const char* name = nullptr;
+    std::uint32_t fingerprint = 0;
+    std::uint16_t communicator = 0;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    std::uint64_t ended = 0;  // the last one
+    std::uint64_t ticks = 0;
+    std::uint64_t least = 0;
+    std::uint32_t calls = 0;
+  };
+  static_assert(sizeof(SmallCalls) == 64);
+
+  void begin_small(const Call& call, const Course& course);
+  void put_down_small();
+  void add_small_events(std::uint32_t plan);
+  void add_event(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course);
+
+  SmallCalls small_;
+  std::array<RepeatFacts::Times, most_small - 1> repeats_{};
+  Call first_;  // of the small ones
+  Course first_course_{};
+  RunRecorder* run_;
+  const FlightRecorder& calls_;
+  const char* labelled_ = nullptr;  // the call of which `label_` is
+  std::uint32_t label_ = 0;
+  std::uint16_t track_ = 0;
+};
+
+}  // namespace ddl::collectives
