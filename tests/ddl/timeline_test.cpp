@@ -6,9 +6,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,6 +205,55 @@ TEST(Timeline, CountsWhatItDrops) {
   }
 }
 
+// They are recorded together, and differ in kind every now and then.
+TEST(Timeline, HoldsEverySmallCall) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "trace.json";
+  constexpr std::size_t rounds = 300;
+  constexpr std::size_t each_round = 9;
+  run_in_process(
+      2,
+      [](Context& context) {
+        std::vector<float> some(16), more(24);
+        std::vector<double> others(16);
+        Communicator& all = context.communicator();
+        const std::int64_t begin = Timeline::now_ns();
+        for (std::size_t round = 0; round < rounds; ++round) {
+          for (int i = 0; i < 6; ++i) all.all_reduce(std::span(some));
+          all.all_reduce(std::span(more));
+          all.all_reduce(std::span(others));
+          all.all_reduce(std::span(others), ReduceOp::max);
+        }
+        context.timeline().add("trainer", "all", begin, Timeline::now_ns());
+      },
+      with_timeline(file));
+  const test::Trace trace(file.string());
+  for (int rank = 0; rank < 2; ++rank) {
+    auto calls = trace.named("all_reduce", rank);
+    std::erase_if(calls, [](const auto& call) { return call.at("args").contains("compares_plans"); });
+    ASSERT_EQ(calls.size(), rounds * each_round);
+    std::ranges::sort(calls, {}, [](const auto& call) { return call.at("ts").template get<double>(); });
+    const auto all = trace.named("all", rank).front();
+    double until = all.at("ts").get<double>();
+    constexpr double rounding = 0.002;  // microseconds; figures have three places
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const auto& arguments = calls[i].at("args");
+      const std::size_t place = i % each_round;
+      EXPECT_EQ(arguments.at("bytes"), place < 6 ? 64 : place == 6 ? 96 : 128) << i;
+      EXPECT_EQ(arguments.at("type"), place < 7 ? "f32" : "f64") << i;
+      EXPECT_EQ(arguments.at("op"), place < 8 ? "sum" : "max") << i;
+      if (i > 0) {
+        EXPECT_EQ(arguments.at("sequence").get<std::uint64_t>(),
+                  calls[i - 1].at("args").at("sequence").get<std::uint64_t>() + 1);
+      }
+      EXPECT_GE(calls[i].at("ts").get<double>(), until - rounding) << i;
+      EXPECT_GT(calls[i].at("dur").get<double>(), 0) << i;
+      until = calls[i].at("ts").get<double>() + calls[i].at("dur").get<double>();
+    }
+    EXPECT_LE(until, all.at("ts").get<double>() + all.at("dur").get<double>() + rounding);
+  }
+}
+
 // Kernels would be drawn beside the host's events at other times than they ran.
 TEST(Timeline, TakesWhatWasMeasuredElsewhere) {
   const test::TemporaryDirectory directory;
@@ -380,6 +432,38 @@ TEST(Rows, SlicesThatOverlapGetRowsOfTheirOwn) {
   EXPECT_EQ(side_by_side.row_for(10, 20), 1U);
   EXPECT_EQ(side_by_side.row_for(20, 30), 1U);
   EXPECT_EQ(side_by_side.row_for(100, 130), 0U);
+}
+
+TEST(EventRing, RepeatsAreWhatTheyStandFor) {
+  using collectives::Event;
+  constexpr std::uint64_t groups = 3000;
+  collectives::EventRing ring(1);
+  for (std::uint64_t group = 0; group < groups; ++group) {
+    collectives::CallFacts call;
+    call.sequence = 10 * group;
+    call.called = 1000 * group;
+    ring.add({1000 * group, 1000 * group + 5, 7, 2, Event::Kind::call, false, call});
+    collectives::RepeatFacts repeats;
+    repeats.calls = 3;
+    repeats.times = {{{10, 1}, {20, 2}, {30, 3}, {}}};
+    ring.add({.kind = Event::Kind::repeats, .facts = repeats});
+  }
+  const collectives::EventRing::Kept kept = ring.kept();
+  EXPECT_EQ(kept.dropped + kept.events.size(), 4 * groups);
+  ASSERT_GE(kept.events.size(), 4U);
+  ASSERT_LT(kept.events.size(), 4 * groups);
+  const std::span last = std::span(kept.events).last(4);
+  const std::uint64_t base = 1000 * (groups - 1);
+  const std::array<std::array<std::uint64_t, 2>, 4> times = {
+      {{base, base + 5}, {base + 15, base + 16}, {base + 36, base + 38}, {base + 68, base + 71}}};
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    EXPECT_EQ(last[i].kind, Event::Kind::call);
+    EXPECT_EQ(last[i].name, 7U);
+    EXPECT_EQ(last[i].begin, times[i][0]);
+    EXPECT_EQ(last[i].end, times[i][1]);
+    EXPECT_EQ(last[i].facts.call.called, times[i][0]);
+    EXPECT_EQ(last[i].facts.call.sequence, 10 * (groups - 1) + i);
+  }
 }
 
 TEST(EventRing, KeepsTheNewestWhileItIsRead) {
