@@ -1,6 +1,6 @@
 // A job for timeline_test.sh, and a look at the trace that it leaves.
 //   timeline_program run | fail
-//   timeline_program check FILE RANKS HOSTS | part FILE RANK
+//   timeline_program check FILE RANKS HOSTS [round_robin] | part FILE RANK
 
 #include <fmt/format.h>
 
@@ -34,14 +34,15 @@ void require(bool is_so, const std::string& what) {
   if (!is_so) throw std::runtime_error(what);
 }
 
-void check(const std::string& file, int ranks, int hosts) {
+void check(const std::string& file, int ranks, int hosts, bool round_robin) {
   const ddl::test::Trace trace(file);
   require(static_cast<int>(trace.ranks().size()) == ranks, "some ranks have no events");
   require(trace.require_one_clock(ranks) >= 40, "calls are missing");
   for (int rank = 0; rank < ranks; ++rank) {
     require(trace.named("step", rank).size() == 20, fmt::format("rank {} has not 20 steps", rank));
     // Ranks of rank 0's host read its clock.
-    const bool is_compared = rank * hosts / ranks != 0;
+    const int host = round_robin ? rank % hosts : rank * hosts / ranks;
+    const bool is_compared = host != 0;
     const double error = trace.clock_error_us(rank);
     require(is_compared == (error > 0), fmt::format("rank {}'s clock is off by up to {} us", rank, error));
   }
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   try {
     if (words.at(0) == "check") {
-      check(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)));
+      check(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)), words.back() == "round_robin");
       return 0;
     }
     if (words.at(0) == "part") {
