@@ -1,4 +1,4 @@
-/* Times MPI's collectives: plain MPI, to be run with and without libddl_mpi (mpi_program.sh).
+/* Times MPI's collectives: plain MPI, to be run with and without libddl_mpi (mpi_program.py).
  *   mpi_collectives [--allocated] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
@@ -62,7 +62,21 @@ static double median_us(enum kind kind, float* in, float* out, int count, int it
   return result;
 }
 
+static const char help[] =
+  "mpi_collectives: times MPI's collectives; plain MPI, to be run with and without libddl_mpi (mpi_program.py)\n\n"
+  "  mpirun -n 2 mpi_collectives 1024 1048576                                 sizes in bytes\n"
+  "  mpirun -n 2 -x LD_PRELOAD=libddl_mpi.so mpi_collectives 1024 1048576\n\n"
+  "  --allocated      memory from MPI_Alloc_mem; default: from malloc\n"
+  "  --iterations N   default 20\n\n"
+  "A line for each collective and size: its name, the bytes of a rank's largest buffer, the median over iterations of\n"
+  "the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
+  "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on.\n";
+
 int main(int argc, char** argv) {
+  if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    fputs(help, stdout);
+    return 0;
+  }
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -73,7 +87,7 @@ int main(int argc, char** argv) {
     else first = argc;
   }
   if (first >= argc || iterations < 1) {
-    if (rank == 0) fprintf(stderr, "Usage: mpi_collectives [--allocated] [--iterations N] BYTES...\n");
+    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--iterations N] BYTES...; --help says more\n");
     MPI_Finalize();
     return 2;
   }

@@ -12,6 +12,11 @@ struct point {
   double y;
 };
 
+static const char usage[] =
+  "usage: trainer [CHECKPOINT [SEED]]\n"
+  "Fits a plane to noisy points and writes its parameters to CHECKPOINT (regression.txt). SEED is that of the\n"
+  "first weights (1).\n";
+
 static int fail(const char* message) {
   fprintf(stderr, "%s\n", message);
   return 1;
@@ -72,10 +77,16 @@ static int save(const char* path, const double* parameters) {
 int main(int count, char** arguments) {
   static struct point points[POINTS];
   const char* path = count > 1 ? arguments[1] : "regression.txt";
-  uint64_t seed = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
+  const int asks = strcmp(path, "--help") == 0;
+  char none = '\0', *rest = &none;
+  uint64_t seed = count > 2 ? strtoull(arguments[2], &rest, 10) : 1;
   const double rate = 0.03;
   double parameters[PARAMETERS], gradient[PARAMETERS];
   int step, i;
+  if (path[0] == '-' || *rest != '\0' || count > 3) {
+    fputs(usage, asks ? stdout : stderr);
+    return asks ? 0 : 2;
+  }
   make_points(points, 7);
   for (i = 0; i < PARAMETERS; ++i) parameters[i] = draw(&seed);
   for (step = 1; step <= STEPS; ++step) {

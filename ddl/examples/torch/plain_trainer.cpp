@@ -12,6 +12,12 @@
 
 namespace {
 
+constexpr const char* usage =
+    "usage: trainer [CHECKPOINT [SEED]]\n"
+    "Trains a network to tell the arms of three spirals apart and writes it to CHECKPOINT (spirals.pt) after "
+    "each\n"
+    "epoch. SEED is that of the first weights (1).\n";
+
 constexpr std::int64_t arms = 3, hidden = 64, points_to_train = 3000, points_to_test = 1500;
 constexpr std::int64_t batch_size = 16, epochs = 16;
 
@@ -69,8 +75,16 @@ void train(const std::string& path, std::uint64_t seed) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  const std::string path = count > 1 ? arguments[1] : "spirals.pt";
+  char none = '\0', *rest = &none;
+  const std::uint64_t seed = count > 2 ? std::strtoull(arguments[2], &rest, 10) : 1;
+  if (path.starts_with('-') || *rest != '\0' || count > 3) {
+    const bool asks = path == "--help";
+    std::fputs(usage, asks ? stdout : stderr);
+    return asks ? 0 : 2;
+  }
   try {
-    train(count > 1 ? arguments[1] : "spirals.pt", count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1);
+    train(path, seed);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
