@@ -4,7 +4,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "ddl/ddl.hpp"
+#include "perf/number_flags.hpp"
 
 namespace {
 
@@ -44,39 +44,14 @@ struct Settings {
   std::string json;
 };
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
-}
-
 Settings parse(std::span<const std::string_view> arguments) {
   Settings settings;
-  const auto number = [](std::string_view flag, std::string_view text, std::size_t most) {
-    std::size_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value == 0 || value > most) {
-      refuse(flag, text, fmt::format("a whole number from 1 to {}", most));
-    }
-    return value;
-  };
-  for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    const std::string_view flag = arguments[i];
-    if (flag != "--bytes" && flag != "--rounds" && flag != "--calls" && flag != "--json") {
-      refuse("flags", flag, "--bytes, --rounds, --calls or --json, each with a value");
-    }
-    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
-    const std::string_view value = arguments[i + 1];
-    if (flag == "--bytes") {
-      settings.bytes = number(flag, value, std::size_t{1} << 30);
-      if (settings.bytes % sizeof(float) != 0) refuse(flag, value, "a multiple of 4");
-    } else if (flag == "--rounds") {
-      settings.rounds = number(flag, value, 1'000'000);
-    } else if (flag == "--calls") {
-      settings.calls = number(flag, value, 1'000'000);
-    } else {
-      settings.json = value;
-    }
-  }
+  perf::parse_number_flags(arguments,
+                           {{"--bytes", {&settings.bytes, sizeof(float)}},
+                            {"--rounds", {&settings.rounds}},
+                            {"--calls", {&settings.calls}}},
+                           settings.json);
+  settings.bytes -= settings.bytes % sizeof(float);
   return settings;
 }
 
