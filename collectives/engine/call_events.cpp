@@ -27,7 +27,7 @@ void CallEvents::begin_small(const Call& call, const Course& course) {
             .ticks = ticks,
             .least = ticks,
             .calls = 1};
-  run_->expect(1 + most_small / RepeatFacts::most);
+  run_->expect(1 + RepeatFacts::most_in_a_row);
 }
 
 void CallEvents::put_down_small() {

@@ -47,7 +47,7 @@ class CallEvents {
   }
 
  private:
-  static constexpr std::uint32_t most_small = 64;
+  static constexpr std::uint32_t most_small = RepeatFacts::most_in_a_row * RepeatFacts::most;
   /// What is looked at in each small call, in one line of the cache: all of one kind, one after the other.
   struct alignas(64) SmallCalls {
     [[nodiscard]] bool takes(const Call& call) const noexcept {

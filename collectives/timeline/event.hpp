@@ -42,6 +42,7 @@ struct PhaseFacts {
 /// Calls that differ from the one before them in when they were made and in `sequence`, by one each.
 struct RepeatFacts {
   static constexpr std::size_t most = 4;
+  static constexpr std::size_t most_in_a_row = 16;  ///< Events of this kind after a call.
   [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
     return ticks <= std::numeric_limits<std::uint32_t>::max();
   }
@@ -85,5 +86,10 @@ struct Event {
   Facts facts{};
 };
 static_assert(sizeof(Event) == 64 && std::is_trivially_copyable_v<Event>);
+
+/// How many an event stands for.
+inline std::uint64_t events_in(const Event& event) noexcept {
+  return event.kind == Event::Kind::repeats ? event.facts.repeats.calls : 1;
+}
 
 }  // namespace ddl::collectives

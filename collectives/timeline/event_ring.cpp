@@ -1,6 +1,5 @@
 #include "collectives/timeline/event_ring.hpp"
 
-#include <algorithm>
 #include <new>
 #include <span>
 #include <utility>
@@ -21,8 +20,9 @@ void repeat(const Event& event, std::vector<Event>& calls) {
 
 }  // namespace
 
+// The oldest may be repeats of a call that is not here any more, and a block is begun with one event.
 EventRing::EventRing(std::size_t most)
-    : most_blocks_(std::max<std::size_t>((most + block_events - 1) / block_events, 1) + 1) {
+    : most_blocks_((most + RepeatFacts::most_in_a_row + block_events - 1) / block_events + 1) {
   blocks_.push_back(std::make_unique<Block>());
   newest_ = blocks_.back().get();
 }
@@ -33,7 +33,8 @@ void EventRing::next_block() {
   if (!next) {
     next = std::move(blocks_.front());
     blocks_.pop_front();
-    dropped_ += next->count.exchange(0, std::memory_order_relaxed) + std::exchange(next->repeated, 0);
+    next->count.store(0, std::memory_order_relaxed);
+    dropped_ += std::exchange(next->stands_for, 0);
   }
   blocks_.push_back(std::move(next));
   newest_ = blocks_.back().get();
@@ -49,7 +50,7 @@ EventRing::Kept EventRing::kept() const {
       if (event.kind != Event::Kind::repeats) {
         kept.events.push_back(event);
       } else if (kept.events.empty()) {
-        kept.dropped += event.facts.repeats.calls;  // what they repeat is not here any more
+        kept.dropped += events_in(event);  // what they repeat is not here any more
       } else {
         repeat(event, kept.events);
       }

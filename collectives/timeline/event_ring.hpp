@@ -26,7 +26,7 @@ class EventRing {
   void add(const Event& event) {
     if (used_ == block_events) next_block();
     newest_->events[used_] = event;
-    if (event.kind == Event::Kind::repeats) newest_->repeated += event.facts.repeats.calls - 1;
+    newest_->stands_for += events_in(event);
     newest_->count.store(++used_, std::memory_order_release);
   }
   /// So many more are to come soon: their memory is fetched meanwhile. Of the ring's thread.
@@ -37,8 +37,8 @@ class EventRing {
   }
 
   struct Kept {
-    std::vector<Event>
-        events;  ///< At least the newest `most`, oldest first; for repeats what they stand for.
+    /// At least the newest `most`, oldest first; for repeats what they stand for.
+    std::vector<Event> events;
     std::uint64_t dropped = 0;  ///< Older ones.
   };
   [[nodiscard]] Kept kept() const;
@@ -46,7 +46,7 @@ class EventRing {
  private:
   struct Block {
     std::atomic<std::size_t> count = 0;
-    std::uint64_t repeated = 0;  // calls beyond one for each event; of the thread that adds
+    std::uint64_t stands_for = 0;  // events; of the thread that adds
     std::array<Event, block_events> events;
   };
 

@@ -52,7 +52,7 @@ class RunRecorder {
     if (ThreadEvents* const events = own()) {
       events->ring.add(event);
     } else {
-      without_room_.fetch_add(1, std::memory_order_relaxed);
+      without_room_.fetch_add(events_in(event), std::memory_order_relaxed);
     }
   }
 
