@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,13 +28,11 @@ class CallEvents {
   void add_small(const Call& call, const FlightRecorder::Times& times) {
     const std::uint64_t pause = times.called - small_.ended;
     const std::uint64_t length = times.ended - times.called;
-    if (!small_.takes(call) || !RepeatFacts::fits(pause | length)) {
+    if (!small_.takes(call) || !RepeatedCall::fits(pause | length)) {
       return begin_small(call, {times.called, times.ended});
     }
     repeats_[small_.calls++ - 1] = {static_cast<std::uint32_t>(pause), static_cast<std::uint32_t>(length)};
     ++small_.next;
-    small_.ticks += length;
-    small_.least = std::min(small_.least, length);
     small_.ended = times.ended;
   }
   /// To be called when there is time.
@@ -47,7 +44,7 @@ class CallEvents {
   }
 
  private:
-  static constexpr std::uint32_t most_small = RepeatFacts::most_in_a_row * RepeatFacts::most;
+  static constexpr std::uint32_t most_small = 1 + EventRing::most_repeats;
   /// What is looked at in each small call, in one line of the cache: all of one kind, one after the other.
   struct alignas(64) SmallCalls {
     [[nodiscard]] bool takes(const Call& call) const noexcept {
@@ -63,19 +60,16 @@ class CallEvents {
     DataType type = DataType::u8;
     ReduceOp op = ReduceOp::sum;
     std::uint64_t ended = 0;  // the last one
-    std::uint64_t ticks = 0;
-    std::uint64_t least = 0;
     std::uint32_t calls = 0;
   };
   static_assert(sizeof(SmallCalls) == 64);
 
   void begin_small(const Call& call, const Course& course);
   void put_down_small();
-  void add_small_events(std::uint32_t plan);
-  void add_event(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course);
+  Event event_of(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course);
 
   SmallCalls small_;
-  std::array<RepeatFacts::Times, most_small - 1> repeats_{};
+  std::array<RepeatedCall, most_small - 1> repeats_{};
   Call first_;  // of the small ones
   Course first_course_{};
   RunRecorder* run_;

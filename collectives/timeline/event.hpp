@@ -27,7 +27,19 @@ struct CallFacts {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::int32_t root = -1;
-  enum class Way : std::uint32_t { done, failed, compared } way = Way::done;  ///< Of the last: before a call.
+  enum class Way : std::uint8_t { done, failed, compared } way = Way::done;  ///< Of the last: before a call.
+  // Of rings alone:
+  bool has_wide_repeats = false;
+  std::uint16_t repeats = 0;
+};
+
+/// A call like the one before it, but for when it was made and `sequence`, which is the next.
+struct RepeatedCall {
+  [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
+    return ticks <= std::numeric_limits<std::uint32_t>::max();
+  }
+  std::uint32_t pause;  ///< From the end of the one before to when it was called, and began. `Ticks`.
+  std::uint32_t length;
 };
 
 struct PhaseFacts {
@@ -39,21 +51,6 @@ struct PhaseFacts {
   std::uint32_t phase = 0;
 };
 
-/// Calls that differ from the one before them in when they were made and in `sequence`, by one each.
-struct RepeatFacts {
-  static constexpr std::size_t most = 4;
-  static constexpr std::size_t most_in_a_row = 16;  ///< Events of this kind after a call.
-  [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
-    return ticks <= std::numeric_limits<std::uint32_t>::max();
-  }
-  std::uint32_t calls = 0;
-  struct Times {
-    std::uint32_t pause;  ///< Since the end of the one before. `Ticks`.
-    std::uint32_t length;
-  };
-  std::array<Times, most> times{};
-};
-
 /// What a rank did from one moment to another. Names are numbers that a `RunRecorder` has given.
 struct Event {
   enum class Kind : std::uint8_t {
@@ -61,7 +58,6 @@ struct Event {
     instant,  ///< The same, of no length.
     call,     ///< Of a collective, in the engine.
     phase,    ///< Of a collective's plan: one chunk of it.
-    repeats,  ///< More calls like the last one of the thread; only in rings.
   };
   /// Which one: by kind.
   union Facts {
@@ -69,12 +65,10 @@ struct Event {
     Facts(const NamedNumbers& facts) noexcept : numbers(facts) {}
     Facts(const CallFacts& facts) noexcept : call(facts) {}
     Facts(const PhaseFacts& facts) noexcept : phase(facts) {}
-    Facts(const RepeatFacts& facts) noexcept : repeats(facts) {}
 
     NamedNumbers numbers;  ///< Spans and instants.
     CallFacts call;
     PhaseFacts phase;
-    RepeatFacts repeats;
   };
 
   std::uint64_t begin = 0;  ///< `Ticks`; if `by_clock`, nanoseconds of `Clock`.
@@ -86,10 +80,5 @@ struct Event {
   Facts facts{};
 };
 static_assert(sizeof(Event) == 64 && std::is_trivially_copyable_v<Event>);
-
-/// How many an event stands for.
-inline std::uint64_t events_in(const Event& event) noexcept {
-  return event.kind == Event::Kind::repeats ? event.facts.repeats.calls : 1;
-}
 
 }  // namespace ddl::collectives

@@ -39,6 +39,15 @@ RunRecorder::ThreadEvents* RunRecorder::find_own() {
   return found_last_.events;
 }
 
+void RunRecorder::add(const Event& call, std::span<const RepeatedCall> repeats) {
+  if (!settings_.keeps_events) return;
+  if (ThreadEvents* const events = own()) {
+    events->ring.add(call, repeats);
+  } else {
+    without_room_.fetch_add(1 + repeats.size(), std::memory_order_relaxed);
+  }
+}
+
 void RunRecorder::settle() const {
   const std::lock_guard lock(settle_mutex_);
   if (settle_) settle_();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,8 +20,9 @@ namespace ddl::collectives {
 
 /// What a rank keeps of its run: figures, and events if they are wanted. Any thread.
 ///
-/// Memory of events: the newest `events` of each thread, 64 bytes each, of 16 threads at most; older ones,
-/// and those of further threads, are counted as dropped. 65,535 names of at most 200 characters.
+/// Memory of events: the newest `events` of each thread, 64 bytes each, 4 or 8 where a call is one more like
+/// the one before, of 16 threads at most; older ones, and those of further threads, are counted as dropped.
+/// 65,535 names of at most 200 characters.
 class RunRecorder {
  public:
   struct Settings {
@@ -52,15 +54,11 @@ class RunRecorder {
     if (ThreadEvents* const events = own()) {
       events->ring.add(event);
     } else {
-      without_room_.fetch_add(events_in(event), std::memory_order_relaxed);
+      without_room_.fetch_add(1, std::memory_order_relaxed);
     }
   }
-
-  /// This thread will add so many before long.
-  void expect(std::size_t events) {
-    if (!settings_.keeps_events) return;
-    if (const ThreadEvents* const own_events = own()) own_events->ring.expect(events);
-  }
+  /// A call and `EventRing::most_repeats` others like it at most.
+  void add(const Event& call, std::span<const RepeatedCall> repeats);
 
   struct Recording {
     std::vector<std::vector<Event>> threads;

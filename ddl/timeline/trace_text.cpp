@@ -151,7 +151,6 @@ class Writer {
         return phase_arguments(event.facts.phase);
       case Event::Kind::span:
       case Event::Kind::instant:
-      case Event::Kind::repeats:  // not in recordings
         break;
     }
     const collectives::NamedNumbers& numbers = event.facts.numbers;
