@@ -245,17 +245,31 @@ std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(
                                                  job_->engine().ways(false), std::move(names));
 }
 
+std::size_t CommunicatorImpl::Key::slot(std::size_t slots) const noexcept {
+  constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15;  // Fibonacci hashing: Knuth, vol. 3, 6.4
+  const std::uint64_t rest = (static_cast<std::uint64_t>(root + 1) << 16) |
+                             (static_cast<std::uint64_t>(collective) << 8) | static_cast<std::uint64_t>(type);
+  return ((elements + rest * golden_ratio) * golden_ratio >> 32) % slots;
+}
+
 const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& request) {
   const Key key{request.collective, request.root, request.elements, request.type};
-  if (const auto found = runnables_.find(key); found != runnables_.end()) return found->second;
+  auto*& recent = recent_[key.slot(recent_.size())];
+  if (recent != nullptr && recent->first == key) return recent->second;
+  if (const auto found = runnables_.find(key); found != runnables_.end()) {
+    recent = &*found;
+    return recent->second;
+  }
   try {
     Runnable runnable = made_runnable(request);
     if (runnables_.size() >= most_programs || kept_steps_ >= most_kept_steps) {
       runnables_.clear();
+      recent_.fill(nullptr);
       kept_steps_ = 0;
     }
     kept_steps_ += runnable.steps;
-    return runnables_.emplace(key, std::move(runnable)).first->second;
+    recent = &*runnables_.emplace(key, std::move(runnable)).first;
+    return recent->second;
   } catch (const std::exception& problem) {
     // The other ranks may be able to, and wait for this one.
     const Error error = as_error(problem);

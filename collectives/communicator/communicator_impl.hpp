@@ -83,6 +83,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     std::size_t elements;
     DataType type;
     auto operator<=>(const Key&) const = default;
+    [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
   };
   struct PlanKey {
     topology::Collective collective;
@@ -149,6 +150,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   std::uint64_t sequence_ = 0;
   std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;
   std::map<Key, Runnable> runnables_;
+  std::array<const std::pair<const Key, Runnable>*, 64> recent_{};  // of `runnables_`, by `Key::slot`
   std::size_t kept_steps_ = 0;  // of all runnables
 
   // Held for moments; never while something else is called.
