@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -20,6 +18,7 @@
 
 #include "ddl/ddl.hpp"
 #include "perf/number_flags.hpp"
+#include "perf/turns.hpp"
 
 namespace {
 
@@ -55,29 +54,21 @@ Settings parse(std::span<const std::string_view> arguments) {
   return settings;
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-/// A context, and what its rounds took.
 struct Candidate {
   Candidate(const Settings& settings, const ddl::ContextOptions& options)
       : context(ddl::Context::from_environment(options)),
         values(ddl::allocate<float>(context, settings.bytes / sizeof(float))) {}
 
-  void time_round(const Settings& settings) {
+  double time_round(const Settings& settings) {
     context.communicator().barrier();
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < settings.calls; ++i) context.communicator().all_reduce(values.span());
     const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
-    times.push_back(spent.count() / static_cast<double>(settings.calls));
+    return spent.count() / static_cast<double>(settings.calls);
   }
 
   ddl::Context context;
   ddl::SharedBuffer<float> values;
-  std::vector<double> times;  // ns a call
 };
 
 /// Drawn by rank 0.
@@ -93,43 +84,30 @@ void measure(const Settings& settings) {
   std::mt19937_64 random(common_number());
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / fmt::format("timeline_cost.{}.json", random());
-  std::vector<bool> has_timeline(2 * contexts_of_a_kind);
-  std::fill_n(has_timeline.begin(), contexts_of_a_kind, true);
-  std::shuffle(has_timeline.begin(), has_timeline.end(), random);
-  std::vector<std::optional<Candidate>> candidates(has_timeline.size());
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    options.timeline = has_timeline[i] ? file.string() : "";
-    candidates[i].emplace(settings, options);
+  std::deque<Candidate> candidates;
+  std::vector<perf::Contender> contenders;
+  for (const std::size_t has_timeline : perf::drawn_kinds(contexts_of_a_kind, random)) {
+    options.timeline = has_timeline == 1 ? file.string() : "";
+    Candidate& candidate = candidates.emplace_back(settings, options);
+    contenders.push_back({has_timeline, [&] { return candidate.time_round(settings); }});
   }
-  std::vector<std::size_t> order(candidates.size());
-  std::iota(order.begin(), order.end(), 0);
-  for (std::size_t round = 0; round < settings.rounds; ++round) {
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t i : order) candidates[i]->time_round(settings);
-  }
-  std::vector<double> without, with;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    (has_timeline[i] ? with : without).push_back(median(candidates[i]->times));
-  }
-  const bool is_root = candidates.front()->context.is_root();
-  const int ranks = candidates.front()->context.size();
+  const perf::TimesByKind times = perf::time_in_turns(contenders, settings.rounds, random);
+  const bool is_root = candidates.front().context.is_root();
+  const int ranks = candidates.front().context.size();
   while (!candidates.empty()) candidates.pop_back();  // each writes its file
   if (!is_root) return;
   std::error_code ignored;
   std::filesystem::remove(file, ignored);
-  const auto [least, most] = std::ranges::minmax(without);
-  const double off = median(without), on = median(with);
-  fmt::print("{} ranks, all_reduce of {} bytes in place: {:.1f} ns without a timeline, {:.1f} ns with one:\n",
-             ranks, settings.bytes, off, on);
-  fmt::print("{:+.1f} ns, {:+.2f}%; contexts without one differ by {:.1f} ns, {:.2f}%\n", on - off,
-             100 * (on / off - 1), most - least, 100 * (most - least) / off);
+  perf::print(times, fmt::format("{} ranks, all_reduce of {} bytes in place", ranks, settings.bytes),
+              "without a timeline", "with one");
   if (settings.json.empty()) return;
   std::ofstream json(settings.json, std::ios::app);
   json << fmt::format(
       "{{\"benchmark\":\"timeline_cost\",\"ranks\":{},\"bytes\":{},\"rounds\":{},\"calls\":{},\"without_ns\":"
       "[{:.1f}],"
       "\"with_ns\":[{:.1f}]}}\n",
-      ranks, settings.bytes, settings.rounds, settings.calls, fmt::join(without, ","), fmt::join(with, ","));
+      ranks, settings.bytes, settings.rounds, settings.calls, fmt::join(times[0], ","),
+      fmt::join(times[1], ","));
   if (!json.flush()) {
     throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", settings.json));
   }

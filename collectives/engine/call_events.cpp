@@ -11,10 +11,10 @@ void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course)
   run_->add(event_of(call, plan, called != 0 ? called : course.begun, course));
 }
 
-void CallEvents::begin_small(const Call& call, const Course& course) {
+void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64_t ended) {
   settle();
   first_ = call;
-  first_course_ = course;
+  first_course_ = {.begun = called, .ended = ended};
   small_ = {.next = call.called.sequence + 1,
             .program = call.program.get(),
             .name = call.called.name,
@@ -22,7 +22,7 @@ void CallEvents::begin_small(const Call& call, const Course& course) {
             .communicator = call.communicator,
             .type = call.type,
             .op = call.op,
-            .ended = course.ended,
+            .ended = ended,
             .calls = 1};
 }
 

@@ -23,28 +23,30 @@ class CallEvents {
   };
   void add(const Call& call, std::uint32_t plan, const Course& course);
 
-  /// A call of which nothing but its length is to be told. Calls of one kind, one after the other, are put
-  /// down together, when `settle` is called.
-  void add_small(const Call& call, const FlightRecorder::Times& times) {
-    const std::uint64_t pause = times.called - small_.ended;
-    const std::uint64_t length = times.ended - times.called;
-    if (!small_.takes(call) || !RepeatedCall::fits(pause | length)) {
-      return begin_small(call, {times.called, times.ended});
-    }
+  // A call of which nothing but its length is to be told. Calls of one kind, one after the other, are put
+  // down together.
+
+  /// To be called in each while it waits for others: does what need not be done when it is over. All ranks
+  /// put down in the same calls, or each would wait for the others to have done it.
+  void expect_small(const Call& call) {
+    if (call.called.sequence % most_small == 0) settle();
+    small_.takes_next = small_.takes(call);
+  }
+  /// When it was made and when it ended, in `Ticks`.
+  void add_small(const Call& call, std::uint64_t called, std::uint64_t ended) {
+    const std::uint64_t pause = called - small_.ended;
+    const std::uint64_t length = ended - called;
+    if (!small_.takes_next || !RepeatedCall::fits(pause | length)) return begin_small(call, called, ended);
     repeats_[small_.calls++ - 1] = {static_cast<std::uint32_t>(pause), static_cast<std::uint32_t>(length)};
     ++small_.next;
-    small_.ended = times.ended;
-  }
-  /// To be called when there is time.
-  void settle_if_full() {
-    if (small_.calls == most_small) put_down_small();
+    small_.ended = ended;
   }
   void settle() {
     if (small_.calls != 0) put_down_small();
   }
 
  private:
-  static constexpr std::uint32_t most_small = 1 + EventRing::most_repeats;
+  static constexpr std::uint32_t most_small = EventRing::most_repeats;
   /// What is looked at in each small call, in one line of the cache: all of one kind, one after the other.
   struct alignas(64) SmallCalls {
     [[nodiscard]] bool takes(const Call& call) const noexcept {
@@ -61,10 +63,11 @@ class CallEvents {
     ReduceOp op = ReduceOp::sum;
     std::uint64_t ended = 0;  // the last one
     std::uint32_t calls = 0;
+    bool takes_next = false;  // the call that is under way
   };
   static_assert(sizeof(SmallCalls) == 64);
 
-  void begin_small(const Call& call, const Course& course);
+  void begin_small(const Call& call, std::uint64_t called, std::uint64_t ended);
   void put_down_small();
   Event event_of(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course);
 

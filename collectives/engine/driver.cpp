@@ -336,7 +336,7 @@ OperationState* Driver::run_small(const Call& call) {
   if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
   const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
   for (const int member : program.members()) announce_bytes(link(member), call, 0, call.buffers.input, bytes);
-  events_.settle_if_full();
+  events_.expect_small(call);
   sources_.clear();
   int idle = 0;
   for (const int rank : order) {

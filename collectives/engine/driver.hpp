@@ -38,7 +38,9 @@ class Driver {
   /// and returns null.
   OperationState* run_small(const Call& call);
   /// Such a call is over.
-  void note_small(const Call& call, const FlightRecorder::Times& times) { events_.add_small(call, times); }
+  void note_small(const Call& call, const FlightRecorder::Times& times) {
+    events_.add_small(call, times.called, times.ended);
+  }
   /// What of them is not in the run's record yet is put there.
   void settle_record() { events_.settle(); }
 

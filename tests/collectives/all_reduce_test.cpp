@@ -242,6 +242,26 @@ TEST(AllReduce, ManyCallsInARowStayInStep) {
       options_for({"a", "a", "b", "b", "b"}));
 }
 
+// More sizes than programs are kept of, of which many share a place in what finds them.
+TEST(AllReduce, MoreSizesThanAreRemembered) {
+  run_in_process(
+      2,
+      [](Context& context) {
+        constexpr std::size_t sizes = 700;
+        for (std::size_t step = 0; step < 3 * sizes; ++step) {
+          const std::size_t count = step % 2 == 0 ? step % sizes + 1 : sizes - step % sizes;
+          std::vector<std::int32_t> numbers(count + 1, static_cast<std::int32_t>(step));
+          const auto target = std::span(numbers).first(count);
+          if (step % 3 == 0) context.communicator().broadcast(target, static_cast<int>(step % 2));
+          context.communicator().all_reduce(target);
+          const auto expected = static_cast<std::int32_t>(2 * step);
+          ASSERT_TRUE(std::ranges::all_of(target, [&](std::int32_t x) { return x == expected; })) << count;
+          ASSERT_EQ(numbers.back(), static_cast<std::int32_t>(step));
+        }
+      },
+      options_for({}));
+}
+
 // The caller's mistake would crash, or leave the other ranks waiting.
 TEST(AllReduce, RefusesNullDataAndKeepsTheCommunicatorUsable) {
   run_in_process(
