@@ -27,11 +27,11 @@ Heap::Heap(std::byte* data, std::size_t bytes) : data_(data) {
   if (bytes > 0) free_.emplace(0, bytes);
 }
 
-Heap::Blocks::iterator Heap::place_low(std::size_t bytes, std::size_t& offset) {
-  const auto found =
-      std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= bytes; });
-  if (found != free_.end()) offset = found->first;
-  return found;
+Heap::Blocks::iterator Heap::place_low(std::size_t bytes, std::size_t alignment, std::size_t& offset) {
+  return std::find_if(free_.begin(), free_.end(), [&](const auto& block) {
+    offset = up(block.first, alignment);
+    return offset + bytes <= block.first + block.second;
+  });
 }
 
 Heap::Blocks::iterator Heap::place_high(std::size_t bytes, std::size_t& offset) {
@@ -65,7 +65,7 @@ void* Heap::allocate(std::size_t bytes) {
   std::size_t used_before = 0;  // bytes of the block that may hold something
   {
     const std::lock_guard lock(mutex_);
-    const auto free = is_large ? place_high(length, offset) : place_low(length, offset);
+    const auto free = is_large ? place_high(length, offset) : place_low(length, alignment_of(bytes), offset);
     if (free == free_.end()) return nullptr;
     take(free, offset, length);
     if (offset < written_) used_before = std::min(length, written_ - offset);

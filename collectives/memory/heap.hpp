@@ -14,7 +14,13 @@ class Heap {
  public:
   static constexpr std::size_t large = std::size_t{1} << 20;
   static constexpr std::size_t small_alignment = 64;
+  static constexpr std::size_t page = 4096;
   static constexpr std::size_t large_alignment = std::size_t{2} << 20;
+  /// An all-reduce of 4 KiB takes 1% longer where they lie in two pages.
+  static constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
+    if (bytes >= large) return large_alignment;
+    return bytes >= page ? page : small_alignment;
+  }
 
   /// The range must hold zeros, be aligned to `large_alignment`, and be mapped from a file in memory.
   Heap(std::byte* data, std::size_t bytes);
@@ -30,7 +36,7 @@ class Heap {
 
   /// Takes [offset, offset + bytes) from a free block.
   void take(Blocks::iterator free, std::size_t offset, std::size_t bytes);
-  Blocks::iterator place_low(std::size_t bytes, std::size_t& offset);
+  Blocks::iterator place_low(std::size_t bytes, std::size_t alignment, std::size_t& offset);
   Blocks::iterator place_high(std::size_t bytes, std::size_t& offset);
 
   std::byte* const data_;

@@ -3,22 +3,17 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "collectives/memory/heap.hpp"
 
 namespace ddl::collectives {
-namespace {
-
-constexpr std::align_val_t small_alignment{Heap::small_alignment};
-
-}  // namespace
-
 void* ProcessHeap::allocate(std::size_t bytes) {
   if (bytes < Heap::large) {
-    bytes = std::max<std::size_t>(bytes, 1);
-    void* const data = ::operator new(bytes, small_alignment, std::nothrow);
+    const std::size_t alignment = Heap::alignment_of(bytes);
+    bytes = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    void* const data = std::aligned_alloc(alignment, bytes);
     if (data != nullptr) std::memset(data, 0, bytes);
     return data;
   }
@@ -41,7 +36,7 @@ void ProcessHeap::release(void* data) noexcept {
       large_.erase(found);
     }
   }
-  if (mapping.data() == nullptr) ::operator delete(data, small_alignment);
+  if (mapping.data() == nullptr) std::free(data);
 }
 
 }  // namespace ddl::collectives

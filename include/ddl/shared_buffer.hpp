@@ -40,9 +40,9 @@ class SharedBuffer {
   std::size_t size_ = 0;
 };
 
-/// `bytes` bytes of zeros, aligned to 64 bytes or more. Where this rank shares memory with no other one it is
-/// plain memory. Not collective; any thread. Throws `invalid_argument` for more bytes than memory could hold,
-/// `transport` if there is no more.
+/// `bytes` bytes of zeros, aligned to 64 bytes; where ranks share memory, 4 KiB and more to 4 KiB. Where this
+/// rank shares memory with no other one it is plain memory. Not collective; any thread. Throws
+/// `invalid_argument` for more bytes than memory could hold, `transport` if there is no more.
 SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
 
 /// `count` elements.

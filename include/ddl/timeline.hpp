@@ -31,7 +31,7 @@ class RunRecorder;
 /// of 16 threads at most. What is dropped is counted, in the trace and in the log.
 ///
 /// Cost: without a file, a look at a pointer. With one, 150 ns for each event that is named (measured in a
-/// loop, on a busy machine), and 20 to 70 for a collective; no locks, but for a name that a thread uses for
+/// loop, on a busy machine), and 10 to 70 for a collective; no locks, but for a name that a thread uses for
 /// the first time. Any thread, as long as the context lives.
 class Timeline {
  public:
