@@ -195,12 +195,9 @@ void SocketBootstrap::accept_one(TimePoint until) {
           "DDL_SOCKET of its own",
           hello.rank);
     }
-    const char answer = problem.empty() ? '+' : '-';
-    static_cast<void>(::send(accepted.get(), &answer, 1, MSG_NOSIGNAL));
-    if (!problem.empty()) {
-      static_cast<void>(::send(accepted.get(), problem.data(), problem.size(), MSG_NOSIGNAL));
-      throw Error(ErrorCode::mismatch, problem);
-    }
+    const std::string answer = problem.empty() ? "+" : "-" + problem;
+    static_cast<void>(::send(accepted.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+    if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
     connections_[static_cast<std::size_t>(hello.rank)] = std::move(accepted);
     return;
   }
@@ -227,8 +224,19 @@ void SocketBootstrap::join() {
   char answer = 0;
   receive(0, &answer, 1, until);
   if (answer == '+') return;
-  std::string problem;
-  for (char next = 0; recv(connections_[0].get(), &next, 1, 0) == 1;) problem += next;
+  std::string problem;  // up to where rank 0 closes
+  for (;;) {
+    char next = 0;
+    const ssize_t n = recv(connections_[0].get(), &next, 1, 0);
+    if (n > 0) {
+      problem += next;
+    } else if (n < 0 && would_wait()) {
+      look(until, exchange(), "rank 0 refuses this process, and has not said why");
+      nap_until_ready(connections_[0].get(), POLLIN);
+    } else {
+      break;
+    }
+  }
   throw Error(ErrorCode::mismatch, problem.empty() ? "rank 0 refuses this process" : problem);
 }
 
