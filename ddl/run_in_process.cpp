@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -75,6 +76,15 @@ std::vector<std::string> host_names(int ranks, const InProcessOptions& options) 
   return std::vector<std::string>(static_cast<std::size_t>(ranks), own.empty() ? host_identity() : own);
 }
 
+/// DDL_DEADLINE counts where the program leaves the deadline at its default.
+InProcessOptions with_deadline_of_environment(InProcessOptions options) {
+  const bool is_default = options.context.deadline == ContextOptions().deadline;
+  if (is_default && std::getenv("DDL_DEADLINE") != nullptr) {
+    options.context.deadline = ContextOptions::from_environment().deadline;
+  }
+  return options;
+}
+
 /// All ranks share one book, so each plan is chosen once.
 std::shared_ptr<collectives::PlanBook> plans_for(int ranks, const InProcessOptions& options) {
   auto plans = plans_of(options.context, ranks,
@@ -85,8 +95,9 @@ std::shared_ptr<collectives::PlanBook> plans_for(int ranks, const InProcessOptio
 
 }  // namespace
 
-void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
-  check(ranks, body, options);
+void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& wanted) {
+  check(ranks, body, wanted);
+  const InProcessOptions options = with_deadline_of_environment(wanted);
   require_writable_trace(options.context.timeline);
   const auto plans = plans_for(ranks, options);
   const auto job = std::make_shared<InProcessJob>(ranks);

@@ -23,13 +23,18 @@ class DeviceBlock {
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(&flag) : "memory");
     return value;
   }
-  /// The fence makes what the block's other threads wrote before `sync` visible too.
-  __device__ void store(std::uint32_t& flag, std::uint32_t value) const {
-    __threadfence_system();
-    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value) : "memory");
+  __device__ std::uint64_t load(const std::uint64_t& flag) const {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(&flag) : "memory");
+    return value;
   }
-  __device__ void tell(std::uint32_t& flag, std::uint32_t value) const {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(&flag), "r"(value));
+  // A release is cumulative (PTX ISA, "Memory Consistency Model"): it also publishes what the block's other
+  // threads wrote before a `sync`, so no fence is needed.
+  __device__ void store(std::uint64_t& flag, std::uint64_t value) const {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(&flag), "l"(value) : "memory");
+  }
+  __device__ void tell(std::uint64_t& flag, std::uint64_t value) const {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(&flag), "l"(value));
   }
 };
 

@@ -23,6 +23,7 @@ struct CallCode {
   std::uint8_t type = 0;        ///< DataType
   std::uint8_t op = 0;          ///< ReduceOp
   std::uint8_t root = 0;
+  std::uint32_t cut = 0;  ///< Stands for the elements of this part: ranks must cut a call alike.
   friend bool operator==(const CallCode&, const CallCode&) = default;
 };
 
@@ -43,21 +44,26 @@ struct alignas(64) Slot {
   Place input;
   Place output;
   CallCode call;
-  std::uint32_t arrived = 0;  ///< The last call in which all above is valid and the input can be read.
-  std::uint32_t done = 0;     ///< The last call in which all has been read and written.
+  std::uint64_t arrived = 0;  ///< The last round in which all above is valid and the input can be read.
+  std::uint64_t done = 0;     ///< The last round in which all has been read and written.
 };
+static_assert(sizeof(Slot) == 64);
 
 /// In the memory of each rank, for the others to write to.
 struct Mailbox {
   Slot slots[most_blocks][most_ranks];
+  /// For this rank alone: how many exchanges each of its blocks has taken part in, which is the same on all
+  /// ranks. Counted by the device, so that a captured exchange is a new one each time it is replayed.
+  std::uint64_t rounds[most_blocks];
 };
 
 /// In memory of the host that its device can reach.
 struct Status {
   std::uint32_t abort = 0;               ///< Set by the host: who waits, stops.
-  std::uint32_t finished = 0;            ///< The last call that is over, as `Exchange::part_of`.
-  std::uint32_t late[most_ranks] = {};   ///< By rank: the call for which it was waited in vain; 0: none.
-  std::uint32_t other[most_ranks] = {};  ///< The call in which it called something else, which is in `calls`.
+  std::uint64_t finished = 0;            ///< The last call that is over, as `Exchange::part_of`.
+  CallCode own = {};                     ///< What this rank called when something below was found.
+  std::uint64_t late[most_ranks] = {};   ///< By rank: 1 + the call for which it was waited in vain; 0: none.
+  std::uint64_t other[most_ranks] = {};  ///< 1 + the call in which it called something else: `calls`.
   CallCode calls[most_ranks] = {};
 };
 
@@ -68,8 +74,7 @@ struct Exchange {
   Status* status = nullptr;
   int rank = 0;
   int ranks = 1;
-  std::uint32_t number = 0;      ///< Of the exchange; from 1 on, the same on all ranks.
-  std::uint32_t part_of = 0;     ///< The rank's call that it is a part of; from 1 on.
+  std::uint64_t part_of = 0;     ///< The rank's call that it is a part of, from 1 on; 0: it is captured.
   bool is_last = true;           ///< Of the call's parts.
   std::uint64_t timeout_ns = 0;  ///< How long a block waits for one of its peers.
   CallCode call;

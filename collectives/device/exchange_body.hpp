@@ -8,7 +8,7 @@
 /// What a thread of an exchange does. `Block` says where it is and how it waits: `index()`, `blocks()`,
 /// `thread()`, `threads()`, `sync()`, `now_ns()`, `pause()`; and how it talks to other devices: `load`, which
 /// sees what was written before the value that it finds was stored with `store`; to the host: `tell`, which
-/// orders nothing.
+/// orders nothing. `round` is the number of this exchange among those of the block, from 1 on.
 namespace ddl::collectives::device {
 
 /// What the threads of a block share. By rank:
@@ -40,8 +40,9 @@ DDL_HOST_DEVICE void store_pack(std::byte* to, const T* values) {
 }
 
 template <typename Block>
-DDL_HOST_DEVICE bool wait_for(Block& block, const Exchange& e, const std::uint32_t& flag) {
-  const auto is_there = [&] { return static_cast<std::int32_t>(block.load(flag) - e.number) >= 0; };
+DDL_HOST_DEVICE bool wait_for(Block& block, const Exchange& e, const std::uint64_t& flag,
+                              std::uint64_t round) {
+  const auto is_there = [&] { return block.load(flag) >= round; };
   if (is_there()) return true;
   const std::uint64_t begin = block.now_ns();
   for (std::uint32_t looks = 1;; ++looks) {
@@ -80,26 +81,34 @@ DDL_HOST_DEVICE void set_places(const Exchange& e, Meeting& meeting, int rank, c
 }
 
 template <typename Block>
-DDL_HOST_DEVICE void tell_peer(Block& block, const Exchange& e, int peer) {
+DDL_HOST_DEVICE void tell_peer(Block& block, const Exchange& e, int peer, std::uint64_t round) {
   Slot& told = e.mailboxes[peer]->slots[block.index()][e.rank];
   told.input = e.input;
   told.output = e.output;
   told.call = e.call;
-  block.store(told.arrived, e.number);
+  block.store(told.arrived, round);
+}
+
+/// `what`: a number of each rank in this rank's status.
+template <typename Block>
+DDL_HOST_DEVICE void report(Block& block, const Exchange& e, std::uint64_t& what) {
+  e.status->own = e.call;
+  block.store(what, 1 + e.part_of);
 }
 
 /// Whether a peer comes and calls the same: then it has told where its data is.
 template <typename Block>
-DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, Place& input, Place& output) {
+DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, std::uint64_t round, Place& input,
+                          Place& output) {
   const Slot& heard = e.mailboxes[e.rank]->slots[block.index()][peer];
-  if (!wait_for(block, e, heard.arrived)) {
-    block.store(e.status->late[peer], e.part_of);
+  if (!wait_for(block, e, heard.arrived, round)) {
+    report(block, e, e.status->late[peer]);
     return false;
   }
   if (!(heard.call == e.call)) {
     if (block.index() == 0) {
       e.status->calls[peer] = heard.call;
-      block.store(e.status->other[peer], e.part_of);
+      report(block, e, e.status->other[peer]);
     }
     return false;
   }
@@ -110,26 +119,26 @@ DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, Place& inpu
 
 /// Tells each peer where this rank's data is, and waits until it has told the same.
 template <typename Block>
-DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting) {
+DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t round) {
   DDL_NO_UNROLL
   for (int peer = block.thread(); peer < e.ranks; peer += block.threads()) {
     Place input = e.input;
     Place output = e.output;
-    if (peer != e.rank) tell_peer(block, e, peer);
-    meeting.met[peer] = peer == e.rank || hear(block, e, peer, input, output);
+    if (peer != e.rank) tell_peer(block, e, peer, round);
+    meeting.met[peer] = peer == e.rank || hear(block, e, peer, round, input, output);
     if (meeting.met[peer]) set_places(e, meeting, peer, input, output);
   }
 }
 
 /// Tells each peer that this block has read and written all, and waits until it has told the same.
 template <typename Block>
-DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting) {
+DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t round) {
   DDL_NO_UNROLL
   for (int peer = block.thread(); peer < e.ranks; peer += block.threads()) {
     if (peer == e.rank) continue;
-    block.store(e.mailboxes[peer]->slots[block.index()][e.rank].done, e.number);
-    meeting.met[peer] = wait_for(block, e, e.mailboxes[e.rank]->slots[block.index()][peer].done);
-    if (!meeting.met[peer]) block.store(e.status->late[peer], e.part_of);
+    block.store(e.mailboxes[peer]->slots[block.index()][e.rank].done, round);
+    meeting.met[peer] = wait_for(block, e, e.mailboxes[e.rank]->slots[block.index()][peer].done, round);
+    if (!meeting.met[peer]) report(block, e, e.status->late[peer]);
   }
 }
 
@@ -144,22 +153,27 @@ DDL_HOST_DEVICE bool all_of(const Exchange& e, const bool (&of_ranks)[most_ranks
 /// of the block, after `leave`.
 template <typename Block>
 DDL_HOST_DEVICE void tell_host(Block& block, const Exchange& e, const Meeting& meeting) {
-  if (block.index() != 0 || !e.is_last) return;
+  if (block.index() != 0 || !e.is_last || e.part_of == 0) return;
   block.sync();
   if (block.thread() == 0 && all_of(e, meeting.met)) block.tell(e.status->finished, e.part_of);
 }
 
 /// Whether all are there, and call the same: the places are known then. All threads of the block.
 template <typename Block>
-DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting) {
-  arrive(block, e, meeting);
+DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t& round) {
+  std::uint64_t& rounds = e.mailboxes[e.rank]->rounds[block.index()];
+  round = rounds + 1;
+  arrive(block, e, meeting, round);
   block.sync();
+  if (block.thread() == 0) rounds = round;
   const bool met = all_of(e, meeting.met);
   block.sync();
   return met;
 }
 
-/// `load(rank, values)` reads `lanes` elements of a rank. Those of `at_a_time` ranks are under way at a time.
+/// `load(rank, values)` reads `lanes` elements of a rank. Those of `at_a_time` ranks are under way at a time:
+/// read from this rank's own on, so that not all ranks ask the same one first, and added in the order of
+/// ranks.
 template <int lanes, int at_a_time, typename Op, typename T, typename Load>
 DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&results)[lanes]) {
   WideOf<T> sums[lanes];
@@ -170,7 +184,11 @@ DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&resul
     T values[at_a_time][lanes] = {};
     DDL_UNROLL
     for (int r = 0; r < at_a_time; ++r) {  // first all reads, so that none waits for a sum
-      if (is_among(e.sources, first + r)) load(first + r, values[r]);
+      if (first + r >= e.rank && is_among(e.sources, first + r)) load(first + r, values[r]);
+    }
+    DDL_UNROLL
+    for (int r = 0; r < at_a_time; ++r) {
+      if (first + r < e.rank && is_among(e.sources, first + r)) load(first + r, values[r]);
     }
     DDL_UNROLL
     for (int r = 0; r < at_a_time; ++r) {
@@ -219,10 +237,21 @@ DDL_HOST_DEVICE void transfer_element(const Exchange& e, const Meeting& meeting,
   put_everywhere(e, meeting, [&](std::byte* target) { reinterpret_cast<T*>(target)[at] = *value; });
 }
 
+/// From pack `at` on, `stride` apart, as long as there are `packs_at_once` of them; returns where it stops.
+template <int packs_at_once, int ranks_at_once, typename T, typename Op>
+DDL_HOST_DEVICE std::uint64_t transfer_run(const Exchange& e, const Meeting& meeting, std::uint64_t at,
+                                           std::uint64_t stride, std::uint64_t packs) {
+  DDL_NO_UNROLL
+  for (; at + (packs_at_once - 1) * stride < packs; at += packs_at_once * stride) {
+    transfer_packs<packs_at_once, ranks_at_once, T, Op>(e, meeting, at, stride);
+  }
+  return at;
+}
+
 /// The range of this rank, which no other one writes to.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& meeting) {
-  constexpr int unroll = sizeof(T) == 1 ? 2 : 4;
+  constexpr int reads = sizeof(T) == 1 ? 2 : 4;  // that a thread has under way: as many as registers hold
   const auto stride =
       static_cast<std::uint64_t>(block.blocks()) * static_cast<std::uint64_t>(block.threads());
   const std::uint64_t first =
@@ -230,12 +259,15 @@ DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& me
       static_cast<std::uint64_t>(block.thread());
   const std::uint64_t packs = all_of(e, meeting.in_packs) ? e.elements / per_pack<T> : 0;
   std::uint64_t at = first;
-  DDL_NO_UNROLL
-  for (; at + (unroll - 1) * stride < packs; at += unroll * stride) {
-    transfer_packs<unroll, 1, T, Op>(e, meeting, at, stride);
+  const bool has_one_source = (e.sources & (e.sources - 1)) == 0;
+  if (has_one_source) at = transfer_run<reads, 1, T, Op>(e, meeting, at, stride, packs);
+  if constexpr (reads > 2) {
+    if (e.ranks == 2) at = transfer_run<reads / 2, 2, T, Op>(e, meeting, at, stride, packs);
   }
-  DDL_NO_UNROLL
-  for (; at < packs; at += stride) transfer_packs<1, unroll, T, Op>(e, meeting, at, stride);
+  if constexpr (sizeof(T) >= 4) {
+    if (e.ranks > reads) at = transfer_run<1, 2 * reads, T, Op>(e, meeting, at, stride, packs);
+  }
+  transfer_run<1, reads, T, Op>(e, meeting, at, stride, packs);
   DDL_NO_UNROLL
   for (std::uint64_t i = packs * per_pack<T> + first; i < e.elements; i += stride) {
     transfer_element<T, Op>(e, meeting, i);
@@ -245,10 +277,11 @@ DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& me
 /// Each rank computes a range of its own: for large data.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& meeting) {
-  if (!meet(block, e, meeting)) return;
+  std::uint64_t round = 0;
+  if (!meet(block, e, meeting, round)) return;
   transfer<T, Op>(block, e, meeting);
   block.sync();
-  leave(block, e, meeting);
+  leave(block, e, meeting, round);
   tell_host(block, e, meeting);
 }
 
@@ -256,7 +289,8 @@ DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& m
 /// Needs `blocks() * threads()` packs or less, and this rank as the only target.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meeting) {
-  if (!meet(block, e, meeting)) return;
+  std::uint64_t round = 0;
+  if (!meet(block, e, meeting, round)) return;
   // A block reads what the same block of others writes, whether in packs or not.
   const auto first = static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads());
   const std::uint64_t at = (first + static_cast<std::uint64_t>(block.thread())) * per_pack<T>;
@@ -273,7 +307,7 @@ DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meet
   };
   reduce_lanes<per_pack<T>, sizeof(T) < 4 ? static_cast<int>(sizeof(T)) : 4, Op>(e, load, held);
   block.sync();
-  leave(block, e, meeting);
+  leave(block, e, meeting, round);
   block.sync();
   tell_host(block, e, meeting);
   if (!all_of(e, meeting.met)) return;

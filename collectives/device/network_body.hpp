@@ -38,18 +38,18 @@ DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeti
 
 /// Where a stream's kernels wait for a thread of the host: in memory of the host that the device reaches.
 struct Gate {
-  std::uint32_t released = 0;  ///< Calls up to this one are over.
+  std::uint64_t released = 0;  ///< Calls up to this one are over.
+  std::uint64_t expired = 0;   ///< By the device: the call for which it waited while `beat` stood still.
   std::uint32_t opened = 0;    ///< Not 0: nobody is to wait any more.
   std::uint32_t beat = 0;      ///< Goes on as long as the host's thread does.
-  std::uint32_t expired = 0;   ///< By the device: the call for which it waited while `beat` stood still.
 };
 
 /// One thread: until `call` is over. It ends by itself when the host's thread has stood still for so long.
 template <typename Block>
-DDL_HOST_DEVICE void hold(Block& block, Gate& gate, std::uint32_t call, std::uint64_t timeout_ns) {
+DDL_HOST_DEVICE void hold(Block& block, Gate& gate, std::uint64_t call, std::uint64_t timeout_ns) {
   std::uint32_t beat = block.load(gate.beat);
   std::uint64_t since = block.now_ns();
-  while (static_cast<std::int32_t>(block.load(gate.released) - call) < 0 && block.load(gate.opened) == 0) {
+  while (block.load(gate.released) < call && block.load(gate.opened) == 0) {
     const std::uint32_t now = block.load(gate.beat);
     if (now != beat) {
       beat = now;

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(block_threads)
   combine<T, Op>(block, combination, meeting);
 }
 
-__global__ void hold_kernel(Gate* gate, std::uint32_t call, std::uint64_t timeout_ns) {
+__global__ void hold_kernel(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns) {
   DeviceBlock block;
   hold(block, *gate, call, timeout_ns);
 }
@@ -49,7 +49,7 @@ cudaError_t launch_combine(const Combination& combination, DataType type, Reduce
   return cudaGetLastError();
 }
 
-cudaError_t launch_hold(Gate* gate, std::uint32_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
+cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
   hold_kernel<<<1, 1, 0, stream>>>(gate, call, timeout_ns);
   return cudaGetLastError();
 }

@@ -28,6 +28,7 @@ std::uint64_t CallLog::begin(const DeviceCall& call, const DevicePath& path) {
   entry.record = recorder_.called(entry.called);
   recorder_.begun(entry.record);
   entries_.push_back(entry);
+  ++open_;
   return entry.number;
 }
 
@@ -39,11 +40,17 @@ void CallLog::update() {
       Entry& entry = entries_[i];
       if (entry.is_over || entry.path != path.path || entry.number > completed) continue;
       entry.is_over = true;
+      --open_;
       recorder_.over(entry.record, false);
     }
   }
   while (first_open_ < entries_.size() && entries_[first_open_].is_over) ++first_open_;
   for (; first_open_ > kept; --first_open_) entries_.pop_front();
+}
+
+std::size_t CallLog::open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
 }
 
 Called CallLog::called(const DevicePath* path, std::uint64_t number) const {

@@ -25,6 +25,8 @@ class CallLog {
   std::uint64_t begin(const DeviceCall& call, const DevicePath& path);
   /// Notes what is over. To be called now and then.
   void update();
+  /// How many calls were not over at the last update.
+  [[nodiscard]] std::size_t open() const;
   /// Of call `number` of a path; the oldest that is not over if it is 0, or not known any more. Sequence 0:
   /// there is none.
   [[nodiscard]] collectives::Called called(const DevicePath* path, std::uint64_t number) const;
@@ -50,6 +52,7 @@ class CallLog {
   std::uint64_t sequence_ = 0;
   std::deque<Entry> entries_;
   std::size_t first_open_ = 0;
+  std::size_t open_ = 0;
 };
 
 }  // namespace ddl::device

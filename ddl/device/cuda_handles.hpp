@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <memory>
 
 namespace ddl::device {
@@ -21,7 +22,15 @@ Stream make_stream();
 Stream make_urgent_stream();
 /// Without a time.
 Event make_event();
-/// Whether what it was recorded behind is done. Throws `internal` with what CUDA says.
-bool has_come(cudaEvent_t event);
+/// Throws `internal` with what CUDA says if the stream's device is lost. Does not wait.
+void require_alive(cudaStream_t stream);
+/// Whether what is queued on the stream now runs later, or often, or never. Throws `internal`.
+bool is_capturing(cudaStream_t stream);
+/// From now on nothing that the calling thread asks of CUDA spoils what other threads capture. For threads of
+/// the library.
+void allow_captures_of_others() noexcept;
+/// Copies `pieces` of `bytes` each, which begin so many bytes apart.
+void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
+                 std::size_t bytes, std::size_t pieces, cudaMemcpyKind kind, cudaStream_t stream);
 
 }  // namespace ddl::device

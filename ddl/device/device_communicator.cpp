@@ -12,6 +12,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"
 #include "ddl/device/cpu_binding.hpp"
+#include "ddl/device/cuda_environment.hpp"
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_paths.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/device_timeline.hpp"
@@ -52,7 +55,11 @@ struct DeviceCommunicator::State {
   bool is_told = false;  // to who uses this
   std::jthread guard;
 
-  void run(const DeviceCall& call);
+  void run(DeviceCall call);
+  void run_logged(const DeviceCall& call, device::DevicePath& path);
+  void run_captured(const DeviceCall& call, device::DevicePath& path);
+  void wait_for_room();
+  void warn_of_queues();
   void require_valid(const DeviceCall& call) const;
   void look_after(const std::stop_token& stop);
   void examine();
@@ -69,6 +76,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
     context.log().info(fmt::format("CUDA device {} ({}, {}): {}", own.number, own.name.data(),
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
+  warn_of_queues();
   paths.emplace(context, devices, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
   log.emplace(engine_of(context).recorder(), paths->all());
@@ -96,12 +104,65 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
   if (writes) check(call.output, "output");
 }
 
-void DeviceCommunicator::State::run(const DeviceCall& call) {
+/// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand behind
+/// another one that waits.
+void DeviceCommunicator::State::warn_of_queues() {
+  const int sharers = devices.ranks_of_process_on_device_of(rank);
+  if (sharers == 1 || device::has_cuda_environment()) return;
+  context.log().warning(
+      fmt::format("{} ranks of this process share CUDA device {}; expected CUDA_DEVICE_MAX_CONNECTIONS={} and "
+                  "CUDA_MODULE_LOADING={} in the environment before CUDA starts, without which their kernels may "
+                  "wait for each other until the deadline: set them, or call ddl::set_cuda_environment() first",
+                  sharers, devices.of(rank).number, device::most_connections, device::eager));
+}
+
+void DeviceCommunicator::State::run(DeviceCall call) {
   if (has_failed) look();
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
-  if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
+  call.is_captured = device::is_capturing(call.stream);
   device::DevicePath& path = paths->of(call);
+  call.is_captured ? run_captured(call, path) : run_logged(call, path);
+}
+
+void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::DevicePath& path) {
+  const std::string_view name = topology::to_string(call.collective);
+  if (!path.can_be_captured()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
+                            "memory cannot be; expected DeviceOptions::path exchange or nccl",
+                            name));
+  }
+  if (context.options().device_sync > 0) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} on devices: the stream is being captured, and DDL_OPTIONS=\"-dev_sync {}\" asks "
+                            "to wait for it",
+                            name, context.options().device_sync));
+  }
+  try {
+    path.run(call);
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex);
+    fail({error, 0, std::string(name)}, &path);
+  }
+  if (has_failed) look();
+}
+
+/// A launch that finds the stream's queue full blocks inside CUDA, with every other launch of the process.
+void DeviceCommunicator::State::wait_for_room() {
+  constexpr std::size_t most_under_way = 64;
+  constexpr int looks_before_naps = 1000;
+  for (int looks = 0; log->open() >= most_under_way; ++looks) {
+    log->update();
+    if (has_failed) look();
+    looks < looks_before_naps ? std::this_thread::yield()
+                              : std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void DeviceCommunicator::State::run_logged(const DeviceCall& call, device::DevicePath& path) {
+  if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
+  wait_for_room();
   const char* const name = topology::to_string(call.collective).data();
   const std::size_t bytes = call.count * size_of(call.type);
   const device::NvtxRange range(name, bytes);
@@ -125,6 +186,7 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   std::mutex own;
   std::condition_variable_any stopped;
   cudaSetDevice(devices.of(rank).number);
+  device::allow_captures_of_others();
   std::unique_lock lock(own);
   while (!stop.stop_requested() && !has_failed) {
     log->update();
@@ -157,8 +219,11 @@ void DeviceCommunicator::State::examine() {
 /// Under the mutex. Has everything that waits end, and tells the job.
 void DeviceCommunicator::State::fail(const device::PathFailure& found, const device::DevicePath* path) {
   if (failure) return;
-  const collectives::Called called = log->called(path, found.call);
-  const std::string call = called.sequence == 0 ? "collectives on devices" : record_of(called).describe();
+  const collectives::Called called =
+      found.captured.empty() ? log->called(path, found.call) : collectives::Called{};
+  const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
+                           : called.sequence == 0  ? "collectives on devices"
+                                                   : record_of(called).describe();
   for (device::DevicePath* each : paths->all()) each->abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
   failure = engine_of(context).give_up(error, called.communicator, called.sequence);
@@ -221,6 +286,11 @@ DeviceCommunicator::State::~State() {
   }
   guard = {};
   if (in_order) timeline->collect();
+  if (const std::uint64_t left_out = timeline->left_out(); left_out > 0) {
+    context.log().warning(fmt::format("the timeline lacks {} spans on rank {}'s device: more were queued at a time "
+                                      "than it has events for",
+                                      left_out, rank));
+  }
   log.reset();
   for (device::DevicePath* path : paths->all()) path->close(in_order);
 }

@@ -32,6 +32,7 @@ struct DeviceCall {
   int root = 0;
   DeviceStream stream = nullptr;
   std::optional<CalledAs> part_of = {};
+  bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
 
   /// As the user's, also where parts of different calls are alike.
   [[nodiscard]] CalledAs called() const noexcept {
@@ -47,7 +48,8 @@ inline bool reduces(topology::Collective collective) noexcept {
 /// What has gone wrong on a rank's device.
 struct PathFailure {
   Error error;
-  std::uint64_t call = 0;  ///< Which of the path's calls it is about, from 1 on; 0: none.
+  std::uint64_t call = 0;  ///< Which of the path's calls it is about, from 1 on; 0: none, or one that is captured.
+  std::string captured = {};  ///< The captured call that it is about.
 };
 
 /// How collectives of a communicator's ranks are done. Calls are valid, and the same on all ranks. One thread
@@ -61,6 +63,8 @@ class DevicePath {
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
+  /// Whether calls on a stream that is being captured are right each time the graph runs.
+  [[nodiscard]] virtual bool can_be_captured() const noexcept { return false; }
   /// Whether reductions of floats have the host's bits in reproducible contexts.
   [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
   /// Whether it would do the call in each dimension by itself. The same on all ranks.

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "ddl/agreement.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/faster_from.hpp"
@@ -34,10 +36,36 @@ std::unique_ptr<DevicePath> open_ucx_path(Context&, const DeviceTable&, std::siz
 }
 #endif
 
+std::string_view to_string(DevicePathChoice path) noexcept {
+  switch (path) {
+    case DevicePathChoice::automatic:
+      return "automatic";
+    case DevicePathChoice::exchange:
+      return "exchange";
+    case DevicePathChoice::nccl:
+      return "nccl";
+    case DevicePathChoice::ucx:
+      return "ucx";
+    case DevicePathChoice::host:
+      return "host";
+  }
+  return "?";
+}
+
+/// What all ranks must have alike, because it decides which calls meet, and how they are cut.
+DeviceOptions agreed(Context& context, DeviceOptions options) {
+  require_same_entries(context, "DeviceCommunicator", "option", {fmt::format("path {}", to_string(options.path))});
+  auto least = static_cast<std::int64_t>(options.staging_bytes);
+  context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  options.staging_bytes = static_cast<std::size_t>(least);
+  return options;
+}
+
 }  // namespace
 
-DevicePaths::DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& options)
+DevicePaths::DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted)
     : context_(context) {
+  const DeviceOptions options = agreed(context, wanted);
   if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
@@ -109,11 +137,8 @@ void DevicePaths::keep_bits(std::size_t bytes) {
   for (DevicePath* const path : all()) {
     if (path->is_reproducible()) continue;
     if (exact_memory_.data == nullptr) {
-      auto least = static_cast<std::int64_t>(bytes);
-      context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
       ReproduciblePath::load(context_);
-      exact_memory_.bytes =
-          std::max(static_cast<std::size_t>(least), ReproduciblePath::least_bytes(context_.size()));
+      exact_memory_.bytes = std::max(bytes, ReproduciblePath::least_bytes(context_.size()));
       exact_memory_.data = allocate(exact_memory_.bytes);
     }
     in_front_.push_back(

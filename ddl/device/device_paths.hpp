@@ -19,7 +19,7 @@ class DevicePaths {
   /// Opens what the options ask for; if that is automatic, the best that there is, and says why it is not a
   /// better one. In reproducible contexts what keeps the bits is in front of each. Collective; errors as
   /// DeviceCommunicator's.
-  DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& options);
+  DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted);
   DevicePaths(const DevicePaths&) = delete;
   DevicePaths& operator=(const DevicePaths&) = delete;
   /// After `close` of all.

@@ -96,6 +96,12 @@ int DeviceTable::ranks_on_device_of(int rank) const {
   return static_cast<int>(std::ranges::count(entries_, of(rank).uuid, &DeviceEntry::uuid));
 }
 
+int DeviceTable::ranks_of_process_on_device_of(int rank) const {
+  return static_cast<int>(std::ranges::count_if(entries_, [&](const DeviceEntry& entry) {
+    return entry.uuid == of(rank).uuid && entry.process == of(rank).process;
+  }));
+}
+
 bool DeviceTable::is_one_process() const {
   return std::ranges::count(entries_, entries_.front().process, &DeviceEntry::process) == size();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/cuda_handles.hpp"
 
 namespace ddl::device {
 namespace {
@@ -13,11 +14,20 @@ constexpr double ns_each_ms = 1e6;
 /// An event's time is a float of milliseconds from another's: half a microsecond is lost after some seconds.
 constexpr double longest_from_base_ns = 4e9;
 constexpr int tries = 5;
+constexpr std::size_t events = 2048;
 
 }  // namespace
 
 DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
-  if (is_on()) set_clock();
+  if (!is_on()) return;
+  for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_timed_event());
+  set_clock();
+}
+
+DeviceTimeline::Event DeviceTimeline::make_timed_event() {
+  cudaEvent_t made = nullptr;
+  check_cuda(cudaEventCreate(&made), "cudaEventCreate");
+  return Event(made);
 }
 
 /// The base is an event that the host has seen pass; the try with the least doubt counts.
@@ -26,7 +36,8 @@ void DeviceTimeline::set_clock() {
   for (int i = 0; i < tries; ++i) {
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const std::int64_t before = Timeline::now_ns();
-    Event event = recorded(nullptr);
+    Event event = make_timed_event();
+    check_cuda(cudaEventRecord(event.get(), nullptr), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
     const std::int64_t after = Timeline::now_ns();
     if (after - before >= least) continue;
@@ -36,33 +47,52 @@ void DeviceTimeline::set_clock() {
   }
 }
 
-DeviceTimeline::Event DeviceTimeline::recorded(DeviceStream stream) {
-  Event event;
-  if (!unused_.empty()) {
-    event = std::move(unused_.back());
-    unused_.pop_back();
-  } else {
-    cudaEvent_t made = nullptr;
-    check_cuda(cudaEventCreate(&made), "cudaEventCreate");
-    event.reset(made);
-  }
-  check_cuda(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+/// Under the mutex.
+DeviceTimeline::Event DeviceTimeline::take_event() {
+  Event event = std::move(unused_.back());
+  unused_.pop_back();
   return event;
 }
 
 std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
+  if (is_capturing(stream)) return 0;  // an event of a captured graph has no time
+  Event first, last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (unused_.size() < 2) {
+      ++left_out_;
+      return 0;
+    }
+    first = take_event();
+    last = take_event();
+  }
+  check_cuda(cudaEventRecord(first.get(), stream), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
-  spans_.push_back({++begun_, recorded(stream), nullptr, {}, 0});
+  spans_.push_back({++begun_, std::move(first), std::move(last), {}, 0, false});
   return begun_;
 }
 
 void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes) {
+  if (begun == 0) return;
+  const auto span_of = [&] { return std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number); };
+  cudaEvent_t last = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto span = span_of();
+    if (span == spans_.rend()) return;
+    last = span->end.get();
+  }
+  check_cuda(cudaEventRecord(last, stream), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
-  const auto span = std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
-  if (span == spans_.rend()) return;
-  span->end = recorded(stream);
+  const auto span = span_of();
   span->name = name;
   span->bytes = bytes;
+  span->is_queued = true;
+}
+
+std::uint64_t DeviceTimeline::left_out() const {
+  const std::lock_guard lock(mutex_);
+  return left_out_;
 }
 
 double DeviceTimeline::ns_after_base(cudaEvent_t event) const {
@@ -75,7 +105,7 @@ void DeviceTimeline::collect() {
   if (!is_on()) return;
   const std::lock_guard lock(mutex_);
   for (auto span = spans_.begin(); span != spans_.end();) {
-    if (!span->end || cudaEventQuery(span->end.get()) != cudaSuccess) {
+    if (!span->is_queued || cudaEventQuery(span->end.get()) != cudaSuccess) {
       ++span;
       continue;
     }

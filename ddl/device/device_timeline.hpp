@@ -15,7 +15,9 @@
 namespace ddl::device {
 
 /// What runs on a rank's device, and when, for the context's timeline: events on streams, which are read when
-/// they have passed, on the host's clock. Nobody waits for them. Any thread.
+/// they have passed, on the host's clock. Nobody waits for them. Events are made beforehand, because making
+/// one may wait for kernels that wait; what begins while all are in use is counted, but not recorded. Any
+/// thread.
 class DeviceTimeline {
  public:
   /// On the device that is selected. Waits for it, if the timeline is on.
@@ -25,9 +27,11 @@ class DeviceTimeline {
 
   [[nodiscard]] bool is_on() const noexcept { return timeline_.is_on(); }
   /// Only if `is_on`: what is queued on `stream` from `begin` to `end`. `name` is copied; `bytes` is told if
-  /// it is not 0.
+  /// it is not 0. 0: it is not recorded, and `end` does nothing.
   [[nodiscard]] std::uint64_t begin(DeviceStream stream);
   void end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes);
+  /// How many have not been recorded.
+  [[nodiscard]] std::uint64_t left_out() const;
   /// Hands over what has passed. To be called now and then.
   void collect();
 
@@ -38,22 +42,25 @@ class DeviceTimeline {
   using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   struct Span {
     std::uint64_t number;
-    Event begin, end;  // no end yet: it is not to be looked at
+    Event begin, end;
     std::string name;
     std::uint64_t bytes = 0;
+    bool is_queued = false;  // the end; else it is not to be looked at
   };
 
-  [[nodiscard]] Event recorded(DeviceStream stream);
+  static Event make_timed_event();
   void set_clock();
+  [[nodiscard]] Event take_event();
   [[nodiscard]] double ns_after_base(cudaEvent_t event) const;
 
   Timeline& timeline_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;  // not held while something is queued, which may block
   Event base_;
   double base_ns_ = 0;  // of the host's clock
   std::uint64_t begun_ = 0;
   std::deque<Span> spans_;
   std::vector<Event> unused_;
+  std::uint64_t left_out_ = 0;
 };
 
 }  // namespace ddl::device

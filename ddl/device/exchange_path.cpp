@@ -12,6 +12,8 @@
 #include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/call_fingerprint.hpp"
+#include "ddl/device/cuda_handles.hpp"
 
 namespace ddl::device {
 namespace {
@@ -35,7 +37,7 @@ std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / stat
 CallCode code_of(const CalledAs& call) {
   return {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
           static_cast<std::uint8_t>(reduces(call.collective) ? call.op : ReduceOp::sum),
-          static_cast<std::uint8_t>(call.root)};
+          static_cast<std::uint8_t>(call.root), 0};
 }
 
 std::string to_text(const CallCode& call) {
@@ -90,35 +92,45 @@ std::byte* ExchangePath::allocate(std::size_t bytes) {
   return windows_.back().own();
 }
 
-/// The kernels of all ranks of a device must fit on it together, and all ranks must have as many blocks.
-void ExchangePath::choose_blocks(const DeviceTable& devices) {
-  std::int64_t room = 0;
-  context_.on_all_ranks("kernels", [&] {
-    int device = -1;
-    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-    int each = 0;
-    const cudaError_t result = collectives::device::load_exchange_kernels(each);
-    if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
-      cudaGetLastError();
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
-                      "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
-                      device, properties.name, properties.major, properties.minor, properties.major,
-                      properties.minor));
-    }
-    check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    room = std::int64_t{each} * properties.multiProcessorCount;
-  });
-  std::int64_t least = room / devices.ranks_on_device_of(rank_);
-  context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
-  blocks_ = static_cast<int>(std::min<std::int64_t>(least, collectives::device::most_blocks));
-  if (blocks_ == 0) {
-    throw Error(ErrorCode::unsupported, "DeviceCommunicator: more ranks share a device than it has room for")
-        .as_agreed();
+/// How many blocks of the exchange's kernels the selected device holds at a time.
+std::int64_t ExchangePath::room_on_device() {
+  int device = -1;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  int each = 0;
+  const cudaError_t result = collectives::device::load_exchange_kernels(each);
+  if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();
+    throw Error(ErrorCode::unsupported,
+                fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
+                            "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+                            device, properties.name, properties.major, properties.minor, properties.major,
+                            properties.minor));
   }
+  check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return std::int64_t{each} * properties.multiProcessorCount;
+}
+
+/// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks must
+/// have as many blocks.
+void ExchangePath::choose_blocks(const DeviceTable& devices) {
+  const int device = devices.of(rank_).number;
+  const int sharers = devices.ranks_on_device_of(rank_);
+  std::int64_t room = 0;
+  context_.on_all_ranks("kernels", [&] { room = room_on_device(); });
+  const std::int64_t taken = BlockBudget::taken(device);
+  std::int64_t least = std::min<std::int64_t>((room - taken) / sharers, collectives::device::most_blocks);
+  context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  blocks_ = static_cast<int>(least);
+  context_.on_all_ranks("kernels", [&] {
+    if (blocks_ > 0 && budget_.take(device, blocks_, room)) return;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("DeviceCommunicator: CUDA device {} holds {} blocks of kernels that wait; other "
+                            "communicators of this process have taken {}, which leaves too few for the {} ranks "
+                            "here; end one of those, or put fewer ranks on a device",
+                            device, room, BlockBudget::taken(device), sharers));
+  });
 }
 
 void ExchangePath::add_window(std::size_t bytes) {
@@ -150,7 +162,7 @@ std::optional<Address> ExchangePath::registered(const void* data, std::size_t by
 }
 
 void ExchangePath::run(const DeviceCall& call) {
-  ++calls_;
+  if (!call.is_captured) ++calls_;
   if (!meeting_->in_one_process() && call.collective != Collective::barrier) return run_staged(call);
   const std::uint64_t stride = call.count * size_of(call.type);
   exchange(call, {call.count, true}, {reinterpret_cast<std::uintptr_t>(call.input), stride},
@@ -183,16 +195,14 @@ void ExchangePath::run_staged(const DeviceCall& call) {
     if (input) {
       from = {*input + first * element, whole};
     } else if (reads) {
-      check_cuda(cudaMemcpy2DAsync(copy_in, part, call.input + first * element, whole, part, in_pieces,
-                                   cudaMemcpyDeviceToDevice, call.stream),
-                 "cudaMemcpy2DAsync");
+      copy_pieces(copy_in, part, call.input + first * element, whole, part, in_pieces, cudaMemcpyDeviceToDevice,
+                  call.stream);
     }
     if (output) to = {*output + first * element, whole};
     exchange(call, {elements, first + elements == call.count}, from, to);
     if (!output && writes) {
-      check_cuda(cudaMemcpy2DAsync(call.output + first * element, whole, copy_out, part, part, out_pieces,
-                                   cudaMemcpyDeviceToDevice, call.stream),
-                 "cudaMemcpy2DAsync");
+      copy_pieces(call.output + first * element, whole, copy_out, part, part, out_pieces,
+                  cudaMemcpyDeviceToDevice, call.stream);
     }
   }
 }
@@ -213,12 +223,14 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.status = status_.device();
   e.rank = rank_;
   e.ranks = ranks_;
-  e.number = ++number_;
-  e.part_of = static_cast<std::uint32_t>(calls_);
+  e.part_of = call.is_captured ? 0 : calls_;
   e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline).count());
   e.call = code_of(call.called());
+  Mixed cut;
+  cut.add(part.elements);
+  e.call.cut = static_cast<std::uint32_t>(cut.value());
   e.input = input;
   e.output = output;
   e.windows = window_table();
@@ -241,40 +253,41 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
 
 void ExchangePath::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
 
-/// Kernels know the lower half of a call's number.
-std::uint64_t ExchangePath::call_of(std::uint32_t lower) const noexcept {
-  const std::uint64_t newest = calls_;
-  return newest - static_cast<std::uint32_t>(static_cast<std::uint32_t>(newest) - lower);
-}
-
-std::uint64_t ExchangePath::completed() { return call_of(seen(status_.host()->finished)); }
+std::uint64_t ExchangePath::completed() { return seen(status_.host()->finished); }
 
 std::optional<PathFailure> ExchangePath::failure() {
   const Status& now = *status_.host();
+  const auto failure_of = [&](std::uint64_t found, ErrorCode code, const std::string& text) {
+    PathFailure failure{{code, text}, found - 1};
+    if (failure.call == 0) failure.captured = to_text(now.own);
+    return failure;
+  };
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (const std::uint32_t call = seen(now.other[peer]); call != 0) {
-      return PathFailure{
-          {ErrorCode::mismatch,
-           fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
-                       peer, to_text(now.calls[peer]))},
-          call_of(call)};
-    }
+    const std::uint64_t found = seen(now.other[peer]);
+    if (found == 0) continue;
+    CallCode other = now.calls[peer];
+    other.cut = now.own.cut;
+    const bool is_cut_alone = other == now.own;
+    return failure_of(
+        found, ErrorCode::mismatch,
+        is_cut_alone ? fmt::format("rank {} cuts it into other parts; all ranks must have the same options", peer)
+                     : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
+                                   peer, to_text(other)));
   }
   std::string late;
-  std::uint32_t call = 0;
+  std::uint64_t found = 0;
   for (int peer = 0; peer < ranks_; ++peer) {
-    const std::uint32_t missed = seen(now.late[peer]);
+    const std::uint64_t missed = seen(now.late[peer]);
     if (missed == 0) continue;
-    call = missed;
+    found = missed;
     late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
   }
   if (late.empty()) return {};
-  return PathFailure{
-      {ErrorCode::timeout,
-       fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
-                   "deadline: DDL_DEADLINE, in seconds)",
-                   std::chrono::duration<double>(context_.options().deadline).count(), late)},
-      call_of(call)};
+  return failure_of(
+      found, ErrorCode::timeout,
+      fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
+                  "deadline: DDL_DEADLINE, in seconds)",
+                  std::chrono::duration<double>(context_.options().deadline).count(), late));
 }
 
 void ExchangePath::close(bool in_order) noexcept {

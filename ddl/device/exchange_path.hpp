@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include "collectives/device/exchange.hpp"
 #include "ddl/context.hpp"
+#include "ddl/device/block_budget.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/mapped_memory.hpp"
@@ -24,6 +24,7 @@ class ExchangePath : public DevicePath {
   ~ExchangePath() override;
 
   void run(const DeviceCall& call) override;
+  [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
@@ -46,13 +47,13 @@ class ExchangePath : public DevicePath {
     bool is_last;
   };
 
+  [[nodiscard]] static std::int64_t room_on_device();
   void choose_blocks(const DeviceTable& devices);
   void add_window(std::size_t bytes);
   [[nodiscard]] std::byte** window_table() const;
   [[nodiscard]] std::optional<Address> registered(const void* data, std::size_t bytes) const;
   void run_staged(const DeviceCall& call);
   void exchange(const DeviceCall& call, Part part, const Place& input, const Place& output);
-  [[nodiscard]] std::uint64_t call_of(std::uint32_t lower) const noexcept;
 
   Context& context_;
   const int rank_;
@@ -62,8 +63,8 @@ class ExchangePath : public DevicePath {
   MappedMemory<collectives::device::Status> status_;
   std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
   std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
-  std::uint32_t number_ = 0;
-  std::atomic<std::uint64_t> calls_ = 0;
+  BlockBudget budget_;
+  std::uint64_t calls_ = 0;  // but for those that are captured
 };
 
 }  // namespace ddl::device

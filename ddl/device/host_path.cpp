@@ -75,9 +75,8 @@ void HostPath::run(const DeviceCall& call) {
     // The part that had this memory before has been read, and copied back.
     check_cuda(cudaStreamWaitEvent(in_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
     if (reads) {
-      check_cuda(cudaMemcpy2DAsync(slot.input.get(), bytes, call.input + first * element, whole, bytes,
-                                   in_pieces, cudaMemcpyDeviceToHost, in_.get()),
-                 "cudaMemcpy2DAsync");
+      copy_pieces(slot.input.get(), bytes, call.input + first * element, whole, bytes, in_pieces,
+                  cudaMemcpyDeviceToHost, in_.get());
     }
     check_cuda(cudaEventRecord(slot.copied_in.get(), in_.get()), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_in.get(), 0), "cudaStreamWaitEvent");
@@ -91,9 +90,8 @@ void HostPath::run(const DeviceCall& call) {
     check_cuda(cudaEventRecord(slot.reduced.get(), reduction_.get()), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(out_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
     if (writes) {
-      check_cuda(cudaMemcpy2DAsync(call.output + first * element, whole, slot.output.get(), bytes, bytes,
-                                   out_pieces, cudaMemcpyHostToDevice, out_.get()),
-                 "cudaMemcpy2DAsync");
+      copy_pieces(call.output + first * element, whole, slot.output.get(), bytes, bytes, out_pieces,
+                  cudaMemcpyHostToDevice, out_.get());
     }
     check_cuda(cudaEventRecord(slot.copied_out.get(), out_.get()), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(call.stream, slot.copied_out.get(), 0), "cudaStreamWaitEvent");

@@ -92,12 +92,13 @@ void ReproduciblePath::run(const DeviceCall& call) {
   } else {
     reduce(call);
   }
+  if (call.is_captured) return;
   const std::lock_guard lock(mutex_);
   last_.push_back(parts_);
 }
 
 void ReproduciblePath::pass_on(const DeviceCall& part) {
-  ++parts_;
+  if (!part.is_captured) ++parts_;
   path_.run(part);
 }
 
@@ -146,7 +147,7 @@ void ReproduciblePath::reduce_part(const Part& part) {
 
   const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
                               DataType type, ReduceOp op) {
-    pass_on({name, input, output, count, type, op, call.root, call.stream, call.called()});
+    pass_on({name, input, output, count, type, op, call.root, call.stream, call.called(), call.is_captured});
   };
   if (form.scales()) {
     launch(ExactStep::scales, call.type, pass, call.stream);
@@ -185,7 +186,7 @@ void ReproduciblePath::multiply(const DeviceCall& call) {
     for (std::size_t begin = 0; begin < call.count; begin += most) {
       const std::size_t length = std::min(most, call.count - begin);
       pass_on({Collective::all_gather, call.input + (piece * call.count + begin) * element, memory_.data,
-               length, call.type, ReduceOp::sum, 0, call.stream, call.called()});
+               length, call.type, ReduceOp::sum, 0, call.stream, call.called(), call.is_captured});
       if (has_pieces && piece != rank_) continue;
       if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
       ExactPass pass;

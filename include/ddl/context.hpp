@@ -211,7 +211,8 @@ class Context {
   friend collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
 };
 
-/// Settings of `run_in_process`.
+/// Settings of `run_in_process`. Of the environment only DDL_DEADLINE counts, where `context.deadline` is left
+/// at its default.
 struct InProcessOptions {
   ContextOptions context;
   /// Host name of each rank; empty: all on one host. Same meaning as DDL_HOST_ID per rank.
@@ -222,6 +223,6 @@ struct InProcessOptions {
 /// memory whatever hosts they pretend to be on. Returns when all have ended; rethrows the first exception,
 /// after which the other ranks' pending collectives fail with `peer_failed`. 1 to 1024 ranks.
 void run_in_process(int ranks, const std::function<void(Context&)>& body,
-                    const InProcessOptions& options = InProcessOptions());
+                    const InProcessOptions& wanted = InProcessOptions());
 
 }  // namespace ddl

@@ -257,18 +257,19 @@ TEST(Exchange, CallsFollowEachOther) {
   constexpr std::size_t count = 40;
   HostDevices devices(ranks, blocks, threads);
   std::vector<std::vector<std::int64_t>> values(ranks, std::vector<std::int64_t>(count, 1));
-  constexpr std::uint32_t first = 0xffff'fff0U;  // numbers wrap around
+  constexpr std::uint64_t before = 0xffff'fff0U;  // beyond 32 bits on the way
   for (int rank = 0; rank < ranks; ++rank) {
-    const Exchange e = devices.exchange(rank, first);
-    for (auto& slots : e.mailboxes[rank]->slots) {
-      for (Slot& slot : slots) slot.arrived = slot.done = first - 1;
+    Mailbox& mailbox = *devices.exchange(rank, 1).mailboxes[rank];
+    for (auto& slots : mailbox.slots) {
+      for (Slot& slot : slots) slot.arrived = slot.done = before;
     }
+    for (std::uint64_t& rounds : mailbox.rounds) rounds = before;
   }
   devices.run(
       [&](int rank) {
         std::vector<Exchange> kernels;
         for (std::uint32_t i = 0; i < calls; ++i) {
-          Exchange e = devices.exchange(rank, first + i);
+          Exchange e = devices.exchange(rank, before + i);
           e.call.count = i;
           e.input = e.output = {address_of(values[static_cast<std::size_t>(rank)].data()), 0};
           i % 2 == 0 ? set_range(e, Collective::all_reduce, count, sizeof(std::int64_t), 0)
@@ -287,6 +288,31 @@ TEST(Exchange, CallsFollowEachOther) {
       for (std::uint32_t call = 0; call < (i < 16 ? calls : calls / 2); ++call) wanted *= ranks;
       ASSERT_EQ(static_cast<std::uint64_t>(own[i]), wanted) << i;
     }
+  }
+}
+
+/// As a captured graph does it: the same kernels with the same arguments, whose input is their last output.
+TEST(Exchange, AReplayIsANewExchange) {
+  constexpr int ranks = 3;
+  constexpr std::size_t replays = 20;
+  constexpr std::size_t count = 40;
+  HostDevices devices(ranks, blocks, threads);
+  std::vector<std::vector<std::int64_t>> values(ranks, std::vector<std::int64_t>(count, 1));
+  devices.run(
+      [&](int rank) {
+        Exchange e = devices.exchange(rank, 0);
+        e.input = e.output = {address_of(values[static_cast<std::size_t>(rank)].data()), 0};
+        set_range(e, Collective::all_reduce, count, sizeof(std::int64_t), 0);
+        return std::vector<Exchange>(replays, e);
+      },
+      [&](HostBlock& block, const Exchange& e, Meeting& meeting) {
+        exchange_ranges<std::int64_t, Sum>(block, e, meeting);
+      });
+  std::int64_t wanted = 1;
+  for (std::size_t i = 0; i < replays; ++i) wanted *= ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_EQ(values[static_cast<std::size_t>(rank)], std::vector<std::int64_t>(count, wanted));
+    EXPECT_EQ(devices.status(rank).finished, 0U) << "it is no call of the host's";
   }
 }
 
@@ -342,7 +368,7 @@ TEST(Exchange, ARankThatDoesNotComeIsNamed) {
         exchange_ranges<float, Sum>(block, e, meeting);
       });
   for (const int rank : {0, 2}) {
-    EXPECT_EQ(devices.status(rank).late[1], 1U);
+    EXPECT_EQ(devices.status(rank).late[1], 1 + 1U);
     EXPECT_EQ(devices.status(rank).late[2 - rank], 0U);
     EXPECT_EQ(values[static_cast<std::size_t>(rank)][0], 1.0f) << "nothing is written";
   }
@@ -364,7 +390,7 @@ TEST(Exchange, TheHostCanEndAWait) {
       [](HostBlock& block, const Exchange& e, Meeting& meeting) {
         exchange_ranges<float, Sum>(block, e, meeting);
       });
-  EXPECT_EQ(devices.status(0).late[1], 1U);
+  EXPECT_EQ(devices.status(0).late[1], 1 + 1U);
 }
 
 TEST(Exchange, RanksThatCallOtherThingsLearnWhat) {
@@ -382,7 +408,8 @@ TEST(Exchange, RanksThatCallOtherThingsLearnWhat) {
         exchange_ranges<float, Sum>(block, e, meeting);
       });
   for (const int rank : {0, 1}) {
-    EXPECT_EQ(devices.status(rank).other[1 - rank], 1U);
+    EXPECT_EQ(devices.status(rank).other[1 - rank], 1 + 1U);
+    EXPECT_EQ(devices.status(rank).own.count, static_cast<std::uint64_t>(90 + rank));
     EXPECT_EQ(devices.status(rank).calls[1 - rank].count, static_cast<std::uint64_t>(91 - rank));
     EXPECT_EQ(values[static_cast<std::size_t>(rank)][0], 1.0f);
   }

@@ -45,13 +45,14 @@ class HostBlock {
                                       std::chrono::nanoseconds(1));
   }
   static void pause() { std::this_thread::yield(); }
-  [[nodiscard]] static std::uint32_t load(const std::uint32_t& flag) {
+  template <typename T>
+  [[nodiscard]] static T load(const T& flag) {
     return __atomic_load_n(&flag, __ATOMIC_ACQUIRE);
   }
-  static void store(std::uint32_t& flag, std::uint32_t value) {
+  static void store(std::uint64_t& flag, std::uint64_t value) {
     __atomic_store_n(&flag, value, __ATOMIC_RELEASE);
   }
-  static void tell(std::uint32_t& flag, std::uint32_t value) {
+  static void tell(std::uint64_t& flag, std::uint64_t value) {
     __atomic_store_n(&flag, value, __ATOMIC_RELAXED);
   }
 
@@ -73,15 +74,14 @@ class HostDevices {
   [[nodiscard]] Status& status(int rank) { return *statuses_[static_cast<std::size_t>(rank)]; }
 
   /// An exchange of a rank without buffers and range.
-  [[nodiscard]] Exchange exchange(int rank, std::uint32_t number) const {
+  [[nodiscard]] Exchange exchange(int rank, std::uint64_t call) const {
     Exchange e;
     for (int peer = 0; peer < ranks_; ++peer)
       e.mailboxes[peer] = mailboxes_[static_cast<std::size_t>(peer)].get();
     e.status = statuses_[static_cast<std::size_t>(rank)].get();
     e.rank = rank;
     e.ranks = ranks_;
-    e.number = number;
-    e.part_of = number;
+    e.part_of = call;
     e.timeout_ns = 20'000'000'000;
     return e;
   }

@@ -71,8 +71,11 @@ TEST(Combine, AsTheHostReduces) {
 class ScriptedBlock {
  public:
   explicit ScriptedBlock(std::function<void(std::uint64_t)> script) : script_(std::move(script)) {}
-  [[nodiscard]] static std::uint32_t load(const std::uint32_t& flag) { return flag; }
-  static void tell(std::uint32_t& flag, std::uint32_t value) { flag = value; }
+  template <typename T>
+  [[nodiscard]] static T load(const T& flag) {
+    return flag;
+  }
+  static void tell(std::uint64_t& flag, std::uint64_t value) { flag = value; }
   [[nodiscard]] std::uint64_t now_ns() const { return now_; }
   void pause() {
     now_ += 10;
@@ -88,14 +91,15 @@ constexpr std::uint64_t timeout = 1000;
 
 TEST(Hold, UntilTheCallIsOver) {
   Gate gate;
-  gate.released = 0xffff'fffe;  // numbers begin again
+  constexpr std::uint64_t call = 0x1'0000'0001;  // more than 32 bits hold
+  gate.released = call - 2;
   ScriptedBlock block([&](std::uint64_t now) {
-    if (now == 500) gate.released = 0xffff'ffff;
-    if (now == 700) gate.released = 2;
+    if (now == 500) gate.released = call - 1;
+    if (now == 700) gate.released = call + 1;
   });
-  hold(block, gate, 1, timeout);
+  hold(block, gate, call, timeout);
   EXPECT_EQ(block.now_ns(), 700U);
-  hold(block, gate, 2, timeout);
+  hold(block, gate, call + 1, timeout);
   EXPECT_EQ(block.now_ns(), 700U);
   EXPECT_EQ(gate.expired, 0U);
 }

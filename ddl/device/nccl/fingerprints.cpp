@@ -1,7 +1,6 @@
 #include "ddl/device/nccl/fingerprints.hpp"
 
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/call_fingerprint.hpp"
 
 namespace ddl::device {
 Fingerprints::Fingerprints(Context& context) {
@@ -15,8 +14,11 @@ Fingerprints::Fingerprints(Context& context) {
   batch_.first = 1;
 }
 
-void Fingerprints::add(const DeviceCall& call, NcclGroup& all) {
-  batch_.values[held_++] = static_cast<std::int64_t>(fingerprint_of(call));
+void Fingerprints::add(const DeviceCall& call, bool by_dimension, NcclGroup& all) {
+  history_.add(fingerprint_of(call));
+  history_.add(by_dimension ? 1 : 0);
+  if (call.is_captured) return;
+  batch_.values[held_++] = static_cast<std::int64_t>(history_.value());
   if (held_ == fingerprints_at_once) compare(all, call.stream);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ddl/context.hpp"
+#include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/mapped_memory.hpp"
 #include "ddl/device/nccl/fingerprint_kernels.hpp"
@@ -21,8 +22,8 @@ class Fingerprints {
   Fingerprints(const Fingerprints&) = delete;
   Fingerprints& operator=(const Fingerprints&) = delete;
 
-  /// A call that has been queued.
-  void add(const DeviceCall& call, NcclGroup& all);
+  /// A call that has been queued, and how. One that is captured is compared with the next one that is not.
+  void add(const DeviceCall& call, bool by_dimension, NcclGroup& all);
   /// Compares what has not been yet.
   void compare(NcclGroup& all, DeviceStream stream);
   /// The first call, from 1 on, that is known to differ; 0: none. Any thread.
@@ -33,6 +34,7 @@ class Fingerprints {
     void operator()(std::int64_t* memory) const noexcept { cudaFree(memory); }
   };
 
+  Mixed history_;  // of all calls
   FingerprintBatch batch_;
   std::uint32_t held_ = 0;
   std::unique_ptr<std::int64_t, FreeDevice> numbers_;

@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <span>
+#include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::device {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 ncclDataType_t nccl_type(DataType type) {
   switch (type) {
@@ -67,20 +67,37 @@ NcclGroup::NcclGroup(std::string name, const Communicator& members, const ncclUn
       name_(std::move(name)),
       rank_(members.rank()),
       size_(members.size()),
-      deadline_(deadline) {
-  ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
-  configuration.blocking = 0;  // so that a rank that does not come is noticed
-  call("ncclCommInitRankConfig",
-       [&] { return nccl_.init(&communicator_, size_, id, rank_, &configuration); });
+      deadline_(deadline),
+      communicator_(set_up(id)) {}
+
+/// Collectives of a communicator that does not block take a thread each, so this one blocks.
+ncclComm_t NcclGroup::set_up(const ncclUniqueId& id) const {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const auto made = std::make_shared<ncclComm_t>(nullptr);
+  const ncclResult_t result = within_deadline("ncclCommInitRankConfig", [=, own = this->rank_, size = size_] {
+    cudaSetDevice(device);
+    ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
+    return NcclLibrary::get().init(made.get(), size, id, own, &configuration);
+  });
+  if (result != ncclSuccess) {
+    throw Error(ErrorCode::internal, fmt::format("ncclCommInitRankConfig of {} failed on its rank {} of {}: {}",
+                                                 name_, rank_, size_, nccl_.text_of(result, nullptr)));
+  }
+  return *made;
 }
 
 NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr || is_aborted_) return;
   try {
-    call("ncclCommFinalize", [&] { return nccl_.finalize(communicator_); });
-    nccl_.destroy(communicator_);
+    const ncclResult_t result = within_deadline("ncclCommDestroy", [communicator = communicator_] {
+      const NcclLibrary& nccl = NcclLibrary::get();
+      const ncclResult_t finalized = nccl.finalize(communicator);
+      return finalized == ncclSuccess ? nccl.destroy(communicator) : finalized;
+    });
+    if (result != ncclSuccess) abort();
   } catch (const Error&) {
-    abort();
+    // The thread that waits in it goes on to use it.
   }
 }
 
@@ -90,29 +107,34 @@ Error NcclGroup::error_of(ncclResult_t result, const char* function) const {
                             nccl_.text_of(result, communicator_))};
 }
 
+/// What waits for other ranks without end: on a thread that is left behind at the deadline.
+ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResult_t()> function) const {
+  auto task = std::make_shared<std::packaged_task<ncclResult_t()>>(std::move(function));
+  std::future<ncclResult_t> result = task->get_future();
+  std::thread([task] { (*task)(); }).detach();
+  if (result.wait_for(deadline_) == std::future_status::ready) return result.get();
+  throw Error(ErrorCode::timeout,
+              fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it", name,
+                          name_, std::chrono::duration<double>(deadline_).count(), rank_, size_));
+}
+
 template <typename Function>
 void NcclGroup::call(const char* name, const Function& function) {
-  const Clock::time_point until = Clock::now() + deadline_;
-  ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
     if (is_aborted_) throw Error(ErrorCode::peer_failed, fmt::format("{} of {}: it was ended", name, name_));
-    result = function();
+    is_in_call_ = true;
   }
-  for (int looks = 0; result == ncclInProgress; ++looks) {
-    if (Clock::now() > until) {
-      abort();
-      throw Error(ErrorCode::timeout,
-                  fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it",
-                              name, name_, std::chrono::duration<double>(deadline_).count(), rank_, size_));
-    }
-    if (looks > 100) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    const std::lock_guard lock(mutex_);
-    if (is_aborted_) throw Error(ErrorCode::peer_failed, fmt::format("{} of {}: it was ended", name, name_));
-    if (const ncclResult_t asked = nccl_.async_error(communicator_, &result); asked != ncclSuccess)
-      result = asked;
-  }
+  const ncclResult_t result = function();
+  leave_call();
   if (result != ncclSuccess) throw error_of(result, name);
+}
+
+/// What was aborted meanwhile is given back by who was using it.
+void NcclGroup::leave_call() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_in_call_ = false;
+  if (is_aborted_) abort_communicator();
 }
 
 void NcclGroup::all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
@@ -158,9 +180,20 @@ std::optional<Error> NcclGroup::failure() const {
   return error_of(state, "a collective");
 }
 
+/// ncclCommAbort ends the kernels and frees what a call would go on to use: while one is under way, the
+/// communicator is revoked, where NCCL can do that, and the call's thread aborts it.
 void NcclGroup::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  if (communicator_ != nullptr && !std::exchange(is_aborted_, true)) nccl_.abort(communicator_);
+  if (std::exchange(is_aborted_, true)) return;
+  if (is_in_call_ && nccl_.revoke != nullptr) {
+    nccl_.revoke(communicator_, 0);
+  } else {
+    abort_communicator();
+  }
+}
+
+void NcclGroup::abort_communicator() noexcept {
+  if (communicator_ != nullptr) nccl_.abort(std::exchange(communicator_, nullptr));
 }
 
 }  // namespace ddl::device

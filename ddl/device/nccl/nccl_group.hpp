@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -42,13 +43,18 @@ class NcclGroup {
 
   /// What NCCL has noticed meanwhile. Any thread.
   [[nodiscard]] std::optional<Error> failure() const;
-  /// Ends its kernels; nothing more can be queued. Any thread, once.
+  /// Ends its kernels; nothing more can be queued. Any thread, also while another one is in a call that
+  /// blocks, because the launch queue is full of kernels that wait.
   void abort() noexcept;
 
  private:
-  /// Calls NCCL, and waits for what it does in the background, such as the set-up of a communicator.
+  /// Queues a collective.
   template <typename Function>
   void call(const char* name, const Function& function);
+  void leave_call() noexcept;
+  void abort_communicator() noexcept;
+  ncclComm_t set_up(const ncclUniqueId& id) const;
+  [[nodiscard]] ncclResult_t within_deadline(const char* name, std::function<ncclResult_t()> function) const;
   [[nodiscard]] Error error_of(ncclResult_t result, const char* function) const;
 
   const NcclLibrary& nccl_;
@@ -56,8 +62,9 @@ class NcclGroup {
   int rank_;
   int size_;
   std::chrono::nanoseconds deadline_;
+  mutable std::mutex mutex_;  // of what follows; no launch is made under it
   ncclComm_t communicator_ = nullptr;
-  mutable std::mutex mutex_;  // held for each of NCCL's functions
+  bool is_in_call_ = false;
   bool is_aborted_ = false;
 };
 

@@ -7,7 +7,7 @@
 namespace ddl::device {
 namespace {
 
-/// Configurations of communicators, and calls that do not block while one is set up.
+/// Configurations of communicators.
 constexpr int least_version = 21'403;  // 2.14.3
 
 std::string version_text(int version) {
@@ -36,6 +36,7 @@ NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
   bind(finalize, "ncclCommFinalize");
   bind(destroy, "ncclCommDestroy");
   bind(abort, "ncclCommAbort");
+  revoke = library_.optional<ncclResult_t(ncclComm_t, int)>("ncclCommRevoke");
   bind(async_error, "ncclCommGetAsyncError");
   bind(all_reduce, "ncclAllReduce");
   bind(reduce_scatter, "ncclReduceScatter");

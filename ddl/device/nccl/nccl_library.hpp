@@ -19,6 +19,8 @@ class NcclLibrary {
   decltype(&::ncclCommFinalize) finalize;
   decltype(&::ncclCommDestroy) destroy;
   decltype(&::ncclCommAbort) abort;
+  /// Ends what is under way and leaves the communicator to its owner. Null before 2.28.
+  ncclResult_t (*revoke)(ncclComm_t communicator, int flags);
   decltype(&::ncclCommGetAsyncError) async_error;
   decltype(&::ncclAllReduce) all_reduce;
   decltype(&::ncclReduceScatter) reduce_scatter;

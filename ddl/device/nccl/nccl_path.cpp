@@ -67,6 +67,8 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
   }
   context.on_all_ranks("NCCL's streams", [&] {
     for (Stream* stream : {&inner_stream_, &outer_stream_}) *stream = make_stream();
+    joint_ = make_event();
+    done_.allocate();
     void* memory = nullptr;
     check_cuda(cudaMalloc(&memory, 1), "cudaMalloc");
     meeting_ = static_cast<std::byte*>(memory);
@@ -77,41 +79,27 @@ NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(cont
 
 NcclPath::~NcclPath() = default;
 
-Event NcclPath::take_event() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!unused_.empty()) {
-      Event event = std::move(unused_.back());
-      unused_.pop_back();
-      return event;
-    }
-  }
-  return make_event();
-}
-
 /// What is queued on `then` from now on waits for what is queued on `first`.
 void NcclPath::join(cudaStream_t first, cudaStream_t then) {
   if (first == then) return;
-  Event event = take_event();
-  check_cuda(cudaEventRecord(event.get(), first), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(then, event.get(), 0), "cudaStreamWaitEvent");
-  const std::lock_guard lock(mutex_);
-  unused_.push_back(std::move(event));  // may be recorded again at once
+  check_cuda(cudaEventRecord(joint_.get(), first), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(then, joint_.get(), 0), "cudaStreamWaitEvent");
 }
 
 void NcclPath::run(const DeviceCall& call) {
-  goes_by_dimension(call) ? run_by_dimension(call) : run_on_all(call);
-  fingerprints_->add(call, *all_);
-  await(call.stream);
+  const bool by_dimension = goes_by_dimension(call);
+  by_dimension ? run_by_dimension(call) : run_on_all(call);
+  fingerprints_->add(call, by_dimension, *all_);
+  if (!call.is_captured) mark(call.stream);
 }
 
 /// From now on the deadline of what is queued on the stream counts.
-void NcclPath::await(cudaStream_t stream) {
-  Event done = take_event();
-  check_cuda(cudaEventRecord(done.get(), stream), "cudaEventRecord");
-  const std::lock_guard lock(mutex_);
-  if (pending_.empty()) progress_ = Clock::now();
-  pending_.push_back(std::move(done));
+void NcclPath::mark(cudaStream_t stream) {
+  if (done_.value() == called_) {
+    const std::lock_guard lock(mutex_);
+    progress_ = Clock::now();
+  }
+  done_.write(++called_, stream);
 }
 
 void NcclPath::run_on_all(const DeviceCall& call) {
@@ -191,24 +179,6 @@ void NcclPath::run_by_dimension(const DeviceCall& call) {
   }
 }
 
-/// Takes back the events of what is over. Under the mutex.
-void NcclPath::reap() {
-  if (pending_.empty()) progress_ = Clock::now();
-  while (!pending_.empty() && cudaEventQuery(pending_.front().get()) == cudaSuccess) {
-    unused_.push_back(std::move(pending_.front()));
-    pending_.pop_front();
-    ++completed_;
-    progress_ = Clock::now();
-  }
-  cudaGetLastError();  // that the event is not there yet
-}
-
-std::uint64_t NcclPath::completed() {
-  const std::lock_guard lock(mutex_);
-  reap();
-  return completed_;
-}
-
 /// NCCL's kernels wait for ever: the deadline is looked after here.
 std::optional<PathFailure> NcclPath::failure() {
   for (const auto* group : {&all_, &inner_, &outer_}) {
@@ -221,15 +191,19 @@ std::optional<PathFailure> NcclPath::failure() {
                         "same order. NCCL does not notice: results since then are wrong"},
                        call};
   }
+  const std::uint64_t done = done_.value();
   const std::lock_guard lock(mutex_);
-  reap();
+  if (done != seen_ || done == called_) {
+    seen_ = done;
+    progress_ = Clock::now();
+  }
   if (Clock::now() - progress_ <= context_.options().deadline) return {};
   return PathFailure{
       {ErrorCode::timeout,
        fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
                    "deadline: DDL_DEADLINE, in seconds)",
                    std::chrono::duration<double>(context_.options().deadline).count())},
-      completed_ + 1};
+      done + 1};
 }
 
 void NcclPath::abort() noexcept {
@@ -240,17 +214,15 @@ void NcclPath::abort() noexcept {
 
 void NcclPath::settle() {
   fingerprints_->compare(*all_, inner_stream_.get());
-  await(inner_stream_.get());
-  const auto is_over = [&] {
-    const std::lock_guard lock(mutex_);
-    reap();
-    return pending_.empty();
-  };
-  while (!is_over() && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  mark(inner_stream_.get());
+  while (done_.value() != called_ && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void NcclPath::close(bool in_order) noexcept {
-  if (!in_order) abort();
+  if (!in_order) {
+    abort();
+    done_.abandon();
+  }
   outer_.reset();
   inner_.reset();
   all_.reset();

@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +16,7 @@
 #include "ddl/device/nccl/fingerprints.hpp"
 #include "ddl/device/nccl/nccl_group.hpp"
 #include "ddl/device/nccl/scatter_gather.hpp"
+#include "ddl/device/stream_mark.hpp"
 
 namespace ddl::device {
 
@@ -31,8 +32,9 @@ class NcclPath : public DevicePath {
   ~NcclPath() override;
 
   void run(const DeviceCall& call) override;
+  [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
   [[nodiscard]] bool goes_by_dimension(const DeviceCall& call) override;
-  [[nodiscard]] std::uint64_t completed() override;
+  [[nodiscard]] std::uint64_t completed() override { return done_.value(); }
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
   void settle() override;
@@ -42,9 +44,7 @@ class NcclPath : public DevicePath {
   void run_on_all(const DeviceCall& call);
   void run_by_dimension(const DeviceCall& call);
   void join(cudaStream_t first, cudaStream_t then);
-  Event take_event();
-  void await(cudaStream_t stream);
-  void reap();
+  void mark(cudaStream_t stream);
 
   Context& context_;
   std::unique_ptr<NcclGroup> all_;
@@ -56,11 +56,13 @@ class NcclPath : public DevicePath {
 
   std::unique_ptr<Fingerprints> fingerprints_;
 
-  std::mutex mutex_;
-  std::deque<Event> pending_;  // behind each call that is not over
-  std::uint64_t completed_ = 0;
+  Event joint_;     // may be recorded again at once: who waits for it waits for what it held by then
+  StreamMark done_; // calls
+  std::atomic<std::uint64_t> called_ = 0;
+
+  std::mutex mutex_;  // of what the deadline counts from
+  std::uint64_t seen_ = 0;
   std::chrono::steady_clock::time_point progress_;
-  std::vector<Event> unused_;
 };
 
 }  // namespace ddl::device

@@ -72,6 +72,7 @@ void NetworkCalls::run(const DeviceCall& call) {
   if (ranks_ == 1) return copy_alone(call);
   const Recipe& recipe = recipes_.of(call);
   history_.add(recipe.plan);
+  history_.add(recipe.at_once);
   for (std::size_t first = 0; first < call.count; first += recipe.at_once) {
     const std::size_t elements = std::min(recipe.at_once, call.count - first);
     const bool is_rest = elements < recipe.at_once;
@@ -112,10 +113,8 @@ void NetworkCalls::reduce_scatter_part(const DeviceCall& call, const Part& part)
   const std::size_t element = size_of(call.type);
   const std::size_t bytes = part.elements * element;
   std::byte* const work = work_.get();
-  check_cuda(
-      cudaMemcpy2DAsync(work, bytes, call.input + part.first * element, call.count * element, bytes,
-                        static_cast<std::size_t>(ranks_), cudaMemcpyDeviceToDevice, executor_.stream()),
-      "cudaMemcpy2DAsync");
+  copy_pieces(work, bytes, call.input + part.first * element, call.count * element, bytes,
+              static_cast<std::size_t>(ranks_), cudaMemcpyDeviceToDevice, executor_.stream());
   executor_.wait_for_stream();
   run_program(call, part, {work, work});
   copy(call.output + part.first * element, work + static_cast<std::size_t>(rank_) * bytes, bytes);

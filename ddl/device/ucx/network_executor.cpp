@@ -33,7 +33,7 @@ NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, in
       memory_(memory),
       deadline_(deadline),
       stream_(make_urgent_stream()) {
-  for (std::size_t i = 0; i < most_queued + 1; ++i) events_.push_back(make_event());
+  done_.allocate();
   for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(memory_.receiving + i * block_bytes);
 }
 
@@ -184,10 +184,8 @@ void NetworkExecutor::queue(std::uint32_t index) {
 }
 
 void NetworkExecutor::queued(std::uint32_t index) {
-  Event done = std::move(events_.back());
-  events_.pop_back();
-  check_cuda(cudaEventRecord(done.get(), stream()), "cudaEventRecord");
-  queued_.push_back({index, std::move(done)});
+  done_.write(++marked_, stream());
+  queued_.push_back({index, marked_});
   for (const std::uint32_t later : run_->program.after(index)) {
     if (!is_transfer(task(later).kind)) satisfy(later);  // the stream keeps the order
   }
@@ -201,9 +199,8 @@ void NetworkExecutor::satisfy(std::uint32_t later) {
 
 bool NetworkExecutor::sweep_stream() {
   bool moved = false;
-  while (!queued_.empty() && has_come(queued_.front().done.get())) {
+  while (!queued_.empty() && done_.value() >= queued_.front().mark) {
     const std::uint32_t index = queued_.front().task;
-    events_.push_back(std::move(queued_.front().done));
     queued_.pop_front();
     const Task& task = this->task(index);
     if (task.kind == Task::Kind::net_reduce) {
@@ -245,11 +242,12 @@ bool NetworkExecutor::sweep_transfers() {
 }
 
 void NetworkExecutor::wait_for_stream() {
-  check_cuda(cudaEventRecord(events_.back().get(), stream()), "cudaEventRecord");
-  turns_.await(events_.back().get());
+  done_.write(++marked_, stream());
+  turns_.await(done_, marked_, stream());
 }
 
 void NetworkExecutor::look_for_trouble() {
+  require_alive(stream());
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
   for (int peer = 0; peer < ranks_; ++peer) {
     if (peer == rank_ || !network_.has_other(peer, run_->tag)) continue;

@@ -12,6 +12,7 @@
 #include "collectives/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/stream_mark.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
@@ -61,7 +62,7 @@ class NetworkExecutor {
   using Task = collectives::Task;
   struct Queued {
     std::uint32_t task;
-    Event done;
+    std::uint64_t mark;
   };
   static constexpr std::size_t most_queued = 64;
   static constexpr std::size_t most_sending = 64;
@@ -94,7 +95,8 @@ class NetworkExecutor {
   const Memory memory_;
   const std::chrono::milliseconds deadline_;
   Stream stream_;
-  std::vector<Event> events_;          // unused
+  StreamMark done_;  // of what is queued
+  std::uint64_t marked_ = 0;
   std::vector<std::byte*> receiving_;  // unused blocks
 
   const Run* run_ = nullptr;

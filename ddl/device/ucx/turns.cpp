@@ -32,9 +32,12 @@ void Turns::take(bool moved, Awaited awaited) {
   if (idle_turns_ > turns_before_yielding) std::this_thread::yield();
 }
 
-void Turns::await(cudaEvent_t event) {
+void Turns::await(const StreamMark& mark, std::uint64_t value, cudaStream_t stream) {
   begin();
-  while (!has_come(event)) take(false, Awaited::device);
+  while (mark.value() < value) {
+    take(false, Awaited::device);
+    if (idle_turns_ > turns_before_rests) require_alive(stream);
+  }
 }
 
 void Turns::rest(Awaited awaited) {

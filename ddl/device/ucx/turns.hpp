@@ -7,6 +7,7 @@
 
 #include "collectives/device/network_body.hpp"
 #include "collectives/network/network.hpp"
+#include "ddl/device/stream_mark.hpp"
 
 namespace ddl::device {
 
@@ -26,8 +27,9 @@ class Turns {
   /// Moves the network on; after many turns in which nothing did, sleeps for some 20 us, or, if only the
   /// network is awaited, until something comes, 1 ms at most. `moved`: something else than the network has.
   void take(bool moved, Awaited awaited);
-  /// Takes turns until the event has come. Throws `internal` with what CUDA says.
-  void await(cudaEvent_t event);
+  /// Takes turns until the mark has reached `value`. Throws `internal` with what CUDA says if the device of
+  /// `stream`, which is the calling thread's, is lost.
+  void await(const StreamMark& mark, std::uint64_t value, cudaStream_t stream);
   /// From now on nothing has moved.
   void begin() noexcept;
   /// Nothing has, for so long. Asks the clock only when it begins to be long.

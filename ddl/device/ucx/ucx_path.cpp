@@ -34,6 +34,7 @@ UcxPath::UcxPath(Context& context, const DeviceTable& devices, std::size_t stagi
     : context_(context), device_(devices.of(context.rank()).number), network_(open_device_network(context)) {
   context.on_all_ranks("UCX on devices", [&] {
     gate_.allocate();
+    reached_.allocate();
     flushes_writes_ = needs_flush_of_writes(device_);
     check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
     bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -48,26 +49,13 @@ UcxPath::~UcxPath() { close(false); }
 
 // The caller's side.
 
-Event UcxPath::take_event() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!unused_.empty()) {
-      Event event = std::move(unused_.back());
-      unused_.pop_back();
-      return event;
-    }
-  }
-  return make_event();
-}
-
 void UcxPath::run(const DeviceCall& call) {
-  Event reached = take_event();
-  check_cuda(cudaEventRecord(reached.get(), call.stream), "cudaEventRecord");
+  reached_.write(++called_, call.stream);
   const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline);
-  check_cuda(collectives::device::launch_hold(gate_.device(), static_cast<std::uint32_t>(++called_),
+  check_cuda(collectives::device::launch_hold(gate_.device(), called_,
                                               static_cast<std::uint64_t>(deadline.count()), call.stream),
              "launch of a hold");
-  push({call, std::move(reached)});
+  push({call, called_});
 }
 
 void UcxPath::push(Queued queued) {
@@ -104,7 +92,7 @@ void UcxPath::abort() noexcept {
 
 /// What ranks have called differently shows up when they meet.
 void UcxPath::settle() {
-  push({std::nullopt, nullptr});
+  push({});
   while (!is_concluded_ && !failure() && !turns_->has_ended()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -122,7 +110,10 @@ void UcxPath::close(bool in_order) noexcept {
     abort();
   }
   thread_.join();
-  if (!in_order) gate_.abandon();  // a kernel may still look at it
+  if (!in_order) {  // kernels may still look at them
+    gate_.abandon();
+    reached_.abandon();
+  }
   network_.reset();
 }
 
@@ -131,6 +122,7 @@ void UcxPath::close(bool in_order) noexcept {
 void UcxPath::work() noexcept {
   try {
     check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+    allow_captures_of_others();
     work_off();
     return;
   } catch (const Turns::Ended&) {
@@ -157,11 +149,9 @@ void UcxPath::work_off() {
       is_concluded_ = true;
       continue;
     }
-    turns_->await(queued->reached.get());
+    turns_->await(reached_, queued->number, calls_->stream());
     calls_->run(*queued->call);
     release();
-    const std::lock_guard lock(mutex_);
-    unused_.push_back(std::move(queued->reached));
   }
 }
 
@@ -200,8 +190,7 @@ void UcxPath::release() {
                                                   cudaFlushGPUDirectRDMAWritesToOwner),
                "cudaDeviceFlushGPUDirectRDMAWrites");
   }
-  const std::uint64_t call = ++completed_;
-  __atomic_store_n(&gate_.host()->released, static_cast<std::uint32_t>(call), __ATOMIC_RELEASE);
+  __atomic_store_n(&gate_.host()->released, ++completed_, __ATOMIC_RELEASE);
 }
 
 }  // namespace ddl::device

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/network/ucx_network.hpp"
@@ -52,9 +51,8 @@ class UcxPath : public DevicePath {
  private:
   struct Queued {
     std::optional<DeviceCall> call;  // none: no more of them
-    Event reached;                   // by the call's stream
+    std::uint64_t number = 0;
   };
-  Event take_event();
   void push(Queued queued);
 
   void work() noexcept;
@@ -69,6 +67,7 @@ class UcxPath : public DevicePath {
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
   MappedMemory<collectives::device::Gate> gate_;
+  StreamMark reached_;  // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
   std::optional<Turns> turns_;
   std::optional<NetworkCalls> calls_;
@@ -79,7 +78,6 @@ class UcxPath : public DevicePath {
   std::atomic<bool> is_concluded_ = false;
   std::mutex mutex_;
   std::deque<Queued> queue_;
-  std::vector<Event> unused_;
   bool is_closing_ = false;
   std::optional<PathFailure> failure_;
   std::thread thread_;

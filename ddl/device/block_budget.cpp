@@ -1,0 +1,43 @@
+#include "ddl/device/block_budget.hpp"
+
+#include <map>
+#include <mutex>
+
+namespace ddl::device {
+namespace {
+
+struct Taken {
+  std::mutex mutex;
+  std::map<int, std::int64_t> of_device;
+};
+
+/// A device's room is the process's, so this is too. Never destroyed: communicators may outlive main.
+Taken& all() {
+  static Taken* const taken = new Taken;
+  return *taken;
+}
+
+}  // namespace
+
+std::int64_t BlockBudget::taken(int device) {
+  const std::lock_guard lock(all().mutex);
+  return all().of_device[device];
+}
+
+bool BlockBudget::take(int device, std::int64_t blocks, std::int64_t room) {
+  const std::lock_guard lock(all().mutex);
+  std::int64_t& taken = all().of_device[device];
+  if (taken + blocks > room) return false;
+  taken += blocks;
+  device_ = device;
+  blocks_ = blocks;
+  return true;
+}
+
+BlockBudget::~BlockBudget() {
+  if (device_ < 0) return;
+  const std::lock_guard lock(all().mutex);
+  all().of_device[device_] -= blocks_;
+}
+
+}  // namespace ddl::device
