@@ -17,6 +17,7 @@
 #include "ddl/device_gradient_reducer.hpp"
 #include "perf/device_timer.hpp"
 #include "perf/number_flags.hpp"
+#include "perf/prepare_devices.hpp"
 #include "perf/rank_threads.hpp"
 #include "perf/stopwatch.hpp"
 
@@ -200,6 +201,7 @@ class Benchmark {
 }  // namespace
 
 int main(int count, char** arguments) {
+  perf::prepare_devices();
   Options options;
   return perf::main_of_threads(
       "device_gradients_perf", help, count, arguments, [&](const auto& words, perf::RankJob& job) {

@@ -18,6 +18,7 @@
 #include "ddl/device/nccl/nccl_library.hpp"
 #include "perf/device_timer.hpp"
 #include "perf/number_flags.hpp"
+#include "perf/prepare_devices.hpp"
 #include "perf/rank_threads.hpp"
 #include "perf/stopwatch.hpp"
 
@@ -257,6 +258,7 @@ class Benchmark {
 }  // namespace
 
 int main(int count, char** arguments) {
+  perf::prepare_devices();
   Options options;
   return perf::main_of_threads(
       "device_perf", help, count, arguments, [&](const auto& words, perf::RankJob& job) {

@@ -55,7 +55,8 @@ void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   check_cuda(cudaDeviceGetAttribute(&most_pitch, cudaDevAttrMaxPitch, device), "cudaDeviceGetAttribute");
-  const bool is_one_copy = pieces > 1 && std::max(to_pitch, from_pitch) <= static_cast<std::size_t>(most_pitch);
+  const bool is_one_copy =
+      pieces > 1 && std::max(to_pitch, from_pitch) <= static_cast<std::size_t>(most_pitch);
   if (is_one_copy) {
     check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, pieces, kind, stream),
                "cudaMemcpy2DAsync");

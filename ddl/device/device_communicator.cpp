@@ -104,16 +104,16 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
   if (writes) check(call.output, "output");
 }
 
-/// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand behind
-/// another one that waits.
+/// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand
+/// behind another one that waits.
 void DeviceCommunicator::State::warn_of_queues() {
-  const int sharers = devices.ranks_of_process_on_device_of(rank);
-  if (sharers == 1 || device::has_cuda_environment()) return;
-  context.log().warning(
-      fmt::format("{} ranks of this process share CUDA device {}; expected CUDA_DEVICE_MAX_CONNECTIONS={} and "
-                  "CUDA_MODULE_LOADING={} in the environment before CUDA starts, without which their kernels may "
-                  "wait for each other until the deadline: set them, or call ddl::set_cuda_environment() first",
-                  sharers, devices.of(rank).number, device::most_connections, device::eager));
+  const std::vector<int> sharers = devices.threads_on_device_of(rank);
+  if (sharers.size() == 1 || sharers.front() != rank || device::has_cuda_environment()) return;
+  context.log().warning(fmt::format(
+      "{} ranks of this process share CUDA device {}; expected CUDA_DEVICE_MAX_CONNECTIONS={} and "
+      "CUDA_MODULE_LOADING={} in the environment before CUDA starts, without which their kernels may "
+      "wait for each other until the deadline: set them, or call ddl::set_cuda_environment() first",
+      sharers.size(), devices.of(rank).number, device::most_connections, device::eager));
 }
 
 void DeviceCommunicator::State::run(DeviceCall call) {
@@ -128,16 +128,18 @@ void DeviceCommunicator::State::run(DeviceCall call) {
 void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::DevicePath& path) {
   const std::string_view name = topology::to_string(call.collective);
   if (!path.can_be_captured()) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
-                            "memory cannot be; expected DeviceOptions::path exchange or nccl",
-                            name));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
+                    "memory cannot be; expected DeviceOptions::path exchange or nccl",
+                    name));
   }
   if (context.options().device_sync > 0) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} on devices: the stream is being captured, and DDL_OPTIONS=\"-dev_sync {}\" asks "
-                            "to wait for it",
-                            name, context.options().device_sync));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} on devices: the stream is being captured, and DDL_OPTIONS=\"-dev_sync {}\" asks "
+                    "to wait for it",
+                    name, context.options().device_sync));
   }
   try {
     path.run(call);
@@ -287,9 +289,10 @@ DeviceCommunicator::State::~State() {
   guard = {};
   if (in_order) timeline->collect();
   if (const std::uint64_t left_out = timeline->left_out(); left_out > 0) {
-    context.log().warning(fmt::format("the timeline lacks {} spans on rank {}'s device: more were queued at a time "
-                                      "than it has events for",
-                                      left_out, rank));
+    context.log().warning(
+        fmt::format("the timeline lacks {} spans on rank {}'s device: more were queued at a time "
+                    "than it has events for",
+                    left_out, rank));
   }
   log.reset();
   for (device::DevicePath* path : paths->all()) path->close(in_order);

@@ -48,7 +48,8 @@ inline bool reduces(topology::Collective collective) noexcept {
 /// What has gone wrong on a rank's device.
 struct PathFailure {
   Error error;
-  std::uint64_t call = 0;  ///< Which of the path's calls it is about, from 1 on; 0: none, or one that is captured.
+  std::uint64_t call =
+      0;  ///< Which of the path's calls it is about, from 1 on; 0: none, or one that is captured.
   std::string captured = {};  ///< The captured call that it is about.
 };
 

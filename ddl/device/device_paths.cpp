@@ -54,7 +54,8 @@ std::string_view to_string(DevicePathChoice path) noexcept {
 
 /// What all ranks must have alike, because it decides which calls meet, and how they are cut.
 DeviceOptions agreed(Context& context, DeviceOptions options) {
-  require_same_entries(context, "DeviceCommunicator", "option", {fmt::format("path {}", to_string(options.path))});
+  require_same_entries(context, "DeviceCommunicator", "option",
+                       {fmt::format("path {}", to_string(options.path))});
   auto least = static_cast<std::int64_t>(options.staging_bytes);
   context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
   options.staging_bytes = static_cast<std::size_t>(least);
@@ -106,7 +107,8 @@ void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options)
   }
   if (exchange_) {
     large_from_ = faster_from(context_, *front_of(exchange_.get()), *front_of(large_.get()));
-    return context_.log().info(fmt::format("collectives on devices go by NCCL from {} bytes on", large_from_));
+    return context_.log().info(
+        fmt::format("collectives on devices go by NCCL from {} bytes on", large_from_));
   }
   if (large_) {
     if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by NCCL alone: " + reasons);

@@ -96,10 +96,12 @@ int DeviceTable::ranks_on_device_of(int rank) const {
   return static_cast<int>(std::ranges::count(entries_, of(rank).uuid, &DeviceEntry::uuid));
 }
 
-int DeviceTable::ranks_of_process_on_device_of(int rank) const {
-  return static_cast<int>(std::ranges::count_if(entries_, [&](const DeviceEntry& entry) {
-    return entry.uuid == of(rank).uuid && entry.process == of(rank).process;
-  }));
+std::vector<int> DeviceTable::threads_on_device_of(int rank) const {
+  std::vector<int> threads;
+  for (int other = 0; other < size(); ++other) {
+    if (of(other).uuid == of(rank).uuid && of(other).process == of(rank).process) threads.push_back(other);
+  }
+  return threads;
 }
 
 bool DeviceTable::is_one_process() const {

@@ -32,8 +32,8 @@ class DeviceTable {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(entries_.size()); }
   /// How many ranks, itself included, are on the rank's device.
   [[nodiscard]] int ranks_on_device_of(int rank) const;
-  /// How many of these are threads of its process.
-  [[nodiscard]] int ranks_of_process_on_device_of(int rank) const;
+  /// Those of them that are threads of its process, in order.
+  [[nodiscard]] std::vector<int> threads_on_device_of(int rank) const;
   /// Whether all ranks are threads of one process, or each is a process of its own.
   [[nodiscard]] bool is_one_process() const;
   [[nodiscard]] bool is_one_process_each() const;

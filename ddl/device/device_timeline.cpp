@@ -74,7 +74,9 @@ std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
 
 void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes) {
   if (begun == 0) return;
-  const auto span_of = [&] { return std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number); };
+  const auto span_of = [&] {
+    return std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
+  };
   cudaEvent_t last = nullptr;
   {
     const std::lock_guard lock(mutex_);

@@ -35,9 +35,12 @@ constexpr std::size_t line_bytes = 128;
 std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / static_cast<std::size_t>(ranks); }
 
 CallCode code_of(const CalledAs& call) {
-  return {call.count, static_cast<std::uint8_t>(call.collective), static_cast<std::uint8_t>(call.type),
+  return {call.count,
+          static_cast<std::uint8_t>(call.collective),
+          static_cast<std::uint8_t>(call.type),
           static_cast<std::uint8_t>(reduces(call.collective) ? call.op : ReduceOp::sum),
-          static_cast<std::uint8_t>(call.root), 0};
+          static_cast<std::uint8_t>(call.root),
+          0};
 }
 
 std::string to_text(const CallCode& call) {
@@ -102,18 +105,19 @@ std::int64_t ExchangePath::room_on_device() {
   const cudaError_t result = collectives::device::load_exchange_kernels(each);
   if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
     cudaGetLastError();
-    throw Error(ErrorCode::unsupported,
-                fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
-                            "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
-                            device, properties.name, properties.major, properties.minor, properties.major,
-                            properties.minor));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
+                    "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+                    device, properties.name, properties.major, properties.minor, properties.major,
+                    properties.minor));
   }
   check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return std::int64_t{each} * properties.multiProcessorCount;
 }
 
-/// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks must
-/// have as many blocks.
+/// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks
+/// must have as many blocks.
 void ExchangePath::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(rank_).number;
   const int sharers = devices.ranks_on_device_of(rank_);
@@ -125,11 +129,12 @@ void ExchangePath::choose_blocks(const DeviceTable& devices) {
   blocks_ = static_cast<int>(least);
   context_.on_all_ranks("kernels", [&] {
     if (blocks_ > 0 && budget_.take(device, blocks_, room)) return;
-    throw Error(ErrorCode::unsupported,
-                fmt::format("DeviceCommunicator: CUDA device {} holds {} blocks of kernels that wait; other "
-                            "communicators of this process have taken {}, which leaves too few for the {} ranks "
-                            "here; end one of those, or put fewer ranks on a device",
-                            device, room, BlockBudget::taken(device), sharers));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("DeviceCommunicator: CUDA device {} holds {} blocks of kernels that wait; other "
+                    "communicators of this process have taken {}, which leaves too few for the {} ranks "
+                    "here; end one of those, or put fewer ranks on a device",
+                    device, room, BlockBudget::taken(device), sharers));
   });
 }
 
@@ -195,8 +200,8 @@ void ExchangePath::run_staged(const DeviceCall& call) {
     if (input) {
       from = {*input + first * element, whole};
     } else if (reads) {
-      copy_pieces(copy_in, part, call.input + first * element, whole, part, in_pieces, cudaMemcpyDeviceToDevice,
-                  call.stream);
+      copy_pieces(copy_in, part, call.input + first * element, whole, part, in_pieces,
+                  cudaMemcpyDeviceToDevice, call.stream);
     }
     if (output) to = {*output + first * element, whole};
     exchange(call, {elements, first + elements == call.count}, from, to);
@@ -270,9 +275,10 @@ std::optional<PathFailure> ExchangePath::failure() {
     const bool is_cut_alone = other == now.own;
     return failure_of(
         found, ErrorCode::mismatch,
-        is_cut_alone ? fmt::format("rank {} cuts it into other parts; all ranks must have the same options", peer)
-                     : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
-                                   peer, to_text(other)));
+        is_cut_alone
+            ? fmt::format("rank {} cuts it into other parts; all ranks must have the same options", peer)
+            : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
+                          peer, to_text(other)));
   }
   std::string late;
   std::uint64_t found = 0;

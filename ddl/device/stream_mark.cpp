@@ -51,8 +51,6 @@ void StreamMark::write(std::uint64_t value, cudaStream_t stream) const {
   throw Error(ErrorCode::internal, fmt::format("cuStreamWriteValue64 failed with CUresult {}", result));
 }
 
-std::uint64_t StreamMark::value() const noexcept {
-  return __atomic_load_n(value_.host(), __ATOMIC_ACQUIRE);
-}
+std::uint64_t StreamMark::value() const noexcept { return __atomic_load_n(value_.host(), __ATOMIC_ACQUIRE); }
 
 }  // namespace ddl::device

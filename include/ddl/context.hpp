@@ -211,8 +211,8 @@ class Context {
   friend collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
 };
 
-/// Settings of `run_in_process`. Of the environment only DDL_DEADLINE counts, where `context.deadline` is left
-/// at its default.
+/// Settings of `run_in_process`. Of the environment only DDL_DEADLINE counts, where `context.deadline` is
+/// left at its default.
 struct InProcessOptions {
   ContextOptions context;
   /// Host name of each rank; empty: all on one host. Same meaning as DDL_HOST_ID per rank.

@@ -44,10 +44,9 @@ struct DeviceOptions {
   bool bind = true;
   /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
   /// time. Twice as much device memory is taken. At least 64 KiB. The least of what ranks ask for counts. Not
-  /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be cut; twice as much is taken, and 16
-  /// MiB; at least 1 KiB a rank as well.
-  /// In reproducible contexts as much memory is taken for those reductions' working memory, also by NCCL and
-  /// UCX.
+  /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be
+  /// cut; twice as much is taken, and 16 MiB; at least 1 KiB a rank as well. In reproducible contexts as much
+  /// memory is taken for those reductions' working memory, also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   /// The same on all ranks.
   DevicePathChoice path = DevicePathChoice::automatic;
@@ -55,9 +54,9 @@ struct DeviceOptions {
 
 /// For programs whose ranks are threads that share a device: sets CUDA_DEVICE_MAX_CONNECTIONS=32 and
 /// CUDA_MODULE_LOADING=EAGER, where the environment does not say otherwise. CUDA reads them when it starts:
-/// call this first in main, before there are threads. Without them work of several streams stands in one queue
-/// of the device, and a kernel that is launched for the first time waits for those that run: a kernel may then
-/// wait for one that stands behind it, until the deadline.
+/// call this first in main, before there are threads. Without them work of several streams stands in one
+/// queue of the device, and a kernel that is launched for the first time waits for those that run: a kernel
+/// may then wait for one that stands behind it, until the deadline.
 void set_cuda_environment();
 
 /// Device memory that the ranks of a host have mapped, so that collectives on it need no copies. Zeros at
@@ -74,17 +73,18 @@ struct DeviceMemory {
 /// plan says that this is faster; without NCCL UCX, or the host (`DeviceOptions::path`). No caller waits for
 /// another, but a rank has at most 64 calls under way: the next one waits until there are fewer.
 ///
-/// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each launch
-/// of the graph is then a call like others, and every rank launches it as often. Those through UCX or the
-/// host's memory are refused (`unsupported`). Graphs must end before the communicator does. What goes wrong in
-/// one is found by the next `check`, `wait` or call; the exit report does not list calls of graphs.
+/// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
+/// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or
+/// the host's memory are refused (`unsupported`). Graphs must end before the communicator does. What goes
+/// wrong in one is found by the next `check`, `wait` or call; the exit report does not list calls of graphs.
 ///
 /// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
 /// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
 /// So no rank may do in between what waits for its device (cudaMalloc, cudaFree, cudaDeviceSynchronize, a
-/// kernel's first launch), if another rank uses the same device, as threads of one process may (they also want
-/// `set_cuda_environment`). The number of blocks is such that the kernels of all ranks of a device, and of all
-/// communicators of a process, fit on it together; processes that share one take turns (correct, and slow).
+/// kernel's first launch), if another rank uses the same device, as threads of one process may (they also
+/// want `set_cuda_environment`). The number of blocks is such that the kernels of all ranks of a device, and
+/// of all communicators of a process, fit on it together; processes that share one take turns (correct, and
+/// slow).
 ///
 /// The exchange: small all-reduces (some 64 KiB; with few ranks more) are reduced whole by every rank, after
 /// one meeting and before another; of others each rank does a part, as a reduce-scatter and an all-gather in

@@ -57,8 +57,8 @@ struct DeviceOutcome {
 /// threads of one process: any) are reduced where they are; others are packed into memory of the reducer's
 /// own, of which there is as much as of gradients. Weighting is part of that pass; scaling, the norm and the
 /// way back are one. All in float, products and squares in double. Every rank has the same bits, on every
-/// run; in reproducible contexts gradients and norm also whatever the buckets and the devices' topology: squares
-/// are added up as whole numbers then, which have the bits of `GradientReducer`'s.
+/// run; in reproducible contexts gradients and norm also whatever the buckets and the devices' topology:
+/// squares are added up as whole numbers then, which have the bits of `GradientReducer`'s.
 ///
 /// Between `ready` and what follows `finish`, gradients are the reducer's. Streams of `ready` must live until
 /// `finish`. Not thread-safe; for the thread that made the communicator. Errors are those of
@@ -76,7 +76,8 @@ class DeviceGradientReducer {
   DeviceGradientReducer& operator=(const DeviceGradientReducer&) = delete;
 
   void begin(double weight);
-  /// Gradient `index` is final for this step once what is queued on `stream` is done.
+  /// Gradient `index` is final for this step once what is queued on `stream` is done. Throws `unsupported`,
+  /// as `finish`, if the stream is being captured: a step's weight and the order of gradients are the host's.
   void ready(std::size_t index, DeviceStream stream);
   /// Gradient `index` gets no value on this rank in this step; it counts as zeros, and its memory gets zeros.
   void absent(std::size_t index);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/gradients/cuda_gradient_queue.hpp"
 #include "ddl/gradients/stream_reducer.hpp"
 
@@ -15,6 +16,14 @@ static_assert(sizeof(DeviceOutcome) == sizeof(Outcome) &&
               offsetof(DeviceOutcome, scale) == offsetof(Outcome, scale) &&
               offsetof(DeviceOutcome, norm) == offsetof(Outcome, norm) &&
               offsetof(DeviceOutcome, finite) == offsetof(Outcome, finite));
+
+void refuse_capture(DeviceStream stream) {
+  if (!device::is_capturing(stream)) return;
+  throw Error(
+      ErrorCode::unsupported,
+      "DeviceGradientReducer: the stream is being captured, but a step's weight and order are the host's; "
+      "capture what comes before ready() and after finish(), and call these between the graphs");
+}
 
 std::vector<StreamGradient> stream_gradients(std::vector<DeviceGradient> gradients) {
   std::vector<StreamGradient> result;
@@ -49,13 +58,18 @@ DeviceGradientReducer::~DeviceGradientReducer() = default;
 
 void DeviceGradientReducer::begin(double weight) { state_->reducer.begin(weight); }
 void DeviceGradientReducer::ready(std::size_t index, DeviceStream stream) {
+  refuse_capture(stream);
   state_->reducer.ready(index, stream);
 }
 void DeviceGradientReducer::absent(std::size_t index) { state_->reducer.absent(index); }
 void DeviceGradientReducer::finish(double weight, DeviceStream stream) {
+  refuse_capture(stream);
   state_->reducer.finish(weight, stream);
 }
-void DeviceGradientReducer::finish(DeviceStream stream) { state_->reducer.finish({}, stream); }
+void DeviceGradientReducer::finish(DeviceStream stream) {
+  refuse_capture(stream);
+  state_->reducer.finish({}, stream);
+}
 
 const DeviceOutcome* DeviceGradientReducer::outcome() const noexcept {
   return reinterpret_cast<const DeviceOutcome*>(state_->reducer.outcome());

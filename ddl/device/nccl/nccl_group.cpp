@@ -81,8 +81,9 @@ ncclComm_t NcclGroup::set_up(const ncclUniqueId& id) const {
     return NcclLibrary::get().init(made.get(), size, id, own, &configuration);
   });
   if (result != ncclSuccess) {
-    throw Error(ErrorCode::internal, fmt::format("ncclCommInitRankConfig of {} failed on its rank {} of {}: {}",
-                                                 name_, rank_, size_, nccl_.text_of(result, nullptr)));
+    throw Error(ErrorCode::internal,
+                fmt::format("ncclCommInitRankConfig of {} failed on its rank {} of {}: {}", name_, rank_,
+                            size_, nccl_.text_of(result, nullptr)));
   }
   return *made;
 }

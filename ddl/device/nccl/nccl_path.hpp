@@ -56,8 +56,8 @@ class NcclPath : public DevicePath {
 
   std::unique_ptr<Fingerprints> fingerprints_;
 
-  Event joint_;     // may be recorded again at once: who waits for it waits for what it held by then
-  StreamMark done_; // calls
+  Event joint_;      // may be recorded again at once: who waits for it waits for what it held by then
+  StreamMark done_;  // calls
   std::atomic<std::uint64_t> called_ = 0;
 
   std::mutex mutex_;  // of what the deadline counts from

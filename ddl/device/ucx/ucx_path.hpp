@@ -67,7 +67,7 @@ class UcxPath : public DevicePath {
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
   MappedMemory<collectives::device::Gate> gate_;
-  StreamMark reached_;  // calls, by their streams
+  StreamMark reached_;           // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
   std::optional<Turns> turns_;
   std::optional<NetworkCalls> calls_;

@@ -1,0 +1,15 @@
+// main of tests whose ranks are threads that share devices: settings that CUDA reads when it starts, and a
+// deadline that ends a hang within the time that a test may take.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "ddl/device.hpp"
+
+int main(int count, char** arguments) {
+  ddl::set_cuda_environment();
+  setenv("DDL_DEADLINE", "15", 0);
+  testing::InitGoogleTest(&count, arguments);
+  return RUN_ALL_TESTS();
+}

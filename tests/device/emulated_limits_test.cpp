@@ -1,0 +1,243 @@
+// The library within the limits of real devices: queues that are shared and full, blocks that do not fit,
+// pitches, what must not be made while kernels wait.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
+#include "device/device_cases.hpp"
+#include "device/device_fixture.hpp"
+#include "device/emulated/emulated_cuda.hpp"
+#include "thrown_error.hpp"
+
+namespace ddl {
+namespace {
+
+using test::error_of;
+using test::Stream;
+
+class EmulatedLimits : public testing::Test {
+ protected:
+  ~EmulatedLimits() override {
+    emulated_cuda::machine() = {};
+    emulated_cuda::restore_devices();
+    cudaSetDevice(0);
+    cudaGetLastError();
+  }
+};
+
+constexpr std::size_t count = 1000;
+
+struct Values {
+  Values() { EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  ~Values() { cudaFree(data); }
+  void* data = nullptr;
+};
+
+void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t stream) {
+  device.all_reduce(values.data, values.data, count, DataType::f32, ReduceOp::sum, stream);
+}
+
+InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
+  InProcessOptions options;
+  options.context.deadline = deadline;
+  return options;
+}
+
+void expect_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+}
+
+/// A rank that is ahead of another one must not fill the launch queue: that would keep the other's calls out.
+TEST_F(EmulatedLimits, ARankThatIsFarAheadLeavesRoomForTheOthersCalls) {
+  constexpr int calls = 300;
+  emulated_cuda::machine().launches = 256;
+  run_in_process(2, [](Context& context) {
+    const Stream stream;
+    DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+    const Values values;
+    context.communicator().barrier();
+    if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (int call = 0; call < calls; ++call) all_reduce(device, values, stream);
+    device.wait(stream);
+    context.communicator().barrier();
+  });
+}
+
+/// The launch queue is full, so the call does not return; the deadline must come all the same.
+void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path) {
+  emulated_cuda::machine().devices = 2;
+  emulated_cuda::machine().launches = 16;
+  std::atomic<int> told = 0;
+  error_of([&] {
+    run_in_process(
+        2,
+        [&](Context& context) {
+          EXPECT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+          const Stream stream;
+          const Values values;
+          DeviceCommunicator device(context, {.path = path});
+          context.communicator().barrier();
+          if (context.rank() == 1) {
+            while (told == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            throw Error(ErrorCode::internal, "this rank has not come");
+          }
+          const Error own = error_of([&] {
+            for (int call = 0; call < 60; ++call) all_reduce(device, values, stream);
+            device.wait(stream);
+          });
+          EXPECT_EQ(own.code(), ErrorCode::timeout) << own.what();
+          expect_words(own.what(), {"all_reduce #1 on devices (sum of 1000 f32"});
+          ++told;
+          throw own;
+        },
+        with_deadline(std::chrono::seconds(2)));
+  });
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(EmulatedLimits, TheDeadlineComesWhileALaunchOfTheExchangeBlocks) {
+  expect_the_deadline_with_a_full_launch_queue(DevicePathChoice::exchange);
+}
+TEST_F(EmulatedLimits, TheDeadlineComesWhileALaunchOfNcclBlocks) {
+  expect_the_deadline_with_a_full_launch_queue(DevicePathChoice::nccl);
+}
+
+/// Also with a timeline, whose events are recorded by who calls and read by another thread.
+TEST_F(EmulatedLimits, TheDeadlineComesWhileAnEventOfTheTimelineBlocks) {
+  emulated_cuda::machine().launches = 16;
+  const std::string file = testing::TempDir() + "emulated_limits_timeline.json";
+  InProcessOptions options = with_deadline(std::chrono::seconds(2));
+  options.context.timeline = file;
+  const Error error = error_of([&] {
+    run_in_process(
+        2,
+        [&](Context& context) {
+          const Stream stream;
+          const Values values;
+          DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+          context.communicator().barrier();
+          for (int call = 0; call < 60 && context.rank() == 0; ++call) all_reduce(device, values, stream);
+          device.wait(stream);
+          context.communicator().barrier();
+        },
+        options);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  std::remove(file.c_str());
+}
+
+/// Kernels of one rank wait for those of another while both go on making calls, by whichever path.
+TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
+  emulated_cuda::machine().devices = 2;
+  std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
+#ifdef DDL_HAVE_UCX
+  paths.push_back(DevicePathChoice::ucx);
+#endif
+  for (const bool is_timed : {false, true}) {
+    for (const DevicePathChoice path : paths) {
+      const std::string file = testing::TempDir() + "emulated_limits_events.json";
+      InProcessOptions options = with_deadline(std::chrono::seconds(15));
+      if (is_timed) options.context.timeline = file;
+      run_in_process(
+          2,
+          [&](Context& context) {
+            EXPECT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+            const Stream stream;
+            const Values values;
+            DeviceCommunicator device(context, {.path = path});
+            context.communicator().barrier();
+            emulated_cuda::machine().creation_waits = true;
+            context.communicator().barrier();
+            if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            for (int call = 0; call < 50; ++call) {
+              all_reduce(device, values, stream);
+              // The other rank is told only now: who waits inside of the call waits for ever.
+              if (context.rank() == 0 && call == 20) context.communicator().barrier();
+              if (context.rank() == 1 && call == 0) context.communicator().barrier();
+            }
+            device.wait(stream);
+            context.communicator().barrier();
+          },
+          options);
+      std::remove(file.c_str());
+    }
+  }
+}
+
+/// Kernels of one that wait would keep out those of the other that they wait for.
+TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
+  emulated_cuda::machine().multiprocessors = 3;
+  emulated_cuda::machine().blocks_per_multiprocessor = 2;
+  run_in_process(2, [](Context& context) {
+    const Stream stream;
+    const Values values;
+    auto first =
+        std::make_unique<DeviceCommunicator>(context, DeviceOptions{.path = DevicePathChoice::exchange});
+    EXPECT_EQ(first->blocks(), 3);
+    const Error error =
+        error_of([&] { DeviceCommunicator second(context, {.path = DevicePathChoice::exchange}); });
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    expect_words(error.what(), {"CUDA device 0 holds 6 blocks", "have taken 6", "2 ranks"});
+    all_reduce(*first, values, stream);
+    first->wait(stream);
+    first.reset();
+    DeviceCommunicator third(context, {.path = DevicePathChoice::exchange});
+    EXPECT_EQ(third.blocks(), 3) << "what has ended takes nothing";
+  });
+  emulated_cuda::machine().multiprocessors = 65;
+  run_in_process(2, [](Context& context) {
+    const Stream stream;
+    DeviceCommunicator first(context, {.path = DevicePathChoice::exchange});
+    DeviceCommunicator second(context, {.path = DevicePathChoice::exchange});
+    EXPECT_EQ(first.blocks(), 64);
+    EXPECT_EQ(second.blocks(), 1) << "of 130, 128 are taken";
+  });
+}
+
+TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {
+#ifdef DDL_HAVE_UCX
+  emulated_cuda::machine().pitch = 4096;
+  for (const std::size_t elements : {1000, 1024, 1025, 50'000}) {
+    test::run_cases(
+        3, {{.collective = topology::Collective::reduce_scatter, .count = elements, .in_any_order = true}},
+        {.path = DevicePathChoice::ucx});
+  }
+#else
+  GTEST_SKIP() << "built without UCX, by which alone threads copy pieces";
+#endif
+}
+
+TEST_F(EmulatedLimits, RanksThatAreThreadsOfOneDeviceAreToldOfItsQueues) {
+  const auto output_of = [](const char* connections, const char* loading) {
+    connections == nullptr ? unsetenv("CUDA_DEVICE_MAX_CONNECTIONS")
+                           : setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+    loading == nullptr ? unsetenv("CUDA_MODULE_LOADING") : setenv("CUDA_MODULE_LOADING", loading, 1);
+    testing::internal::CaptureStderr();
+    run_in_process(2, [](Context& context) {
+      DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+    });
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string told = output_of(nullptr, nullptr);
+  expect_words(told, {"2 ranks of this process share CUDA device 0", "CUDA_DEVICE_MAX_CONNECTIONS=32",
+                      "CUDA_MODULE_LOADING=EAGER", "ddl::set_cuda_environment()"});
+  EXPECT_EQ(told.find("expected CUDA_DEVICE"), told.rfind("expected CUDA_DEVICE")) << "once: " << told;
+  EXPECT_NE(output_of("8", "EAGER").find("CUDA_DEVICE_MAX_CONNECTIONS"), std::string::npos);
+  EXPECT_NE(output_of("32", nullptr).find("CUDA_MODULE_LOADING"), std::string::npos);
+  EXPECT_EQ(output_of("32", "EAGER").find("CUDA_DEVICE_MAX_CONNECTIONS"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddl
