@@ -29,22 +29,13 @@ void with_op(ReduceOp op, const F& f) {
   }
 }
 
-/// A thread of a block, on the host's processors.
-class HostBlock {
+/// How blocks on the host's processors see memory that they share with others, and the time.
+class HostMemory {
  public:
-  HostBlock(int index, int blocks, int thread, int threads, std::barrier<>& barrier)
-      : index_(index), blocks_(blocks), thread_(thread), threads_(threads), barrier_(barrier) {}
-
-  [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int blocks() const { return blocks_; }
-  [[nodiscard]] int thread() const { return thread_; }
-  [[nodiscard]] int threads() const { return threads_; }
-  void sync() { barrier_.arrive_and_wait(); }
   [[nodiscard]] static std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                       std::chrono::nanoseconds(1));
   }
-  static void pause() { std::this_thread::yield(); }
   template <typename T>
   [[nodiscard]] static T load(const T& flag) {
     return __atomic_load_n(&flag, __ATOMIC_ACQUIRE);
@@ -55,6 +46,20 @@ class HostBlock {
   static void tell(std::uint64_t& flag, std::uint64_t value) {
     __atomic_store_n(&flag, value, __ATOMIC_RELAXED);
   }
+};
+
+/// A thread of a block, on the host's processors.
+class HostBlock : public HostMemory {
+ public:
+  HostBlock(int index, int blocks, int thread, int threads, std::barrier<>& barrier)
+      : index_(index), blocks_(blocks), thread_(thread), threads_(threads), barrier_(barrier) {}
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int blocks() const { return blocks_; }
+  [[nodiscard]] int thread() const { return thread_; }
+  [[nodiscard]] int threads() const { return threads_; }
+  void sync() { barrier_.arrive_and_wait(); }
+  static void pause() { std::this_thread::yield(); }
 
  private:
   int index_, blocks_, thread_, threads_;

@@ -1,9 +1,7 @@
-// The functions of exchange_kernels.hpp for emulated devices: blocks of two threads, which are the host's.
+// The functions of exchange_kernels.hpp for emulated devices, with blocks of the size that real ones have.
 
+#include <algorithm>
 #include <array>
-#include <barrier>
-#include <thread>
-#include <vector>
 
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/exchange_kernels.hpp"
@@ -12,9 +10,9 @@
 namespace ddl::collectives::device {
 namespace {
 
-constexpr int block_threads = 2;
+constexpr int block_threads = 512;
 
-using Body = void (*)(EmulatedBlock&, const Exchange&, Meeting&);
+using Body = void (*)(FiberBlock&, const Exchange&, Meeting&);
 constexpr std::size_t ops = 5;
 
 template <typename T>
@@ -31,21 +29,7 @@ constexpr std::array<std::array<Body, 2 * ops>, 7> bodies = {
     bodies_of<std::uint8_t>(), bodies_of<std::int32_t>(), bodies_of<std::int64_t>(), bodies_of<float>(),
     bodies_of<double>(),       bodies_of<float16>(),      bodies_of<bfloat16>()};
 
-void run_block(int device, int index, int blocks, const Exchange& exchange, Body body) {
-  std::barrier<> barrier(block_threads);
-  Meeting meeting;
-  std::vector<std::jthread> running;
-  for (int thread = 0; thread < block_threads; ++thread) {
-    running.emplace_back([&, thread] {
-      EmulatedBlock block(device, index, blocks, thread, block_threads, barrier);
-      try {
-        body(block, exchange, meeting);
-      } catch (const DeviceLost&) {
-        barrier.arrive_and_drop();
-      }
-    });
-  }
-}
+const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
 
 }  // namespace
 
@@ -54,17 +38,32 @@ int exchange_block_threads() { return block_threads; }
 cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
                             cudaStream_t stream) {
   const Body body = bodies[static_cast<std::size_t>(type)][static_cast<std::size_t>(op) + (whole ? ops : 0)];
-  return emulated_cuda::launch(stream, [=](int device) {
-    std::vector<std::jthread> running;
-    for (int index = 0; index < blocks; ++index) {
-      running.emplace_back(run_block, device, index, blocks, exchange, body);
-    }
-  });
+  return emulated_cuda::launch({.kernel = key_of(body),
+                                .grid = dim3(static_cast<unsigned>(blocks)),
+                                .threads = dim3(block_threads),
+                                .stream = stream,
+                                .waits = true},
+                               [=](const emulated_cuda::Spot& spot) {
+                                 Meeting meeting;
+                                 emulated_cuda::run_fibers(spot.device, block_threads, [&](int thread) {
+                                   FiberBlock block(spot, thread, block_threads);
+                                   body(block, exchange, meeting);
+                                 });
+                               });
 }
 
 cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor) {
-  blocks_per_multiprocessor = 1;
-  return cudaDeviceSynchronize();
+  blocks_per_multiprocessor = most_blocks;
+  for (const auto& of_type : bodies) {
+    for (const Body body : of_type) {
+      int blocks = 0;
+      const cudaError_t result =
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, key_of(body), block_threads, 0);
+      if (result != cudaSuccess) return result;
+      blocks_per_multiprocessor = std::min(blocks_per_multiprocessor, blocks);
+    }
+  }
+  return cudaSuccess;
 }
 
 }  // namespace ddl::collectives::device

@@ -1,4 +1,7 @@
-// The functions of gradient_kernels.hpp for emulated devices: blocks one after the other, of one thread.
+// The functions of gradient_kernels.hpp for emulated devices: a block's threads are one.
+
+#include <algorithm>
+#include <mutex>
 
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "device/emulated/emulated_cuda.hpp"
@@ -6,65 +9,91 @@
 namespace ddl::gradient_pass {
 namespace {
 
-constexpr std::uint32_t blocks = 3;
+using emulated_cuda::Spot;
+
+constexpr unsigned block_threads = 256;
+
+// Which kernels there are.
+enum Kernel : unsigned char {
+  set_kernel,
+  add_scaled_kernel,
+  pack_kernel,
+  unpack_kernel,
+  unpack_exactly_kernel,
+  carry_kernel,
+  add_up_exactly_kernel,
+  add_up_kernel,
+  conclude_kernel,
+  kernel_count,
+};
+constexpr char keys[kernel_count] = {};
+
+emulated_cuda::Launch with(Kernel kernel, unsigned blocks, unsigned threads, cudaStream_t stream) {
+  return {.kernel = &keys[kernel], .grid = dim3(blocks), .threads = dim3(threads), .stream = stream};
+}
+
+Lane lane_of(const Spot& spot) { return {spot.block.x, spot.grid.x, 0, 1}; }
+
+unsigned blocks_for(std::uint64_t count) {
+  const std::uint64_t chunk = std::uint64_t{block_threads} * chunk_of_thread;
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((count + chunk - 1) / chunk, 1, std::uint64_t{4} * unpacking_blocks));
+}
 
 }  // namespace
 
 cudaError_t launch_set(double* to, double value, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) { *to = value; });
+  return emulated_cuda::launch(with(set_kernel, 1, 1, stream), [=](const Spot&) { *to = value; });
 }
 
 cudaError_t launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
                               cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      add_scaled(target, source, count, weight, {block, blocks, 0, 1});
-    }
-  });
+  return emulated_cuda::launch(
+      with(add_scaled_kernel, blocks_for(count), block_threads, stream),
+      [=](const Spot& spot) { add_scaled(target, source, count, weight, lane_of(spot)); });
 }
 
 cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
-    for (std::uint32_t block = 0; block < blocks; ++block) pack(bucket, weight, adds, {block, blocks, 0, 1});
-  });
+  return emulated_cuda::launch(with(pack_kernel, blocks_for(bucket.count), block_threads, stream),
+                               [=](const Spot& spot) { pack(bucket, weight, adds, lane_of(spot)); });
 }
 
 cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
                           cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
-    const double factor = weight == nullptr ? 1 : 1 / *weight;
-    for (std::uint32_t block = 0; block < unpacking_blocks; ++block) {
-      squares[block] = unpack(bucket, factor, own, {block, unpacking_blocks, 0, 1});
-    }
-  });
+  return emulated_cuda::launch(with(unpack_kernel, unpacking_blocks, block_threads, stream),
+                               [=](const Spot& spot) {
+                                 const double factor = weight == nullptr ? 1 : 1 / *weight;
+                                 squares[spot.block.x] = unpack(bucket, factor, own, lane_of(spot));
+                               });
 }
 
 cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
                                   ExactSquares* squares, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
-    const double factor = weight == nullptr ? 1 : 1 / *weight;
-    for (std::uint32_t block = 0; block < unpacking_blocks; ++block) {
-      unpack_exactly(bucket, factor, own, {block, unpacking_blocks, 0, 1}, AddInTurn{*squares});
-    }
-  });
+  return emulated_cuda::launch(with(unpack_exactly_kernel, unpacking_blocks, block_threads, stream),
+                               [=](const Spot& spot) {
+                                 static std::mutex mutex;  // blocks add to the same numbers
+                                 const std::lock_guard lock(mutex);
+                                 const double factor = weight == nullptr ? 1 : 1 / *weight;
+                                 unpack_exactly(bucket, factor, own, lane_of(spot), AddInTurn{*squares});
+                               });
 }
 
 cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
+  return emulated_cuda::launch(with(carry_kernel, 1, 1, stream), [=](const Spot&) {
     if (has_problem) ++squares->not_finite;
     carry(*squares);
   });
 }
 
 cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
+  return emulated_cuda::launch(with(add_up_exactly_kernel, 1, 1, stream), [=](const Spot&) {
     carry(*squares);
     *sum = value_of(*squares);
   });
 }
 
 cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) {
+  return emulated_cuda::launch(with(add_up_kernel, 1, block_threads, stream), [=](const Spot&) {
     double all = 0;
     for (std::size_t i = 0; i < count; ++i) all += values[i];
     *sum = all;
@@ -73,9 +102,17 @@ cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, 
 
 cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
                             cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int) { *outcome = outcome_of(*weight, *squares, leave_sums); });
+  return emulated_cuda::launch(with(conclude_kernel, 1, 1, stream),
+                               [=](const Spot&) { *outcome = outcome_of(*weight, *squares, leave_sums); });
 }
 
-cudaError_t load_gradient_kernels() { return cudaDeviceSynchronize(); }
+cudaError_t load_gradient_kernels() {
+  for (const char& key : keys) {
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t result = cudaFuncGetAttributes(&attributes, &key); result != cudaSuccess)
+      return result;
+  }
+  return cudaSuccess;
+}
 
 }  // namespace ddl::gradient_pass

@@ -1,6 +1,6 @@
 // NCCL for emulated devices: a libnccl.so.2 whose kernels meet in memory that their processes share. As with
 // NCCL's, a kernel waits for ever for ranks that do not come, counts are not compared, and calls on a
-// communicator run in their order. Only what the library uses.
+// communicator run in their order; a kernel is one block of a device. Only what the library uses.
 
 #include <fcntl.h>
 #include <nccl.h>
@@ -16,7 +16,7 @@
 #include <new>
 #include <span>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/kernels/reduce.hpp"
@@ -51,22 +51,28 @@ struct Room {
   Shared* shared;
   int rank = 0;
   int ranks = 1;
-  std::atomic<bool> is_aborted = false;
+  std::atomic<bool> is_over = false;  // revoked or aborted: no kernel waits any more
+  std::atomic_flag is_in_use;         // by a kernel; a graph's may meet one that is not of a graph
 };
 
 struct Ended {};
 
+template <typename IsThere>
+void wait_until(const Room& room, int device, const IsThere& is_there) {
+  for (emulated_cuda::Patience patience; !is_there(); patience.pause()) {
+    if (room.is_over || emulated_cuda::is_lost(device)) throw Ended();
+  }
+}
+
 void meet(Room& room, int device) {
+  if (room.is_over) throw Ended();
   const std::uint32_t generation = room.shared->generation.load();
   if (room.shared->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(room.ranks)) {
     room.shared->arrived.store(0);
     room.shared->generation.fetch_add(1);
     return;
   }
-  while (room.shared->generation.load() == generation) {
-    if (room.is_aborted || emulated_cuda::is_lost(device)) throw Ended();
-    std::this_thread::yield();
-  }
+  wait_until(room, device, [&] { return room.shared->generation.load() != generation; });
 }
 
 DataType type_of(ncclDataType_t type) {
@@ -124,26 +130,68 @@ void exchange(Room& room, int device, const std::byte* input, std::size_t count,
 
 }  // namespace
 
-struct ncclComm {
+/// What a communicator is. A thread that uses it keeps it: another one may abort it meanwhile.
+struct State {
+  explicit State(Shared* shared) : room(std::make_shared<Room>(shared)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    for (const cudaEvent_t event : {last, captured}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
   std::shared_ptr<Room> room;
-  cudaEvent_t last = nullptr;
-  int device = 0;
+  std::mutex mutex;                // of `capture`
+  cudaEvent_t last = nullptr;      // after its last kernel that is not captured,
+  cudaEvent_t captured = nullptr;  // and after that in `capture`
+  unsigned long long capture = 0;
+};
+
+struct ncclComm {
+  std::shared_ptr<State> state;
 };
 
 namespace {
 
+constexpr char nccl_kernel = 0;
+constexpr unsigned block_threads = 512;
+
+bool is_ok(cudaError_t error) { return error == cudaSuccess; }
+
+/// Kernels of a communicator run in the order of the calls, in each capture and outside of them. The launch
+/// may block, as the device's queue of launches may be full.
 template <typename Kernel>
 ncclResult_t queue(ncclComm_t communicator, cudaStream_t stream, const Kernel& kernel) {
-  if (communicator->room->is_aborted) return ncclInvalidUsage;
-  if (cudaStreamWaitEvent(stream, communicator->last, 0) != cudaSuccess) return ncclUnhandledCudaError;
-  const cudaError_t launched = emulated_cuda::launch(stream, [room = communicator->room, kernel](int device) {
+  const std::shared_ptr<State> state = communicator->state;
+  const std::shared_ptr<Room> room = state->room;
+  if (room->is_over) return ncclInvalidUsage;
+  const unsigned long long capture = emulated_cuda::capture_of(stream);
+  bool is_first = false;
+  if (capture != 0) {
+    const std::lock_guard lock(state->mutex);
+    is_first = std::exchange(state->capture, capture) != capture;
+  }
+  const cudaEvent_t last = capture == 0 ? state->last : state->captured;
+  if (!is_first && !is_ok(cudaStreamWaitEvent(stream, last, 0))) return ncclUnhandledCudaError;
+  const auto body = [room, kernel](const emulated_cuda::Spot& spot) {
     try {
-      kernel(*room, device);
+      wait_until(*room, spot.device, [&] { return !room->is_in_use.test_and_set(); });
+    } catch (const Ended&) {
+      return;
+    }
+    try {
+      kernel(*room, spot.device);
     } catch (const Ended&) {
     }
-  });
-  if (launched != cudaSuccess) return ncclUnhandledCudaError;
-  return cudaEventRecord(communicator->last, stream) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    room->is_in_use.clear();
+  };
+  const emulated_cuda::Launch launch{.kernel = &nccl_kernel,
+                                     .grid = dim3(1),
+                                     .threads = dim3(block_threads),
+                                     .stream = stream,
+                                     .waits = true};
+  if (!is_ok(emulated_cuda::launch(launch, body))) return ncclUnhandledCudaError;
+  return is_ok(cudaEventRecord(last, stream)) ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 void reduce_slots(const Room& room, DataType type, ReduceOp op, std::byte* target, std::size_t elements) {
@@ -184,37 +232,50 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (memory == MAP_FAILED) return ncclSystemError;
-  *communicator = new ncclComm;
-  (*communicator)->room = std::make_shared<Room>(static_cast<Shared*>(memory));
-  (*communicator)->room->rank = rank;
-  (*communicator)->room->ranks = ranks;
-  (*communicator)->room->shared->joined.fetch_add(1);
-  if (cudaEventCreateWithFlags(&(*communicator)->last, cudaEventDisableTiming) != cudaSuccess)
+  auto state = std::make_shared<State>(static_cast<Shared*>(memory));
+  Room& room = *state->room;
+  room.rank = rank;
+  room.ranks = ranks;
+  cudaFuncAttributes attributes{};
+  if (!is_ok(cudaFuncGetAttributes(&attributes, &nccl_kernel)) ||
+      !is_ok(cudaEventCreateWithFlags(&state->last, cudaEventDisableTiming)) ||
+      !is_ok(cudaEventCreateWithFlags(&state->captured, cudaEventDisableTiming)))
     return ncclUnhandledCudaError;
-  if (configuration->blocking != 0) {  // the default
-    while ((*communicator)->room->shared->joined.load() < ranks) std::this_thread::yield();
-    return ncclSuccess;
-  }
-  return ncclInProgress;
+  *communicator = new ncclComm{state};
+  room.shared->joined.fetch_add(1);
+  if (configuration != nullptr && configuration->blocking == 0) return ncclInProgress;
+  for (emulated_cuda::Patience patience; room.shared->joined.load() < ranks;) patience.pause();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(communicator, ranks, id, rank, nullptr);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
-  const Room& room = *communicator->room;
+  const Room& room = *communicator->state->room;
   *state = room.shared->joined.load() < room.ranks ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
-  return cudaEventSynchronize(communicator->last) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  const std::shared_ptr<State> state = communicator->state;
+  if (state->room->is_over) return ncclInvalidUsage;
+  return is_ok(cudaEventSynchronize(state->last)) ? ncclSuccess : ncclUnhandledCudaError;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
-  cudaEventDestroy(communicator->last);
   delete communicator;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  communicator->room->is_aborted = true;
+  communicator->state->room->is_over = true;
   return ncclCommDestroy(communicator);
+}
+/// Frees nothing, so other threads may be in a call; NCCL has it since 2.28.
+ncclResult_t ncclCommRevoke(ncclComm_t communicator, int flags) {
+  if (flags != 0) return ncclInvalidArgument;
+  communicator->state->room->is_over = true;
+  return ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,

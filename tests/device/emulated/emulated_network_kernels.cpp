@@ -1,5 +1,6 @@
-// The functions of network_kernels.hpp for emulated devices: one thread a kernel.
+// The functions of network_kernels.hpp for emulated devices: a block's threads are one.
 
+#include <algorithm>
 #include <array>
 
 #include "collectives/device/network_kernels.hpp"
@@ -8,7 +9,11 @@
 namespace ddl::collectives::device {
 namespace {
 
-using Body = void (*)(EmulatedBlock&, const Combination&, Meeting&);
+constexpr int block_threads = 512;
+constexpr std::uint64_t most_combining_blocks = 64;
+constexpr std::uint64_t packs_of_thread = 4;
+
+using Body = void (*)(WholeBlock&, const Combination&, Meeting&);
 
 template <typename T>
 constexpr std::array<Body, 5> bodies_of() {
@@ -21,29 +26,48 @@ constexpr std::array<std::array<Body, 5>, 7> bodies = {
     bodies_of<std::uint8_t>(), bodies_of<std::int32_t>(), bodies_of<std::int64_t>(), bodies_of<float>(),
     bodies_of<double>(),       bodies_of<float16>(),      bodies_of<bfloat16>()};
 
+constexpr char hold_kernel = 0;
+
+const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
+
 }  // namespace
 
 cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
+  constexpr std::uint64_t bytes_of_block = packs_of_thread * pack_bytes * block_threads;
+  const std::uint64_t wanted = combination.elements * size_of(type) / bytes_of_block + 1;
   const Body body = bodies[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
-  return emulated_cuda::launch(stream, [=](int device) {
-    std::barrier<> barrier(1);
-    EmulatedBlock block(device, 0, 1, 0, 1, barrier);
-    Meeting meeting;
-    body(block, combination, meeting);
-  });
+  return emulated_cuda::launch({.kernel = key_of(body),
+                                .grid = dim3(static_cast<unsigned>(std::min(wanted, most_combining_blocks))),
+                                .threads = dim3(block_threads),
+                                .stream = stream},
+                               [=](const emulated_cuda::Spot& spot) {
+                                 WholeBlock block(spot);
+                                 Meeting meeting;
+                                 body(block, combination, meeting);
+                               });
 }
 
-cudaError_t launch_hold(Gate* gate, std::uint32_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
-  return emulated_cuda::launch(stream, [=](int device) {
-    std::barrier<> barrier(1);
-    EmulatedBlock block(device, 0, 1, 0, 1, barrier);
-    try {
-      hold(block, *gate, call, timeout_ns);
-    } catch (const DeviceLost&) {
+cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
+  return emulated_cuda::launch(
+      {.kernel = &hold_kernel, .grid = dim3(1), .threads = dim3(1), .stream = stream, .waits = true},
+      [=](const emulated_cuda::Spot& spot) {
+        WholeBlock block(spot);
+        try {
+          hold(block, *gate, call, timeout_ns);
+        } catch (const DeviceLost&) {
+        }
+      });
+}
+
+cudaError_t load_network_kernels() {
+  cudaFuncAttributes attributes{};
+  for (const auto& of_type : bodies) {
+    for (const Body body : of_type) {
+      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
+      if (result != cudaSuccess) return result;
     }
-  });
+  }
+  return cudaFuncGetAttributes(&attributes, &hold_kernel);
 }
-
-cudaError_t load_network_kernels() { return cudaDeviceSynchronize(); }
 
 }  // namespace ddl::collectives::device

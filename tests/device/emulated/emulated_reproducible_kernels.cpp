@@ -1,4 +1,7 @@
-// The functions of reproducible_kernels.hpp for emulated devices: element after element.
+// The functions of reproducible_kernels.hpp for emulated devices: a block does its elements one after the
+// other.
+
+#include <algorithm>
 
 #include "collectives/device/reproducible_body.hpp"
 #include "collectives/device/reproducible_kernels.hpp"
@@ -7,27 +10,58 @@
 namespace ddl::collectives::device {
 namespace {
 
+constexpr unsigned block_threads = 256;
+constexpr std::uint64_t most_blocks_of_pass = 2048;
+constexpr std::uint64_t most_runs_at_once = 65'535;
+
 template <ExactStep step, typename F>
-void work_off(const ExactPass& pass) {
-  for (std::uint64_t run = 0; run < pass.runs; ++run) {
-    for (std::uint64_t at = 0; at < pass.length; ++at) take_step<step, F>(pass, run, at);
+void work_off(const emulated_cuda::Spot& spot, const ExactPass& pass) {
+  const std::uint64_t stride = std::uint64_t{spot.grid.x} * block_threads;
+  for (std::uint64_t run = spot.block.y; run < pass.runs; run += spot.grid.y) {
+    for (std::uint64_t first = std::uint64_t{spot.block.x} * block_threads; first < pass.length;
+         first += stride) {
+      const std::uint64_t end = std::min(first + block_threads, pass.length);
+      for (std::uint64_t at = first; at < end; ++at) take_step<step, F>(pass, run, at);
+    }
   }
 }
 
-using Body = void (*)(const ExactPass&);
+using Body = void (*)(const emulated_cuda::Spot&, const ExactPass&);
 template <ExactStep step, typename F>
 struct BodyOf {
   static constexpr Body value = work_off<step, F>;
 };
 constexpr auto bodies = exact_kernels_of_all<Body, BodyOf>();
 
+const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
+
 }  // namespace
 
 cudaError_t launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream) {
+  const std::uint64_t runs = std::min(pass.runs, most_runs_at_once);
+  const std::uint64_t blocks = (pass.length + block_threads - 1) / block_threads;
+  const std::uint64_t most =
+      std::max<std::uint64_t>(most_blocks_of_pass / std::max<std::uint64_t>(runs, 1), 1);
   const Body body = bodies[index_of_float(type)][static_cast<std::size_t>(step)];
-  return emulated_cuda::launch(stream, [=](int) { body(pass); });
+  return emulated_cuda::launch(
+      {.kernel = key_of(body),
+       .grid = dim3(static_cast<unsigned>(std::clamp<std::uint64_t>(blocks, 1, most)),
+                    static_cast<unsigned>(runs)),
+       .threads = dim3(block_threads),
+       .stream = stream},
+      [=](const emulated_cuda::Spot& spot) { body(spot, pass); });
 }
 
-cudaError_t load_exact_kernels() { return cudaDeviceSynchronize(); }
+cudaError_t load_exact_kernels() {
+  for (const auto& of_type : bodies) {
+    for (const Body body : of_type) {
+      if (body == nullptr) continue;
+      cudaFuncAttributes attributes{};
+      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
+      if (result != cudaSuccess) return result;
+    }
+  }
+  return cudaSuccess;
+}
 
 }  // namespace ddl::collectives::device

@@ -1,0 +1,228 @@
+#include "device/emulated/emulated_fibers.hpp"
+
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "device/emulated/emulated_cuda.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATED_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define EMULATED_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATED_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define EMULATED_TSAN 1
+#endif
+#endif
+
+#ifdef EMULATED_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef EMULATED_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace emulated_cuda {
+namespace {
+
+namespace context = boost::context::detail;
+
+#if defined(EMULATED_ASAN) || defined(EMULATED_TSAN)
+constexpr std::size_t stack_bytes = std::size_t{128} << 10;
+#else
+constexpr std::size_t stack_bytes = std::size_t{32} << 10;
+#endif
+/// Stacks begin in different lines of the caches.
+constexpr std::size_t stride_bytes = stack_bytes + 192;
+
+/// Stacks of a block's fibers. Pages that no fiber has touched take no memory.
+class Stacks {
+ public:
+  explicit Stacks(std::size_t count) : bytes_(count * stride_bytes) {
+    memory_ =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  ~Stacks() { munmap(memory_, bytes_); }
+
+  [[nodiscard]] std::byte* bottom(std::size_t fiber) const {
+    return static_cast<std::byte*>(memory_) + fiber * stride_bytes;
+  }
+  [[nodiscard]] bool are_enough_for(std::size_t fibers) const { return fibers * stride_bytes <= bytes_; }
+  /// Fibers that were left have marked what they have on them.
+  void clear() const {
+#ifdef EMULATED_ASAN
+    __asan_unpoison_memory_region(memory_, bytes_);
+#endif
+  }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+using StacksPointer = std::unique_ptr<Stacks>;
+
+/// Blocks that run one after the other use the same stacks. Never destroyed: threads may outlive main.
+class StackPool {
+ public:
+  static StackPool& get() {
+    static auto* const pool = new StackPool;
+    return *pool;
+  }
+  StacksPointer take(std::size_t fibers) {
+    {
+      const std::lock_guard lock(mutex_);
+      while (!unused_.empty()) {
+        StacksPointer stacks = std::move(unused_.back());
+        unused_.pop_back();
+        if (stacks->are_enough_for(fibers)) return stacks;
+      }
+    }
+    return std::make_unique<Stacks>(fibers);
+  }
+  void give_back(StacksPointer stacks) {
+    stacks->clear();
+    const std::lock_guard lock(mutex_);
+    unused_.push_back(std::move(stacks));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<StacksPointer> unused_;
+};
+
+/// The fibers of one block. All of them are one thread to ThreadSanitizer: it does not look for races among
+/// them, and finds those with other blocks.
+class Fibers {
+ public:
+  Fibers(int count, const std::function<void(int)>& body)
+      : body_(body),
+        fibers_(static_cast<std::size_t>(count)),
+        stacks_(StackPool::get().take(fibers_.size())) {
+    for (std::size_t i = 0; i < fibers_.size(); ++i) {
+      fibers_[i] = context::make_fcontext(stacks_->bottom(i) + stack_bytes, stack_bytes, enter);
+      ready_.push_back(i);
+    }
+  }
+  Fibers(const Fibers&) = delete;
+  Fibers& operator=(const Fibers&) = delete;
+  ~Fibers() { StackPool::get().give_back(std::move(stacks_)); }
+
+  void run(int device) {
+    Patience patience;
+    while (!ready_.empty()) {
+      if (take_turns()) {
+        patience = {};
+        continue;
+      }
+      if (is_lost(device)) return;
+      patience.pause();
+    }
+  }
+
+  enum class State { paused, waiting, ended };
+  /// On a fiber: lets the others run.
+  void leave(State state) {
+    said_ = state;
+#ifdef EMULATED_ASAN
+    void* own = nullptr;
+    __sanitizer_start_switch_fiber(state == State::ended ? nullptr : &own, host_stack_, host_stack_bytes_);
+#endif
+    host_ = context::jump_fcontext(host_, nullptr).fctx;
+#ifdef EMULATED_ASAN
+    __sanitizer_finish_switch_fiber(own, &host_stack_, &host_stack_bytes_);
+#endif
+  }
+
+  static thread_local Fibers* current;
+
+ private:
+  /// Each fiber that does not wait runs once. Whether any has done more than pause.
+  bool take_turns() {
+    bool has_progress = false;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+      const std::size_t fiber = ready_[i];
+      resume(fiber);
+      has_progress |= said_ != State::paused;
+      if (said_ == State::paused) ready_[kept++] = fiber;
+      if (said_ == State::waiting) waiting_.push_back(fiber);
+    }
+    ready_.resize(kept);
+    if (ready_.empty()) std::swap(ready_, waiting_);
+    return has_progress;
+  }
+
+  void resume(std::size_t fiber) {
+    started_ = fiber;
+#ifdef EMULATED_ASAN
+    void* own = nullptr;
+    __sanitizer_start_switch_fiber(&own, stacks_->bottom(fiber), stack_bytes);
+#endif
+    fibers_[fiber] = context::jump_fcontext(fibers_[fiber], this).fctx;
+#ifdef EMULATED_ASAN
+    __sanitizer_finish_switch_fiber(own, nullptr, nullptr);
+#endif
+  }
+
+  static void enter(context::transfer_t from) noexcept {
+    auto& fibers = *static_cast<Fibers*>(from.data);
+    fibers.host_ = from.fctx;
+#ifdef EMULATED_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, &fibers.host_stack_, &fibers.host_stack_bytes_);
+#endif
+    fibers.body_(static_cast<int>(fibers.started_));
+    fibers.leave(State::ended);
+  }
+
+  const std::function<void(int)>& body_;
+  std::vector<context::fcontext_t> fibers_;  // where each goes on
+  std::vector<std::size_t> ready_, waiting_;
+  context::fcontext_t host_ = nullptr;  // where the host's thread goes on
+  std::size_t started_ = 0;
+  State said_ = State::paused;
+  StacksPointer stacks_;
+#ifdef EMULATED_ASAN
+  const void* host_stack_ = nullptr;
+  std::size_t host_stack_bytes_ = 0;
+#endif
+};
+
+thread_local Fibers* Fibers::current = nullptr;
+
+}  // namespace
+
+void run_fibers(int device, int threads, const std::function<void(int thread)>& body) {
+#ifdef EMULATED_TSAN
+  void* const host = __tsan_get_current_fiber();
+  void* const own = __tsan_create_fiber(0);
+  __tsan_switch_to_fiber(own, 0);
+#endif
+  {
+    Fibers fibers(threads, body);
+    Fibers::current = &fibers;
+    fibers.run(device);
+    Fibers::current = nullptr;
+  }
+#ifdef EMULATED_TSAN
+  __tsan_switch_to_fiber(host, 0);
+  __tsan_destroy_fiber(own);
+#endif
+}
+
+void sync_fibers() { Fibers::current->leave(Fibers::State::waiting); }
+void pause_fiber() { Fibers::current->leave(Fibers::State::paused); }
+
+}  // namespace emulated_cuda
