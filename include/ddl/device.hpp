@@ -75,8 +75,10 @@ struct DeviceMemory {
 ///
 /// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
 /// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or
-/// the host's memory are refused (`unsupported`). Graphs must end before the communicator does. What goes
-/// wrong in one is found by the next `check`, `wait` or call; the exit report does not list calls of graphs.
+/// the host's memory are refused (`unsupported`). Ranks that are threads capture in the mode "thread local":
+/// a global capture forbids the other ranks much of CUDA. Graphs must end before the communicator does. What
+/// goes wrong in one is found by the next `check`, `wait` or call; the exit report does not list calls of
+/// graphs.
 ///
 /// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
 /// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.

@@ -3,8 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddl/ddl.hpp"
@@ -24,7 +27,8 @@ using test::Stream;
 class Graph {
  public:
   Graph(cudaStream_t stream, const std::function<void()>& queue) {
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    // Other ranks are threads of this process, whose calls a global capture would forbid.
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     queue();
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph_), cudaSuccess);
     EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
@@ -122,10 +126,11 @@ TEST_F(DeviceGraph, ReplaysOfNccl) {
 TEST_F(DeviceGraph, ARankThatDoesNotLaunchItsGraphIsNamed) {
   InProcessOptions options;
   options.context.deadline = std::chrono::seconds(2);
+  std::atomic<bool> is_told = false;
   const Error error = test::error_of([&] {
     run_in_process(
         2,
-        [](Context& context) {
+        [&](Context& context) {
           const Stream stream;
           DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
           const OnDevice values(std::vector<std::byte>(4000));
@@ -134,9 +139,17 @@ TEST_F(DeviceGraph, ARankThatDoesNotLaunchItsGraphIsNamed) {
             device.all_reduce(values.data(), values.data(), 1000, DataType::f32, ReduceOp::max, stream);
           });
           context.communicator().barrier();
-          if (context.rank() == 0) graph.launch(stream);
-          device.wait(stream);
-          context.communicator().barrier();
+          if (context.rank() == 1) {
+            while (!is_told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return;
+          }
+          graph.launch(stream);
+          try {
+            device.wait(stream);
+          } catch (const Error&) {
+            is_told = true;
+            throw;
+          }
         },
         options);
   });

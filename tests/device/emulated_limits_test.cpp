@@ -190,8 +190,10 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
         error_of([&] { DeviceCommunicator second(context, {.path = DevicePathChoice::exchange}); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     expect_words(error.what(), {"CUDA device 0 holds 6 blocks", "have taken 6", "2 ranks"});
+    context.communicator().barrier();  // giving back what the second one had waits for the device
     all_reduce(*first, values, stream);
     first->wait(stream);
+    context.communicator().barrier();
     first.reset();
     DeviceCommunicator third(context, {.path = DevicePathChoice::exchange});
     EXPECT_EQ(third.blocks(), 3) << "what has ended takes nothing";
@@ -204,6 +206,44 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
     EXPECT_EQ(first.blocks(), 64);
     EXPECT_EQ(second.blocks(), 1) << "of 130, 128 are taken";
   });
+}
+
+/// A thread of the library looks at what is under way; CUDA would hold that against the program's capture.
+TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
+  emulated_cuda::machine().devices = 2;
+  std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
+#ifdef DDL_HAVE_UCX
+  paths.push_back(DevicePathChoice::ucx);
+#endif
+  const std::string file = testing::TempDir() + "emulated_limits_capture.json";
+  for (const DevicePathChoice path : paths) {
+    InProcessOptions options;
+    options.context.timeline = file;
+    run_in_process(
+        2,
+        [&](Context& context) {
+          EXPECT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+          const Stream stream;
+          const Stream captured;
+          const Values values;
+          DeviceCommunicator device(context, {.path = path});
+          context.communicator().barrier();
+          if (context.rank() == 0) {
+            all_reduce(device, values, stream);  // is under way until the other rank comes
+            cudaGraph_t graph = nullptr;
+            EXPECT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+            cudaGraphDestroy(graph);
+          }
+          context.communicator().barrier();
+          if (context.rank() == 1) all_reduce(device, values, stream);
+          device.wait(stream);
+          context.communicator().barrier();
+        },
+        options);
+  }
+  std::remove(file.c_str());
 }
 
 TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {

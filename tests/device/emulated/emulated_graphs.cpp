@@ -10,6 +10,7 @@
 struct CUgraphExec_st {
   std::shared_ptr<const emulated_cuda::Graph> graph;
   emulated_cuda::CommandPointer last = nullptr;  ///< A graph that can run runs once at a time.
+  bool is_uploaded = false;
 };
 
 namespace emulated_cuda {
@@ -81,7 +82,17 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
   return cudaSuccess;
 }
 
+/// What the device needs of a graph is allocated once.
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t) {
+  if (const cudaError_t error = obstacle("cudaGraphUpload"); error != cudaSuccess) return result(error);
+  if (std::exchange(executable->is_uploaded, true)) return cudaSuccess;
+  Lock lock(runtime().mutex);
+  wait_for_device(current_device(), lock);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (const cudaError_t error = cudaGraphUpload(executable, stream); error != cudaSuccess) return error;
   CommandPointer made;
   const cudaError_t error =
       enqueue("cudaGraphLaunch", stream, Replay{executable->graph}, {executable->last}, &made);
