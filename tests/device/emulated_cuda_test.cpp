@@ -245,10 +245,14 @@ TEST_F(Emulated, ADevicesFaultStays) {
   ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
   ASSERT_EQ(cudaMalloc(&memory, 1), cudaSuccess);
-  EXPECT_EQ(
-      launch(stream,
-             [](const emulated_cuda::Spot& at) { emulated_cuda::fault(at.device, cudaErrorIllegalAddress); }),
-      cudaSuccess);
+  Gate gate;
+  EXPECT_EQ(launch(stream,
+                   [&](const emulated_cuda::Spot& at) {
+                     gate.wait(at.device);
+                     emulated_cuda::fault(at.device, cudaErrorIllegalAddress);
+                   }),
+            cudaSuccess);
+  gate.open();
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
