@@ -5,18 +5,35 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'EOT'
-Usage: gpu.sh [--quick] DIRECTORY
+Usage: gpu.sh [--bundle FILE] [--only GROUP[,GROUP...]] [--budget SECONDS] [--archive FILE] [--quick] DIRECTORY
 
-Runs the GPU tests, alone and under compute-sanitizer (memcheck, racecheck, synccheck), and the GPU benchmarks, on the
-devices that there are; and trains the article's model, beside PyTorch if python3 has it. Builds nothing and needs no
-MPI: the programs may have been carried here. What each printed, and gpu.jsonl (devices, driver and toolkit first), go
-into DIRECTORY, which must be new or empty; then a short table on standard output. Each step has a time limit. The exit
-status is 1 if anything failed.
+Runs the GPU tests and benchmarks on the devices that there are. Builds nothing and needs no MPI. For a machine that has
+a driver and little else, pack the programs where they can be built and carry one file; it holds this script:
 
---quick: no tests, little data and few steps, to try the script; the figures say nothing.
+  here:   benchmarks/gpu_pack.sh ddl-gpu.tar.xz --arch 90
+  there:  tar xf ddl-gpu.tar.xz && ddl-gpu/gpu.sh --budget 540 --archive gpu.tar.gz /tmp/gpu
 
-DDL_BIN: where the programs are (default: build/bin). COMPUTE_SANITIZER: that program (default: from PATH; left out, and
-said so, where it is missing).
+Groups, in this order; all unless --only names some:
+  smoke     seconds: whether the programs load, a small all-reduce of 1 and of 2 ranks. Without a device it ends here
+  tests     the GPU tests; that of several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is here
+  bench     the benchmarks, beside device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
+  trainer   the article's model by ddl_nmt, also with NVIDIA_TF32_OVERRIDE=1, and by PyTorch, if python3 has it
+  sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is here
+
+--bundle FILE     runs what gpu_pack.sh packed into FILE, from a temporary folder
+--budget SECONDS  ends by then: a step gets no more than what is left, the steps after it are named as not run
+--archive FILE    where DIRECTORY goes, packed, after each step and at the end; default: DIRECTORY.tar.gz
+--quick           to try the script: little data and few steps, the figures say nothing; a case or two of each test, and no
+                  tests or trainer unless --only names them
+
+DIRECTORY must be new or empty. It gets what each step printed, gpu.jsonl (the machine first), machine.txt, steps.txt and
+reports/ (DDL_REPORT). A row is printed as a step ends, then the figures and all rows again. The archive is there also
+after SIGTERM, and when a step hangs. The exit status is 1 if anything failed, 3 if nothing did but the budget was too small.
+
+cuBLAS, cuDNN and NCCL are found in LD_LIBRARY_PATH, by the dynamic loader, or in python3's packages (nvidia-*, torch). A
+UCX with CUDA is found in the Python package libucx-cu12 or libucx-cu13, or in a bundle packed with gpu_pack.sh --ucx-wheel.
+
+DDL_BIN: where the programs are (default: build/bin). DDL_DEADLINE: default here 15. COMPUTE_SANITIZER: that program.
 EOT
 }
 
@@ -25,114 +42,230 @@ fail() {
   exit 2
 }
 
-sizes=()
-steps=()
-if [ "${1:-}" = --quick ]; then
-  sizes=(--largest 65536 --iterations 2)
-  steps=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
+groups="smoke tests bench trainer sanitize"
+command="gpu.sh $*"
+bundle='' only='' budget='' archive='' quick='' out=''
+while [ $# -gt 0 ]; do
+  word=$1
   shift
-fi
-[ "$#" = 1 ] || { usage >&2; exit 2; }
-case $1 in
-  --help | -h) usage; exit 0 ;;
-  -*) fail "unknown option $1; see --help" ;;
-esac
-bin=${DDL_BIN:-$here/../build/bin}
-[ -x "$bin/device_perf" ] || fail "$bin has no device_perf; build first, with CUDA, or set DDL_BIN"
-out=$1
+  case $word in
+    --help | -h) usage; exit 0 ;;
+    --quick) quick=1 ;;
+    --bundle | --only | --budget | --archive)
+      [ $# -gt 0 ] || fail "$word: expected a value after it; see --help"
+      printf -v "${word#--}" '%s' "$1"
+      shift
+      ;;
+    -*) fail "unknown option $word; see --help" ;;
+    *) [ -z "$out" ] || fail "found '$word', expected one directory"; out=$word ;;
+  esac
+done
+[ -n "$out" ] || { usage >&2; exit 2; }
+[[ ${budget:-1} =~ ^[1-9][0-9]*$ ]] || fail "--budget: found '$budget', expected seconds"
+[ -n "$only" ] || only=${quick:+smoke,bench,sanitize}
+only=${only:-${groups// /,}}
+for group in ${only//,/ }; do
+  [[ " $groups " == *" $group "* ]] || fail "--only: found '$group', expected some of: $groups"
+done
 [ -z "$(ls -A "$out" 2>/dev/null)" ] || fail "$out holds files; give a new directory"
-mkdir -p "$out" || fail "cannot make $out"
+out=$(realpath -m "$out")
+archive=$(realpath -m "${archive:-$out.tar.gz}")
+[[ $archive != "$out"/* ]] || fail "--archive: found $archive, expected a file outside $out, which goes into it"
+[ ! -e "$archive" ] || fail "$archive is there already; give a new directory, or another --archive"
 
-failed=0
-# Where there are devices, nothing has a reason to be skipped.
-devices=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
-table=()
-step() { # name, seconds, command
-  local name=$1 limit=$2 status word
-  shift 2
-  local begin=$SECONDS
-  timeout "$limit" "$@" >"$out/$name.txt" 2>&1
-  status=$?
-  word=ok
-  if [ "$status" = 77 ]; then
-    word=skipped
-  elif [ "$status" != 0 ]; then
-    word="FAILED ($status)"
-    failed=1
-  elif grep -q '^\[  SKIPPED \]' "$out/$name.txt"; then
-    word=skipped # all of it, or some cases
-  elif grep -q '^skipped in part' "$out/$name.txt"; then
-    word="ok, in part" # says which
+root=$here/.. temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+if [ -n "$bundle" ]; then
+  tar -C "$temporary" -xf "$bundle" || python3 -m tarfile -e "$bundle" "$temporary" ||
+    fail "--bundle $bundle: cannot unpack it; expected a file that gpu_pack.sh made"
+  root=$temporary/ddl-gpu
+fi
+root=$(cd "$root" && pwd)
+bin=$root/build/bin
+[ -n "$bundle" ] || bin=${DDL_BIN:-$bin}
+[ -x "$bin/device_perf" ] || fail "$bin has no device_perf; build first, with CUDA, or set DDL_BIN"
+
+# A driver in trouble may not answer.
+smi() {
+  timeout 10 nvidia-smi "$@" 2>/dev/null
+}
+# A line of what gpu_pack.sh says about the bundle; nothing where this is no bundle.
+packed() {
+  sed -n "s/^$1=//p" "$root/bundle.txt" 2>/dev/null
+}
+check_bundle_fits() {
+  local needed found capability
+  needed=$(packed glibc)
+  found=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/glibc //')
+  if [ -n "$needed" ] && [ "$(printf '%s\n' "$needed" "${found:-0}" | sort -V | head -n 1)" != "$needed" ]; then
+    fail "this machine's C library is glibc ${found:-(none found)}, the packed programs need $needed or later: pack on an" \
+      "older system"
   fi
-  if [ "$word" = skipped ] && [ "$devices" -gt 0 ]; then
-    word="FAILED: skipped"
-    failed=1
-  fi
-  table+=("$(printf '%-28s %-12s %4d s' "$name" "$word" $((SECONDS - begin)))")
-  [[ $word != FAILED* ]] || table+=("$(tail -n 20 "$out/$name.txt" | sed 's/^/    /')")
+  for capability in $(smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u); do
+    [ -n "$(packed arch)" ] || continue
+    if [ "${capability%?}" != "$(packed arch | sed 's/.$//')" ] || [ "$capability" -lt "$(packed arch)" ]; then
+      fail "the packed programs are for compute capability $(packed arch), a device here has $capability: pack them with" \
+        "--arch $capability"
+    fi
+  done
+}
+check_bundle_fits
+mkdir -p "$out/reports" "$(dirname "$archive")" || fail "cannot make $out and the folder of $archive"
+devices=$(smi --list-gpus | grep -c '^GPU')
+programs=()
+for program in device_{test,nccl_test,reproducible_test,ucx_test,program,perf,gradients_perf} nmt_cuda_backend_test ddl_nmt; do
+  [ ! -x "$bin/$program" ] || programs+=("$bin/$program")
+done
+. "$here/gpu_libraries.sh"
+. "$here/gpu_steps.sh"
+find_libraries "$root" "${programs[@]}"
+
+quoted() {
+  printf '"%s"' "$(printf '%s' "$1" | tr '\n' ' ' | sed 's/["\\]/\\&/g')"
+}
+describe_machine() {
+  local gpus driver cuda nvcc commit
+  gpus=$(smi --query-gpu=name,memory.total,mig.mode.current --format=csv,noheader |
+    sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd ';')
+  driver=$(smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+  cuda=$(smi | sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p')
+  nvcc=$(nvcc --version 2>/dev/null | sed -n 's/.*release \([^,]*\),.*/\1/p')
+  commit=$(packed commit)
+  [ -n "$commit" ] || commit=$(git -C "$root" describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null)
+  cat >"$out/machine.txt" <<EOT
+GPUs:    ${gpus:-no nvidia-smi here}
+driver:  ${driver:-not found}, for CUDA ${cuda:-?}
+built:   commit ${commit:-unknown}, CUDA runtime $(packed toolkit | grep . || echo "${nvcc:-unknown}")
+cuBLAS:  $cublas
+cuDNN:   $cudnn
+NCCL:    $nccl
+UCX:     $ucx
+EOT
+  local name line='{"benchmark":"machine"'
+  for name in gpus driver cuda nvcc commit cublas cudnn nccl ucx command; do line+=",\"$name\":$(quoted "${!name}")"; done
+  line+=",\"toolkit\":$(quoted "$(packed toolkit | grep . || echo "$nvcc")"),\"host\":$(quoted "$(uname -rn)")}"
+  echo "$line" >"$out/gpu.jsonl"
+  cat "$out/machine.txt"
 }
 
-gpus=$(nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv,noheader 2>/dev/null |
-  sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd ';')
-toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*release \([^,]*\),.*/\1/p')
-printf '%s\nnvcc %s\n' "${gpus:-no nvidia-smi here}" "${toolkit:-is not here}" >"$out/machine.txt"
-printf '{"benchmark":"machine","gpus":"%s","nvcc":"%s","command":"gpu.sh%s"}\n' "$gpus" "$toolkit" \
-  "${sizes:+ --quick}" >"$out/gpu.jsonl"
+trap finish EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+trap 'exit 129' HUP
 
-if [ ${#sizes[@]} = 0 ]; then
-  step device_test 120 "$bin/device_test"
-  [ "$devices" -le 1 ] || step device_nccl_test 120 "$bin/device_nccl_test"
-  every=()
-  [ "$devices" -gt 1 ] || every=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
-  step device_reproducible_test 120 "$bin/device_reproducible_test" "${every[@]}"
-  step device_processes 180 bash "$here/../tests/device/device_processes_test.sh" "$bin/device_program"
-  # With a UCX that knows devices' memory alone: the processes have found out.
-  if [ -x "$bin/device_ucx_test" ] && ! grep -q '^skipped in part, UCX' "$out/device_processes.txt"; then
-    step device_ucx_test 120 "$bin/device_ucx_test"
-  fi
-  [ -x "$bin/nmt_cuda_backend_test" ] && step nmt_cuda_backend_test 120 "$bin/nmt_cuda_backend_test"
+# Ranks that are threads have kernels that wait for each other: each needs a queue of its own, and no kernel may be loaded
+# while another one waits.
+processes=(env LD_LIBRARY_PATH="$library_path" DDL_DEADLINE="${DDL_DEADLINE:-15}")
+threads=("${processes[@]}" CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER)
+json=(--json "$out/gpu.jsonl")
+sizes=() gradients=() cases=() training=() pytorch=() in_short=()
+if [ -n "$quick" ]; then
+  sizes=(--largest 65536 --iterations 2)
+  gradients=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
+  cases=(--gtest_filter='*CallsFollow*:*RanksThatCall*:*AllRanksAtOnce*:*Cuda*')
+  training=(--steps 6)
+  pytorch=(--steps 1 --warm_up 1)
+  in_short=(quick)
 fi
-for ranks in 1 2 4; do
-  step "device_perf_$ranks" 60 "$bin/device_perf" --ranks "$ranks" --json "$out/gpu.jsonl" "${sizes[@]}"
-done
-step device_perf_reproducible_2 60 "$bin/device_perf" --reproducible 1 --ranks 2 --json "$out/gpu.jsonl" "${sizes[@]}"
-step device_perf_nccl_1 60 "$bin/device_perf" --nccl 1 --ranks 1 --json "$out/gpu.jsonl" "${sizes[@]}"
-[ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "$bin/device_perf" --nccl 1 --ranks "$devices" \
-  --json "$out/gpu.jsonl" "${sizes[@]}"
-for ranks in 1 2; do
-  step "device_gradients_perf_$ranks" 60 "$bin/device_gradients_perf" --ranks "$ranks" \
-    --json "$out/gpu.jsonl" "${steps[@]}"
-done
-if [ ${#sizes[@]} = 0 ] && [ -x "$bin/ddl_nmt" ]; then
-  step nmt_reference 90 env DDL_NMT="$bin/ddl_nmt" bash "$here/nmt_reference.sh" --json "$out/gpu.jsonl" -- --device=cuda
-  if python3 -c 'import torch' 2>/dev/null; then
-    step pytorch_nmt 90 python3 "$here/pytorch_nmt.py" --json "$out/gpu.jsonl"
+has_torch() {
+  python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null
+}
+
+smoke() {
+  step smoke_libraries 60 "${processes[@]}" bash -c '
+    ldd "$@" | grep -E "^/|not found" | grep -B1 "not found" && exit 1
+    echo "all programs have their libraries"' - "${programs[@]}"
+  for ranks in 1 2; do
+    step smoke_$ranks 60 "${threads[@]}" "$bin/device_perf" --ranks $ranks --largest 65536 --iterations 2
+    if grep -q "no CUDA device can be used" "$out/smoke_$ranks.txt" 2>/dev/null; then
+      echo "gpu.sh: there is no device that can be used, so nothing else is run" >&2
+      exit 1
+    fi
+  done
+}
+
+tests() {
+  local script=$root/tests/device/device_processes_test.sh one_device=()
+  step device_test 120 "${threads[@]}" "$bin/device_test" "${cases[@]}"
+  [ "$devices" -le 1 ] || step device_nccl_test 120 "${threads[@]}" "$bin/device_nccl_test" "${cases[@]}"
+  [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
+  step device_reproducible_test 120 "${threads[@]}" "$bin/device_reproducible_test" "${cases[@]}" "${one_device[@]}"
+  step device_processes 180 "${processes[@]}" bash "$script" "$bin/device_program" "${in_short[@]}"
+  if ! command -v nvidia-cuda-mps-control >/dev/null; then
+    left_out device_processes_mps "nvidia-cuda-mps-control is not here"
+  elif start_mps; then
+    step device_processes_mps 180 "${processes[@]}" CUDA_MPS_PIPE_DIRECTORY="$mps" \
+      bash "$script" "$bin/device_program" "${in_short[@]}"
+    stop_mps
   else
-    table+=("python3 has no torch: ddl_nmt's peer was not run")
+    left_out device_processes_mps "MPS does not start: $(tail -n 1 "$out/mps/start.txt")"
+    stop_mps
   fi
-fi
-sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer)}
-if [ -n "$sanitizer" ]; then
+  # With a UCX that knows devices' memory alone: the processes have found out.
+  if [ ! -x "$bin/device_ucx_test" ]; then
+    left_out device_ucx_test "$bin has none"
+  elif grep -q '^skipped in part, UCX' "$out/device_processes.txt" 2>/dev/null; then
+    left_out device_ucx_test "UCX is not for devices here; see --help"
+  else
+    step device_ucx_test 120 "${threads[@]}" "$bin/device_ucx_test" "${cases[@]}"
+  fi
+  [ ! -x "$bin/nmt_cuda_backend_test" ] || step nmt_cuda_backend_test 120 "${threads[@]}" "$bin/nmt_cuda_backend_test" "${cases[@]}"
+}
+
+bench() {
+  local perf=("${threads[@]}" "$bin/device_perf" "${json[@]}" "${sizes[@]}")
+  for ranks in 1 2 4; do step "device_perf_$ranks" 60 "${perf[@]}" --ranks "$ranks"; done
+  step device_perf_reproducible_2 60 "${perf[@]}" --reproducible 1 --ranks 2
+  step device_perf_nccl_1 60 "${perf[@]}" --nccl 1 --ranks 1
+  [ "$devices" -le 1 ] || step "device_perf_nccl_$devices" 60 "${perf[@]}" --nccl 1 --ranks "$devices"
+  for ranks in 1 2; do
+    step "device_gradients_perf_$ranks" 60 "${threads[@]}" "$bin/device_gradients_perf" --ranks "$ranks" \
+      "${json[@]}" "${gradients[@]}"
+  done
+  if has_torch; then
+    step gemm_rate 60 python3 "$root/benchmarks/gemm_rate.py" "${json[@]}"
+  else
+    left_out gemm_rate "python3 has no torch"
+  fi
+}
+
+trainer() {
+  local reference=(bash "$root/benchmarks/nmt_reference.sh" "${json[@]}" "${training[@]}" -- --device=cuda)
+  if [ -x "$bin/ddl_nmt" ]; then
+    step nmt_reference 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" "${reference[@]}"
+    step nmt_reference_tf32 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" NVIDIA_TF32_OVERRIDE=1 "${reference[@]}"
+  else
+    left_out nmt_reference "$bin has no ddl_nmt"
+  fi
+  if has_torch; then
+    step pytorch_nmt 120 python3 "$root/benchmarks/pytorch_nmt.py" "${json[@]}" "${pytorch[@]}"
+  else
+    left_out pytorch_nmt "python3 has no torch: ddl_nmt's peer is not run"
+  fi
+}
+
+sanitize() {
+  local sanitizer tool check
+  sanitizer=${COMPUTE_SANITIZER:-$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)}
+  [ -n "$sanitizer" ] || { left_out sanitizer "compute-sanitizer is not here"; return; }
   # A sanitizer may run kernels one after the other: those that wait for each other need one rank, or its own time.
   for tool in memcheck racecheck synccheck; do
-    step "sanitizer_$tool" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 \
-      --largest 65536 --iterations 2
-    step "sanitizer_${tool}_reproducible" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 \
-      --reproducible 1 --largest 65536 --iterations 2
-    step "sanitizer_${tool}_nccl" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/device_perf" --ranks 1 --nccl 1 \
-      --largest 4096 --iterations 70 # the fingerprints' kernels among them
-    step "sanitizer_${tool}_gradients" 120 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-      "$bin/device_gradients_perf" --bytes 1000000 --bucket-bytes 100000 --steps 2
-    [ -x "$bin/nmt_cuda_backend_test" ] && step "sanitizer_${tool}_nmt" 120 "$sanitizer" --tool "$tool" \
-      --error-exitcode 9 "$bin/nmt_cuda_backend_test" --gtest_filter='*Cuda*'
+    check=("${threads[@]}" "$sanitizer" --tool "$tool" --error-exitcode 9)
+    [ $tool != memcheck ] || check+=(--report-api-errors no) # tests provoke some
+    local perf=("${check[@]}" "$bin/device_perf" --ranks 1 --iterations)
+    step "sanitizer_$tool" 120 "${perf[@]}" 2 --largest 65536
+    step "sanitizer_${tool}_reproducible" 120 "${perf[@]}" 2 --largest 65536 --reproducible 1
+    step "sanitizer_${tool}_nccl" 120 "${perf[@]}" 70 --largest 4096 --nccl 1 # the fingerprints' kernels among them
+    step "sanitizer_${tool}_gradients" 120 "${check[@]}" "$bin/device_gradients_perf" --bytes 1000000 \
+      --bucket-bytes 100000 --steps 2
+    [ ! -x "$bin/nmt_cuda_backend_test" ] || step "sanitizer_${tool}_nmt" 120 "${check[@]}" "$bin/nmt_cuda_backend_test" \
+      --gtest_filter='*Cuda*'
   done
-else
-  table+=("compute-sanitizer is missing: not run")
-fi
+}
 
-cat "$out/machine.txt"
-printf '%s\n' "${table[@]}"
-for printed in "$out"/device_perf_*.txt "$out"/device_gradients_perf_*.txt "$out"/*nmt_reference.txt "$out"/pytorch_nmt.txt; do
-  [ ! -s "$printed" ] || cat "$printed"
+describe_machine
+for group in $groups; do
+  [[ ,$only, != *,$group,* ]] || "$group"
 done
-exit $failed
+[ $failed = 0 ] || exit 1
+[ ${#unfinished[@]} = 0 ] || exit 3

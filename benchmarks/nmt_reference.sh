@@ -60,6 +60,6 @@ step_ms=$(median_of step_ms)
 words=$(median_of words_per_s)
 printf 'ddl_nmt: %s ms a step, %.0f words/s (%s)\n' "$step_ms" "$words" "${*:-cpu}"
 if [ -n "$json" ]; then
-  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"flags":"%s"}\n' \
-    "$step_ms" "$words" "$((steps - 5))" "$*" >>"$json"
+  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"flags":"%s","tf32_override":"%s"}\n' \
+    "$step_ms" "$words" "$((steps - 5))" "$*" "${NVIDIA_TF32_OVERRIDE:-}" >>"$json"
 fi

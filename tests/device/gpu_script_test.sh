@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# benchmarks/gpu.sh on emulated devices: every step runs, what fails is told, and the figures can be read.
+# benchmarks/gpu.sh on emulated devices: every step runs, what fails is told, the figures can be read, and what there is by
+# then is kept when time runs out or the script is ended.
 #   gpu_script_test.sh GPU_SH PROGRAMS
 set -uo pipefail
+script=$1 programs=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -9,23 +11,105 @@ fail() {
   printf 'FAILED: %s\n' "$*" >&2
   exit 1
 }
+gpu() { # programs, arguments; what is printed goes to $work/printed
+  DDL_BIN=$1 bash "$script" "${@:2}" >"$work/printed" 2>&1
+}
+printed() { # pattern, what is wrong without it
+  grep -qE -- "$1" "$work/printed" || fail "$2: $(cat "$work/printed")"
+}
+archived() { # archive, file
+  tar tzf "$1" | grep "/$2\$" >/dev/null || fail "$1 does not hold $2"
+}
+# Whether a process does, some time after it was killed; it may wait for its parent to take notice.
+runs_on() {
+  local i
+  for ((i = 0; i < 100; ++i)); do
+    grep -qE '^State:\s+[^ZX]' "/proc/$1/status" 2>/dev/null || return 1
+    sleep 0.1
+  done
+}
+# Programs that print a line and then do something else.
+fake_programs() { # folder, command
+  mkdir "$1"
+  printf '#!/bin/bash\necho began\n%s\n' "$2" | tee "$1/device_perf" >"$1/device_gradients_perf"
+  chmod +x "$1"/*
+}
 
-DDL_BIN=$2 bash "$1" --quick "$work/out" >"$work/printed" 2>&1 || fail "$(cat "$work/printed")"
-for step in device_perf_1 device_perf_2 device_perf_4 device_perf_reproducible_2 device_perf_nccl_1 device_gradients_perf_1 device_gradients_perf_2; do
-  grep -qE "^$step +ok " "$work/printed" || fail "$step: $(cat "$work/printed")"
-done
-python3 - "$work/out/gpu.jsonl" <<'EOT2' || fail "gpu.jsonl: $(cat "$work/out/gpu.jsonl")"
+every_step_runs() {
+  gpu "$programs" --quick "$work/out" || fail "$(cat "$work/printed")"
+  for step in smoke_libraries smoke_1 smoke_2 device_perf_{1,2,4,reproducible_2,nccl_1} device_gradients_perf_{1,2}; do
+    printed "^$step +ok " "$step"
+  done
+  python3 - "$work/out/gpu.jsonl" <<'EOT2' || fail "gpu.jsonl: $(cat "$work/out/gpu.jsonl")"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
-assert lines[0]["benchmark"] == "machine" and "gpu.sh" in lines[0]["command"], lines[0]
+machine = {"gpus", "driver", "toolkit", "cublas", "cudnn", "nccl", "commit", "command"}
+assert lines[0]["benchmark"] == "machine" and machine <= lines[0].keys() and "gpu.sh" in lines[0]["command"], lines[0]
 assert {line["ranks"] for line in lines[1:]} == {1, 2, 4}
 assert all(line["wrong"] == 0 for line in lines[1:])
 EOT2
+  archived "$work/out.tar.gz" gpu.jsonl
+  archived "$work/out.tar.gz" device_perf_2.txt
+  gpu "$programs" --quick "$work/out" && fail "figures are overwritten"
+  printed "holds files" "figures would be overwritten"
+}
 
-# Too little memory for what the steps need.
-EMULATED_CUDA=bytes=100000 DDL_BIN=$2 bash "$1" --quick "$work/failing" >"$work/printed" 2>&1 && fail "no failure is told"
-grep -qE "^device_perf_1 +FAILED" "$work/printed" || fail "which step failed is not told: $(cat "$work/printed")"
-grep -q "out of memory" "$work/printed" || fail "why a step failed is not told: $(cat "$work/printed")"
-DDL_BIN=$2 bash "$1" --quick "$work/out" >"$work/printed" 2>&1 && fail "figures are overwritten"
-grep -q "holds files" "$work/printed" || fail "figures would be overwritten: $(cat "$work/printed")"
+only_what_is_asked_for() {
+  gpu "$programs" --quick --only smoke --archive "$work/kept/smoke.tar.gz" "$work/smoke" || fail "$(cat "$work/printed")"
+  grep -q device_perf "$work/smoke/steps.txt" && fail "--only smoke also runs: $(cat "$work/smoke/steps.txt")"
+  archived "$work/kept/smoke.tar.gz" smoke_2.txt
+  gpu "$programs" --only smoke,everything "$work/none" && fail "an unknown group is accepted"
+  printed "found 'everything', expected some of: smoke" "an unknown group is not told"
+}
+
+failures_are_told() { # too little memory for what the steps need
+  EMULATED_CUDA=bytes=100000 gpu "$programs" --quick "$work/failing" && fail "no failure is told"
+  printed "^device_perf_1 +FAILED" "which step failed is not told"
+  printed "out of memory" "why a step failed is not told"
+}
+
+# A row appears when its step has ended, not with the last one.
+rows_come_as_steps_end() {
+  fake_programs "$work/waiting" "case \$* in *--ranks\ 2*) until [ -e '$work/go' ]; do sleep 0.1; done ;; esac"
+  gpu "$work/waiting" --quick --only smoke "$work/rows" &
+  local script_process=$!
+  until grep -qE '^smoke_1 +ok' "$work/printed" 2>/dev/null; do
+    kill -0 $script_process 2>/dev/null || fail "the script ends without the row: $(cat "$work/printed")"
+    sleep 0.1
+  done
+  grep -qE '^smoke_2' "$work/printed" && fail "a step's row comes before its end"
+  touch "$work/go"
+  wait $script_process || fail "$(cat "$work/printed")"
+}
+
+ends_when_the_budget_is_used_up() {
+  fake_programs "$work/slow" "sleep 100"
+  gpu "$work/slow" --quick --only smoke,bench --budget 6 "$work/budget"
+  [ $? = 3 ] || fail "a budget that is too small is no status 3: $(cat "$work/printed")"
+  printed "^smoke_1 +cut short" "a step is not cut short"
+  printed "^device_perf_1 +not run" "a step begins after its time"
+  printed "^not run to the end, in a budget of 6 s: smoke_1 smoke_2 device_perf_1" "what was not run is not told"
+  archived "$work/budget.tar.gz" smoke_1.txt
+}
+
+keeps_what_there_is_when_ended() {
+  fake_programs "$work/stuck" "trap '' TERM; echo \$\$ >'$work/stuck_process'; setsid sleep 100 & while true; do sleep 1; done"
+  DDL_BIN=$work/stuck bash "$script" --only smoke "$work/ended" >"$work/printed" 2>&1 &
+  local script_process=$!
+  until [ -s "$work/stuck_process" ]; do sleep 0.1; done
+  kill -TERM $script_process
+  wait $script_process
+  [ $? = 143 ] || fail "no status 143 after SIGTERM: $(cat "$work/printed")"
+  printed "^smoke_1 +interrupted" "the interrupted step is not told"
+  archived "$work/ended.tar.gz" smoke_1.txt
+  archived "$work/ended.tar.gz" steps.txt
+  runs_on "$(cat "$work/stuck_process")" && fail "the interrupted step's program runs on"
+}
+
+every_step_runs
+only_what_is_asked_for
+failures_are_told
+rows_come_as_steps_end
+ends_when_the_budget_is_used_up
+keeps_what_there_is_when_ended
 echo passed

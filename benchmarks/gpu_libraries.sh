@@ -1,0 +1,104 @@
+# Where a machine has the libraries that the GPU programs need. Sourced by gpu.sh, whose packed() and temporary it uses.
+
+# Folders of python3's packages.
+python_folders() {
+  python3 -c 'import sys; print("\n".join(path for path in sys.path if path.endswith("-packages")))' 2>/dev/null
+}
+
+# The folder of a library: of LD_LIBRARY_PATH, the bundle's, one that the dynamic loader knows, of a Python package, or
+# the toolkit's.
+find_library() { # soname, the bundle's folder of libraries
+  local folder known
+  local -a folders
+  IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in "${folders[@]}"; do
+    [ -z "$folder" ] || [ ! -e "$folder/$1" ] || { echo "$folder"; return; }
+  done
+  [ ! -e "$2/$1" ] || { echo "$2"; return; }
+  known=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF; exit }')
+  [ -z "$known" ] || { dirname "$known"; return; }
+  while read -r folder; do
+    for known in "$folder"/nvidia/*/lib/"$1" "$folder/torch/lib/$1"; do
+      [ ! -e "$known" ] || { dirname "$known"; return; }
+    done
+  done < <(python_folders)
+  [ ! -e "/usr/local/cuda/lib64/$1" ] || { echo /usr/local/cuda/lib64; return; }
+  return 1
+}
+
+# A UCX that was built with CUDA: the bundle's, or that of the Python package libucx.
+find_ucx() { # the bundle
+  local folder
+  while read -r folder; do
+    [ ! -e "$folder/libucx/lib/libucp.so.0" ] || { echo "$folder/libucx/lib"; return; }
+  done < <(echo "$1/ucx"; python_folders)
+  return 1
+}
+
+# As the library itself says, where python3 can ask it; else as its file is named.
+version_of() { # library, file
+  local version='' file
+  file=$(readlink -f "$2")
+  version=$(timeout 30 python3 - "$1" "$file" 2>/dev/null <<'EOT'
+import ctypes, sys
+name, library = sys.argv[1], ctypes.CDLL(sys.argv[2])
+def asked(function, *arguments):
+    number = ctypes.c_int()
+    getattr(library, function)(*arguments, ctypes.byref(number))
+    return number.value
+def parts(number):
+    return [number // 10000, number // 100 % 100, number % 100]
+if name == "libcublas":
+    found = [asked("cublasGetProperty", part) for part in range(3)]
+else:
+    found = parts(asked("ncclGetVersion") if name == "libnccl" else library.cudnnGetVersion())
+print(".".join(map(str, found)))
+EOT
+  )
+  [ -n "$version" ] || version=${file##*.so.}
+  echo "$version"
+}
+
+# Of the bundle's libraries that machines have as a rule, links to those that are missing or too old here.
+link_fallbacks() { # the bundle's folder of libraries, the folder for the links
+  local file folder
+  mkdir -p "$2"
+  for file in "$1"/fallback/*.so.*; do
+    if folder=$(find_library "${file##*/}" /) &&
+      { [[ $file != */libstdc++* ]] || grep -qF "GLIBCXX_$(packed glibcxx)" "$folder/${file##*/}"; }; then
+      continue
+    fi
+    ln -s "$file" "$2/"
+  done
+}
+
+# Sets cublas, cudnn, nccl and ucx, "version (folder)" or "missing", and library_path for the programs: the caller's, then
+# what has to be added to it.
+find_libraries() { # the bundle, its programs
+  local name soname folder needed own=$1/build/lib
+  library_path=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}
+  ucx="the system's"
+  [ ! -e "$own/libucp.so.0" ] || ucx="packed, without CUDA"
+  if folder=$(find_ucx "$1"); then
+    library_path+=$folder:
+    ucx="with CUDA ($folder)"
+  fi
+  [ ! -d "$own/fallback" ] || link_fallbacks "$own" "$temporary/lib"
+  library_path+=$own:$temporary/lib
+  needed=$(ldd "${@:2}" 2>/dev/null | awk '{ print $1 }')
+  for name in libcublas libcudnn libnccl; do
+    soname=$(grep "^$name\.so\." <<<"$needed" | head -n 1)
+    case $name in
+      libcublas) soname=${soname:-libcublas.so.13} ;;
+      libcudnn) soname=${soname:-libcudnn.so.9} ;;
+      libnccl) soname=libnccl.so.2 ;;
+    esac
+    if folder=$(find_library "$soname" "$own"); then
+      # The loader knows the others.
+      [[ ! $folder =~ -packages/|^/usr/local/cuda || :$library_path: == *:$folder:* ]] || library_path+=:$folder
+      printf -v "${name#lib}" '%s' "$(LD_LIBRARY_PATH=$library_path version_of "$name" "$folder/$soname") ($folder)"
+    else
+      printf -v "${name#lib}" '%s' "missing ($soname)"
+    fi
+  done
+}
