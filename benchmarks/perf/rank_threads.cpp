@@ -21,7 +21,6 @@ int main_of_threads(std::string_view name, std::string_view help, int count, cha
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a program that is ended has shown what it measured
   try {
     RankJob job;
-    job.options.context.deadline = ddl::ContextOptions::from_environment().deadline;
     const RankBody body = prepare(words, job);
     std::size_t wrong = 0;
     const auto run = [&](ddl::Context& context) {
