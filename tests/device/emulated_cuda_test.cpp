@@ -21,9 +21,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// How long kernels wait that nothing ends, and those that something does, on however slow a machine.
+constexpr milliseconds in_vain(300);
+constexpr milliseconds long_enough(60'000);
+
 /// A kernel waits for one of another stream; behind it, in its own stream, is a third one.
-bool meet_through_queues() {
-  Gate gate(milliseconds(300));
+bool meet_through_queues(milliseconds patience) {
+  Gate gate(patience);
   const Stream first;
   const Stream second;
   EXPECT_EQ(launch_wait(first, gate), cudaSuccess);
@@ -35,15 +39,15 @@ bool meet_through_queues() {
 
 TEST_F(Emulated, StreamsThatShareAHardwareQueueWaitForEachOther) {
   begin(1);
-  EXPECT_FALSE(meet_through_queues());
+  EXPECT_FALSE(meet_through_queues(in_vain));
   begin(32);
-  EXPECT_TRUE(meet_through_queues());
+  EXPECT_TRUE(meet_through_queues(long_enough));
 }
 
 TEST_F(Emulated, AStreamThatWaitsForAnEventHoldsUpItsHardwareQueue) {
   for (const int connections : {1, 32}) {
     begin(connections);
-    Gate gate(milliseconds(300));
+    Gate gate(connections == 1 ? in_vain : long_enough);
     const Stream first;
     const Stream second;
     const Stream third;
@@ -101,9 +105,9 @@ TEST_F(Emulated, AFullLaunchQueueBlocksAllThatSubmitButNotWhoAsks) {
 }
 
 /// Each of two kernels waits until all blocks of both run.
-bool meet_on_device(unsigned blocks_of_each) {
+bool meet_on_device(unsigned blocks_of_each, milliseconds patience) {
   std::atomic<unsigned> arrived = 0;
-  Gate gate(milliseconds(300));
+  Gate gate(patience);
   const auto body = [&](const emulated_cuda::Spot& spot) {
     if (++arrived == 2 * blocks_of_each) gate.open();
     gate.wait(spot.device);
@@ -119,8 +123,8 @@ bool meet_on_device(unsigned blocks_of_each) {
 TEST_F(Emulated, KernelsThatWaitForEachOtherMustFitTogether) {
   emulated_cuda::machine().multiprocessors = 3;
   emulated_cuda::machine().blocks_per_multiprocessor = 2;
-  EXPECT_TRUE(meet_on_device(3));
-  EXPECT_FALSE(meet_on_device(4));
+  EXPECT_TRUE(meet_on_device(3, long_enough));
+  EXPECT_FALSE(meet_on_device(4, in_vain));
 }
 
 TEST_F(Emulated, AllBlocksOfALargeKernelRunOnce) {

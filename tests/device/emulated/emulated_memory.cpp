@@ -196,6 +196,7 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
 
 cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  if (const cudaError_t error = obstacle("cudaMemcpy2DAsync"); error != cudaSuccess) return result(error);
   if (width > target_pitch || width > source_pitch || target_pitch > machine().pitch ||
       source_pitch > machine().pitch)
     return result(cudaErrorInvalidPitchValue);
