@@ -59,6 +59,34 @@ void expect_words(const std::string& text, const std::vector<std::string>& words
     EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
 }
 
+/// What set_cuda_environment is for: in one queue a rank's second call stands in front of the others' first.
+TEST_F(EmulatedLimits, RanksThatShareADevicesQueueWaitForEachOtherUntilTheDeadline) {
+  for (const int connections : {1, 32}) {
+    emulated_cuda::machine().connections = connections;
+    emulated_cuda::restore_devices();
+    const auto job = [&] {
+      run_in_process(
+          2,
+          [](Context& context) {
+            const Stream stream;
+            DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+            const Values values;
+            context.communicator().barrier();
+            if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            for (int call = 0; call < 2; ++call) all_reduce(device, values, stream);
+            device.wait(stream);
+            context.communicator().barrier();
+          },
+          with_deadline(std::chrono::seconds(connections == 1 ? 1 : 15)));
+    };
+    if (connections == 1) {
+      EXPECT_EQ(error_of(job).code(), ErrorCode::timeout);
+    } else {
+      job();
+    }
+  }
+}
+
 /// A rank that is ahead of another one must not fill the launch queue: that would keep the other's calls out.
 TEST_F(EmulatedLimits, ARankThatIsFarAheadLeavesRoomForTheOthersCalls) {
   constexpr int calls = 300;

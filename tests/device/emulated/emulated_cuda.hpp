@@ -36,10 +36,10 @@ struct Machine {
   int connections = 0;                ///< Hardware queues; 0: CUDA_DEVICE_MAX_CONNECTIONS, or else 8.
   std::size_t launches = 1024;        ///< Entries of a hardware queue that are submitted and not complete.
   std::size_t pitch = 2'147'483'647;  ///< The greatest of cudaMemcpy2DAsync.
-  bool creation_waits = false;  ///< Whether new streams and events wait for the device, which CUDA allows.
-  std::string refused;          ///< A function that fails, with cudaErrorUnknown.
-  bool ucx = true;              ///< Whether UCX knows the devices' memory.
-  int unlike = -1;              ///< A device of another kind; -1: none.
+  bool creation_waits = true;  ///< Whether new streams and events wait for the device, which CUDA allows.
+  std::string refused;         ///< A function that fails, with cudaErrorUnknown.
+  bool ucx = true;             ///< Whether UCX knows the devices' memory.
+  int unlike = -1;             ///< A device of another kind; -1: none.
 };
 Machine& machine();
 
