@@ -1,5 +1,7 @@
 #include "ddl/gradients/bucket_reduction.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "ddl/gradients/elementwise.hpp"
@@ -46,6 +48,9 @@ class DenseReduction : public OneCollective {
   void finish(double factor, GradientNorm& norm) override {
     finish_slice(values_, all_.rank(), all_.size(), factor, norm);
   }
+  [[nodiscard]] std::string plans() const override {
+    return plan_text(all_, topology::Collective::all_reduce, values_.size(), DataType::f32);
+  }
 
  private:
   bool blocking_;
@@ -60,6 +65,9 @@ class ShardedReduction : public OneCollective {
         all_.reduce_scatter_async(values_.data(), own().data(), own().size(), DataType::f32, ReduceOp::sum));
   }
   void finish(double factor, GradientNorm& norm) override { norm.add_and_scale(own(), factor); }
+  [[nodiscard]] std::string plans() const override {
+    return plan_text(all_, topology::Collective::reduce_scatter, values_.size(), DataType::f32);
+  }
 };
 
 }  // namespace
@@ -78,6 +86,12 @@ std::uint64_t WorkEvents::seen() {
 void WorkEvents::wait_beyond(std::uint64_t seen) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return count_ > seen; });
+}
+
+std::string plan_text(const Communicator& communicator, topology::Collective collective, std::size_t count,
+                      DataType type) {
+  if (communicator.size() == 1 || count == 0) return {};
+  return fmt::format("{:016x}", topology::hash(communicator.plan(collective, count * size_of(type), type)));
 }
 
 std::span<float> slice_of(std::span<float> values, int rank, int ranks) noexcept {

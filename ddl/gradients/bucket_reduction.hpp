@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ddl/communicator.hpp"
@@ -68,7 +69,13 @@ class BucketReduction {
   virtual void settle(bool /*finite*/) {}
   /// Bytes that were reduced or gathered in this step.
   [[nodiscard]] virtual std::uint64_t bytes() const noexcept = 0;
+  /// The hashes of the plans that decide in which order this rank's groups add, as text.
+  [[nodiscard]] virtual std::string plans() const = 0;
 };
+
+/// The hash of the plan for `count` values, as text; empty for one rank alone.
+std::string plan_text(const Communicator& communicator, topology::Collective collective, std::size_t count,
+                      DataType type);
 
 /// Rank's slice of `values`, of `ranks`: all slices together are the whole.
 std::span<float> slice_of(std::span<float> values, int rank, int ranks) noexcept;

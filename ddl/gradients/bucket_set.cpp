@@ -82,6 +82,12 @@ void BucketSet::choose_reduction(Bucket& bucket) {
   }
 }
 
+std::vector<std::string> BucketSet::plans() const {
+  std::vector<std::string> plans;
+  for (const Bucket& bucket : buckets_) plans.push_back(bucket.reduction->plans());
+  return plans;
+}
+
 std::size_t BucketSet::largest() const noexcept {
   std::size_t largest = 0;
   for (const Bucket& bucket : buckets_) {

@@ -75,6 +75,8 @@ class BucketSet {
   void settle(bool finite);
   void next_step() noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
+  /// Of each bucket's reduction.
+  [[nodiscard]] std::vector<std::string> plans() const;
 
   /// What this rank is to update after a sharded reduction.
   [[nodiscard]] std::vector<GradientShard> shards() const;

@@ -1,6 +1,7 @@
 #include "ddl/gradients/reducer_impl.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -194,22 +195,20 @@ void GradientReducer::State::make_buckets() {
                   BucketSet::Settings{gradients, touched, wire(), options.sharded_update},
                   std::move(layouts));
   if (options.sharded_update) shards = buckets->shards();
+  plans_hash = agreed_plans_hash();
 }
 
-std::uint64_t GradientReducer::State::plans_hash() const {
-  std::vector<std::string> hashes;
-  for (std::size_t i = 0; i < buckets->size(); ++i) {
-    const std::uint64_t size = buckets->layout(i).count() * sizeof(float);
-    const auto plan = context.communicator().plan(topology::Collective::all_reduce, size, DataType::f32);
-    hashes.push_back(fmt::format("{}", topology::hash(plan)));
-  }
-  return hash_of_entries(hashes);
+/// Ranks may be in groups with different plans, so all of them count. Reproducible sums depend on no plan.
+std::uint64_t GradientReducer::State::agreed_plans_hash() {
+  if (context.options().reproducible || context.size() == 1) return 0;
+  const std::string own = fmt::format("{}", fmt::join(buckets->plans(), ","));
+  return hash_of_entries(gather_texts(context, own));
 }
 
 std::string GradientReducer::State::state() const {
   LearnedBuckets now = learned;
   now.ranks = context.size();
-  now.plans = plans_hash();
+  now.plans = plans_hash;
   return now.json();
 }
 
@@ -225,7 +224,7 @@ void GradientReducer::State::restore(std::string_view json) {
   });
   require_same_entries(context, "GradientReducer::restore", "state", {std::string(json)});
   make_buckets();
-  if (learned.ranks == context.size() && learned.plans != plans_hash()) {
+  if (learned.ranks == context.size() && learned.plans != plans_hash) {
     context.log().notice(
         "GradientReducer: buckets are reduced by other plans than when the state was saved (another "
         "topology, "

@@ -58,6 +58,7 @@ struct GradientReducer::State {
   std::optional<BucketSet> buckets;
   std::vector<GradientShard> shards;
   std::size_t bytes = 0;
+  std::uint64_t plans_hash = 0;  // of the plans by which the buckets are reduced; the same on all ranks
 
   // Of a step.
   StepLedger ledger;
@@ -86,7 +87,7 @@ struct GradientReducer::State {
   [[nodiscard]] std::vector<std::size_t> order_of_layout() const;
   void order_by_readiness(std::vector<BucketLayout>& layouts) const;
   void make_buckets();
-  [[nodiscard]] std::uint64_t plans_hash() const;
+  [[nodiscard]] std::uint64_t agreed_plans_hash();
 
   void name_what_is_missing(std::size_t reported);
   void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;

@@ -67,6 +67,11 @@ class RowsReduction : public BucketReduction {
     return map_.size() + (alone_ ? touched_.all().size() * width_ * sizeof(float) : values_.size_bytes());
   }
 
+  /// Of all rows; fewer ones may take the plan of a smaller size.
+  [[nodiscard]] std::string plans() const override {
+    return plan_text(rows_, topology::Collective::all_reduce, values_.size(), DataType::f32);
+  }
+
  private:
   enum class Stage : std::size_t { map, values, done };
 

@@ -51,6 +51,16 @@ class WireReduction : public BucketReduction {
   [[nodiscard]] std::uint64_t bytes() const noexcept override {
     return values_.size() * sizeof(std::uint16_t);
   }
+  [[nodiscard]] std::string plans() const override {
+    using topology::Collective;
+    const std::size_t shard = values_.size() / static_cast<std::size_t>(hierarchy_.shards);
+    const std::string across =
+        hierarchy_.has_shard() ? plan_text(hierarchy_.across, Collective::all_reduce, shard, wire_) : "";
+    return (hierarchy_.even
+                ? plan_text(hierarchy_.sums, Collective::reduce_scatter, values_.size(), DataType::f32)
+                : plan_text(hierarchy_.sums, Collective::reduce, shard, DataType::f32)) +
+           " " + across;
+  }
 
  private:
   enum class Stage : std::size_t { sums, across, results, done };

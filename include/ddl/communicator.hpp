@@ -84,7 +84,7 @@ class Communicator {
   /// Afterwards `output` holds `root`'s `input`; other ranks' `input` is not looked at and may be null.
   template <Element T, std::size_t Extent>
   void broadcast(std::span<T, Extent> values, int root = 0) {
-    broadcast(values.data(), values.data(), values.size_bytes(), DataType::u8, root);
+    broadcast(values.data(), values.data(), values.size(), data_type_of<T>(), root);
   }
   void broadcast(const void* input, void* output, std::size_t count, DataType type, int root);
   void broadcast(void* data, std::size_t bytes, int root) {

@@ -285,8 +285,8 @@ TEST(Collectives, MeansOfReduceAndReduceScatter) {
       options_for({std::vector<std::string>(6, "a"), {}}));
 }
 
-// A report that names a call of long ago sends its reader to the wrong place. Small calls, which take a path of
-// their own, large ones, and those that nobody waits for at once.
+// A report that names a call of long ago sends its reader to the wrong place. Small calls, which take a path
+// of their own, large ones, and those that nobody waits for at once.
 TEST(Collectives, ReportsNameTheCallThatIsWaitedFor) {
   std::string report;
   const Error first = error_of([&] {
@@ -347,6 +347,24 @@ TEST(Collectives, RefusesArgumentsThatCannotWorkAndGoesOn) {
         check_all_reduce<float>(c, 100, {true, true});
       },
       options_for({std::vector<std::string>(3, "a"), {}}));
+}
+
+/// A span tells its type: as bytes, floats would arrive as integers.
+TEST(Collectives, ABroadcastOfAnotherTypeIsNoticed) {
+  const Error error = error_of([] {
+    run_in_process(2, [](Context& context) {
+      std::vector<float> floats(10, 1.5f);
+      std::vector<std::int32_t> integers(10);
+      if (context.rank() == 0) {
+        context.communicator().broadcast(std::span(floats));
+      } else {
+        context.communicator().broadcast(std::span(integers));
+      }
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+  for (const char* const type : {"f32", "i32"})
+    EXPECT_NE(std::string(error.what()).find(type), std::string::npos) << type << " in: " << error.what();
 }
 
 }  // namespace

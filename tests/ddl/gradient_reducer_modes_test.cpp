@@ -772,5 +772,69 @@ TEST(GradientReducer, TheExitReportNamesTheGradientThatAPeerWaitsFor) {
   EXPECT_NE(text.find("in backward: gradient 'g1' is not ready"), text.npos) << text;
 }
 
+/// What its state says of the plans.
+std::string plans_of(const GradientReducerOptions& reducer_options, const std::vector<int>& hosts,
+                     const std::vector<topology::Plan>& plans) {
+  std::string found;
+  InProcessOptions options = on_hosts(hosts);
+  options.context.plans = plans;
+  const int ranks = static_cast<int>(options.hosts.size());
+  run_in_process(
+      ranks,
+      [&](Context& context) {
+        Model model(context, counts);
+        GradientReducer reducer(context, model.buffer.gradients(), reducer_options);
+        for (std::size_t step = 0; step < 2; ++step) {
+          model.backward(context.rank(), step);
+          for (std::size_t g = 0; g < counts.size(); ++g) reducer.ready(g);
+          reducer.wait(1);
+        }
+        const std::string state = reducer.state();
+        const std::size_t at = state.find("\"plans\"");
+        ASSERT_NE(at, std::string::npos) << state;
+        const std::string own = state.substr(at, state.find_first_of(",}", at) - at);
+        if (context.is_root()) found = own;
+        context.communicator().barrier();
+        EXPECT_EQ(own, found) << "rank " << context.rank();
+        context.communicator().barrier();
+      },
+      options);
+  return found;
+}
+
+topology::Plan plan_for(topology::Collective collective, int ranks, topology::Algorithm algorithm) {
+  topology::Plan plan;
+  plan.collective = collective;
+  plan.decomposition = topology::Decomposition({ranks}, {});
+  plan.dimensions = {{.algorithm = algorithm}};
+  plan.order.resize(static_cast<std::size_t>(ranks));
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  return plan;
+}
+
+/// A run that goes on from a state is told if its sums may differ in their last bits, and only then.
+TEST(GradientReducer, TheStateTellsThePlansThatBucketsAreReducedBy) {
+  using topology::Algorithm;
+  using topology::Collective;
+  const auto with = [](const GradientReducerOptions& options, Collective collective, Algorithm algorithm) {
+    return plans_of(options, {4}, {plan_for(collective, 4, algorithm)});
+  };
+  const GradientReducerOptions dense = {.gradients = GradientKind::sum, .bucket_bytes = 400};
+  EXPECT_NE(with(dense, Collective::all_reduce, Algorithm::ring),
+            with(dense, Collective::all_reduce, Algorithm::two_shot));
+  EXPECT_EQ(with(dense, Collective::reduce_scatter, Algorithm::ring),
+            with(dense, Collective::reduce_scatter, Algorithm::two_shot));
+  GradientReducerOptions sharded = dense;
+  sharded.sharded_update = true;
+  EXPECT_NE(with(sharded, Collective::reduce_scatter, Algorithm::ring),
+            with(sharded, Collective::reduce_scatter, Algorithm::two_shot));
+  EXPECT_EQ(with(sharded, Collective::all_reduce, Algorithm::ring),
+            with(sharded, Collective::all_reduce, Algorithm::two_shot));
+  GradientReducerOptions narrow = dense;
+  narrow.wire = DataType::bf16;
+  // Ranks of both hosts agree, though their groups have other plans.
+  EXPECT_NE(plans_of(narrow, {3, 1}, {}), plans_of(dense, {3, 1}, {}));
+}
+
 }  // namespace
 }  // namespace ddl
