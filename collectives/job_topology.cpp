@@ -44,8 +44,9 @@ std::vector<int> hosts_of_ranks(const RankMap& map) {
   return hosts;
 }
 
-/// `texts[h]` is what host h's lowest rank said.
-JobTopology join(const std::vector<std::string>& texts, const RankMap& map) {
+/// `texts[h]` is what host h's lowest rank said. `gpus`: each rank's; empty: ranks are on cores.
+JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
+                 const std::vector<topology::GpuDescription>& gpus = {}) {
   JobTopology result;
   std::vector<HostDescription> hosts;
   const auto plain = [&](int host) { return plain_host(map.host_name(host), map.ranks_of(host).size()); };
@@ -72,14 +73,18 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map) {
     hosts.push_back(plain(host));
   }
   const std::vector<int> host_of_rank = hosts_of_ranks(map);
+  const auto merged = [&] {
+    const NodeKind kind = gpus.empty() ? NodeKind::cpu : NodeKind::gpu;
+    return std::make_shared<const Topology>(topology::merge(hosts, host_of_rank, kind, gpus));
+  };
   try {
-    result.topology = std::make_shared<const Topology>(topology::merge(hosts, host_of_rank, NodeKind::cpu));
+    result.topology = merged();
   } catch (const Error& error) {
     result.warnings.push_back(
         fmt::format("plans take every host for one package of equal cores: {}", error.what()));
     hosts.clear();
     for (int host = 0; host < map.hosts(); ++host) hosts.push_back(plain(host));
-    result.topology = std::make_shared<const Topology>(topology::merge(hosts, host_of_rank, NodeKind::cpu));
+    result.topology = merged();
   }
   return result;
 }
@@ -96,9 +101,9 @@ void require_same_topology(Bootstrap& bootstrap, const Topology& topology) {
   }
 }
 
-}  // namespace
-
-JobTopology discover_job(Bootstrap& bootstrap, const RankMap& map, const DiscoverHost& discover) {
+/// What the lowest rank of each host says of it.
+std::vector<std::string> gather_hosts(Bootstrap& bootstrap, const RankMap& map,
+                                      const DiscoverHost& discover) {
   const int rank = bootstrap.rank();
   const bool is_lowest = map.ranks_of(map.host_of(rank)).front() == rank;
   const std::vector<std::string> sent = bootstrap.all_gather(is_lowest ? described(discover) : std::string());
@@ -106,7 +111,27 @@ JobTopology discover_job(Bootstrap& bootstrap, const RankMap& map, const Discove
   for (int host = 0; host < map.hosts(); ++host) {
     texts.push_back(sent[static_cast<std::size_t>(map.ranks_of(host).front())]);
   }
-  JobTopology result = join(texts, map);
+  return texts;
+}
+
+}  // namespace
+
+JobTopology discover_job(Bootstrap& bootstrap, const RankMap& map, const DiscoverHost& discover) {
+  JobTopology result = join(gather_hosts(bootstrap, map, discover), map);
+  require_same_topology(bootstrap, *result.topology);
+  return result;
+}
+
+JobTopology discover_devices(Bootstrap& bootstrap, const RankMap& map, const topology::GpuDescription& own,
+                             const DiscoverHost& discover) {
+  HostDescription sent = plain_host("a rank's", 1);  // the rest of it does not count
+  sent.packages.front().cpus = {0};
+  sent.gpus = {own};
+  std::vector<topology::GpuDescription> gpus;
+  for (const std::string& text : bootstrap.all_gather(to_json(sent))) {
+    gpus.push_back(topology::host_description_from_json(text, "the description of a rank's GPU").gpus.at(0));
+  }
+  JobTopology result = join(gather_hosts(bootstrap, map, discover), map, gpus);
   require_same_topology(bootstrap, *result.topology);
   return result;
 }

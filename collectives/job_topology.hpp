@@ -28,7 +28,13 @@ using DiscoverHost = std::function<topology::HostDescription()>;
 /// topology.
 JobTopology discover_job(Bootstrap& bootstrap, const topology::RankMap& map, const DiscoverHost& discover);
 
-/// The same for ranks that are all in this process: every host is described as this machine.
+/// The same for ranks on GPUs: device r is the GPU of rank r, which describes its own; what its host knows of
+/// it besides (NVLinks, the place on PCIe) counts too.
+JobTopology discover_devices(Bootstrap& bootstrap, const topology::RankMap& map,
+                             const topology::GpuDescription& own, const DiscoverHost& discover);
+
+/// The same as `discover_job` for ranks that are all in this process: every host is described as this
+/// machine.
 JobTopology discover_in_process(const topology::RankMap& map, const DiscoverHost& discover);
 
 /// Collective. Rank 0's topology, on every rank. What `load` throws there is thrown everywhere, agreed.

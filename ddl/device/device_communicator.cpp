@@ -27,6 +27,7 @@
 #include "ddl/device/device_paths.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/device_timeline.hpp"
+#include "ddl/device/device_topology.hpp"
 #include "ddl/device/nvtx_range.hpp"
 #include "ddl/log.hpp"
 
@@ -44,6 +45,7 @@ struct DeviceCommunicator::State {
   const int rank;
   const int ranks;
   const device::DeviceTable devices;
+  std::shared_ptr<const topology::Topology> topology;
   std::optional<device::DeviceTimeline> timeline;
   std::optional<device::DevicePaths> paths;
   std::vector<DeviceStream> streams;
@@ -77,7 +79,8 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
   warn_of_queues();
-  paths.emplace(context, devices, options);
+  topology = device::device_topology(context, devices);
+  paths.emplace(context, devices, topology, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
   log.emplace(engine_of(context).recorder(), paths->all());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
@@ -308,6 +311,7 @@ int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank
 std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
 int DeviceCommunicator::blocks() const noexcept { return state_->paths->blocks(); }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
+const topology::Topology& DeviceCommunicator::topology() const noexcept { return *state_->topology; }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return state_->paths->reaches(data, bytes);
 }

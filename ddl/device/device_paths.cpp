@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ddl/agreement.hpp"
 #include "ddl/context_state.hpp"
@@ -64,8 +65,9 @@ DeviceOptions agreed(Context& context, DeviceOptions options) {
 
 }  // namespace
 
-DevicePaths::DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted)
-    : context_(context) {
+DevicePaths::DevicePaths(Context& context, const DeviceTable& devices,
+                         std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted)
+    : context_(context), topology_(std::move(topology)) {
   const DeviceOptions options = agreed(context, wanted);
   if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
     throw Error(ErrorCode::invalid_argument,
@@ -99,7 +101,7 @@ void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options)
             [&] { exchange_ = std::make_unique<ExchangePath>(context_, devices, options.staging_bytes); });
   }
   if (exchange_ && context_.size() == 1) return;
-  attempt(DevicePathChoice::nccl, [&] { large_ = std::make_unique<NcclPath>(context_, devices); });
+  attempt(DevicePathChoice::nccl, [&] { large_ = std::make_unique<NcclPath>(context_, devices, topology_); });
   if (exchange_ && !large_) {
     context_.log().info("collectives on devices go by the exchange alone" +
                         (reasons.empty() ? "" : ": " + reasons));

@@ -19,7 +19,9 @@ class DevicePaths {
   /// Opens what the options ask for; if that is automatic, the best that there is, and says why it is not a
   /// better one. In reproducible contexts what keeps the bits is in front of each. Collective; errors as
   /// DeviceCommunicator's.
-  DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted);
+  /// `topology`: of the devices.
+  DevicePaths(Context& context, const DeviceTable& devices,
+              std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted);
   DevicePaths(const DevicePaths&) = delete;
   DevicePaths& operator=(const DevicePaths&) = delete;
   /// After `close` of all.
@@ -42,6 +44,7 @@ class DevicePaths {
   [[nodiscard]] DevicePath* front_of(DevicePath* path) const;
 
   Context& context_;
+  std::shared_ptr<const topology::Topology> topology_;
   std::unique_ptr<ExchangePath> exchange_;  // null: the other one alone
   std::unique_ptr<DevicePath> large_;       // null: the exchange alone
   std::size_t large_from_ = 0;

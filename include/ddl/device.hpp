@@ -126,6 +126,8 @@ class DeviceCommunicator {
   [[nodiscard]] int device() const noexcept;
   [[nodiscard]] std::string device_name() const;
   [[nodiscard]] Context& context() const noexcept;
+  /// What the devices are and how they are wired: device r is rank r's GPU. DDL_TOPOLOGY's, if that is set.
+  [[nodiscard]] const topology::Topology& topology() const noexcept;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
   /// Blocks of the exchange's largest kernels; 0 if there is none.

@@ -93,6 +93,32 @@ TEST_F(Device, CallsFollowEachOtherOnAStream) {
   });
 }
 
+/// Plans for devices are made for these, and not for the cores that ranks run on.
+TEST_F(Device, TheTopologyHasTheRanksGpus) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  run_in_process(devices + 1, [&](Context& context) {
+    const DeviceCommunicator device(context,
+                                    {.device = context.rank() % devices, .path = DevicePathChoice::exchange});
+    const topology::Topology& found = device.topology();
+    ASSERT_EQ(found.devices().size(), static_cast<std::size_t>(context.size()));
+    for (const int node : found.devices()) {
+      EXPECT_EQ(found.nodes()[static_cast<std::size_t>(node)].kind, topology::NodeKind::gpu);
+    }
+    const auto shares = [](const topology::Link& link) { return link.kind == topology::LinkKind::memory; };
+    EXPECT_EQ(std::ranges::count_if(found.links(), shares), 2) << "the first and the last rank share a GPU";
+  });
+  InProcessOptions given;
+  given.context.topology = "dgx1v:1";
+  run_in_process(
+      2,
+      [](Context& context) {
+        const DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+        EXPECT_EQ(device.topology().hash(), context.topology()->hash());
+      },
+      given);
+}
+
 InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
   InProcessOptions options;
   options.context.deadline = deadline;

@@ -358,6 +358,43 @@ TEST(Cuda, FindsGpusWhereNvmlIsMissing) {
   EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::pcie, &Link::kind), 3);
 }
 
+// Lost otherwise: plans for ranks on devices would be made for GPUs that they are not on.
+TEST(Cuda, RanksAreOnTheGpusThatTheyName) {
+  const FakeSysfs sysfs;
+  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  const auto devices_of = [](const Topology& topology) {
+    std::vector<std::string> names;
+    for (const int node : topology.devices())
+      names.push_back(topology.nodes()[static_cast<std::size_t>(node)].name);
+    return names;
+  };
+  const auto linked = [](const Topology& topology, const std::string& a, const std::string& b,
+                         LinkKind kind) {
+    return std::ranges::any_of(topology.links(), [&](const Link& link) {
+      const auto name = [&](int node) { return topology.nodes()[static_cast<std::size_t>(node)].name; };
+      return link.kind == kind &&
+             ((name(link.from) == a && name(link.to) == b) || (name(link.from) == b && name(link.to) == a));
+    });
+  };
+  const std::vector<int> two(2, 0);
+  const std::vector<GpuDescription> last_first = {host.gpus[2], host.gpus[0]};
+  const Topology apart = merge(std::span(&host, 1), two, NodeKind::gpu, last_first);
+  EXPECT_EQ(devices_of(apart), (std::vector<std::string>{"h0/gpu1", "h0/gpu0"}));
+  EXPECT_TRUE(linked(apart, "h0/gpu0", "h0/gpu1", LinkKind::nvlink));
+
+  GpuDescription unknown;
+  unknown.pci.address = "0002:00:00.0";
+  const std::vector<int> four(4, 0);
+  const std::vector<GpuDescription> shared = {host.gpus[0], host.gpus[1], host.gpus[0], unknown};
+  const Topology together = merge(std::span(&host, 1), four, NodeKind::gpu, shared);
+  EXPECT_EQ(devices_of(together), (std::vector<std::string>{"h0/gpu0.0", "h0/gpu1", "h0/gpu0.1", "h0/gpu2"}));
+  EXPECT_TRUE(linked(together, "h0/gpu0", "h0/gpu0.1", LinkKind::memory));
+  EXPECT_TRUE(linked(together, "h0/gpu0", "h0/gpu1", LinkKind::nvlink)) << "of the GPU that is shared";
+  EXPECT_TRUE(linked(together, "h0/package0", "h0/gpu2", LinkKind::pcie)) << "told by the rank alone";
+  EXPECT_THROW(merge(std::span(&host, 1), four, NodeKind::gpu, last_first), Error);
+}
+
 // Lost otherwise: GPUs of a machine whose NVML is there but does not work.
 TEST(Cuda, FindsGpusWhereNvmlFails) {
   const FakeSysfs sysfs;

@@ -79,26 +79,27 @@ class Merger {
   explicit Merger(NodeKind device) : device_(device) {}
 
   /// `ranks` are those of this host; devices are kept until `finish` puts them in the order of ranks.
-  void add_host(const HostDescription& host, std::span<const int> ranks, bool has_peers) {
+  /// `wanted`: each one's GPU; empty: in their order.
+  void add_host(const HostDescription& host, std::span<const int> ranks,
+                std::span<const GpuDescription> wanted, bool has_peers) {
     const int index = static_cast<int>(hosts_.size());
     prefix_ = fmt::format("h{}/", index);
     hosts_.push_back(unique_hostname(host.hostname));
     if (host.packages.empty()) {
       refuse(fmt::format("host '{}': found no packages, expected at least one", host.hostname));
     }
-    if (device_ == NodeKind::gpu && ranks.size() > host.gpus.size()) {
+    if (device_ == NodeKind::gpu && wanted.empty() && ranks.size() > host.gpus.size()) {
       refuse(fmt::format("host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
                          host.hostname, ranks.size(), host.gpus.size()));
     }
     add_packages(host);
     const std::vector<UsedNic> nics = used_nics(host, has_peers);
-    const std::span<const GpuDescription> gpus = device_ == NodeKind::gpu
-                                                     ? std::span(host.gpus).first(ranks.size())
-                                                     : std::span<const GpuDescription>();
+    const std::vector<UsedGpu> gpus =
+        device_ == NodeKind::gpu ? used_gpus(host, ranks, wanted) : std::vector<UsedGpu>();
     add_switches(host, gpus, nics);
     for (const UsedNic& nic : nics) add_nic(host, nic);
     if (device_ == NodeKind::gpu) {
-      add_gpus(host, gpus, ranks);
+      add_gpus(host, gpus);
     } else {
       add_cpus(host, ranks);
     }
@@ -112,8 +113,8 @@ class Merger {
       nodes_[static_cast<std::size_t>(first_device + rank)] = std::move(node);
     for (DeviceLink& link : device_links_) {
       links_.push_back(link.link);
-      links_.back().from = first_device + link.rank;
-      if (link.peer_rank) links_.back().to = first_device + *link.peer_rank;
+      if (link.from.rank) links_.back().from = first_device + *link.from.rank;
+      if (link.to.rank) links_.back().to = first_device + *link.to.rank;
     }
     if (!nics_.empty()) {
       const int network = add_node_named("network", NodeKind::network, -1);
@@ -131,11 +132,19 @@ class Merger {
     double latency;
   };
 
-  /// From a device to a node, or to another device.
+  /// A rank's device, or a node.
+  struct End {
+    std::optional<int> rank;
+    int node = -1;
+  };
   struct DeviceLink {
-    int rank;
-    std::optional<int> peer_rank;
+    End from, to;
     Link link;
+  };
+  /// A GPU and the ranks on it.
+  struct UsedGpu {
+    GpuDescription gpu;
+    std::vector<int> ranks;
   };
 
   [[noreturn]] static void refuse(const std::string& message) {
@@ -164,7 +173,31 @@ class Merger {
   }
   void link_device(int rank, int to, LinkKind kind, double bandwidth, double latency,
                    Duplex duplex = Duplex::full) {
-    device_links_.push_back({rank, std::nullopt, {0, to, kind, bandwidth, latency, duplex}});
+    link({rank}, {{}, to}, kind, bandwidth, latency, duplex);
+  }
+  void link(const End& from, const End& to, LinkKind kind, double bandwidth, double latency,
+            Duplex duplex = Duplex::full) {
+    device_links_.push_back({from, to, {from.node, to.node, kind, bandwidth, latency, duplex}});
+  }
+
+  /// In the host's order; those that it does not tell of come last.
+  static std::vector<UsedGpu> used_gpus(const HostDescription& host, std::span<const int> ranks,
+                                        std::span<const GpuDescription> wanted) {
+    std::vector<UsedGpu> all;
+    for (const GpuDescription& gpu : host.gpus) all.push_back({gpu, {}});
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      std::size_t index = i;
+      if (!wanted.empty()) {
+        const auto has_address = [&](const UsedGpu& used) {
+          return used.gpu.pci.address == wanted[i].pci.address;
+        };
+        index = static_cast<std::size_t>(std::ranges::find_if(all, has_address) - all.begin());
+        if (index == all.size()) all.push_back({wanted[i], {}});
+      }
+      all[index].ranks.push_back(ranks[i]);
+    }
+    std::erase_if(all, [](const UsedGpu& used) { return used.ranks.empty(); });
+    return all;
   }
 
   void add_packages(const HostDescription& host) {
@@ -195,10 +228,10 @@ class Merger {
   }
 
   /// Adds the switches that join two or more things of the graph; others only lengthen a wire.
-  void add_switches(const HostDescription& host, std::span<const GpuDescription> gpus,
+  void add_switches(const HostDescription& host, std::span<const UsedGpu> gpus,
                     std::span<const UsedNic> nics) {
     std::vector<const PciPlace*> places;
-    for (const GpuDescription& gpu : gpus) places.push_back(&gpu.pci);
+    for (const UsedGpu& used : gpus) places.push_back(&used.gpu.pci);
     for (const UsedNic& nic : nics) places.push_back(&nic.pci);
     std::map<std::string, std::set<std::string>> below;
     for (const PciPlace* place : places) {
@@ -269,31 +302,46 @@ class Merger {
     return count;
   }
 
-  void add_gpus(const HostDescription& host, std::span<const GpuDescription> gpus,
-                std::span<const int> ranks) {
+  /// A rank's device, if it has the GPU to itself; else a node, whose memory the ranks' devices share.
+  End add_gpu(const UsedGpu& used, const std::string& name) {
+    if (used.ranks.size() == 1) {
+      add_device(used.ranks.front(), name);
+      return {used.ranks.front()};
+    }
+    const int node = add_node(name, NodeKind::fabric);
+    const double each =
+        figures::gpu_memory_bandwidth(used.gpu.compute_capability) / static_cast<double>(used.ranks.size());
+    for (std::size_t i = 0; i < used.ranks.size(); ++i) {
+      add_device(used.ranks[i], fmt::format("{}.{}", name, i));
+      link_device(used.ranks[i], node, LinkKind::memory, each, figures::gpu_memory_latency, Duplex::half);
+    }
+    return {{}, node};
+  }
+
+  void add_gpus(const HostDescription& host, std::span<const UsedGpu> gpus) {
     std::optional<int> nvswitch;
+    std::vector<End> ends;
+    for (std::size_t i = 0; i < gpus.size(); ++i) ends.push_back(add_gpu(gpus[i], fmt::format("gpu{}", i)));
     for (std::size_t i = 0; i < gpus.size(); ++i) {
-      const GpuDescription& gpu = gpus[i];
-      add_device(ranks[i], fmt::format("gpu{}", i));
-      link_device(ranks[i], above(host, gpu.pci), LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
-                  figures::pcie_latency);
+      const GpuDescription& gpu = gpus[i].gpu;
+      link(ends[i], {{}, above(host, gpu.pci)}, LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
+           figures::pcie_latency);
       const double brick = nvlink_bandwidth(gpu);
       if (const int count = links_between(gpu, NvlinkPeer::cpu, {}); count > 0) {
-        link_device(ranks[i], package_of(host, gpu.pci), LinkKind::nvlink, count * brick,
-                    figures::nvlink_to_package_latency);
+        link(ends[i], {{}, package_of(host, gpu.pci)}, LinkKind::nvlink, count * brick,
+             figures::nvlink_to_package_latency);
       }
       if (const int count = links_between(gpu, NvlinkPeer::nvswitch, {}); count > 0) {
         if (!nvswitch) nvswitch = add_node("nvswitch", NodeKind::fabric);
-        link_device(ranks[i], *nvswitch, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
+        link(ends[i], {{}, *nvswitch}, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
       }
       for (std::size_t j = i + 1; j < gpus.size(); ++j) {
         // Either end may have failed to tell.
-        const int count = std::max(links_between(gpu, NvlinkPeer::gpu, gpus[j].pci.address),
-                                   links_between(gpus[j], NvlinkPeer::gpu, gpu.pci.address));
+        const int count = std::max(links_between(gpu, NvlinkPeer::gpu, gpus[j].gpu.pci.address),
+                                   links_between(gpus[j].gpu, NvlinkPeer::gpu, gpu.pci.address));
         if (count == 0) continue;
-        const double bandwidth = count * std::min(brick, nvlink_bandwidth(gpus[j]));
-        device_links_.push_back(
-            {ranks[i], ranks[j], {0, 0, LinkKind::nvlink, bandwidth, figures::nvlink_latency, Duplex::full}});
+        link(ends[i], ends[j], LinkKind::nvlink, count * std::min(brick, nvlink_bandwidth(gpus[j].gpu)),
+             figures::nvlink_latency);
       }
     }
   }
@@ -313,7 +361,13 @@ class Merger {
 
 }  // namespace
 
-Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device) {
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
+               std::span<const GpuDescription> gpu_of_rank) {
+  if (!gpu_of_rank.empty() && gpu_of_rank.size() != host_of_rank.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("merging host descriptions: found GPUs of {} ranks, expected {} or none",
+                            gpu_of_rank.size(), host_of_rank.size()));
+  }
   if (!is_device(device)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("merging host descriptions: found devices of kind {}, "
@@ -338,7 +392,12 @@ Topology merge(std::span<const HostDescription> hosts, std::span<const int> host
       std::ranges::count_if(ranks_of, [](const auto& ranks) { return !ranks.empty(); });
   Merger merger(device);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!ranks_of[i].empty()) merger.add_host(hosts[i], ranks_of[i], hosts_with_ranks > 1);
+    if (ranks_of[i].empty()) continue;
+    std::vector<GpuDescription> wanted;
+    for (const int rank : ranks_of[i]) {
+      if (!gpu_of_rank.empty()) wanted.push_back(gpu_of_rank[static_cast<std::size_t>(rank)]);
+    }
+    merger.add_host(hosts[i], ranks_of[i], wanted, hosts_with_ranks > 1);
   }
   return merger.finish(host_of_rank.size());
 }

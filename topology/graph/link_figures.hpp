@@ -23,9 +23,15 @@ constexpr double tcp_network_latency = 12.0;
 // What one core moves, to and from others together: our own estimate, between the 30 GB/s seen in a core's
 // cache and the 12 from memory.
 constexpr double memory_bandwidth = 24;
-constexpr double nvlink1_bandwidth = 20;        // a link of NVLink 1, by its data sheet
-constexpr double nvlink5_bandwidth = 50;        // the same of NVLink 5
-constexpr double nvlink_bandwidth = 25;         // a link of NVLink 2 to 4, by its data sheets
+constexpr double nvlink1_bandwidth = 20;  // a link of NVLink 1, by its data sheet
+constexpr double nvlink5_bandwidth = 50;  // the same of NVLink 5
+constexpr double nvlink_bandwidth = 25;   // a link of NVLink 2 to 4, by its data sheets
+/// A GPU's memory, which reads and writes share, by the data sheets of P100, V100, A100, H100 and B200.
+constexpr double gpu_memory_bandwidth(int compute_capability) noexcept {
+  const int sm = compute_capability;
+  return sm >= 100 ? 8000 : sm >= 90 ? 3350 : sm >= 80 ? 1555 : sm >= 70 || sm == 0 ? 900 : 732;
+}
+constexpr double gpu_memory_latency = 0.5;      // of a kernel's access: our own estimate
 constexpr double inside_socket_bandwidth = 32;  // between NUMA domains of a socket: our own estimate
 constexpr double unknown_network_speed = 10;    // Gb/s, where no NIC of a host tells its speed
 constexpr double pcie3_x16_bandwidth = 15.75;   // 16 lanes of 8 GT/s, 128b/130b

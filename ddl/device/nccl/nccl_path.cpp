@@ -43,7 +43,9 @@ bool is_even(const topology::RankMap& map) {
 
 }  // namespace
 
-NcclPath::NcclPath(Context& context, const DeviceTable& devices) : context_(context) {
+NcclPath::NcclPath(Context& context, const DeviceTable& devices,
+                   std::shared_ptr<const topology::Topology> topology)
+    : context_(context), topology_(std::move(topology)) {
   context.on_all_ranks("NCCL", [&] { NcclLibrary::get(); });
   refuse_shared_devices(devices);
   const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context.options().deadline);
@@ -135,10 +137,9 @@ bool NcclPath::goes_by_dimension(const DeviceCall& call) {
   if (by_dimension_.size() <= size_class) by_dimension_.resize(size_class + 1);
   std::optional<bool>& known = by_dimension_[size_class];
   if (!known) {
-    const auto topology = context_.topology();
     topology::Placement placement(static_cast<std::size_t>(context_.size()));
     for (std::size_t rank = 0; rank < placement.size(); ++rank) placement[rank] = static_cast<int>(rank);
-    topology::Planner planner(*topology, placement);
+    topology::Planner planner(*topology_, placement);
     const auto time = [&](topology::Mode of) {
       return planner.choose({.bytes = std::bit_floor(bytes), .mode = of}).predicted_us;
     };

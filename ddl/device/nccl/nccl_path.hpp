@@ -28,7 +28,8 @@ class NcclPath : public DevicePath {
  public:
   /// On the device that is selected. Collective; errors are agreed: `unsupported` without NCCL, or where
   /// ranks share a device (NCCL refuses that), and NcclGroup's.
-  NcclPath(Context& context, const DeviceTable& devices);
+  /// `topology`: of the ranks' devices.
+  NcclPath(Context& context, const DeviceTable& devices, std::shared_ptr<const topology::Topology> topology);
   ~NcclPath() override;
 
   void run(const DeviceCall& call) override;
@@ -47,6 +48,7 @@ class NcclPath : public DevicePath {
   void mark(cudaStream_t stream);
 
   Context& context_;
+  std::shared_ptr<const topology::Topology> topology_;
   std::unique_ptr<NcclGroup> all_;
   std::unique_ptr<NcclGroup> inner_;  // of this host; null unless the hosts have as many ranks each
   std::unique_ptr<NcclGroup> outer_;  // of this rank's like on all hosts

@@ -7,27 +7,12 @@
 #include <vector>
 
 #include "collectives/network/open_ucx.hpp"
-#include "ddl/agreement.hpp"
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/context_bootstrap.hpp"
 #include "ddl/device/ucx/device_memory.hpp"
 
 namespace ddl::device {
 namespace {
-
-/// For a network beside the context's own.
-class GatheringContext final : public collectives::Bootstrap {
- public:
-  explicit GatheringContext(Context& context) : context_(context) {}
-  [[nodiscard]] int rank() const noexcept override { return context_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return context_.size(); }
-  std::vector<std::string> all_gather(std::string_view bytes) override {
-    return gather_texts(context_, bytes);
-  }
-  void abort(int) noexcept override {}
-
- private:
-  Context& context_;
-};
 
 /// What UCX says of itself is not all: the driver, or an adapter, may not play along.
 void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
@@ -41,7 +26,7 @@ void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
   std::byte* const answer = memory.get() + bytes;
   check_cuda(cudaMemcpy(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   try {
-    greet_next(network, GatheringContext(context), {memory.get(), bytes}, {answer, bytes});
+    greet_next(network, ContextBootstrap(context), {memory.get(), bytes}, {answer, bytes});
   } catch (const Error& error) {
     throw Error(ErrorCode::unsupported, fmt::format("between devices' memory, {}", error.what()));
   }
@@ -70,7 +55,7 @@ DeviceBytes allocate_bytes(std::size_t bytes) {
 }
 
 std::unique_ptr<collectives::UcxNetwork> open_device_network(Context& context) {
-  GatheringContext gathering(context);
+  ContextBootstrap gathering(context);
   std::string reason;
   auto network = collectives::open_ucx(gathering, reason);
   if (!network) throw Error(ErrorCode::unsupported, "UCX cannot be used: " + reason).as_agreed();

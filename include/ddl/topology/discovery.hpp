@@ -141,9 +141,14 @@ HostDescription host_description_from_json(std::string_view text, std::string_vi
 /// tells: PCIe lanes and their speed, a NIC's rate, a number of NVLinks; nothing is measured. See
 /// topology/README.md.
 ///
+/// `gpu_of_rank`: the GPU of each rank, found in its host's description by its PCI address; one that is not
+/// there counts as described here. Ranks that name the same one are devices "h0/gpu0.0", "h0/gpu0.1" on it,
+/// which share its memory's bandwidth. Empty: the i-th rank of a host is on its i-th GPU.
+///
 /// Hosts without ranks are left out.
 /// Throws `invalid_argument` with what was found and expected: no ranks, a host index out of range, more
 /// ranks on a host than GPUs, a `device` that is none, a host without packages.
-Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device);
+Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
+               std::span<const GpuDescription> gpu_of_rank = {});
 
 }  // namespace ddl::topology
