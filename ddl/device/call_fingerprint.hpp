@@ -30,7 +30,8 @@ inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
   mixed.add(static_cast<std::uint64_t>(call.type));
   mixed.add(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
   mixed.add(static_cast<std::uint64_t>(call.root));
-  mixed.add(part.count);  // ranks must cut a call alike
+  mixed.add(part.count);  // ranks must cut a call alike,
+  mixed.add(part.plan);   // and by the same plan
   return mixed.value();
 }
 

@@ -7,22 +7,17 @@ namespace ddl::device {
 
 using collectives::Called;
 
-CallLog::CallLog(collectives::FlightRecorder& recorder, const std::vector<DevicePath*>& paths)
-    : recorder_(recorder) {
-  // Paths that were timed have made calls of their own.
-  for (DevicePath* const path : paths) paths_.push_back({path, path->completed()});
+CallLog::CallLog(collectives::FlightRecorder& recorder, DevicePath& path) : recorder_(recorder), path_(path) {
   communicator_ = recorder_.add_on_devices([this] { update(); });
 }
 
 CallLog::~CallLog() { recorder_.remove_on_devices(communicator_); }
 
-std::uint64_t CallLog::begin(const DeviceCall& call, const DevicePath& path) {
+std::uint64_t CallLog::begin(const DeviceCall& call) {
   const std::lock_guard lock(mutex_);
-  const auto used = std::ranges::find(paths_, &path, &Path::path);
   Entry entry{{topology::to_string(call.collective).data(), communicator_, ++sequence_, call.count, call.type,
                call.op, topology::has_root(call.collective) ? call.root : -1},
-              &path,
-              ++used->calls,
+              sequence_,
               0,
               false};
   entry.record = recorder_.called(entry.called);
@@ -34,15 +29,12 @@ std::uint64_t CallLog::begin(const DeviceCall& call, const DevicePath& path) {
 
 void CallLog::update() {
   const std::lock_guard lock(mutex_);
-  for (const Path& path : paths_) {
-    const std::uint64_t completed = path.path->completed();
-    for (std::size_t i = first_open_; i < entries_.size(); ++i) {
-      Entry& entry = entries_[i];
-      if (entry.is_over || entry.path != path.path || entry.number > completed) continue;
-      entry.is_over = true;
-      --open_;
-      recorder_.over(entry.record, false);
-    }
+  const std::uint64_t completed = path_.completed();
+  for (std::size_t i = first_open_; i < entries_.size() && entries_[i].number <= completed; ++i) {
+    Entry& entry = entries_[i];
+    entry.is_over = true;
+    --open_;
+    recorder_.over(entry.record, false);
   }
   while (first_open_ < entries_.size() && entries_[first_open_].is_over) ++first_open_;
   for (; first_open_ > kept; --first_open_) entries_.pop_front();
@@ -53,10 +45,9 @@ std::size_t CallLog::open() const {
   return open_;
 }
 
-Called CallLog::called(const DevicePath* path, std::uint64_t number) const {
+Called CallLog::called(std::uint64_t number) const {
   const std::lock_guard lock(mutex_);
-  const auto same = std::ranges::find_if(
-      entries_, [&](const Entry& entry) { return entry.path == path && entry.number == number; });
+  const auto same = std::ranges::find(entries_, number, &Entry::number);
   if (number != 0 && same != entries_.end()) return same->called;
   return first_open_ < entries_.size() ? entries_[first_open_].called : Called{};
 }

@@ -65,7 +65,7 @@ struct DeviceCommunicator::State {
   void require_valid(const DeviceCall& call) const;
   void look_after(const std::stop_token& stop);
   void examine();
-  void fail(const device::PathFailure& found, const device::DevicePath* path);
+  void fail(const device::PathFailure& found);
   void look();
   void finish(DeviceStream stream);
 };
@@ -82,7 +82,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
   topology = device::device_topology(context, devices);
   paths.emplace(context, devices, topology, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
-  log.emplace(engine_of(context).recorder(), paths->all());
+  log.emplace(engine_of(context).recorder(), paths->path());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
 
@@ -124,13 +124,13 @@ void DeviceCommunicator::State::run(DeviceCall call) {
   require_valid(call);
   if (call.count == 0 && call.collective != Collective::barrier) return;
   call.is_captured = device::is_capturing(call.stream);
-  device::DevicePath& path = paths->of(call);
+  device::DevicePath& path = paths->path();
   call.is_captured ? run_captured(call, path) : run_logged(call, path);
 }
 
 void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::DevicePath& path) {
   const std::string_view name = topology::to_string(call.collective);
-  if (!path.can_be_captured()) {
+  if (!path.can_be_captured(call)) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
@@ -148,7 +148,7 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::Dev
     path.run(call);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
-    fail({error, 0, std::string(name)}, &path);
+    fail({error, 0, std::string(name)});
   }
   if (has_failed) look();
 }
@@ -171,7 +171,7 @@ void DeviceCommunicator::State::run_logged(const DeviceCall& call, device::Devic
   const char* const name = topology::to_string(call.collective).data();
   const std::size_t bytes = call.count * size_of(call.type);
   const device::NvtxRange range(name, bytes);
-  const std::uint64_t number = log->begin(call, path);
+  const std::uint64_t number = log->begin(call);
   try {
     if (context.options().device_sync > 1) check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
@@ -179,7 +179,7 @@ void DeviceCommunicator::State::run_logged(const DeviceCall& call, device::Devic
     if (begun != 0) timeline->end(begun, call.stream, name, bytes);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
-    fail({error, number}, &path);
+    fail({error, number});
   }
   if (has_failed) look();
   if (context.options().device_sync > 0) finish(call.stream);
@@ -205,31 +205,23 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
 void DeviceCommunicator::State::examine() {
   const std::lock_guard lock(mutex);
   if (failure) return;
-  std::optional<device::PathFailure> found;
-  const device::DevicePath* where = nullptr;
-  for (device::DevicePath* path : paths->all()) {
-    if (found) break;
-    found = path->failure();
-    where = path;
-  }
+  std::optional<device::PathFailure> found = paths->path().failure();
   // What others call says more than that somebody else has failed, and that more than who is late.
   const collectives::Watch* const watch = watch_of(context);
   if (watch != nullptr && watch->failed() && !(found && found->error.code() == ErrorCode::mismatch)) {
     found = device::PathFailure{{ErrorCode::peer_failed, watch->failure().text}};
-    where = nullptr;
   }
-  if (found) fail(*found, where);
+  if (found) fail(*found);
 }
 
 /// Under the mutex. Has everything that waits end, and tells the job.
-void DeviceCommunicator::State::fail(const device::PathFailure& found, const device::DevicePath* path) {
+void DeviceCommunicator::State::fail(const device::PathFailure& found) {
   if (failure) return;
-  const collectives::Called called =
-      found.captured.empty() ? log->called(path, found.call) : collectives::Called{};
+  const collectives::Called called = found.captured.empty() ? log->called(found.call) : collectives::Called{};
   const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
                            : called.sequence == 0  ? "collectives on devices"
                                                    : record_of(called).describe();
-  for (device::DevicePath* each : paths->all()) each->abort();
+  paths->path().abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
   failure = engine_of(context).give_up(error, called.communicator, called.sequence);
   has_failed = true;
@@ -257,7 +249,7 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
       try {
         check_cuda(result, "cudaStreamQuery");
       } catch (const Error& error) {
-        fail({error, 0}, nullptr);
+        fail({error, 0});
       }
       break;
     }
@@ -283,7 +275,7 @@ DeviceCommunicator::State::~State() {
   }
   try {
     for (DeviceStream stream : streams) finish(stream);
-    for (device::DevicePath* path : paths->all()) path->settle();
+    paths->path().settle();
     look();
   } catch (const std::exception& error) {
     in_order = false;
@@ -298,7 +290,7 @@ DeviceCommunicator::State::~State() {
                     left_out, rank));
   }
   log.reset();
-  for (device::DevicePath* path : paths->all()) path->close(in_order);
+  paths->path().close(in_order);
 }
 
 DeviceCommunicator::DeviceCommunicator(Context& context, const DeviceOptions& options)
@@ -312,6 +304,12 @@ std::string DeviceCommunicator::device_name() const { return state_->devices.of(
 int DeviceCommunicator::blocks() const noexcept { return state_->paths->blocks(); }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 const topology::Topology& DeviceCommunicator::topology() const noexcept { return *state_->topology; }
+topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes, DataType type) const {
+  if (collective == Collective::barrier) {
+    throw Error(ErrorCode::invalid_argument, "plan on devices: found a barrier, which needs none");
+  }
+  return state_->paths->plans().of(collective, bytes, type).plan;
+}
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return state_->paths->reaches(data, bytes);
 }

@@ -8,6 +8,7 @@
 #include "ddl/data_type.hpp"
 #include "ddl/device.hpp"
 #include "ddl/error.hpp"
+#include "ddl/topology/plan.hpp"
 #include "ddl/topology/schedule.hpp"
 
 namespace ddl::device {
@@ -32,6 +33,11 @@ struct DeviceCall {
   int root = 0;
   DeviceStream stream = nullptr;
   std::optional<CalledAs> part_of = {};
+  /// How the members of a group do it, where there is a choice, and the hash of the plan that it is of.
+  topology::Algorithm algorithm = topology::Algorithm::ring;
+  std::uint64_t plan = 0;
+  /// For a group that runs steps: those of the plan, which outlives the call.
+  const topology::Plan* steps = nullptr;
   bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
 
   /// As the user's, also where parts of different calls are alike.
@@ -65,7 +71,7 @@ class DevicePath {
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
   /// Whether calls on a stream that is being captured are right each time the graph runs.
-  [[nodiscard]] virtual bool can_be_captured() const noexcept { return false; }
+  [[nodiscard]] virtual bool can_be_captured(const DeviceCall& /*call*/) { return false; }
   /// Whether reductions of floats have the host's bits in reproducible contexts.
   [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
   /// Whether it would do the call in each dimension by itself. The same on all ranks.

@@ -12,7 +12,6 @@
 #include "ddl/agreement.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/faster_from.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/log.hpp"
@@ -25,12 +24,12 @@ namespace ddl::device {
 namespace {
 
 #ifdef DDL_HAVE_UCX
-std::unique_ptr<DevicePath> open_ucx_path(Context& context, const DeviceTable& devices,
+std::unique_ptr<DevicePath> open_ucx_path(GroupMembers& members, const DeviceTable& devices,
                                           std::size_t staging_bytes) {
-  return std::make_unique<UcxPath>(context, devices, staging_bytes);
+  return std::make_unique<UcxPath>(members, devices, staging_bytes);
 }
 #else
-std::unique_ptr<DevicePath> open_ucx_path(Context&, const DeviceTable&, std::size_t) {
+std::unique_ptr<DevicePath> open_ucx_path(GroupMembers&, const DeviceTable&, std::size_t) {
   throw Error(ErrorCode::unsupported,
               "UCX cannot be used: this build is without it (CMake option DDL_WITH_UCX)")
       .as_agreed();
@@ -63,11 +62,19 @@ DeviceOptions agreed(Context& context, DeviceOptions options) {
   return options;
 }
 
+/// Hosts have as many ranks each, and more than one: what the dimensions of an all_reduce between hosts need.
+bool is_even(const topology::RankMap& map) {
+  for (int host = 1; host < map.hosts(); ++host) {
+    if (map.ranks_of(host).size() != map.ranks_of(0).size()) return false;
+  }
+  return map.hosts() > 1 && map.ranks_of(0).size() > 1;
+}
+
 }  // namespace
 
 DevicePaths::DevicePaths(Context& context, const DeviceTable& devices,
                          std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted)
-    : context_(context), topology_(std::move(topology)) {
+    : context_(context), all_(context) {
   const DeviceOptions options = agreed(context, wanted);
   if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
     throw Error(ErrorCode::invalid_argument,
@@ -76,90 +83,120 @@ DevicePaths::DevicePaths(Context& context, const DeviceTable& devices,
         .as_agreed();
   }
   open(devices, options);
+  plans_.emplace(context, std::move(topology), carriers_);
+  executor_ = std::make_unique<PlanExecutor>(context, *plans_, groups_);
+  if (context.options().reproducible && !executor_->is_reproducible()) keep_bits(options.staging_bytes);
 }
 
 DevicePaths::~DevicePaths() {
   for (std::byte* memory : own_memory_) cudaFree(memory);
 }
 
+/// Whether it could be opened; if not, and that was not asked for, why.
+template <typename Open>
+bool DevicePaths::attempt(bool is_asked_for, std::string& reasons, const Open& open) {
+  try {
+    open();
+    return true;
+  } catch (const Error& error) {
+    if (is_asked_for || error.code() != ErrorCode::unsupported) throw;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+    return false;
+  }
+}
+
 void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options) {
   const DevicePathChoice path = options.path;
-  std::string reasons;  // for doing without what would be best
-  const auto attempt = [&](DevicePathChoice choice, const auto& open) {
-    if (path != choice && path != DevicePathChoice::automatic) return;
-    try {
-      open();
-    } catch (const Error& error) {
-      if (path == choice || error.code() != ErrorCode::unsupported) throw;
-      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
-      return;
-    }
-    if (context_.options().reproducible) keep_bits(options.staging_bytes);
+  const auto may_be = [&](DevicePathChoice choice) {
+    return path == choice || path == DevicePathChoice::automatic;
   };
-  if (context_.hosts() == 1) {
-    attempt(DevicePathChoice::exchange,
-            [&] { exchange_ = std::make_unique<ExchangePath>(context_, devices, options.staging_bytes); });
+  const bool is_one_host = context_.hosts() == 1;
+  const bool has_dimensions = is_even(context_.communicator().rank_map());
+  if (has_dimensions) {
+    inside_.emplace(context_, context_.communicator().rank_map().host_of(context_.rank()));
+    between_.emplace(context_, context_.local_rank());
+  }
+  std::string reasons;  // for doing without what would be best
+  if (may_be(DevicePathChoice::exchange) && (is_one_host || has_dimensions)) {
+    GroupMembers& members = is_one_host ? all_ : *inside_;
+    carriers_.exchange = attempt(path == DevicePathChoice::exchange, reasons, [&] {
+      exchange_ = std::make_unique<ExchangePath>(members, devices, options.staging_bytes);
+    });
+    if (carriers_.exchange) carriers_.most_one_shot = exchange_->most_whole_bytes();
+    groups_.exchange = exchange_.get();
   }
   if (exchange_ && context_.size() == 1) return;
-  attempt(DevicePathChoice::nccl, [&] { large_ = std::make_unique<NcclPath>(context_, devices, topology_); });
-  if (exchange_ && !large_) {
-    context_.log().info("collectives on devices go by the exchange alone" +
-                        (reasons.empty() ? "" : ": " + reasons));
-    return;
+  if (may_be(DevicePathChoice::nccl)) {
+    carriers_.nccl = attempt(path == DevicePathChoice::nccl, reasons, [&] {
+      groups_.nccl = add(std::make_unique<NcclPath>("NCCL over all ranks", all_, devices));
+      if (!has_dimensions) return;
+      groups_.nccl_inside = add(std::make_unique<NcclPath>("NCCL inside a host", *inside_, devices));
+      groups_.nccl_between = add(std::make_unique<NcclPath>("NCCL between hosts", *between_, devices));
+    });
+    carriers_.nccl_by_dimension = groups_.nccl_between != nullptr;
   }
-  if (exchange_) {
-    large_from_ = faster_from(context_, *front_of(exchange_.get()), *front_of(large_.get()));
-    return context_.log().info(
-        fmt::format("collectives on devices go by NCCL from {} bytes on", large_from_));
-  }
-  if (large_) {
-    if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by NCCL alone: " + reasons);
-    return;
-  }
-  attempt(DevicePathChoice::ucx, [&] {
-    if (path == DevicePathChoice::automatic && context_.options().network == NetworkUse::mpi) {
-      throw Error(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)").as_agreed();
+  if (is_one_host && (exchange_ || carriers_.nccl)) {
+    if (!exchange_ && !reasons.empty()) {
+      note_shortcoming(context_, "collectives on devices go by NCCL alone: " + reasons);
     }
-    large_ = open_ucx_path(context_, devices, options.staging_bytes);
-  });
-  if (large_) {
-    if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by UCX: " + reasons);
+    if (!carriers_.nccl && !reasons.empty()) {
+      context_.log().info("collectives on devices go by the exchange alone: " + reasons);
+    }
     return;
+  }
+  if (carriers_.nccl) return;
+  open_between(devices, options, reasons);
+}
+
+/// Without NCCL between the hosts: UCX, else the host's memory.
+void DevicePaths::open_between(const DeviceTable& devices, const DeviceOptions& options,
+                               std::string reasons) {
+  const DevicePathChoice path = options.path;
+  const bool has_inside = exchange_ != nullptr && context_.hosts() > 1;
+  const auto open_both = [&](const auto& make) {
+    groups_.between_all = add(make(all_));
+    if (has_inside) groups_.between_hosts = add(make(*between_));
+    carriers_.between_by_dimension = has_inside;
+  };
+  if (path == DevicePathChoice::ucx || path == DevicePathChoice::automatic) {
+    const bool is_open = attempt(path == DevicePathChoice::ucx, reasons, [&] {
+      if (path == DevicePathChoice::automatic && context_.options().network == NetworkUse::mpi) {
+        throw Error(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)").as_agreed();
+      }
+      open_both(
+          [&](GroupMembers& members) { return open_ucx_path(members, devices, options.staging_bytes); });
+    });
+    if (is_open) {
+      carriers_.between = topology::Carrier::network;
+      if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by UCX: " + reasons);
+      return;
+    }
   }
   const std::string better = reasons;
-  attempt(DevicePathChoice::host, [&] { large_ = std::make_unique<HostPath>(context_, devices); });
-  if (!large_) {
+  const bool is_open = attempt(path == DevicePathChoice::host, reasons, [&] {
+    open_both([&](GroupMembers& members) { return std::make_unique<HostPath>(members, devices); });
+  });
+  if (!is_open) {
     throw Error(ErrorCode::unsupported, "the ranks' devices cannot exchange data: " + reasons).as_agreed();
   }
+  carriers_.between = topology::Carrier::host_memory;
   if (!better.empty()) {
     note_shortcoming(context_, "collectives on devices go through the host's memory: " + better);
   }
 }
 
-/// Puts what keeps them in front of the paths so far, which share its memory. Collective.
+DevicePath* DevicePaths::add(std::unique_ptr<DevicePath> group) {
+  opened_.push_back(std::move(group));
+  return opened_.back().get();
+}
+
+/// Collective.
 void DevicePaths::keep_bits(std::size_t bytes) {
-  for (DevicePath* const path : all()) {
-    if (path->is_reproducible()) continue;
-    if (exact_memory_.data == nullptr) {
-      ReproduciblePath::load(context_);
-      exact_memory_.bytes = std::max(bytes, ReproduciblePath::least_bytes(context_.size()));
-      exact_memory_.data = allocate(exact_memory_.bytes);
-    }
-    in_front_.push_back(
-        std::make_unique<ReproduciblePath>(*path, context_.rank(), context_.size(), exact_memory_));
-  }
-}
-
-DevicePath* DevicePaths::front_of(DevicePath* path) const {
-  const auto front = std::ranges::find_if(in_front_, [&](const auto& own) { return own->is_before(*path); });
-  return front == in_front_.end() ? path : front->get();
-}
-
-std::vector<DevicePath*> DevicePaths::all() const {
-  std::vector<DevicePath*> result;
-  if (exchange_) result.push_back(front_of(exchange_.get()));
-  if (large_) result.push_back(front_of(large_.get()));
-  return result;
+  ReproduciblePath::load(context_);
+  ReproduciblePath::Memory memory;
+  memory.bytes = std::max(bytes, ReproduciblePath::least_bytes(context_.size()));
+  memory.data = allocate(memory.bytes);
+  front_ = std::make_unique<ReproduciblePath>(*executor_, context_.rank(), context_.size(), memory);
 }
 
 std::byte* DevicePaths::allocate(std::size_t bytes) {
@@ -177,11 +214,6 @@ std::byte* DevicePaths::allocate(std::size_t bytes) {
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   });
   return own_memory_.back();
-}
-
-DevicePath& DevicePaths::of(const DeviceCall& call) const {
-  const bool is_large = large_ && (!exchange_ || call.count * size_of(call.type) >= large_from_);
-  return *front_of(is_large ? large_.get() : exchange_.get());
 }
 
 }  // namespace ddl::device

@@ -2,33 +2,39 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/device_plans.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/exchange_path.hpp"
+#include "ddl/device/group_members.hpp"
+#include "ddl/device/plan_executor.hpp"
 #include "ddl/device/reproducible_path.hpp"
 
 namespace ddl::device {
 
-/// The ways of a communicator's calls: which there are, which of them a call takes, and the memory that they
-/// reach.
+/// What there is to carry a communicator's calls, the plans that are made of it, and what executes them.
 class DevicePaths {
  public:
-  /// Opens what the options ask for; if that is automatic, the best that there is, and says why it is not a
-  /// better one. In reproducible contexts what keeps the bits is in front of each. Collective; errors as
-  /// DeviceCommunicator's.
-  /// `topology`: of the devices.
+  /// Opens what the options ask for; if that is automatic, all that is of use, and says why it is not
+  /// something better. In reproducible contexts what keeps the bits is in front. `topology`: of the devices.
+  /// Collective; errors as DeviceCommunicator's.
   DevicePaths(Context& context, const DeviceTable& devices,
               std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted);
   DevicePaths(const DevicePaths&) = delete;
   DevicePaths& operator=(const DevicePaths&) = delete;
-  /// After `close` of all.
+  /// After `close`.
   ~DevicePaths();
 
-  [[nodiscard]] DevicePath& of(const DeviceCall& call) const;
-  [[nodiscard]] std::vector<DevicePath*> all() const;
+  /// What does all calls.
+  [[nodiscard]] DevicePath& path() const {
+    return front_ ? static_cast<DevicePath&>(*front_) : static_cast<DevicePath&>(*executor_);
+  }
+  [[nodiscard]] DevicePlans& plans() { return *plans_; }
 
   /// Zeros that the paths reach. Collective; throws, agreed, `unsupported`.
   std::byte* allocate(std::size_t bytes);
@@ -40,16 +46,22 @@ class DevicePaths {
 
  private:
   void open(const DeviceTable& devices, const DeviceOptions& options);
+  void open_between(const DeviceTable& devices, const DeviceOptions& options, std::string reasons);
+  template <typename Open>
+  bool attempt(bool is_asked_for, std::string& reasons, const Open& open);
+  DevicePath* add(std::unique_ptr<DevicePath> group);
   void keep_bits(std::size_t bytes);
-  [[nodiscard]] DevicePath* front_of(DevicePath* path) const;
 
   Context& context_;
-  std::shared_ptr<const topology::Topology> topology_;
-  std::unique_ptr<ExchangePath> exchange_;  // null: the other one alone
-  std::unique_ptr<DevicePath> large_;       // null: the exchange alone
-  std::size_t large_from_ = 0;
-  std::vector<std::unique_ptr<ReproduciblePath>> in_front_;  // of these, in reproducible contexts
-  ReproduciblePath::Memory exact_memory_ = {};               // that those share
+  GroupMembers all_;
+  std::optional<GroupMembers> inside_, between_;  // where hosts have as many ranks each
+  std::unique_ptr<ExchangePath> exchange_;
+  std::vector<std::unique_ptr<DevicePath>> opened_;
+  DimensionGroups groups_;
+  DeviceCarriers carriers_;
+  std::optional<DevicePlans> plans_;
+  std::unique_ptr<PlanExecutor> executor_;
+  std::unique_ptr<ReproduciblePath> front_;  // in reproducible contexts
   std::vector<std::byte*> own_memory_;
 };
 

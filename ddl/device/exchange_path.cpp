@@ -31,9 +31,6 @@ constexpr std::size_t most_windows = 1024;
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t line_bytes = 128;
 
-/// Up to here every rank reduces everything: it saves nothing but reads n - 1 times as much.
-std::size_t most_whole_bytes(int ranks) { return (std::size_t{256} << 10) / static_cast<std::size_t>(ranks); }
-
 CallCode code_of(const CalledAs& call) {
   return {call.count,
           static_cast<std::uint8_t>(call.collective),
@@ -60,12 +57,12 @@ T seen(const T& written_by_device) {
 
 }  // namespace
 
-ExchangePath::ExchangePath(Context& context, const DeviceTable& devices, std::size_t staging_bytes)
-    : context_(context),
-      rank_(context.rank()),
-      ranks_(context.size()),
+ExchangePath::ExchangePath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+    : members_(members),
+      rank_(members.rank()),
+      ranks_(members.size()),
       staging_bytes_(staging_bytes / line_bytes * line_bytes) {
-  context.on_all_ranks("devices", [&] {
+  members.context().on_all_ranks("devices", [&] {
     if (ranks_ > collectives::device::most_ranks) {
       throw Error(ErrorCode::unsupported,
                   fmt::format("DeviceCommunicator: there are {} ranks on a host, expected {} at most", ranks_,
@@ -78,7 +75,7 @@ ExchangePath::ExchangePath(Context& context, const DeviceTable& devices, std::si
     }
     status_.allocate();
   });
-  meeting_.emplace(context,
+  meeting_.emplace(members,
                    sizeof(Mailbox) + most_windows * static_cast<std::size_t>(ranks_) * sizeof(std::byte*));
   choose_blocks(devices);
   if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
@@ -119,15 +116,15 @@ std::int64_t ExchangePath::room_on_device() {
 /// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks
 /// must have as many blocks.
 void ExchangePath::choose_blocks(const DeviceTable& devices) {
-  const int device = devices.of(rank_).number;
-  const int sharers = devices.ranks_on_device_of(rank_);
+  const int device = devices.of(members_.context().rank()).number;
+  const int sharers = devices.ranks_on_device_of(members_.context().rank());
   std::int64_t room = 0;
-  context_.on_all_ranks("kernels", [&] { room = room_on_device(); });
+  members_.context().on_all_ranks("kernels", [&] { room = room_on_device(); });
   const std::int64_t taken = BlockBudget::taken(device);
   std::int64_t least = std::min<std::int64_t>((room - taken) / sharers, collectives::device::most_blocks);
-  context_.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  members_.context().communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
   blocks_ = static_cast<int>(least);
-  context_.on_all_ranks("kernels", [&] {
+  members_.context().on_all_ranks("kernels", [&] {
     if (blocks_ > 0 && budget_.take(device, blocks_, room)) return;
     throw Error(
         ErrorCode::unsupported,
@@ -144,8 +141,8 @@ void ExchangePath::add_window(std::size_t bytes) {
                 fmt::format("DeviceCommunicator: more than {} allocations", most_windows))
         .as_agreed();
   }
-  PeerMemory added(context_, bytes);
-  context_.on_all_ranks("device memory", [&] {
+  PeerMemory added(members_, bytes);
+  members_.context().on_all_ranks("device memory", [&] {
     const auto at = windows_.size() * static_cast<std::size_t>(ranks_);
     check_cuda(cudaMemcpy(window_table() + at, added.all().data(), added.all().size() * sizeof(std::byte*),
                           cudaMemcpyHostToDevice),
@@ -212,6 +209,13 @@ void ExchangePath::run_staged(const DeviceCall& call) {
   }
 }
 
+/// A thread has a pack.
+std::size_t ExchangePath::most_whole_bytes() const noexcept {
+  return static_cast<std::size_t>(blocks_) *
+         static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
+         static_cast<std::size_t>(collectives::device::pack_bytes);
+}
+
 void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
   std::size_t elements = part.elements;
   const bool is_reduction = reduces(call.collective);
@@ -231,10 +235,11 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.part_of = call.is_captured ? 0 : calls_;
   e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline).count());
+      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline).count());
   e.call = code_of(call.called());
   Mixed cut;
   cut.add(part.elements);
+  cut.add(call.plan);
   e.call.cut = static_cast<std::uint32_t>(cut.value());
   e.input = input;
   e.output = output;
@@ -242,8 +247,8 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.divisor = is_reduction && call.op == ReduceOp::avg ? ranks_ : 1;
   const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
                                 static_cast<std::size_t>(collectives::device::pack_bytes);
-  const bool whole = call.collective == Collective::all_reduce && bytes <= most_whole_bytes(ranks_) &&
-                     bytes <= static_cast<std::size_t>(blocks_) * at_a_time;
+  const bool whole = call.collective == Collective::all_reduce &&
+                     call.algorithm == topology::Algorithm::one_shot && bytes <= most_whole_bytes();
   whole ? collectives::device::set_whole(e, elements)
         : collectives::device::set_range(e, call.collective, elements, size_of(type), call.root);
   // As many as the largest range of any rank needs: the same on all.
@@ -272,13 +277,13 @@ std::optional<PathFailure> ExchangePath::failure() {
     if (found == 0) continue;
     CallCode other = now.calls[peer];
     other.cut = now.own.cut;
-    const bool is_cut_alone = other == now.own;
+    const int rank = members_.ranks()[static_cast<std::size_t>(peer)];
     return failure_of(
         found, ErrorCode::mismatch,
-        is_cut_alone
-            ? fmt::format("rank {} cuts it into other parts; all ranks must have the same options", peer)
+        other == now.own
+            ? fmt::format("rank {} cuts it into other parts, or has another plan for it", rank)
             : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
-                          peer, to_text(other)));
+                          rank, to_text(other)));
   }
   std::string late;
   std::uint64_t found = 0;
@@ -286,23 +291,23 @@ std::optional<PathFailure> ExchangePath::failure() {
     const std::uint64_t missed = seen(now.late[peer]);
     if (missed == 0) continue;
     found = missed;
-    late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
+    late += fmt::format("{}{}", late.empty() ? "" : ", ", members_.ranks()[static_cast<std::size_t>(peer)]);
   }
   if (late.empty()) return {};
   return failure_of(
       found, ErrorCode::timeout,
       fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
                   "deadline: DDL_DEADLINE, in seconds)",
-                  std::chrono::duration<double>(context_.options().deadline).count(), late));
+                  std::chrono::duration<double>(members_.context().options().deadline).count(), late));
 }
 
 void ExchangePath::close(bool in_order) noexcept {
   if (in_order) {
     try {
-      context_.communicator().barrier();
+      members_.communicator().barrier();
       for (PeerMemory& window : windows_) window.unmap();
       meeting_->unmap();
-      context_.communicator().barrier();
+      members_.communicator().barrier();
       return;
     } catch (const std::exception&) {  // as below
     }

@@ -15,16 +15,16 @@
 
 namespace ddl::device {
 
-/// Kernels of the ranks of a host that meet and exchange data through memory that all have mapped; several
+/// Kernels of ranks of a host that meet and exchange data through memory that all have mapped; several
 /// ranks may share a device. See DeviceCommunicator.
 class ExchangePath : public DevicePath {
  public:
   /// On the device that is selected. Collective; errors, agreed, as DeviceCommunicator's.
-  ExchangePath(Context& context, const DeviceTable& devices, std::size_t staging_bytes);
+  ExchangePath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
   ~ExchangePath() override;
 
   void run(const DeviceCall& call) override;
-  [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
+  [[nodiscard]] bool can_be_captured(const DeviceCall&) override { return true; }
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
@@ -36,6 +36,8 @@ class ExchangePath : public DevicePath {
     return registered(data, bytes).has_value();
   }
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
+  /// Of an all_reduce by one_shot.
+  [[nodiscard]] std::size_t most_whole_bytes() const noexcept;
 
  private:
   using Exchange = collectives::device::Exchange;
@@ -55,7 +57,7 @@ class ExchangePath : public DevicePath {
   void run_staged(const DeviceCall& call);
   void exchange(const DeviceCall& call, Part part, const Place& input, const Place& output);
 
-  Context& context_;
+  GroupMembers& members_;
   const int rank_;
   const int ranks_;
   int blocks_ = 0;

@@ -24,8 +24,8 @@ struct HostPath::Part {
   bool is_last;
 };
 
-HostPath::HostPath(Context& context, const DeviceTable& devices)
-    : context_(context), communicator_(context.communicator().split(0)) {
+HostPath::HostPath(GroupMembers& members, const DeviceTable& devices)
+    : members_(members), communicator_(members.communicator().split(0)) {
   // CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
   if (!devices.is_one_process_each()) {
     throw Error(
@@ -34,7 +34,7 @@ HostPath::HostPath(Context& context, const DeviceTable& devices)
         "processes")
         .as_agreed();
   }
-  context.on_all_ranks("devices through the host's memory", [&] {
+  members.context().on_all_ranks("devices through the host's memory", [&] {
     for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();
     called_ = make_event();
     for (Slot& slot : slots_) {
@@ -51,7 +51,7 @@ HostPath::HostPath(Context& context, const DeviceTable& devices)
 HostPath::~HostPath() = default;
 
 void HostPath::run(const DeviceCall& call) {
-  const auto ranks = static_cast<std::size_t>(context_.size());
+  const auto ranks = static_cast<std::size_t>(members_.size());
   const std::size_t element = size_of(call.type);
   const std::size_t in_pieces = call.collective == Collective::reduce_scatter ? ranks : 1;
   const std::size_t out_pieces = call.collective == Collective::all_gather ? ranks : 1;
@@ -59,7 +59,7 @@ void HostPath::run(const DeviceCall& call) {
   const std::size_t line = line_bytes / element;
   const std::size_t most =
       std::max(slot_bytes / (std::max(in_pieces, out_pieces) * element) / line * line, line);
-  const bool is_root = context_.rank() == call.root;
+  const bool is_root = members_.rank() == call.root;
   const bool reads =
       call.collective != Collective::barrier && (call.collective != Collective::broadcast || is_root);
   const bool writes =

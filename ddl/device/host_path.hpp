@@ -9,10 +9,10 @@
 #include <mutex>
 #include <optional>
 
-#include "ddl/context.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
+#include "ddl/device/group_members.hpp"
 
 namespace ddl::device {
 
@@ -23,7 +23,7 @@ namespace ddl::device {
 class HostPath : public DevicePath {
  public:
   /// Collective. Throws `unsupported`, agreed, where ranks are threads of one process.
-  HostPath(Context& context, const DeviceTable& devices);
+  HostPath(GroupMembers& members, const DeviceTable& devices);
   ~HostPath() override;
 
   void run(const DeviceCall& call) override;
@@ -50,7 +50,7 @@ class HostPath : public DevicePath {
   static void reduce_part(void* part);
   void reduce(const Part& part) noexcept;
 
-  Context& context_;
+  GroupMembers& members_;
   Communicator communicator_;  // for CUDA's thread alone
   Stream in_, reduction_, out_;
   Event called_;

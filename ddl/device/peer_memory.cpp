@@ -64,21 +64,22 @@ const PeerMemory::ProcessToken& PeerMemory::own_process() {
   return token;
 }
 
-PeerMemory::PeerMemory(Context& context, std::size_t bytes)
+PeerMemory::PeerMemory(GroupMembers& members, std::size_t bytes)
     : bytes_((bytes + block_bytes - 1) / block_bytes * block_bytes) {
   try {
-    share(context);
+    share(members);
   } catch (const Error& error) {
     // What others have mapped is not to be given back; they end here too.
     unmap();
-    if (error.agreed()) context.communicator().barrier();
+    if (error.agreed()) members.context().communicator().barrier();
     if (own_ != nullptr) cudaFree(own_);
     throw;
   }
 }
 
-void PeerMemory::share(Context& context) {
-  const auto ranks = static_cast<std::size_t>(context.size());
+void PeerMemory::share(GroupMembers& members) {
+  Context& context = members.context();
+  const auto ranks = static_cast<std::size_t>(members.size());
   Offer own{};
   context.on_all_ranks("device memory", [&] {
     void* memory = nullptr;
@@ -98,17 +99,17 @@ void PeerMemory::share(Context& context) {
     if (cudaIpcGetMemHandle(&own.handle, memory) != cudaSuccess) cudaGetLastError();
   });
   std::vector<Offer> offers(ranks);
-  context.communicator().all_gather(&own, offers.data(), sizeof own, DataType::u8);
+  members.communicator().all_gather(&own, offers.data(), sizeof own, DataType::u8);
   context.on_all_ranks("peers' device memory", [&] {
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       const Offer& offer = offers[peer];
       if (offer.process == own.process) {
-        reach(static_cast<int>(peer), offer);
+        reach(members.ranks()[peer], offer);
         all_.push_back(offer.memory);
         continue;
       }
       in_one_process_ = false;
-      mapped_.push_back(map(static_cast<int>(peer), offer));
+      mapped_.push_back(map(members.ranks()[peer], offer));
       all_.push_back(mapped_.back());
     }
   });

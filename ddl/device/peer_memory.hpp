@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddl/context.hpp"
+#include "ddl/device/group_members.hpp"
 
 namespace ddl::device {
 
-/// Device memory of each rank that all others have mapped: CUDA IPC between processes, plain pointers and
+/// Device memory of each member that all others have mapped: CUDA IPC between processes, plain pointers and
 /// peer access between threads of one.
 class PeerMemory {
  public:
@@ -17,7 +17,7 @@ class PeerMemory {
   static const ProcessToken& own_process();
 
   /// `bytes` zeros of each rank. Collective, and waits for the device. Throws, agreed, `unsupported`.
-  PeerMemory(Context& context, std::size_t bytes);
+  PeerMemory(GroupMembers& members, std::size_t bytes);
   /// Lets go of the others' memory and gives back its own, unless `abandon` was called. The others must not
   /// use it any more; call `unmap`, and meet, before.
   ~PeerMemory();
@@ -36,7 +36,7 @@ class PeerMemory {
   [[nodiscard]] bool in_one_process() const noexcept { return in_one_process_; }
 
  private:
-  void share(Context& context);
+  void share(GroupMembers& members);
 
   std::size_t bytes_;
   std::byte* own_ = nullptr;

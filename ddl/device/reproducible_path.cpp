@@ -147,7 +147,16 @@ void ReproduciblePath::reduce_part(const Part& part) {
 
   const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
                               DataType type, ReduceOp op) {
-    pass_on({name, input, output, count, type, op, call.root, call.stream, call.called(), call.is_captured});
+    pass_on({.collective = name,
+             .input = input,
+             .output = output,
+             .count = count,
+             .type = type,
+             .op = op,
+             .root = call.root,
+             .stream = call.stream,
+             .part_of = call.called(),
+             .is_captured = call.is_captured});
   };
   if (form.scales()) {
     launch(ExactStep::scales, call.type, pass, call.stream);
@@ -185,8 +194,14 @@ void ReproduciblePath::multiply(const DeviceCall& call) {
   for (std::size_t piece = 0; piece < (has_pieces ? ranks_ : 1); ++piece) {
     for (std::size_t begin = 0; begin < call.count; begin += most) {
       const std::size_t length = std::min(most, call.count - begin);
-      pass_on({Collective::all_gather, call.input + (piece * call.count + begin) * element, memory_.data,
-               length, call.type, ReduceOp::sum, 0, call.stream, call.called(), call.is_captured});
+      pass_on({.collective = Collective::all_gather,
+               .input = call.input + (piece * call.count + begin) * element,
+               .output = memory_.data,
+               .count = length,
+               .type = call.type,
+               .stream = call.stream,
+               .part_of = call.called(),
+               .is_captured = call.is_captured});
       if (has_pieces && piece != rank_) continue;
       if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
       ExactPass pass;

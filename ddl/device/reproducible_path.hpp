@@ -33,10 +33,9 @@ class ReproduciblePath : public DevicePath {
   /// ranks.
   ReproduciblePath(DevicePath& path, int rank, int ranks, Memory memory);
 
-  [[nodiscard]] bool is_before(const DevicePath& path) const noexcept { return &path_ == &path; }
   void run(const DeviceCall& call) override;
   [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
-  [[nodiscard]] bool can_be_captured() const noexcept override { return path_.can_be_captured(); }
+  [[nodiscard]] bool can_be_captured(const DeviceCall& call) override { return path_.can_be_captured(call); }
   /// But for the kernel behind a call's last part.
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;

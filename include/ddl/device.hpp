@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ddl/context.hpp"
+#include "ddl/topology/plan.hpp"
 
 struct CUstream_st;
 
@@ -128,6 +129,10 @@ class DeviceCommunicator {
   [[nodiscard]] Context& context() const noexcept;
   /// What the devices are and how they are wired: device r is rank r's GPU. DDL_TOPOLOGY's, if that is set.
   [[nodiscard]] const topology::Topology& topology() const noexcept;
+  /// The plan by which calls of `bytes` bytes are done, counted as for `Communicator::plan`: its dimensions,
+  /// what carries each, and in how many chunks. Not collective. Throws `invalid_argument` for a barrier,
+  /// which needs none.
+  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::size_t bytes, DataType type) const;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
   /// Blocks of the exchange's largest kernels; 0 if there is none.

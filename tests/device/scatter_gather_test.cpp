@@ -1,6 +1,6 @@
 // How an all-reduce by dimension is cut. If it failed, elements would be left out, or summed twice.
 
-#include "ddl/device/nccl/scatter_gather.hpp"
+#include "ddl/device/scatter_gather.hpp"
 
 #include <gtest/gtest.h>
 

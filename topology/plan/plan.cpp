@@ -24,7 +24,7 @@ std::string with_article(std::string_view name) {
 
 void require_algorithm(const Plan& plan, int index) {
   const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
-  if (dimension.algorithm > Algorithm::double_tree || dimension.carrier > Carrier::nccl) {
+  if (dimension.algorithm > Algorithm::double_tree || dimension.carrier > Carrier::host_memory) {
     refuse(fmt::format("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist",
                        index, static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier)));
   }
@@ -213,6 +213,8 @@ std::string_view to_string(Carrier carrier) noexcept {
       return "mpi";
     case Carrier::nccl:
       return "nccl";
+    case Carrier::host_memory:
+      return "host_memory";
   }
   return "?";
 }

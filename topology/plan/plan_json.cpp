@@ -31,8 +31,8 @@ constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mod
 constexpr std::array algorithms = {Algorithm::ring,     Algorithm::halving_doubling,
                                    Algorithm::two_shot, Algorithm::one_shot,
                                    Algorithm::tree,     Algorithm::double_tree};
-constexpr std::array carriers = {Carrier::shared_memory, Carrier::cuda_ipc, Carrier::network, Carrier::mpi,
-                                 Carrier::nccl};
+constexpr std::array carriers = {Carrier::shared_memory, Carrier::cuda_ipc, Carrier::network,
+                                 Carrier::mpi,           Carrier::nccl,     Carrier::host_memory};
 
 /// JSON's numbers lose digits above 2^53 in many readers; a hash is text.
 std::string hexadecimal(std::uint64_t value) { return fmt::format("0x{:016x}", value); }

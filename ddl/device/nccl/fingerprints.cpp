@@ -14,17 +14,16 @@ Fingerprints::Fingerprints(Context& context) {
   batch_.first = 1;
 }
 
-void Fingerprints::add(const DeviceCall& call, bool by_dimension, NcclGroup& all) {
+void Fingerprints::add(const DeviceCall& call, NcclGroup& group) {
   history_.add(fingerprint_of(call));
-  history_.add(by_dimension ? 1 : 0);
   if (call.is_captured) return;
   batch_.values[held_++] = static_cast<std::int64_t>(history_.value());
-  if (held_ == fingerprints_at_once) compare(all, call.stream);
+  if (held_ == fingerprints_at_once) compare(group, call.stream);
 }
 
-void Fingerprints::compare(NcclGroup& all, DeviceStream stream) {
+void Fingerprints::compare(NcclGroup& group, DeviceStream stream) {
   check_cuda(launch_write_fingerprints(batch_, numbers_.get(), stream), "launch of write_fingerprints");
-  all.all_reduce(numbers_.get(), numbers_.get(), compared_numbers, DataType::i64, ReduceOp::max, stream);
+  group.all_reduce(numbers_.get(), numbers_.get(), compared_numbers, DataType::i64, ReduceOp::max, stream);
   check_cuda(launch_compare_fingerprints(batch_, numbers_.get(), found_.device(), stream),
              "launch of compare_fingerprints");
   batch_ = {.first = batch_.first + held_};

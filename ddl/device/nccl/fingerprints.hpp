@@ -22,10 +22,10 @@ class Fingerprints {
   Fingerprints(const Fingerprints&) = delete;
   Fingerprints& operator=(const Fingerprints&) = delete;
 
-  /// A call that has been queued, and how. One that is captured is compared with the next one that is not.
-  void add(const DeviceCall& call, bool by_dimension, NcclGroup& all);
+  /// A call that has been queued. One that is captured is compared with the next one that is not.
+  void add(const DeviceCall& call, NcclGroup& group);
   /// Compares what has not been yet.
-  void compare(NcclGroup& all, DeviceStream stream);
+  void compare(NcclGroup& group, DeviceStream stream);
   /// The first call, from 1 on, that is known to differ; 0: none. Any thread.
   [[nodiscard]] std::uint64_t differs() const noexcept;
 

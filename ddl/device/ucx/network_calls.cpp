@@ -33,16 +33,16 @@ std::size_t checked(std::size_t staging_bytes, int ranks) {
 
 }  // namespace
 
-NetworkCalls::NetworkCalls(Context& context, collectives::Network& network, Turns& turns,
+NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns,
                            std::size_t staging_bytes)
-    : rank_(context.rank()),
-      ranks_(context.size()),
+    : rank_(members.rank()),
+      ranks_(members.size()),
       work_(allocate_bytes(checked(staging_bytes, ranks_))),
       scratch_(allocate_bytes(staging_bytes)),
       receiving_(allocate_bytes(NetworkExecutor::blocks * NetworkExecutor::block_bytes)),
-      executor_(network, turns, rank_, ranks_, {scratch_.get(), staging_bytes, receiving_.get()},
-                context.options().deadline),
-      recipes_(context, staging_bytes, NetworkExecutor::block_bytes) {}
+      executor_(network, turns, rank_, members.ranks(), {scratch_.get(), staging_bytes, receiving_.get()},
+                members.context().options().deadline),
+      recipes_(members, staging_bytes, NetworkExecutor::block_bytes) {}
 
 void NetworkCalls::conclude() {
   constexpr std::uint64_t all_is_called = 1;

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "collectives/network/network.hpp"
-#include "ddl/context.hpp"
 #include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/group_members.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 #include "ddl/device/ucx/recipes.hpp"
@@ -21,7 +21,7 @@ class NetworkCalls {
  public:
   /// On the device that is selected. Refers to network and turns. Twice `staging_bytes` of device memory, and
   /// 16 MiB. On this rank alone. Throws `unsupported` if there is no more, `invalid_argument` for too few.
-  NetworkCalls(Context& context, collectives::Network& network, Turns& turns, std::size_t staging_bytes);
+  NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns, std::size_t staging_bytes);
 
   /// Returns when the device has done all. Throws as NetworkExecutor::run.
   void run(const DeviceCall& call);

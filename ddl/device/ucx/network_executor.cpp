@@ -24,12 +24,12 @@ bool is_transfer(collectives::Task::Kind kind) {
 
 }  // namespace
 
-NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, int rank, int ranks,
-                                 Memory memory, std::chrono::milliseconds deadline)
+NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, int rank,
+                                 std::vector<int> ranks, Memory memory, std::chrono::milliseconds deadline)
     : network_(network),
       turns_(turns),
       rank_(rank),
-      ranks_(ranks),
+      ranks_(std::move(ranks)),
       memory_(memory),
       deadline_(deadline),
       stream_(make_urgent_stream()) {
@@ -172,7 +172,7 @@ void NetworkExecutor::queue(std::uint32_t index) {
       break;
     case Task::Kind::finish:
       combination.operands = 1;
-      combination.divisor = run_->op == ReduceOp::avg ? ranks_ : 1;
+      combination.divisor = run_->op == ReduceOp::avg ? static_cast<int>(ranks_.size()) : 1;
       if (combination.divisor == 1 && to == from) return queued(index);  // behind what it depends on
       break;
     default:
@@ -249,8 +249,8 @@ void NetworkExecutor::wait_for_stream() {
 void NetworkExecutor::look_for_trouble() {
   require_alive(stream());
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
-  for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_ || !network_.has_other(peer, run_->tag)) continue;
+  for (const int peer : ranks_) {
+    if (peer == ranks_[static_cast<std::size_t>(rank_)] || !network_.has_other(peer, run_->tag)) continue;
     throw Error(ErrorCode::mismatch,
                 fmt::format("rank {} calls something else, or has another plan for it; all ranks must make "
                             "the same calls, in the same order",

@@ -46,8 +46,8 @@ class NetworkExecutor {
   };
 
   /// Refers to both. `deadline`: without anything that moves.
-  NetworkExecutor(collectives::Network& network, Turns& turns, int rank, int ranks, Memory memory,
-                  std::chrono::milliseconds deadline);
+  NetworkExecutor(collectives::Network& network, Turns& turns, int rank, std::vector<int> ranks,
+                  Memory memory, std::chrono::milliseconds deadline);
   NetworkExecutor(const NetworkExecutor&) = delete;
   NetworkExecutor& operator=(const NetworkExecutor&) = delete;
 
@@ -91,7 +91,7 @@ class NetworkExecutor {
   collectives::Network& network_;
   Turns& turns_;
   const int rank_;
-  const int ranks_;
+  const std::vector<int> ranks_;  // of the job: the members
   const Memory memory_;
   const std::chrono::milliseconds deadline_;
   Stream stream_;

@@ -43,13 +43,13 @@ std::size_t pieces_of(Collective collective, int ranks) noexcept {
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
 }
 
-Recipes::Recipes(Context& context, std::size_t memory, std::size_t message)
-    : context_(context), memory_(memory), message_(message) {
-  meeting_ = prepared(topology::lower_barrier(context.size(), context.rank()), 1, DataType::u8);
+Recipes::Recipes(GroupMembers& members, std::size_t memory, std::size_t message)
+    : members_(members), memory_(memory), message_(message) {
+  meeting_ = prepared(topology::lower_barrier(members.size(), members.rank()), 1, DataType::u8);
 }
 
 const Recipe& Recipes::of(const DeviceCall& call) {
-  const Key key{call.collective, call.root, call.count, call.type};
+  const Key key{call.collective, call.root, call.count, call.type, topology::hash(*call.steps)};
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   Recipe recipe = made(call);
   if (known_.size() >= most_recipes) known_.clear();
@@ -57,14 +57,13 @@ const Recipe& Recipes::of(const DeviceCall& call) {
 }
 
 Recipe Recipes::made(const DeviceCall& call) const {
-  const std::size_t pieces = pieces_of(call.collective, context_.size());
+  const std::size_t pieces = pieces_of(call.collective, members_.size());
   Recipe recipe;
-  const topology::Plan plan =
-      context_.communicator().plan(call.collective, call.count * pieces * size_of(call.type), call.type);
+  const topology::Plan& plan = *call.steps;
   recipe.plan = topology::hash(plan);
   recipe.at_once = most_at_once(call, plan);
   const auto lowered = [&](std::size_t count) {
-    return prepared(topology::lower(plan, context_.rank(), count * pieces, call.root), count * pieces,
+    return prepared(topology::lower(plan, members_.rank(), count * pieces, call.root), count * pieces,
                     call.type);
   };
   recipe.part = lowered(recipe.at_once);
@@ -75,7 +74,7 @@ Recipe Recipes::made(const DeviceCall& call) const {
 
 std::size_t Recipes::most_at_once(const DeviceCall& call, const topology::Plan& plan) const {
   const std::size_t element = size_of(call.type);
-  const std::size_t pieces = pieces_of(call.collective, context_.size());
+  const std::size_t pieces = pieces_of(call.collective, members_.size());
   const std::size_t room = memory_ / element / pieces;
   std::size_t most = call.count;
   if (call.collective == Collective::reduce || call.collective == Collective::reduce_scatter) {
@@ -90,13 +89,11 @@ std::size_t Recipes::most_at_once(const DeviceCall& call, const topology::Plan& 
 
 std::unique_ptr<const PreparedProgram> Recipes::prepared(topology::Program program, std::size_t elements,
                                                          DataType type) const {
-  const auto ranks = static_cast<std::size_t>(context_.size());
-  std::vector<int> all(ranks);
-  std::iota(all.begin(), all.end(), 0);
-  const collectives::Ways by_network{.member = std::vector<int>(ranks, collectives::Ways::no_member),
+  const auto job = static_cast<std::size_t>(members_.context().size());
+  const collectives::Ways by_network{.member = std::vector<int>(job, collectives::Ways::no_member),
                                      .message_bytes = {message_, message_}};
-  return std::make_unique<const PreparedProgram>(std::move(program), elements, size_of(type), all,
-                                                 by_network);
+  return std::make_unique<const PreparedProgram>(std::move(program), elements, size_of(type),
+                                                 members_.ranks(), by_network);
 }
 
 }  // namespace ddl::device

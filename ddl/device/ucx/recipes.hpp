@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "collectives/engine/prepared_program.hpp"
-#include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
+#include "ddl/device/group_members.hpp"
 
 namespace ddl::device {
 
@@ -20,22 +20,21 @@ struct Recipe {
   std::uint64_t plan = 0;                                    ///< Its hash.
 };
 
-/// The recipes of a context's ranks for calls on devices: the plans are those of its communicator, from the
-/// job's topology, so the hierarchy is in them; messages all go through a network. Pure functions of the
-/// topology, the call and the sizes here, so all ranks cut alike. One thread.
+/// The recipes of a group's members for calls on devices: the steps of a call's plan, whose messages all go
+/// through a network. Pure functions of the call and the sizes here, so all ranks cut alike. One thread.
 class Recipes {
  public:
   /// `memory`: as much as there is for a part's scratch memory, and as much again for its result where that
   /// cannot be in the output. `message`: of the longest one. Bytes.
-  Recipes(Context& context, std::size_t memory, std::size_t message);
+  Recipes(GroupMembers& members, std::size_t memory, std::size_t message);
 
-  /// A call that is no barrier, of several ranks. The first one of its kind asks the planner.
+  /// A call that is no barrier, of several ranks.
   const Recipe& of(const DeviceCall& call);
   [[nodiscard]] const collectives::PreparedProgram& meeting() const { return *meeting_; }
 
  private:
-  /// Collective, root, count, type.
-  using Key = std::tuple<topology::Collective, int, std::size_t, DataType>;
+  /// Collective, root, count, type, the plan's hash.
+  using Key = std::tuple<topology::Collective, int, std::size_t, DataType, std::uint64_t>;
 
   [[nodiscard]] Recipe made(const DeviceCall& call) const;
   [[nodiscard]] std::size_t most_at_once(const DeviceCall& call, const topology::Plan& plan) const;
@@ -43,7 +42,7 @@ class Recipes {
                                                                              std::size_t elements,
                                                                              DataType type) const;
 
-  Context& context_;
+  GroupMembers& members_;
   const std::size_t memory_;
   const std::size_t message_;
   std::unique_ptr<const collectives::PreparedProgram> meeting_;

@@ -30,9 +30,11 @@ bool needs_flush_of_writes(int device) {
 
 }  // namespace
 
-UcxPath::UcxPath(Context& context, const DeviceTable& devices, std::size_t staging_bytes)
-    : context_(context), device_(devices.of(context.rank()).number), network_(open_device_network(context)) {
-  context.on_all_ranks("UCX on devices", [&] {
+UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+    : members_(members),
+      device_(devices.of(members.context().rank()).number),
+      network_(open_device_network(members.context())) {
+  members.context().on_all_ranks("UCX on devices", [&] {
     gate_.allocate();
     reached_.allocate();
     flushes_writes_ = needs_flush_of_writes(device_);
@@ -40,7 +42,7 @@ UcxPath::UcxPath(Context& context, const DeviceTable& devices, std::size_t stagi
     bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
     turns_.emplace(*network_, *gate_.host());
-    calls_.emplace(context, *network_, *turns_, staging_bytes);
+    calls_.emplace(members, *network_, *turns_, staging_bytes);
   });
   thread_ = std::thread([this] { work(); });
 }
@@ -51,7 +53,8 @@ UcxPath::~UcxPath() { close(false); }
 
 void UcxPath::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
-  const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(context_.options().deadline);
+  const auto deadline =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline);
   check_cuda(collectives::device::launch_hold(gate_.device(), called_,
                                               static_cast<std::uint64_t>(deadline.count()), call.stream),
              "launch of a hold");
@@ -81,7 +84,7 @@ std::optional<PathFailure> UcxPath::failure() {
       {ErrorCode::timeout,
        fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
                    "inside of UCX or CUDA",
-                   std::chrono::duration<double>(context_.options().deadline).count())},
+                   std::chrono::duration<double>(members_.context().options().deadline).count())},
       completed_ + 1};
 }
 

@@ -13,10 +13,10 @@
 
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/network/ucx_network.hpp"
-#include "ddl/context.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
+#include "ddl/device/group_members.hpp"
 #include "ddl/device/mapped_memory.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
 #include "ddl/device/ucx/turns.hpp"
@@ -38,7 +38,7 @@ class UcxPath : public DevicePath {
   /// On the device that is selected. `staging_bytes`: see DeviceOptions. Collective; errors are agreed:
   /// `unsupported` where UCX cannot be used, does not know devices' memory, or nothing of it arrives;
   /// `invalid_argument` for too few `staging_bytes`.
-  UcxPath(Context& context, const DeviceTable& devices, std::size_t staging_bytes);
+  UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
   ~UcxPath() override;
 
   void run(const DeviceCall& call) override;
@@ -63,7 +63,7 @@ class UcxPath : public DevicePath {
   void fail(const Error& error) noexcept;
   void ring() noexcept;
 
-  Context& context_;
+  GroupMembers& members_;
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
   MappedMemory<collectives::device::Gate> gate_;

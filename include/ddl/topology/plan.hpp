@@ -63,7 +63,14 @@ enum class Mode : std::uint8_t {
 };
 
 /// What carries a dimension's bytes.
-enum class Carrier : std::uint8_t { shared_memory, cuda_ipc, network, mpi, nccl };
+enum class Carrier : std::uint8_t {
+  shared_memory,
+  cuda_ipc,  ///< Kernels that reach the memory of other devices.
+  network,   ///< From where the data is: hosts' memory, or devices' by a UCX that knows it.
+  mpi,
+  nccl,
+  host_memory,  ///< Of devices: page-locked memory, and what carries the hosts' data.
+};
 
 struct PlanDimension {
   Algorithm algorithm = Algorithm::ring;

@@ -1,4 +1,4 @@
-#include "ddl/device/nccl/scatter_gather.hpp"
+#include "ddl/device/scatter_gather.hpp"
 
 #include <algorithm>
 
