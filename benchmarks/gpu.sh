@@ -113,7 +113,7 @@ check_bundle_fits
 mkdir -p "$out/reports" "$(dirname "$archive")" || fail "cannot make $out and the folder of $archive"
 devices=$(smi --list-gpus | grep -c '^GPU')
 programs=()
-for program in device_{test,nccl_test,reproducible_test,ucx_test,program,perf,gradients_perf} nmt_cuda_backend_test ddl_nmt; do
+for program in device_{test,nccl_test,plans_test,reproducible_test,ucx_test,program,perf,gradients_perf} nmt_cuda_backend_test ddl_nmt; do
   [ ! -x "$bin/$program" ] || programs+=("$bin/$program")
 done
 . "$here/gpu_libraries.sh"
@@ -188,6 +188,7 @@ tests() {
   local script=$root/tests/device/device_processes_test.sh one_device=()
   step device_test 120 "${threads[@]}" "$bin/device_test" "${cases[@]}"
   [ "$devices" -le 1 ] || step device_nccl_test 120 "${threads[@]}" "$bin/device_nccl_test" "${cases[@]}"
+  step device_plans_test 120 "${threads[@]}" "$bin/device_plans_test" "${cases[@]}"
   [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
   step device_reproducible_test 120 "${threads[@]}" "$bin/device_reproducible_test" "${cases[@]}" "${one_device[@]}"
   step device_processes 180 "${processes[@]}" bash "$script" "$bin/device_program" "${in_short[@]}"

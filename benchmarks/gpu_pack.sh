@@ -60,7 +60,7 @@ done
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || fail "--jobs: found '$jobs', expected a number"
 [ -z "$wheel" ] || [ -r "$wheel" ] || fail "--ucx-wheel: cannot read $wheel"
 
-programs=(device_test device_nccl_test device_reproducible_test device_program device_perf device_gradients_perf)
+programs=(device_test device_nccl_test device_plans_test device_reproducible_test device_program device_perf device_gradients_perf)
 [ -n "$emulated" ] || programs+=(device_ucx_test nmt_cuda_backend_test ddl_nmt)
 
 has_target() {

@@ -2,13 +2,14 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace ddl::device {
 namespace {
 
 struct Taken {
   std::mutex mutex;
-  std::map<int, std::int64_t> of_device;
+  std::map<std::pair<BlockBudget::Half, int>, std::int64_t> of_device;
 };
 
 /// A device's room is the process's, so this is too. Never destroyed: communicators may outlive main.
@@ -19,14 +20,14 @@ Taken& all() {
 
 }  // namespace
 
-std::int64_t BlockBudget::taken(int device) {
+std::int64_t BlockBudget::taken(int device) const {
   const std::lock_guard lock(all().mutex);
-  return all().of_device[device];
+  return all().of_device[{half_, device}];
 }
 
 bool BlockBudget::take(int device, std::int64_t blocks, std::int64_t room) {
   const std::lock_guard lock(all().mutex);
-  std::int64_t& taken = all().of_device[device];
+  std::int64_t& taken = all().of_device[{half_, device}];
   if (taken + blocks > room) return false;
   taken += blocks;
   device_ = device;
@@ -37,7 +38,7 @@ bool BlockBudget::take(int device, std::int64_t blocks, std::int64_t room) {
 BlockBudget::~BlockBudget() {
   if (device_ < 0) return;
   const std::lock_guard lock(all().mutex);
-  all().of_device[device_] -= blocks_;
+  all().of_device[{half_, device_}] -= blocks_;
 }
 
 }  // namespace ddl::device

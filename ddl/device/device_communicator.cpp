@@ -82,6 +82,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
   topology = device::device_topology(context, devices);
   paths.emplace(context, devices, topology, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
+  paths->trace(*timeline);
   log.emplace(engine_of(context).recorder(), paths->path());
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
@@ -110,13 +111,24 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
 /// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand
 /// behind another one that waits.
 void DeviceCommunicator::State::warn_of_queues() {
+  constexpr int streams_of_rank = 4;  // the caller's, and one for each dimension of a plan, and the reducer's
   const std::vector<int> sharers = devices.threads_on_device_of(rank);
-  if (sharers.size() == 1 || sharers.front() != rank || device::has_cuda_environment()) return;
-  context.log().warning(fmt::format(
-      "{} ranks of this process share CUDA device {}; expected CUDA_DEVICE_MAX_CONNECTIONS={} and "
-      "CUDA_MODULE_LOADING={} in the environment before CUDA starts, without which their kernels may "
-      "wait for each other until the deadline: set them, or call ddl::set_cuda_environment() first",
-      sharers.size(), devices.of(rank).number, device::most_connections, device::eager));
+  if (sharers.size() == 1 || sharers.front() != rank) return;
+  if (!device::has_cuda_environment()) {
+    context.log().warning(fmt::format(
+        "{} ranks of this process share CUDA device {}; expected CUDA_DEVICE_MAX_CONNECTIONS={} and "
+        "CUDA_MODULE_LOADING={} in the environment before CUDA starts, without which their kernels may "
+        "wait for each other until the deadline: set them, or call ddl::set_cuda_environment() first",
+        sharers.size(), devices.of(rank).number, device::most_connections, device::eager));
+  }
+  if (static_cast<int>(sharers.size()) * streams_of_rank > device::most_connections) {
+    context.log().warning(fmt::format(
+        "{} ranks of this process share CUDA device {}, expected at most {}: of the device's {} queues "
+        "several of their streams share one, and kernels may wait for each other until the deadline; "
+        "put fewer ranks on a device",
+        sharers.size(), devices.of(rank).number, device::most_connections / streams_of_rank,
+        device::most_connections));
+  }
 }
 
 void DeviceCommunicator::State::run(DeviceCall call) {

@@ -35,6 +35,7 @@ class DevicePaths {
     return front_ ? static_cast<DevicePath&>(*front_) : static_cast<DevicePath&>(*executor_);
   }
   [[nodiscard]] DevicePlans& plans() { return *plans_; }
+  void trace(DeviceTimeline& timeline) { executor_->trace(timeline); }
 
   /// Zeros that the paths reach. Collective; throws, agreed, `unsupported`.
   std::byte* allocate(std::size_t bytes);

@@ -68,11 +68,12 @@ std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
   }
   check_cuda(cudaEventRecord(first.get(), stream), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
-  spans_.push_back({++begun_, std::move(first), std::move(last), {}, 0, false});
+  spans_.push_back({++begun_, std::move(first), std::move(last), {}});
   return begun_;
 }
 
-void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes) {
+void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, std::string name, std::uint64_t bytes,
+                         const PhaseOfPlan& phase) {
   if (begun == 0) return;
   const auto span_of = [&] {
     return std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
@@ -87,8 +88,9 @@ void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, const char* n
   check_cuda(cudaEventRecord(last, stream), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
   const auto span = span_of();
-  span->name = name;
+  span->name = std::move(name);
   span->bytes = bytes;
+  span->phase = phase;
   span->is_queued = true;
 }
 
@@ -114,7 +116,12 @@ void DeviceTimeline::collect() {
     const double begin = ns_after_base(span->begin.get());
     const double end = ns_after_base(span->end.get());
     const auto at = [&](double ns) { return static_cast<std::int64_t>(base_ns_ + ns); };
-    if (span->bytes != 0) {
+    if (span->phase.plan != 0) {
+      timeline_.add("device", span->name, at(begin), at(end),
+                    {{"bytes", static_cast<std::int64_t>(span->bytes)},
+                     {"plan", static_cast<std::int64_t>(span->phase.plan)},
+                     {"dimension", span->phase.dimension}});
+    } else if (span->bytes != 0) {
       timeline_.add("device", span->name, at(begin), at(end),
                     {{"bytes", static_cast<std::int64_t>(span->bytes)}});
     } else {

@@ -14,6 +14,12 @@
 
 namespace ddl::device {
 
+/// Of which plan something is a part, and of which of its dimensions.
+struct PhaseOfPlan {
+  std::uint64_t plan = 0;  ///< Its hash; 0: of none.
+  int dimension = 0;
+};
+
 /// What runs on a rank's device, and when, for the context's timeline: events on streams, which are read when
 /// they have passed, on the host's clock. Nobody waits for them. Events are made beforehand, because making
 /// one may wait for kernels that wait; what begins while all are in use is counted, but not recorded. Any
@@ -29,7 +35,8 @@ class DeviceTimeline {
   /// Only if `is_on`: what is queued on `stream` from `begin` to `end`. `name` is copied; `bytes` is told if
   /// it is not 0. 0: it is not recorded, and `end` does nothing.
   [[nodiscard]] std::uint64_t begin(DeviceStream stream);
-  void end(std::uint64_t begun, DeviceStream stream, const char* name, std::uint64_t bytes);
+  void end(std::uint64_t begun, DeviceStream stream, std::string name, std::uint64_t bytes,
+           const PhaseOfPlan& phase = {});
   /// How many have not been recorded.
   [[nodiscard]] std::uint64_t left_out() const;
   /// Hands over what has passed. To be called now and then.
@@ -45,6 +52,7 @@ class DeviceTimeline {
     Event begin, end;
     std::string name;
     std::uint64_t bytes = 0;
+    PhaseOfPlan phase = {};
     bool is_queued = false;  // the end; else it is not to be looked at
   };
 

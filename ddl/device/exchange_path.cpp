@@ -92,7 +92,6 @@ std::byte* ExchangePath::allocate(std::size_t bytes) {
   return windows_.back().own();
 }
 
-/// How many blocks of the exchange's kernels the selected device holds at a time.
 std::int64_t ExchangePath::room_on_device() {
   int device = -1;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -119,8 +118,8 @@ void ExchangePath::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(members_.context().rank()).number;
   const int sharers = devices.ranks_on_device_of(members_.context().rank());
   std::int64_t room = 0;
-  members_.context().on_all_ranks("kernels", [&] { room = room_on_device(); });
-  const std::int64_t taken = BlockBudget::taken(device);
+  members_.context().on_all_ranks("kernels", [&] { room = room_on_device() / 2; });
+  const std::int64_t taken = budget_.taken(device);
   std::int64_t least = std::min<std::int64_t>((room - taken) / sharers, collectives::device::most_blocks);
   members_.context().communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
   blocks_ = static_cast<int>(least);
@@ -128,10 +127,10 @@ void ExchangePath::choose_blocks(const DeviceTable& devices) {
     if (blocks_ > 0 && budget_.take(device, blocks_, room)) return;
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("DeviceCommunicator: CUDA device {} holds {} blocks of kernels that wait; other "
+        fmt::format("DeviceCommunicator: CUDA device {} has room for {} blocks of kernels that wait; other "
                     "communicators of this process have taken {}, which leaves too few for the {} ranks "
                     "here; end one of those, or put fewer ranks on a device",
-                    device, room, BlockBudget::taken(device), sharers));
+                    device, room, budget_.taken(device), sharers));
   });
 }
 

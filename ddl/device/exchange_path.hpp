@@ -36,6 +36,8 @@ class ExchangePath : public DevicePath {
     return registered(data, bytes).has_value();
   }
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
+  /// How many blocks of its kernels the selected device holds at a time. Throws `unsupported`, `internal`.
+  [[nodiscard]] static std::int64_t room_on_device();
   /// Of an all_reduce by one_shot.
   [[nodiscard]] std::size_t most_whole_bytes() const noexcept;
 
@@ -49,7 +51,6 @@ class ExchangePath : public DevicePath {
     bool is_last;
   };
 
-  [[nodiscard]] static std::int64_t room_on_device();
   void choose_blocks(const DeviceTable& devices);
   void add_window(std::size_t bytes);
   [[nodiscard]] std::byte** window_table() const;
@@ -65,7 +66,7 @@ class ExchangePath : public DevicePath {
   MappedMemory<collectives::device::Status> status_;
   std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
   std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
-  BlockBudget budget_;
+  BlockBudget budget_{BlockBudget::Half::exchange};
   std::uint64_t calls_ = 0;  // but for those that are captured
 };
 

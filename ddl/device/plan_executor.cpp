@@ -1,5 +1,7 @@
 #include "ddl/device/plan_executor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "collectives/device/network_kernels.hpp"
@@ -77,20 +79,32 @@ bool PlanExecutor::is_reproducible() const noexcept {
 }
 
 void PlanExecutor::run(const DeviceCall& call) {
-  DeviceCall own = call;
   if (call.collective == Collective::barrier) {
-    pass_on(meeting(), own);
+    pass_on(meeting(), call);
   } else if (const DevicePlan& plan = plan_of(call); goes_by_dimension(call)) {
     run_by_dimension(call, plan);
   } else {
-    own.plan = plan.hash;
-    own.algorithm = plan.plan.dimensions.front().algorithm;
-    own.steps = &plan.plan;
-    pass_on(group_of(plan, 0), own);
+    pass_on(plan, 0, call);
   }
   if (call.is_captured) return;
   const std::lock_guard lock(mutex_);
   calls_.push_back(given_);
+}
+
+/// A part of a call, as the plan has it in a dimension.
+void PlanExecutor::pass_on(const DevicePlan& plan, std::size_t dimension, DeviceCall part) {
+  const topology::PlanDimension& way = plan.plan.dimensions[dimension];
+  const bool is_whole = plan.is_one_program || plan.plan.dimensions.size() == 1;
+  part.plan = plan.hash;
+  part.algorithm = way.algorithm;
+  part.steps = is_whole ? &plan.plan : &plan.of_dimension[dimension];
+  const bool is_traced = timeline_ != nullptr && timeline_->is_on();
+  const std::uint64_t begun = is_traced ? timeline_->begin(part.stream) : 0;
+  pass_on(group_of(plan, dimension), part);
+  if (begun == 0) return;
+  timeline_->end(begun, part.stream,
+                 fmt::format("{} by {}", to_string(part.collective), to_string(way.carrier)),
+                 part.count * size_of(part.type), {plan.hash, static_cast<int>(dimension)});
 }
 
 void PlanExecutor::pass_on(DevicePath& group, const DeviceCall& part) {
@@ -119,8 +133,6 @@ void PlanExecutor::finish(const DeviceCall& call, std::byte* values, std::size_t
 
 void PlanExecutor::run_by_dimension(const DeviceCall& call, const DevicePlan& plan) {
   const std::size_t element = size_of(call.type);
-  DevicePath& inner = group_of(plan, 0);
-  DevicePath& outer = group_of(plan, 1);
   const auto members = static_cast<std::size_t>(plan.plan.decomposition.size(0));
   const auto own_member = static_cast<std::size_t>(context_.local_rank());
   const DeviceStream inside = inner_stream_.get();
@@ -135,10 +147,7 @@ void PlanExecutor::run_by_dimension(const DeviceCall& call, const DevicePlan& pl
     made.count = count;
     made.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;
     made.stream = dimension == 0 ? inside : between;
-    made.plan = plan.hash;
-    made.algorithm = plan.plan.dimensions[dimension].algorithm;
-    made.steps = &plan.of_dimension[dimension];
-    pass_on(dimension == 0 ? inner : outer, made);
+    pass_on(plan, dimension, made);
   };
   const ScatterGather cut = scatter_gather(call.count, members, static_cast<std::size_t>(plan.plan.chunks));
   const auto own = [&](const ScatterGatherChunk& chunk) {

@@ -11,6 +11,7 @@
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_plans.hpp"
+#include "ddl/device/device_timeline.hpp"
 
 namespace ddl::device {
 
@@ -33,6 +34,9 @@ class PlanExecutor : public DevicePath {
  public:
   /// On the device that is selected. Collective; errors are agreed.
   PlanExecutor(Context& context, DevicePlans& plans, const DimensionGroups& groups);
+
+  /// From now on each part of a call is in the timeline, which outlives this.
+  void trace(DeviceTimeline& timeline) { timeline_ = &timeline; }
 
   void run(const DeviceCall& call) override;
   [[nodiscard]] bool can_be_captured(const DeviceCall& call) override;
@@ -62,6 +66,7 @@ class PlanExecutor : public DevicePath {
   [[nodiscard]] DevicePath& meeting() const;
   void run_by_dimension(const DeviceCall& call, const DevicePlan& plan);
   void pass_on(DevicePath& group, const DeviceCall& part);
+  void pass_on(const DevicePlan& plan, std::size_t dimension, DeviceCall part);
   void finish(const DeviceCall& call, std::byte* values, std::size_t count, DeviceStream stream);
   void join(DeviceStream first, DeviceStream then);
   [[nodiscard]] std::uint64_t call_of(std::size_t group, std::uint64_t number);
@@ -70,6 +75,7 @@ class PlanExecutor : public DevicePath {
   DevicePlans& plans_;
   const DimensionGroups groups_;
   const std::vector<DevicePath*> all_;
+  DeviceTimeline* timeline_ = nullptr;
   Stream inner_stream_, outer_stream_;
   Event joint_;  // may be recorded again at once: who waits for it waits for what it held by then
   Given given_;  // so far

@@ -17,19 +17,22 @@ namespace ddl {
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
-/// How ranks' devices exchange data.
+/// What may carry data between ranks' devices.
 enum class DevicePathChoice {
-  /// On one host the exchange; if each rank has a device of its own and NCCL is there, NCCL from the size on
-  /// from which it was measured, while starting, to be faster. On several hosts, or where devices cannot
-  /// reach each other's memory, NCCL, else UCX if it knows devices' memory, else the host. What is not as it
-  /// should be is a warning, and an error if ContextOptions::strict.
+  /// Whatever there is: the exchange inside hosts, NCCL if each rank has a device of its own; without NCCL
+  /// between
+  /// hosts UCX if it knows devices' memory, else the host. `DeviceCommunicator::plan` says what each call
+  /// takes.
+  /// What is not as it should be is a warning, and an error if ContextOptions::strict.
   automatic,
-  exchange,  ///< The library's kernels, which meet in memory that all ranks of the host have mapped.
-  nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2), at all sizes.
+  exchange,  ///< The library's kernels, which meet in memory that all ranks of the one host have mapped.
+  nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2): over all ranks, or by dimension.
   /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
-  /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. All sizes, one host
-  /// or several, by the plans of `Communicator`. A thread of each rank's drives it, and queues kernels while
-  /// the call's stream waits: what waits for the whole device meanwhile (cudaFree) may keep it from that.
+  /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. One host or several.
+  /// A
+  /// thread of each rank's drives it, and queues kernels while the call's stream waits: what waits for the
+  /// whole
+  /// device meanwhile (cudaFree) may keep it from that.
   ucx,
   host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
@@ -67,12 +70,20 @@ struct DeviceMemory {
   std::size_t bytes = 0;
 };
 
-/// Collectives on device memory among all ranks of a context. They are queued
-/// on a stream and return at once. Inside a host kernels of the ranks find each other and exchange the data,
-/// through memory that each has mapped (CUDA IPC between processes, plain pointers between threads); between
-/// hosts, and for large data, NCCL does it, on several hosts in each dimension by itself if the topology's
-/// plan says that this is faster; without NCCL UCX, or the host (`DeviceOptions::path`). No caller waits for
-/// another, but a rank has at most 64 calls under way: the next one waits until there are fewer.
+/// Collectives on device memory among all ranks of a context. They are queued on a stream and return at once;
+/// no caller waits for another, but a rank has at most 64 calls under way: the next one waits until there are
+/// fewer.
+///
+/// How a call is done is a plan (`plan`), chosen for its size by predicted time on the graph of the ranks'
+/// GPUs
+/// (`topology`): its dimensions are the ranks of a host and the hosts, or all ranks at once, and each is
+/// carried by kernels that find each other in memory that all have mapped (cuda_ipc: CUDA IPC between
+/// processes, plain pointers between threads), by NCCL, by a network that takes devices' memory, or through
+/// the hosts' memory. An all-reduce by dimension goes in chunks: a reduce-scatter inside the hosts, an
+/// all-reduce between them and an all-gather inside, which overlap. Other collectives go over all ranks at
+/// once. DDL_OPTIONS="-mode n" (NCCL over all ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4")
+/// narrow the choice, and so does DDL_PLAN. Plans are logged at -dbg_level 1; ranks compare their hashes in
+/// each call.
 ///
 /// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
 /// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or
@@ -89,8 +100,8 @@ struct DeviceMemory {
 /// of all communicators of a process, fit on it together; processes that share one take turns (correct, and
 /// slow).
 ///
-/// The exchange: small all-reduces (some 64 KiB; with few ranks more) are reduced whole by every rank, after
-/// one meeting and before another; of others each rank does a part, as a reduce-scatter and an all-gather in
+/// The exchange: small all-reduces are reduced whole by every rank (one_shot), after one meeting and before
+/// another; of others each rank does a part, as a reduce-scatter and an all-gather in
 /// one: with n ranks and N bytes, a rank reads N and writes N bytes. Sums are made in the order of ranks, so
 /// that all have the same bits, on every run and whatever the size. Types, operations, in-place rules and
 /// counts are those of `Communicator`.

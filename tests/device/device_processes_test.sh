@@ -126,6 +126,12 @@ way="through the host's memory"
 [ $by_ucx = 0 ] || way="by UCX"
 expect 0 0 "collectives on devices go $way: .*(libnccl.so.2|shares its device)"
 
+# The exchange inside hosts, and page-locked memory between them.
+EMULATED_CUDA=${EMULATED_CUDA:+$EMULATED_CUDA,}ucx=0 shared=1 hosts=2 CUDA_VISIBLE_DEVICES=0 \
+  DDL_OPTIONS="-mode p:2x2 -dbg_level 1" run 4 results automatic
+for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
+[ $by_ucx = 1 ] || expect 0 0 "plan on devices: all_reduce .*two_shot cuda_ipc . ring host_memory"
+
 export DDL_DEADLINE=5
 # The stopped rank is ended by its timeout; the other one must not wait for that.
 stop() { # what rank 0 must say, more arguments

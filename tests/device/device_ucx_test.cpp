@@ -16,6 +16,7 @@
 #include "ddl/topology/plan.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "device/device_plan_jobs.hpp"
 #include "device/test_numbers.hpp"
 #include "thrown_error.hpp"
 
@@ -350,6 +351,20 @@ TEST_F(DeviceUcx, WhatDiffersInTheLastCallIsToldAtTheEnd) {
   EXPECT_NE(text.find("calls something else"), std::string::npos) << text;
   EXPECT_NE(std::string(error.what()).find("an earlier collective of this context failed"), std::string::npos)
       << error.what();
+}
+
+/// Where ranks of a host share a device, NCCL does not take part.
+TEST_F(DeviceUcx, TheExchangeInsideHostsAndUcxBetweenThem) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices > 1) GTEST_SKIP() << devices << " devices: NCCL would go between the hosts";
+  constexpr int most_ranks = 8;  // have a queue of the device for each of their streams
+  for (const int hosts : {2, 3, 4}) {
+    for (int each = 2; hosts * each <= most_ranks; ++each) {
+      test::run_plan_job(
+          {hosts, each, {test::by_exchange, test::by_network}, DevicePathChoice::automatic, 2});
+    }
+  }
 }
 
 }  // namespace

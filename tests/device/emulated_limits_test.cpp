@@ -206,7 +206,7 @@ TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
 
 /// Kernels of one that wait would keep out those of the other that they wait for.
 TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
-  emulated_cuda::machine().multiprocessors = 3;
+  emulated_cuda::machine().multiprocessors = 6;
   emulated_cuda::machine().blocks_per_multiprocessor = 2;
   run_in_process(2, [](Context& context) {
     const Stream stream;
@@ -217,7 +217,7 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
     const Error error =
         error_of([&] { DeviceCommunicator second(context, {.path = DevicePathChoice::exchange}); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    expect_words(error.what(), {"CUDA device 0 holds 6 blocks", "have taken 6", "2 ranks"});
+    expect_words(error.what(), {"CUDA device 0 has room for 6 blocks", "have taken 6", "2 ranks"});
     context.communicator().barrier();  // giving back what the second one had waits for the device
     all_reduce(*first, values, stream);
     first->wait(stream);
@@ -226,7 +226,7 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
     DeviceCommunicator third(context, {.path = DevicePathChoice::exchange});
     EXPECT_EQ(third.blocks(), 3) << "what has ended takes nothing";
   });
-  emulated_cuda::machine().multiprocessors = 65;
+  emulated_cuda::machine().multiprocessors = 130;
   run_in_process(2, [](Context& context) {
     const Stream stream;
     DeviceCommunicator first(context, {.path = DevicePathChoice::exchange});

@@ -10,6 +10,7 @@
 
 #include "collectives/device/network_kernels.hpp"
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/exchange_path.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {
@@ -35,6 +36,7 @@ UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t 
       device_(devices.of(members.context().rank()).number),
       network_(open_device_network(members.context())) {
   members.context().on_all_ranks("UCX on devices", [&] {
+    take_blocks();
     gate_.allocate();
     reached_.allocate();
     flushes_writes_ = needs_flush_of_writes(device_);
@@ -48,6 +50,18 @@ UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t 
 }
 
 UcxPath::~UcxPath() { close(false); }
+
+/// A hold, and a kernel that reduces what it waits for.
+void UcxPath::take_blocks() {
+  constexpr std::int64_t blocks = 2;
+  const std::int64_t room = ExchangePath::room_on_device() / 2;
+  if (budget_.take(device_, blocks, room)) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("UCX cannot be used: CUDA device {} has room for {} blocks of kernels that wait for it, "
+                  "and {} are taken; put fewer ranks of a process on a device",
+                  device_, room, budget_.taken(device_)));
+}
 
 // The caller's side.
 

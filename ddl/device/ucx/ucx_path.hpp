@@ -13,6 +13,7 @@
 
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/network/ucx_network.hpp"
+#include "ddl/device/block_budget.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
@@ -53,6 +54,7 @@ class UcxPath : public DevicePath {
     std::optional<DeviceCall> call;  // none: no more of them
     std::uint64_t number = 0;
   };
+  void take_blocks();
   void push(Queued queued);
 
   void work() noexcept;
@@ -66,6 +68,7 @@ class UcxPath : public DevicePath {
   GroupMembers& members_;
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
+  BlockBudget budget_{BlockBudget::Half::holds};
   MappedMemory<collectives::device::Gate> gate_;
   StreamMark reached_;           // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
