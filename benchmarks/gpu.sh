@@ -188,7 +188,9 @@ tests() {
   local script=$root/tests/device/device_processes_test.sh one_device=()
   step device_test 120 "${threads[@]}" "$bin/device_test" "${cases[@]}"
   [ "$devices" -le 1 ] || step device_nccl_test 120 "${threads[@]}" "$bin/device_nccl_test" "${cases[@]}"
-  step device_plans_test 120 "${threads[@]}" "$bin/device_plans_test" "${cases[@]}"
+  local plans=("${cases[@]}")
+  [ "$devices" -ge 4 ] || [ -n "$quick" ] || plans+=(--gtest_filter='DevicePlans.TheExchangeAlone:DevicePlans.NcclOverAllRanks')
+  step device_plans_test 120 "${threads[@]}" "$bin/device_plans_test" "${plans[@]}"
   [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
   step device_reproducible_test 120 "${threads[@]}" "$bin/device_reproducible_test" "${cases[@]}" "${one_device[@]}"
   step device_processes 180 "${processes[@]}" bash "$script" "$bin/device_program" "${in_short[@]}"
