@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "ddl/random.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl {
 namespace {
@@ -32,7 +32,7 @@ void take_block(Lanes& state, const std::byte* block) noexcept {
 std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
   Lanes state;
   for (std::size_t lane = 0; lane < lanes; ++lane) {
-    state[lane] = SplitMix64::mix(before + (lane + 1) * SplitMix64::golden_gamma);
+    state[lane] = SplitMix64::finish(before + (lane + 1) * SplitMix64::gamma);
   }
   std::size_t at = 0;
   for (; at + block_bytes <= bytes.size(); at += block_bytes) take_block(state, bytes.data() + at);
@@ -42,7 +42,7 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) no
     take_block(state, last.data());
   }
   std::uint64_t hash = bytes.size();
-  for (const std::uint64_t each : state) hash = SplitMix64::mix(hash ^ each);
+  for (const std::uint64_t each : state) hash = SplitMix64::finish(hash ^ each);
   return hash;
 }
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/parameter_hash.hpp"
-#include "ddl/random.hpp"
 
 namespace ddl {
 

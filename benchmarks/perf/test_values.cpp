@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ddl/hash.hpp"
 #include "perf/element.hpp"
 #include "perf/settings.hpp"
 
@@ -46,14 +47,6 @@ double epsilon(DataType type) noexcept {
     default:
       return 0;
   }
-}
-
-/// Vigna's splitmix64.
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31U);
 }
 
 template <typename T>
@@ -106,7 +99,7 @@ TestValues::TestValues(Collective collective, DataType type, ReduceOp op, int ro
 }
 
 std::int64_t TestValues::contribution(int rank, std::size_t index) const noexcept {
-  const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * period + index);
+  const std::uint64_t random = ddl::mix(static_cast<std::uint64_t>(rank) * period + index);
   if (has_op(collective_) && op_ == ReduceOp::prod) return rank < most_twos && random % 2 == 0 ? 2 : 1;
   if (rank >= contributors_) return 0;
   return least_ + static_cast<std::int64_t>(random % static_cast<std::uint64_t>(most_ - least_ + 1));

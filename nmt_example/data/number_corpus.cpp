@@ -11,15 +11,6 @@ namespace {
 /// Chosen so that every small domain (days of the month, minutes, ages) has phrases in every split.
 constexpr std::uint64_t split_salt = 1001;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the standard library's distributions differ between vendors.
-std::uint64_t next_random(std::uint64_t& state) {
-  state += 0x9E3779B97F4A7C15;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
 struct Words {
   std::string english;
   std::string german;
@@ -76,10 +67,10 @@ constexpr std::array<int, 12> month_days = {31, 29, 31, 30, 31, 30, 31, 31, 30, 
 /// Draws values whose phrases belong to one split.
 class Draw {
  public:
-  Draw(CorpusSplit split, std::uint64_t& state) : split_(split), state_(state) {}
+  Draw(CorpusSplit split, ddl::SplitMix64& random) : split_(split), random_(random) {}
 
   int below(int bound) {
-    return static_cast<int>(((next_random(state_) >> 32) * static_cast<std::uint64_t>(bound)) >> 32);
+    return static_cast<int>(((random_.next() >> 32) * static_cast<std::uint64_t>(bound)) >> 32);
   }
   int between(int low, int high) { return low + below(high - low + 1); }
   template <typename T, std::size_t n>
@@ -132,7 +123,7 @@ class Draw {
   }
 
   CorpusSplit split_;
-  std::uint64_t& state_;
+  ddl::SplitMix64& random_;
 };
 
 Words cardinal_words(int value) { return {english_cardinal(value), german_cardinal(value)}; }
@@ -520,9 +511,9 @@ std::string fill_in(std::string_view frame, const std::string& a, const std::str
 
 CorpusSplit split_of_number_phrase(std::string_view english_words) {
   if (english_words.find(' ') == std::string_view::npos) return CorpusSplit::train;
-  std::uint64_t hash = 0xCBF29CE484222325 ^ split_salt;  // FNV-1a
-  for (const char c : english_words) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  const std::uint64_t bin = next_random(hash) % 20;
+  ddl::Fnv hash(split_salt);
+  for (const char c : english_words) hash.add(static_cast<unsigned char>(c));
+  const std::uint64_t bin = ddl::mix(hash.value()) % 20;
   if (bin == 0) return CorpusSplit::dev;
   return bin == 1 ? CorpusSplit::test : CorpusSplit::train;
 }
@@ -534,13 +525,10 @@ std::vector<NumberTemplate> number_templates() {
 }
 
 NumberCorpusGenerator::NumberCorpusGenerator(CorpusSplit split, std::uint64_t seed)
-    : split_(split), state_(seed) {
-  state_ = next_random(state_) + static_cast<std::uint64_t>(split);
-  state_ = next_random(state_);
-}
+    : split_(split), random_(ddl::mix(ddl::mix(seed) + static_cast<std::uint64_t>(split))) {}
 
 NumberSentence NumberCorpusGenerator::next() {
-  Draw draw(split_, state_);
+  Draw draw(split_, random_);
   const std::size_t index = draw_template(draw, split_);
   const Template& chosen = templates[index];
   const Frame& frame =

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/hash.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 
 namespace nmt {
@@ -54,7 +55,7 @@ class NumberCorpusGenerator {
 
  private:
   CorpusSplit split_;
-  std::uint64_t state_;
+  ddl::SplitMix64 random_;
 };
 
 /// The first `sentences` of a generator. Some hundred million sources are possible, so repetitions are

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "nmt_example/data/vocabulary_model.hpp"
 
 namespace nmt {
@@ -89,13 +90,6 @@ class ChosenLines final : public sentencepiece::SentenceIterator {
   std::size_t position_ = 0;
 };
 
-std::uint64_t mix(std::uint64_t z) {
-  z += 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
 constexpr std::size_t longest_line = 4192;  // SentencePiece's own bound for training
 
 /// Lines to train on, in their order: those with the smallest hashes where there are too many.
@@ -107,7 +101,7 @@ std::vector<std::size_t> choose_lines(std::span<const std::string> lines,
       chosen.push_back(i);
   }
   if (chosen.size() > training.max_sentences) {
-    const auto hash = [&](std::size_t i) { return mix(mix(training.seed) ^ i); };
+    const auto hash = [&](std::size_t i) { return ddl::mix(ddl::mix(training.seed) ^ i); };
     const auto end = chosen.begin() + static_cast<std::ptrdiff_t>(training.max_sentences);
     std::nth_element(chosen.begin(), end, chosen.end(),
                      [&](std::size_t a, std::size_t b) { return hash(a) < hash(b); });

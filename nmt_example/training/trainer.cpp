@@ -12,6 +12,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/training/corpus.hpp"
@@ -308,14 +309,14 @@ void check_enough_for_ranks(const ddl::Context& context, const Options& options,
 
 /// Ranks that read other files would train another model without noticing.
 void check_same_data(ddl::Context& context, const Dataset& dataset) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  ddl::Fnv hash;
   for (std::size_t i = 0; i < dataset.size(); ++i) {
     for (const auto side : {dataset.source(i), dataset.target(i)}) {
-      for (const std::int32_t id : side) hash = (hash ^ static_cast<std::uint32_t>(id)) * 0x100000001b3u;
-      hash = (hash ^ 0xffffffffu) * 0x100000001b3u;
+      for (const std::int32_t id : side) hash.add(static_cast<std::uint32_t>(id));
+      hash.add(0xffffffff);
     }
   }
-  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash);
+  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash.value());
   const std::string roots = context.broadcast_string(mine);
   context.on_all_ranks("compare the training data", [&] {
     if (mine != roots) {

@@ -10,20 +10,13 @@
 #include <vector>
 
 #include "ddl/ddl.hpp"
+#include "ddl/hash.hpp"
 
 namespace {
 
-class Hash {
- public:
-  void add(const void* data, std::size_t bytes) {
-    const auto* const begin = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < bytes; ++i) value_ = (value_ ^ begin[i]) * 0x100000001b3;
-  }
-  [[nodiscard]] std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325;
-};
+void add(ddl::Fnv& hash, std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes) hash.add(static_cast<std::uint8_t>(byte));
+}
 
 /// Of many magnitudes: the order of additions shows.
 template <typename T>
@@ -38,18 +31,18 @@ std::vector<T> numbers(int rank, std::size_t count) {
 }
 
 template <typename T>
-void reduce_all(ddl::Context& context, Hash& hash) {
+void reduce_all(ddl::Context& context, ddl::Fnv& hash) {
   ddl::Communicator& all = context.communicator();
   for (const std::size_t count : {std::size_t{1}, std::size_t{3001}, std::size_t{300'007}}) {
     for (const ddl::ReduceOp op : {ddl::ReduceOp::sum, ddl::ReduceOp::avg, ddl::ReduceOp::max}) {
       std::vector<T> values = numbers<T>(context.rank(), count);
       all.all_reduce(std::span(values), op);
-      hash.add(values.data(), values.size() * sizeof(T));
+      add(hash, std::as_bytes(std::span(values)));
     }
     std::vector<T> values = numbers<T>(context.rank(), count);
     ddl::Work work = all.all_reduce_async(std::span(values));
     work.wait();
-    hash.add(values.data(), values.size() * sizeof(T));
+    add(hash, std::as_bytes(std::span(values)));
   }
 }
 
@@ -57,7 +50,7 @@ void reduce_all(ddl::Context& context, Hash& hash) {
 
 int main() {
   return ddl::Context::run_from_environment([](ddl::Context& context) {
-    Hash hash;
+    ddl::Fnv hash;
     reduce_all<float>(context, hash);
     reduce_all<double>(context, hash);
     reduce_all<ddl::bfloat16>(context, hash);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/topology/plan.hpp"
 
 namespace ddl {
@@ -78,7 +79,7 @@ std::vector<Setup> setups() {
 /// Fractions of very different sizes that cancel, and numbers that are none.
 template <typename T>
 T element(int rank, std::size_t i) {
-  const std::uint64_t random = (static_cast<std::uint64_t>(rank) * count + i + 1) * 0x9e3779b97f4a7c15;
+  const std::uint64_t random = ddl::mix(static_cast<std::uint64_t>(rank) * count + i);
   const double fraction = static_cast<double>(random >> 40U) / (1 << 23) - 1;
   const int range = sizeof(T) == 2 ? 8 : 30;
   const double value = std::ldexp(fraction, static_cast<int>((random >> 20U) % static_cast<unsigned>(range)));

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "ddl/random.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/random.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl {
 namespace {

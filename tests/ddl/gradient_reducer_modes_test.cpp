@@ -18,7 +18,7 @@
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/bucket_set.hpp"
-#include "ddl/random.hpp"
+#include "ddl/hash.hpp"
 
 // What a reducer does besides plain steps: orders that it learns, accumulation, gradients without values,
 // rows, 16-bit wires, sharded updates, threads.

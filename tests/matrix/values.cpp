@@ -11,20 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "ddl/hash.hpp"
+
 namespace matrix {
 
 using ddl::DataType;
 using ddl::ReduceOp;
 
 namespace {
-
-/// Vigna's splitmix64.
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31U);
-}
 
 /// In [0, 1).
 long double unit(std::uint64_t random) noexcept { return static_cast<long double>(random >> 11U) * 0x1p-53L; }
@@ -98,7 +92,7 @@ constexpr int greatest_sum = 240;  // of integers: fits u8, and is exact in bf16
 
 /// An element of a rank's input, as its type rounds it.
 long double input(const Case& one, int rank, std::size_t i) {
-  const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * Inputs::period + i);
+  const std::uint64_t random = ddl::mix(static_cast<std::uint64_t>(rank) * Inputs::period + i);
   const bool is_product = one.op == ReduceOp::prod;
   if (one.values == Values::integers) {
     if (is_product) return rank < most_twos && random % 2 == 0 ? 2 : 1;

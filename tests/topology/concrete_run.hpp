@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddl/hash.hpp"
 #include "ddl/topology/schedule.hpp"
 
 namespace ddl::topology {
@@ -88,11 +89,6 @@ class ConcreteRun {
     return true;
   }
 
-  static std::uint64_t mix(std::uint64_t x) {
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9;
-    return x ^ x >> 32;
-  }
   static Element combine(const Element& a, const Element& b) {
     return {a.sum + b.sum, mix(a.mixed * 5 + mix(b.mixed) * 3)};
   }

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/topology/topology.hpp"
-#include "topology/fnv.hpp"
 #include "topology/json_text.hpp"
 
 namespace ddl::topology {

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "ddl/error.hpp"
-#include "topology/fnv.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl::topology {
 namespace {

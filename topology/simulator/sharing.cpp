@@ -4,7 +4,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "topology/simulator/mix.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "topology/simulator/critical_path.hpp"
 #include "topology/simulator/event_queue.hpp"
 #include "topology/simulator/max_min.hpp"
-#include "topology/simulator/mix.hpp"
 #include "topology/simulator/sharing.hpp"
 #include "topology/simulator/simulator_dependencies.hpp"
 #include "topology/simulator/simulator_routes.hpp"

@@ -3,17 +3,18 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ddl/hash.hpp"
+
 namespace ddl::topology {
 namespace {
 
 std::uint64_t hash_of(const Dependencies& dependencies) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3U; };
+  Fnv hash;
   for (std::size_t step = 0; step < dependencies.steps(); ++step) {
-    for (const std::uint32_t later : dependencies.after(step)) add(later);
-    add(UINT32_MAX);
+    for (const std::uint32_t later : dependencies.after(step)) hash.add(later);
+    hash.add(UINT32_MAX);
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace
