@@ -8,12 +8,8 @@
 #include <string>
 
 #include "ddl/error.hpp"
-#include "ddl/float16.hpp"
 #include "perf/call.hpp"
-#include "perf/element.hpp"
-#include "perf/machine.hpp"
 #include "perf/settings.hpp"
-#include "perf/stopwatch.hpp"
 #include "perf/test_values.hpp"
 #include "thrown_error.hpp"
 
@@ -98,181 +94,17 @@ TEST(Shape, SizesAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
 }
 
-TEST(Placement, IsNamed) {
-  using ddl::topology::RankMap;
-  EXPECT_EQ(placement_of(RankMap({"a", "a", "b", "b"})), "host");
-  EXPECT_EQ(placement_of(RankMap({"a", "b", "a", "b"})), "round_robin");
-  EXPECT_EQ(placement_of(RankMap({"a", "b", "c", "a", "b", "a"})), "round_robin");
-  EXPECT_EQ(placement_of(RankMap({"a", "b", "b", "a"})), "mixed");
-  EXPECT_EQ(ranks_per_host(RankMap({"a", "b", "b"})), (std::vector<int>{1, 2}));
-}
-
-TEST(Stopwatch, Median) {
-  std::vector<double> values = {5, 1, 3};
-  EXPECT_EQ(median_of(values), 3);
-  values = {4, 1, 3, 2};
-  EXPECT_EQ(median_of(values), 2.5);
-}
-
-/// All ranks' memory for one call, with the result worked out in the plainest way.
-class Job {
- public:
-  Job(Collective collective, DataType type, ReduceOp op, int ranks, std::size_t count, bool in_place)
-      : type_(type), count_(count) {
-    const auto n = static_cast<std::size_t>(ranks);
-    for (int rank = 0; rank < ranks; ++rank) {
-      values_.emplace_back(collective, type, op, 1, rank, ranks);
-      inputs_.emplace_back(count * n * size_of(type));
-      outputs_.emplace_back(count * n * size_of(type));
-    }
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      Call call{collective, inputs_[r].data(), outputs_[r].data(), count, type, op, 1, in_place};
-      if (in_place) {
-        std::byte* piece = inputs_[r].data() + r * count * size_of(type);
-        if (collective == Collective::reduce_scatter) {
-          call.output = piece;
-        } else if (collective == Collective::all_gather) {
-          call.output = inputs_[r].data();
-          call.input = piece;
-        } else {
-          call.output = inputs_[r].data();
-        }
-      }
-      calls_.push_back(call);
-      values_[r].fill(call, const_cast<std::byte*>(call.input));
-    }
-  }
-
-  void run() {
-    with_element(type_, [&](auto* type) { run_as<std::remove_pointer_t<decltype(type)>>(); });
-  }
-  [[nodiscard]] std::int64_t wrong() const {
-    std::int64_t sum = 0;
-    for (std::size_t rank = 0; rank < calls_.size(); ++rank) sum += values_[rank].count_wrong(calls_[rank]);
-    return sum;
-  }
-  template <typename T>
-  [[nodiscard]] T* output(std::size_t rank) const {
-    return reinterpret_cast<T*>(calls_[rank].output);
-  }
-
- private:
-  template <typename T>
-  [[nodiscard]] double reduced(const std::vector<std::vector<T>>& inputs, std::size_t i) const {
-    double result = number_of(inputs[0][i]);
-    const ReduceOp op = calls_[0].op;
-    for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
-      const double value = number_of(inputs[rank][i]);
-      if (op == ReduceOp::sum || op == ReduceOp::avg) result += value;
-      if (op == ReduceOp::prod) result *= value;
-      if (op == ReduceOp::min) result = std::min(result, value);
-      if (op == ReduceOp::max) result = std::max(result, value);
-    }
-    return op == ReduceOp::avg ? result / static_cast<double>(inputs.size()) : result;
-  }
-
-  template <typename T>
-  static T from_number(double value) {
-    if constexpr (is_float16<T>) {
-      return T(static_cast<float>(value));
-    } else {
-      return static_cast<T>(value);
-    }
-  }
-
-  template <typename T>
-  void run_as() {
-    const std::size_t n = calls_.size();
-    const Collective collective = calls_[0].collective;
-    const std::size_t length = collective == Collective::reduce_scatter ? count_ * n : count_;
-    std::vector<std::vector<T>> inputs;
-    for (const Call& call : calls_) {
-      const T* input = reinterpret_cast<const T*>(call.input);
-      inputs.emplace_back(input, input + length);
-    }
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      for (std::size_t i = 0; i < count_; ++i) {
-        switch (collective) {
-          case Collective::all_reduce:
-            output<T>(rank)[i] = from_number<T>(reduced(inputs, i));
-            break;
-          case Collective::reduce_scatter:
-            output<T>(rank)[i] = from_number<T>(reduced(inputs, rank * count_ + i));
-            break;
-          case Collective::reduce:
-            if (rank == 1) output<T>(rank)[i] = from_number<T>(reduced(inputs, i));
-            break;
-          case Collective::broadcast:
-            output<T>(rank)[i] = inputs[1][i];
-            break;
-          case Collective::all_gather:
-            for (std::size_t from = 0; from < n; ++from) output<T>(rank)[from * count_ + i] = inputs[from][i];
-            break;
-          case Collective::barrier:
-            break;
-        }
-      }
-    }
-  }
-
-  DataType type_;
-  std::size_t count_;
-  std::vector<TestValues> values_;
-  std::vector<std::vector<std::byte>> inputs_;
-  std::vector<std::vector<std::byte>> outputs_;
-  std::vector<Call> calls_;
-};
-
-constexpr std::array collectives = {Collective::all_reduce, Collective::reduce_scatter,
-                                    Collective::all_gather, Collective::broadcast, Collective::reduce};
-
-// A benchmark that cries wrong for a right result is of no use; nor is one that takes what was there before.
-TEST(TestValues, TakesTheRightResultAndNothingElse) {
-  for (const Collective collective : collectives) {
-    for (const DataType type : {DataType::u8, DataType::i32, DataType::i64, DataType::f16, DataType::bf16,
-                                DataType::f32, DataType::f64}) {
-      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
-        for (const bool in_place : {false, true}) {
-          SCOPED_TRACE(std::string(to_string(collective)) + " " + std::string(to_string(type)) + " " +
-                       std::string(to_string(op)) + (in_place ? " in place" : ""));
-          Job job(collective, type, op, 3, 1100, in_place);
-          if (!in_place) {
-            EXPECT_GT(job.wrong(), 1000);
-          }
-          job.run();
-          EXPECT_EQ(job.wrong(), 0);
-        }
-      }
-    }
-  }
-}
-
-TEST(TestValues, SumsOfManyRanksAreExactInEveryType) {
-  for (const DataType type : {DataType::u8, DataType::f16, DataType::bf16}) {
-    Job job(Collective::all_reduce, type, ReduceOp::sum, 300, 16, false);
-    job.run();
-    EXPECT_EQ(job.wrong(), 0) << to_string(type);
-  }
-}
-
 TEST(TestValues, CountsNaNAndSingleWrongElements) {
-  Job job(Collective::all_reduce, DataType::f32, ReduceOp::avg, 2, 2000, true);
-  job.run();
-  job.output<float>(0)[7] = std::numeric_limits<float>::quiet_NaN();
-  job.output<float>(1)[1999] += 1;
-  EXPECT_EQ(job.wrong(), 2);
-  Job half(Collective::all_gather, DataType::f16, ReduceOp::sum, 2, 5, false);
-  half.run();
-  half.output<ddl::float16>(1)[9] = ddl::float16::from_bits(0x7e00);
-  EXPECT_EQ(half.wrong(), 1);
-}
-
-TEST(TestValues, SeesAResultThatIsMisplaced) {
-  Job job(Collective::broadcast, DataType::i32, ReduceOp::sum, 2, 4096, false);
-  job.run();
-  std::copy(job.output<int>(1), job.output<int>(1) + 1024, job.output<int>(1) + 2048);
-  EXPECT_GT(job.wrong(), 1000);
+  TestValues values(Collective::all_reduce, DataType::f32, ReduceOp::avg, 0, 0, 1);
+  std::vector<float> buffer(2000);
+  auto* const memory = reinterpret_cast<std::byte*>(buffer.data());
+  const Call call{Collective::all_reduce, memory,        memory, buffer.size(),
+                  DataType::f32,          ReduceOp::avg, 0,      true};
+  values.fill(call, memory);
+  EXPECT_EQ(values.count_wrong(call), 0);
+  buffer[7] = std::numeric_limits<float>::quiet_NaN();
+  buffer[1999] += 1;
+  EXPECT_EQ(values.count_wrong(call), 2);
 }
 
 }  // namespace
