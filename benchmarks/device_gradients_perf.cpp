@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <span>
@@ -15,8 +16,8 @@
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device_gradient_reducer.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "perf/device_timer.hpp"
-#include "perf/number_flags.hpp"
 #include "perf/prepare_devices.hpp"
 #include "perf/rank_threads.hpp"
 #include "perf/stopwatch.hpp"
@@ -47,7 +48,7 @@ Medians.
 )";
 
 struct Options {
-  std::size_t ranks = 1;
+  int ranks = 1;
   std::size_t bytes = 717'668'352;
   std::size_t parameters = 200;
   std::size_t bucket_bytes = std::size_t{25} << 20;
@@ -55,15 +56,19 @@ struct Options {
   std::string json;
 };
 
-Options parse(std::span<const std::string_view> words) {
+Options parse(std::span<const std::string> arguments) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {Flag{"--ranks", true},      Flag{"--bytes", true},
+                                Flag{"--parameters", true}, Flag{"--bucket-bytes", true},
+                                Flag{"--steps", true},      Flag{"--json", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  perf::parse_number_flags(words,
-                           {{"--ranks", {&options.ranks}},
-                            {"--bytes", {&options.bytes, sizeof(float)}},
-                            {"--parameters", {&options.parameters}},
-                            {"--bucket-bytes", {&options.bucket_bytes, 0}},
-                            {"--steps", {&options.steps}}},
-                           options.json);
+  line.read("--ranks", options.ranks, 1, 1024);
+  line.read("--bytes", options.bytes, sizeof(float), SIZE_MAX);
+  line.read("--parameters", options.parameters, 1, SIZE_MAX);
+  line.read("--bucket-bytes", options.bucket_bytes, 0, SIZE_MAX);
+  line.read("--steps", options.steps, 1, SIZE_MAX);
+  line.read("--json", options.json);
   return options;
 }
 

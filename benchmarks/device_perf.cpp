@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <optional>
@@ -16,8 +17,8 @@
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/nccl/nccl_library.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "perf/device_timer.hpp"
-#include "perf/number_flags.hpp"
 #include "perf/prepare_devices.hpp"
 #include "perf/rank_threads.hpp"
 #include "perf/stopwatch.hpp"
@@ -52,27 +53,31 @@ Prints for each size
 )";
 
 struct Options {
-  std::size_t ranks = 2;
+  int ranks = 2;
   std::size_t smallest = 1024;
   std::size_t largest = std::size_t{256} << 20;
   std::size_t factor = 4;
   std::size_t iterations = 50;
-  std::size_t nccl = 0;
-  std::size_t reproducible = 0;
+  bool nccl = false;
+  bool reproducible = false;
   std::string json;
 };
 
-Options parse(std::span<const std::string_view> words) {
+Options parse(std::span<const std::string> arguments) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {Flag{"--ranks", true},  Flag{"--smallest", true},    Flag{"--largest", true},
+                                Flag{"--factor", true}, Flag{"--iterations", true},  Flag{"--nccl", true},
+                                Flag{"--json", true},   Flag{"--reproducible", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  perf::parse_number_flags(words,
-                           {{"--ranks", {&options.ranks}},
-                            {"--smallest", {&options.smallest, sizeof(float)}},
-                            {"--largest", {&options.largest}},
-                            {"--factor", {&options.factor, 2}},
-                            {"--iterations", {&options.iterations}},
-                            {"--nccl", {&options.nccl, 0}},
-                            {"--reproducible", {&options.reproducible, 0}}},
-                           options.json);
+  line.read("--ranks", options.ranks, 1, 1024);
+  line.read("--smallest", options.smallest, sizeof(float), SIZE_MAX);
+  line.read("--largest", options.largest, 1, SIZE_MAX);
+  line.read("--factor", options.factor, 2, SIZE_MAX);
+  line.read("--iterations", options.iterations, 1, SIZE_MAX);
+  line.read("--nccl", options.nccl, {{"0", false}, {"1", true}});
+  line.read("--reproducible", options.reproducible, {{"0", false}, {"1", true}});
+  line.read("--json", options.json);
   return options;
 }
 
@@ -113,7 +118,7 @@ class Benchmark {
       : context_(context),
         options_(options),
         device_(context,
-                {.path = options.nccl != 0 ? ddl::DevicePathChoice::nccl : ddl::DevicePathChoice::exchange}) {
+                {.path = options.nccl ? ddl::DevicePathChoice::nccl : ddl::DevicePathChoice::exchange}) {
     for (float*& buffer : buffers_) {
       void* memory = nullptr;
       ddl::check_cuda(cudaMalloc(&memory, options.largest), "cudaMalloc");
@@ -121,7 +126,7 @@ class Benchmark {
     }
     host_.resize(options.largest / sizeof(float));
     ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    if (options.nccl != 0) nccl_.emplace(context);
+    if (options.nccl) nccl_.emplace(context);
     if (context.is_root() && !options.json.empty()) json_.open(options.json, std::ios::app);
   }
 
@@ -178,7 +183,7 @@ class Benchmark {
                  R"("copy_us":{:.5g},)"
                  R"("of_copy":{:.4g},"wrong":{}}})",
                  device_.device_name(), context_.size(), device_.blocks(), nccl_.has_value(),
-                 options_.reproducible != 0, bytes, time_us, alone_us, nccl_us, copy_us, of_copy, wrong)
+                 options_.reproducible, bytes, time_us, alone_us, nccl_us, copy_us, of_copy, wrong)
           << std::endl;
     }
     return wrong;
@@ -264,7 +269,7 @@ int main(int count, char** arguments) {
       "device_perf", help, count, arguments, [&](const auto& words, perf::RankJob& job) {
         options = parse(words);
         job.ranks = options.ranks;
-        job.options.context.reproducible = options.reproducible != 0;
+        job.options.context.reproducible = options.reproducible;
         return [&](ddl::Context& context) { return Benchmark(context, options).run(); };
       });
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ddl/ddl.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "ddl/work.hpp"
 
 namespace {
@@ -33,28 +34,12 @@ struct Options {
   std::string json;
 };
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
-}
-
-Options parse(std::span<const std::string_view> arguments) {
+Options parse(std::span<const std::string> arguments) {
+  constexpr std::array flags = {ddl::tools::Flag{"--seconds", true}, ddl::tools::Flag{"--json", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    const std::string_view flag = arguments[i];
-    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
-    const std::string_view value = arguments[i + 1];
-    if (flag == "--seconds") {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.seconds);
-      const bool is_fine = error == std::errc{} && end == value.data() + value.size() &&
-                           options.seconds >= 0.1 && options.seconds <= 300;  // false for NaN
-      if (!is_fine) refuse(flag, value, "a number from 0.1 to 300");
-    } else if (flag == "--json" && !value.empty()) {
-      options.json = value;
-    } else {
-      refuse("flags", flag, "--seconds or --json, each with a value");
-    }
-  }
+  line.read("--seconds", options.seconds, 0.1, 300);
+  line.read("--json", options.json);
   return options;
 }
 
@@ -80,12 +65,14 @@ double measure(ddl::Context& context, double seconds, const std::function<void()
   return share;
 }
 
-int run(ddl::Context& context, std::span<const std::string_view> arguments) {
+int run(ddl::Context& context, std::span<const std::string> arguments) {
   Options options;
   std::ofstream json;
   context.on_all_ranks("command line", [&] {
     options = parse(arguments);
-    if (context.size() < 2) refuse("ranks", "1", "at least 2; start it with mpirun -n 2");
+    if (context.size() < 2) {
+      throw ddl::tools::UsageError("found 1 rank, expected at least 2; start it with mpirun -n 2");
+    }
     if (!options.json.empty() && context.is_root()) {
       json.open(options.json, std::ios::app);
       if (!json) throw ddl::Error(ddl::ErrorCode::io, fmt::format("--json {}: cannot write", options.json));
@@ -120,10 +107,7 @@ int run(ddl::Context& context, std::span<const std::string_view> arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+  return ddl::tools::main_of("idle_wait", help, count, arguments, [](const std::vector<std::string>& words) {
+    return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+  });
 }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -21,6 +21,7 @@
 #include "ddl/ddl.hpp"
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "perf/machine.hpp"
 #include "perf/stopwatch.hpp"
 
@@ -83,61 +84,34 @@ struct Options {
   std::string json;
 };
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
-}
-
-template <typename Number>
-Number number_of(std::string_view flag, std::string_view value, Number least, Number most) {
-  Number number{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool is_fine = error == std::errc{} && end == value.data() + value.size() && number >= least &&
-                       number <= most;  // false for NaN
-  if (!is_fine) refuse(flag, value, fmt::format("a number from {} to {}", least, most));
-  return number;
-}
-
-Options parse(std::span<const std::string_view> arguments) {
+Options parse(std::span<const std::string> arguments) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {
+      Flag{"--compute-ms", true},   Flag{"--bytes", true}, Flag{"--parameters", true},
+      Flag{"--bucket-bytes", true}, Flag{"--wire", true},  Flag{"--steps", true},
+      Flag{"--undisturbed", true},  Flag{"--spin"},        Flag{"--after-backward"},
+      Flag{"--leave-sums"},         Flag{"--rows", true},  Flag{"--width", true},
+      Flag{"--tokens", true},       Flag{"--json", true}};
+  constexpr std::size_t most = std::size_t{1} << 40;
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  const std::map<std::string_view, std::size_t*> numbers = {{"--bytes", &options.bytes},
-                                                            {"--parameters", &options.parameters},
-                                                            {"--bucket-bytes", &options.bucket_bytes},
-                                                            {"--steps", &options.steps},
-                                                            {"--rows", &options.rows},
-                                                            {"--width", &options.width},
-                                                            {"--tokens", &options.tokens}};
-  const std::map<std::string_view, bool*> switches = {{"--spin", &options.spin},
-                                                      {"--after-backward", &options.after_backward},
-                                                      {"--leave-sums", &options.leave_sums}};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view flag = arguments[i];
-    if (const auto found = switches.find(flag); found != switches.end()) {
-      *found->second = true;
-      continue;
-    }
-    const auto number = numbers.find(flag);
-    const bool is_known = number != numbers.end() || flag == "--undisturbed" || flag == "--compute-ms" ||
-                          flag == "--wire" || flag == "--json";
-    if (!is_known) refuse("flags", flag, "one that --help lists");
-    if (i + 1 == arguments.size()) refuse(flag, "nothing", "a value after it");
-    const std::string_view value = arguments[++i];
-    if (number != numbers.end()) {
-      const bool may_be_zero = flag == "--rows" || flag == "--bucket-bytes";
-      *number->second = number_of<std::size_t>(flag, value, may_be_zero ? 0 : 1, std::size_t{1} << 40);
-    } else if (flag == "--undisturbed") {
-      options.undisturbed = number_of<double>(flag, value, 0, 100);
-    } else if (flag == "--compute-ms") {
-      options.compute_ms = number_of<double>(flag, value, 0, 1e6);
-    } else if (flag == "--wire") {
-      if (value != "f32" && value != "bf16" && value != "f16") refuse(flag, value, "f32, bf16 or f16");
-      options.wire = value;
-    } else {
-      options.json = value;
-    }
-  }
+  line.read("--compute-ms", options.compute_ms, 0, 1e6);
+  line.read("--bytes", options.bytes, 1, most);
+  line.read("--parameters", options.parameters, 1, most);
+  line.read("--bucket-bytes", options.bucket_bytes, 0, most);
+  line.read("--wire", options.wire, {{"f32", "f32"}, {"bf16", "bf16"}, {"f16", "f16"}});
+  line.read("--steps", options.steps, 1, most);
+  line.read("--undisturbed", options.undisturbed, 0, 100);
+  options.spin = line.has("--spin");
+  options.after_backward = line.has("--after-backward");
+  options.leave_sums = line.has("--leave-sums");
+  line.read("--rows", options.rows, 0, most);
+  line.read("--width", options.width, 1, most);
+  line.read("--tokens", options.tokens, 1, most);
+  line.read("--json", options.json);
   if (options.bytes / sizeof(float) < options.parameters) {
-    refuse("--bytes", fmt::format("{}", options.bytes), "4 or more a parameter");
+    throw ddl::tools::UsageError(
+        fmt::format("--bytes: found {}, expected 4 or more a parameter", options.bytes));
   }
   return options;
 }
@@ -376,7 +350,7 @@ void measure_rows(ddl::Context& context, const Options& options, Report& report)
       median(sparse_ms), median(dense_ms), unequal, report.stolen()));
 }
 
-int run(ddl::Context& context, std::span<const std::string_view> arguments) {
+int run(ddl::Context& context, std::span<const std::string> arguments) {
   Options options;
   context.on_all_ranks("command line", [&] { options = parse(arguments); });
   Report report(context, options);
@@ -387,10 +361,8 @@ int run(ddl::Context& context, std::span<const std::string_view> arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+  return ddl::tools::main_of(
+      "overlap_perf", help, count, arguments, [](const std::vector<std::string>& words) {
+        return ddl::Context::run_from_environment([&](ddl::Context& context) { return run(context, words); });
+      });
 }

@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/planner.hpp"
 #include "ddl/topology/simulator.hpp"
@@ -49,61 +51,35 @@ struct Options {
   std::string json;
 };
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument, message + "; plan_quality --help shows how it is used");
-}
-
-double number(std::string_view flag, std::string_view text, double least, double most) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_fine =
-      error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most;
-  if (!is_fine) refuse(fmt::format("{} '{}': expected a number from {} to {}", flag, text, least, most));
-  return value;
-}
-
-Options parse(const std::vector<std::string_view>& arguments) {
-  constexpr double most_bytes = 1e15;
+Options parse(std::span<const std::string> arguments) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {Flag{"--collective", true},
+                                Flag{.name = "--preset", .takes_value = true, .repeats = true},
+                                Flag{.name = "--ranks", .takes_value = true, .repeats = true},
+                                Flag{"--min", true},
+                                Flag{"--max", true},
+                                Flag{"--step", true},
+                                Flag{"--within", true},
+                                Flag{"--work", true},
+                                Flag{"--round-robin"},
+                                Flag{"--json", true}};
+  constexpr std::uint64_t most_bytes = 1'000'000'000'000'000;
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  bool has_presets = false;
-  bool has_ranks = false;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view flag = arguments[i];
-    const auto value = [&]() {
-      if (++i == arguments.size()) refuse(fmt::format("{}: expected a value", flag));
-      return arguments[i];
-    };
-    if (flag == "--collective") {
-      const std::string_view name = value();
-      const auto all = planned_collectives();
-      const auto found =
-          std::ranges::find(all, name, [](Collective collective) { return to_string(collective); });
-      if (found == all.end()) refuse(fmt::format("--collective '{}': expected {}", name, planned_names()));
-      options.collective = *found;
-    } else if (flag == "--preset") {
-      if (!std::exchange(has_presets, true)) options.presets.clear();
-      options.presets.emplace_back(value());
-    } else if (flag == "--ranks") {
-      if (!std::exchange(has_ranks, true)) options.ranks.clear();
-      options.ranks.push_back(static_cast<int>(number(flag, value(), 1, 4096)));
-    } else if (flag == "--min") {
-      options.least = static_cast<std::uint64_t>(number(flag, value(), 1, most_bytes));
-    } else if (flag == "--max") {
-      options.most = static_cast<std::uint64_t>(number(flag, value(), 1, most_bytes));
-    } else if (flag == "--step") {
-      options.step = static_cast<std::uint64_t>(number(flag, value(), 2, 1e6));
-    } else if (flag == "--within") {
-      options.within = number(flag, value(), 1, 1e6);
-    } else if (flag == "--work") {
-      options.work = static_cast<std::uint64_t>(number(flag, value(), 0, 1e12));
-    } else if (flag == "--round-robin") {
-      options.round_robin = true;
-    } else if (flag == "--json") {
-      options.json = value();
-    } else {
-      refuse(fmt::format("unknown flag '{}'", flag));
-    }
+  std::vector<std::pair<std::string_view, Collective>> collectives;
+  for (const Collective collective : planned_collectives()) {
+    collectives.emplace_back(to_string(collective), collective);
   }
+  line.read("--collective", options.collective, collectives);
+  if (line.has("--preset")) options.presets = line.values("--preset");
+  line.read("--ranks", options.ranks, 1, 4096);
+  line.read("--min", options.least, 1, most_bytes);
+  line.read("--max", options.most, 1, most_bytes);
+  line.read("--step", options.step, 2, 1'000'000);
+  line.read("--within", options.within, 1, 1e6);
+  line.read("--work", options.work, 0, 1'000'000'000'000);
+  options.round_robin = line.has("--round-robin");
+  line.read("--json", options.json);
   return options;
 }
 
@@ -301,14 +277,8 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "--help") {
-    fmt::print("{}", help);
+  return ddl::tools::main_of("plan_quality", help, argc, argv, [](const std::vector<std::string>& words) {
+    run(parse(words));
     return 0;
-  }
-  try {
-    run(parse({argv + 1, argv + argc}));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "plan_quality: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <barrier>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 
 namespace {
 
@@ -45,43 +47,18 @@ struct Options {
   int rounds = 11;
 };
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
-}
-
-template <typename Number>
-Number parse_number(std::string_view flag, std::string_view value, Number least, Number most) {
-  Number result{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-  const bool is_fine =
-      error == std::errc{} && end == value.data() + value.size() && result >= least && result <= most;
-  if (!is_fine) refuse(flag, value, fmt::format("a number from {} to {}", least, most));
-  return result;
-}
-
-Options parse(int count, char** arguments) {
+Options parse(std::span<const std::string> arguments) {
+  using tools::Flag;
+  constexpr std::array flags = {Flag{"--bytes", true}, Flag{"--inputs", true},  Flag{"--targets", true},
+                                Flag{"--place", true}, Flag{"--threads", true}, Flag{"--rounds", true}};
+  const tools::CommandLine line = tools::parse_flags(arguments, flags);
   Options options;
-  for (int i = 1; i < count; i += 2) {
-    const std::string_view flag = arguments[i];
-    const std::string_view value = i + 1 < count ? arguments[i + 1] : "";
-    if (flag == "--bytes") {
-      options.bytes = {parse_number<std::size_t>(flag, value, 4096, std::size_t{1} << 34)};
-    } else if (flag == "--inputs") {
-      options.inputs = parse_number<std::size_t>(flag, value, 1, 64);
-    } else if (flag == "--targets") {
-      options.targets = parse_number<std::size_t>(flag, value, 1, 64);
-    } else if (flag == "--place") {
-      if (value != "in" && value != "out") refuse(flag, value, "in or out");
-      options.in_place = value == "in";
-    } else if (flag == "--threads") {
-      options.threads = parse_number(flag, value, 1, 256);
-    } else if (flag == "--rounds") {
-      options.rounds = parse_number(flag, value, 1, 10'000);
-    } else {
-      refuse("reduce_speed", flag, "--bytes, --inputs, --targets, --place, --threads or --rounds");
-    }
-  }
+  line.read("--bytes", options.bytes, 4096, std::size_t{1} << 34);
+  line.read("--inputs", options.inputs, 1, 64);
+  line.read("--targets", options.targets, 1, 64);
+  line.read("--place", options.in_place, {{"in", true}, {"out", false}});
+  line.read("--threads", options.threads, 1, 256);
+  line.read("--rounds", options.rounds, 1, 10'000);
   return options;
 }
 
@@ -90,9 +67,13 @@ class Operands {
  public:
   Operands(const Options& options, std::size_t bytes) : options_(options) {
     piece_ = bytes / static_cast<std::size_t>(options.threads) / 128 * 128;
-    if (piece_ < 1024) refuse("--bytes", fmt::to_string(bytes), "at least 1,024 for each thread");
+    if (piece_ < 1024) {
+      throw tools::UsageError(
+          fmt::format("--bytes: found {}, expected at least 1,024 for each thread", bytes));
+    }
     if (options.in_place && options.inputs == 1 && options.targets == 1) {
-      refuse("--inputs 1 --targets 1 --place", "in", "out: nothing is to be done");
+      throw tools::UsageError(
+          "--inputs 1 --targets 1: found --place in, expected out: nothing is to be done");
     }
     const std::size_t aliased = options.in_place ? std::min(options.inputs, options.targets) : 0;
     const std::size_t operands = options.inputs + options.targets - aliased;
@@ -202,17 +183,12 @@ void run(const Options& options, std::size_t bytes) {
 
 }  // namespace
 
-int main(int count, char** arguments) try {
-  if (count > 1 && std::string_view(arguments[1]) == "--help") {
-    fmt::print("{}", help);
+int main(int count, char** arguments) {
+  return tools::main_of("reduce_speed", help, count, arguments, [](const std::vector<std::string>& words) {
+    const Options options = parse(words);
+    fmt::print("{:>5} {:>5} {:>7} {:>8} {:>12} {:>9} {:>9} {:>8} {:>8}\n", "type", "op", "inputs", "targets",
+               "bytes", "set", "time us", "GB/s", "of copy");
+    for (const std::size_t bytes : options.bytes) run(options, bytes);
     return 0;
-  }
-  const Options options = parse(count, arguments);
-  fmt::print("{:>5} {:>5} {:>7} {:>8} {:>12} {:>9} {:>9} {:>8} {:>8}\n", "type", "op", "inputs", "targets",
-             "bytes", "set", "time us", "GB/s", "of copy");
-  for (const std::size_t bytes : options.bytes) run(options, bytes);
-  return 0;
-} catch (const std::exception& error) {
-  fmt::print(stderr, "reduce_speed: {}\n", error.what());
-  return 1;
+  });
 }

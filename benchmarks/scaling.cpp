@@ -239,14 +239,10 @@ Settings parse(std::span<const std::string> arguments) {
   constexpr std::array flags = {Flag{"--source", true},     Flag{"--topology", true}, Flag{"--bytes", true},
                                 Flag{"--compute-ms", true}, Flag{"--workers", true},  Flag{"--buckets", true},
                                 Flag{"--json", true}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  if (!line.words.empty()) {
-    throw UsageError(
-        fmt::format("found '{}', expected options alone, as in --topology ac922:4", line.words.front()));
-  }
+  const CommandLine line = ddl::tools::parse_flags(arguments, flags);
   check_source(line.value("--source", "simulated"));
   Settings settings;
-  settings.topology = line.value("--topology", settings.topology);
+  line.read("--topology", settings.topology);
   if (line.has("--bytes")) settings.bytes = ddl::tools::parse_bytes("--bytes", line.value("--bytes"));
   if (line.has("--buckets"))
     settings.bucket_bytes = ddl::tools::parse_bytes("--buckets", line.value("--buckets"));
@@ -255,19 +251,13 @@ Settings parse(std::span<const std::string> arguments) {
     if (bytes % 4 != 0)
       throw UsageError(fmt::format("{}: found {}, expected a multiple of 4 (f32)", flag, bytes));
   }
-  if (line.has("--compute-ms")) {
-    settings.compute_ms = ddl::tools::parse_number("--compute-ms", line.value("--compute-ms"), 1e-3, 1e9);
-  }
+  line.read("--compute-ms", settings.compute_ms, 1e-3, 1e9);
   if (line.has("--workers")) settings.workers = parse_workers(line.value("--workers"));
-  settings.json = line.value("--json");
-  if (line.has("--json") && settings.json.empty()) throw UsageError("--json: found nothing, expected a file");
+  line.read("--json", settings.json);
   return settings;
 }
 
 void run(std::span<const std::string> arguments) {
-  const bool asks_for_help = std::ranges::any_of(
-      arguments, [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; });
-  if (asks_for_help) return ddl::tools::write_text("-", std::string(help));
   const Settings settings = parse(arguments);
   const Topology topology = ddl::tools::named_topology(settings.topology, {});
   const auto devices = static_cast<int>(topology.devices().size());
@@ -291,14 +281,8 @@ void run(std::span<const std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  return ddl::tools::main_of("scaling", help, argc, argv, [](const std::vector<std::string>& words) {
+    run(words);
     return 0;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "scaling: {}\nscaling --help shows how it is used.\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "scaling: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -4,15 +4,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/simulator.hpp"
 
@@ -43,58 +44,28 @@ struct Options {
   int repeat = 1;
 };
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("{}: found '{}', expected {}", flag, value, expected));
-}
-
-template <typename Number>
-Number parse_number(std::string_view flag, std::string_view value, Number least, Number most) {
-  Number result{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-  const bool is_fine = error == std::errc{} && end == value.data() + value.size() && result >= least &&
-                       result <= most;  // false for NaN
-  if (!is_fine) refuse(flag, value, fmt::format("a number from {} to {}", least, most));
-  return result;
-}
-
-Algorithm parse_algorithm(std::string_view flag, std::string_view value) {
-  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
-                                    Algorithm::one_shot, Algorithm::tree}) {
-    if (to_string(algorithm) == value) return algorithm;
-  }
-  refuse(flag, value, "ring, halving_doubling, two_shot, one_shot or tree");
-}
-
-Options parse(int count, char** arguments) {
+Options parse(std::span<const std::string> arguments) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {
+      Flag{"--topology", true},      Flag{"--ranks", true},     Flag{"--bytes", true},
+      Flag{"--decomposition", true}, Flag{"--algorithm", true}, Flag{"--chunks", true},
+      Flag{"--placement", true},     Flag{"--jitter", true},    Flag{"--repeat", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(arguments, flags);
   Options options;
-  for (int i = 1; i < count; i += 2) {
-    const std::string_view flag = arguments[i];
-    if (i + 1 == count) refuse(flag, "", "a value after it");
-    const std::string_view value = arguments[i + 1];
-    if (flag == "--topology") {
-      options.topology = value;
-    } else if (flag == "--ranks") {
-      options.ranks = parse_number(flag, value, 1, 1 << 20);
-    } else if (flag == "--bytes") {
-      options.bytes = parse_number<std::uint64_t>(flag, value, 4, std::uint64_t{1} << 50U);
-    } else if (flag == "--decomposition") {
-      options.decomposition = value;
-    } else if (flag == "--algorithm") {
-      options.algorithm = parse_algorithm(flag, value);
-    } else if (flag == "--chunks") {
-      options.chunks = parse_number(flag, value, 1, 64);
-    } else if (flag == "--placement") {
-      if (value != "host" && value != "round-robin") refuse(flag, value, "host or round-robin");
-      options.by_host = value == "host";
-    } else if (flag == "--jitter") {
-      options.jitter = parse_number(flag, value, 0.0, 1e6);
-    } else if (flag == "--repeat") {
-      options.repeat = parse_number(flag, value, 1, 1'000'000);
-    } else {
-      refuse("flag", flag, "one of those at the top of this program's source");
-    }
-  }
+  line.read("--topology", options.topology);
+  line.read("--ranks", options.ranks, 1, 1 << 20);
+  line.read("--bytes", options.bytes, 4, std::uint64_t{1} << 50U);
+  line.read("--decomposition", options.decomposition);
+  line.read("--algorithm", options.algorithm,
+            {{"ring", Algorithm::ring},
+             {"halving_doubling", Algorithm::halving_doubling},
+             {"two_shot", Algorithm::two_shot},
+             {"one_shot", Algorithm::one_shot},
+             {"tree", Algorithm::tree}});
+  line.read("--chunks", options.chunks, 1, 64);
+  line.read("--placement", options.by_host, {{"host", true}, {"round-robin", false}});
+  line.read("--jitter", options.jitter, 0, 1e6);
+  line.read("--repeat", options.repeat, 1, 1'000'000);
   return options;
 }
 
@@ -143,15 +114,9 @@ void measure(const Options& options) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count > 1 && std::string_view(arguments[1]) == "--help") {
-    fmt::print("{}", help);
-    return 0;
-  }
-  try {
-    measure(parse(count, arguments));
-    return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "simulator_speed: {}\n", error.what());
-    return 2;
-  }
+  return ddl::tools::main_of("simulator_speed", help, count, arguments,
+                             [](const std::vector<std::string>& words) {
+                               measure(parse(words));
+                               return 0;
+                             });
 }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "ddl/ddl.hpp"
+#include "ddl/tools/command_line.hpp"
 
 namespace {
 
@@ -59,23 +60,18 @@ void measure(const std::string& json) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::string_view flag = count > 1 ? arguments[1] : "";
-  if (flag == "--help" || flag == "-h") {
-    fmt::print("{}", help);
-    return 0;
-  }
-  if (count != 1 && !(count == 3 && flag == "--json")) {
-    fmt::print(stderr, "start_up_time: found '{}', expected nothing or --json FILE; --help says more\n",
-               flag);
-    return 2;
-  }
-  MPI_Init(&count, &arguments);
-  try {
-    measure(count == 3 ? arguments[2] : "");
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "start_up_time: {}\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return 0;
+  return ddl::tools::main_of(
+      "start_up_time", help, count, arguments, [&](const std::vector<std::string>& words) {
+        std::string json;
+        ddl::tools::parse_flags(words, std::array{ddl::tools::Flag{"--json", true}}).read("--json", json);
+        MPI_Init(&count, &arguments);
+        try {
+          measure(json);
+        } catch (const ddl::Error& error) {
+          fmt::print(stderr, "start_up_time: {}\n", error.what());
+          MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        MPI_Finalize();
+        return 0;
+      });
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -11,6 +11,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "perf/baseline.hpp"
 #include "perf/buffers.hpp"
 #include "perf/call.hpp"
@@ -151,33 +152,18 @@ int run_processes(Collective collective, const std::vector<std::string>& argumen
   });
 }
 
-bool is_one_of(const std::string& argument, std::string_view name, std::string_view name_and_equals) {
-  return argument == name || argument.starts_with(name_and_equals);
-}
-
 }  // namespace
 
 int main_of(Collective collective, int count, char** arguments) {
-  const std::vector<std::string> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  try {
-    // Under mpirun the ranks parse together, so that one of them says what is wrong.
-    for (const std::string& word : words) {
-      if (word == "--help" || word == "-h") {
-        fmt::print("{}", help(collective));
-        return 0;
-      }
-    }
-    for (const std::string& word : words) {
-      if (is_one_of(word, "--in-process", "--in-process=")) return run_threads(parse(collective, words));
-    }
-    return run_processes(collective, words);
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "{}_perf: {}\n", to_string(collective), error.what());
-    return error.code() == ErrorCode::invalid_argument ? 2 : 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}_perf: {}\n", to_string(collective), error.what());
-    return 1;
-  }
+  const std::string name = fmt::format("{}_perf", to_string(collective));
+  return ddl::tools::main_of(
+      name, help(collective), count, arguments, [&](const std::vector<std::string>& words) {
+        // Under mpirun the ranks parse together, so that one of them says what is wrong.
+        const bool has_threads = std::ranges::any_of(words, [](const std::string& word) {
+          return word == "--in-process" || word.starts_with("--in-process=");
+        });
+        return has_threads ? run_threads(parse(collective, words)) : run_processes(collective, words);
+      });
 }
 
 }  // namespace perf

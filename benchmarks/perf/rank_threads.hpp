@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ddl/context.hpp"
@@ -14,7 +15,7 @@ using RankBody = std::function<std::size_t(ddl::Context&)>;
 
 /// The job of such a program.
 struct RankJob {
-  std::size_t ranks = 1;
+  int ranks = 1;
   ddl::InProcessOptions options = {};
 };
 
@@ -22,6 +23,6 @@ struct RankJob {
 /// arguments and say what each rank of the job does. The exit status is 1 if rank 0 finds something wrong, 2
 /// if an argument is.
 int main_of_threads(std::string_view name, std::string_view help, int count, char** arguments,
-                    const std::function<RankBody(std::span<const std::string_view>, RankJob& job)>& prepare);
+                    const std::function<RankBody(std::span<const std::string>, RankJob& job)>& prepare);
 
 }  // namespace perf

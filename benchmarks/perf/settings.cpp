@@ -4,19 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
-#include <functional>
-#include <limits>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
-#include "ddl/error.hpp"
-#include "ddl/nearest_name.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "ddl/topology/plan.hpp"
 
 namespace perf {
 
 using ddl::DataType;
 using ddl::ReduceOp;
+using ddl::tools::CommandLine;
+using ddl::tools::Flag;
 using ddl::topology::Collective;
 
 namespace {
@@ -30,160 +31,66 @@ constexpr std::array all_ops = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, Re
 constexpr std::array all_types = {DataType::u8,  DataType::i32,  DataType::i64, DataType::f16,
                                   DataType::f32, DataType::bf16, DataType::f64};
 
-struct TypeName {
-  std::string_view name;
-  DataType type;
-};
 /// nccl-tests' names.
-constexpr std::array<TypeName, 8> nccl_types = {{{"uint8", DataType::u8},
-                                                 {"int32", DataType::i32},
-                                                 {"int", DataType::i32},
-                                                 {"int64", DataType::i64},
-                                                 {"half", DataType::f16},
-                                                 {"bfloat16", DataType::bf16},
-                                                 {"float", DataType::f32},
-                                                 {"double", DataType::f64}}};
+constexpr std::array<std::pair<std::string_view, DataType>, 8> nccl_types = {{{"uint8", DataType::u8},
+                                                                              {"int32", DataType::i32},
+                                                                              {"int", DataType::i32},
+                                                                              {"int64", DataType::i64},
+                                                                              {"half", DataType::f16},
+                                                                              {"bfloat16", DataType::bf16},
+                                                                              {"float", DataType::f32},
+                                                                              {"double", DataType::f64}}};
 
 [[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("{}: found '{}', expected {}; --help says more", flag, value, expected));
+  throw ddl::tools::UsageError(fmt::format("{}: found '{}', expected {}", flag, value, expected));
 }
 
-std::size_t parse_number(std::string_view flag, std::string_view text, std::size_t least, std::size_t most) {
-  std::size_t value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view suffix(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
-  unsigned shift = 0;
-  if (suffix.size() == 1) {
-    constexpr std::string_view letters = "KMG";
-    const auto letter = static_cast<char>(std::toupper(static_cast<unsigned char>(suffix[0])));
-    if (const auto found = letters.find(letter); found != std::string_view::npos) {
-      shift = 10 * (static_cast<unsigned>(found) + 1);
-    }
-  }
-  const bool is_known = suffix.empty() || shift != 0;
-  if (error != std::errc{} || !is_known || value > (std::numeric_limits<std::size_t>::max() >> shift) ||
-      (value << shift) < least || (value << shift) > most) {
-    refuse(flag, text, fmt::format("a number from {} to {}; K, M and G are powers of 1024", least, most));
-  }
-  return value << shift;
+const std::vector<std::pair<std::string_view, BaselineKind>> baselines = {{"mpi", BaselineKind::mpi},
+                                                                          {"gloo", BaselineKind::gloo},
+                                                                          {"loop", BaselineKind::loop},
+                                                                          {"threads", BaselineKind::threads},
+                                                                          {"none", BaselineKind::none}};
+
+/// All of them, or the one that is named.
+template <typename Value, std::size_t n>
+void read_all_or_one(
+    const CommandLine& line, std::string_view flag, std::vector<Value>& to, const std::array<Value, n>& all,
+    std::span<const std::pair<std::string_view, std::type_identity_t<Value>>> other_names = {}) {
+  std::vector<std::pair<std::string_view, std::vector<Value>>> choices;
+  for (const Value value : all) choices.push_back({to_string(value), {value}});
+  for (const auto& [name, value] : other_names) choices.push_back({name, {value}});
+  choices.push_back({"all", {all.begin(), all.end()}});
+  line.read(flag, to, choices);
 }
 
-int parse_times(std::string_view flag, std::string_view text, std::size_t least,
-                std::size_t most = most_times) {
-  return static_cast<int>(parse_number(flag, text, least, most));
-}
-
-bool parse_switch(std::string_view flag, std::string_view text) {
-  if (text != "0" && text != "1") refuse(flag, text, "0 or 1");
-  return text == "1";
-}
-
-std::vector<ReduceOp> parse_ops(std::string_view flag, std::string_view text) {
-  if (text == "all") return {all_ops.begin(), all_ops.end()};
-  for (const ReduceOp op : all_ops) {
-    if (to_string(op) == text) return {op};
+CommandLine read_flags(Collective collective, std::span<const std::string> arguments) {
+  std::vector<Flag> flags = {{"--minbytes", true, 'b'},
+                             {"--maxbytes", true, 'e'},
+                             {"--stepfactor", true, 'f'},
+                             {"--stepbytes", true, 'i'},
+                             {"--iters", true, 'n'},
+                             {"--warmup_iters", true, 'w'},
+                             {"--agg_iters", true, 'm'},
+                             {"--check", true, 'c'},
+                             {"--datatype", true, 'd'},
+                             {"--place", true},
+                             {"--registered", true},
+                             {"--baseline", true},
+                             {"--json", true},
+                             {"--in-process", true},
+                             {"--undisturbed", true},
+                             {"--predict"}};
+  if (has_op(collective)) flags.push_back({"--op", true, 'o'});
+  if (ddl::topology::has_root(collective)) {
+    flags.push_back({"--root", true, 'r'});
   }
-  refuse(flag, text, "sum, prod, max, min, avg or all");
-}
-
-std::vector<DataType> parse_types(std::string_view flag, std::string_view text) {
-  if (text == "all") return {all_types.begin(), all_types.end()};
-  for (const DataType type : all_types) {
-    if (to_string(type) == text) return {type};
-  }
-  for (const TypeName& known : nccl_types) {
-    if (known.name == text) return {known.type};
-  }
-  refuse(flag, text,
-         "u8, i32, i64, f16, f32, bf16, f64, all, or nccl-tests' uint8, int32, int64, half, float, bfloat16, "
-         "double");
-}
-
-BaselineKind parse_baseline(std::string_view flag, std::string_view text) {
-  for (const BaselineKind kind : {BaselineKind::none, BaselineKind::mpi, BaselineKind::gloo,
-                                  BaselineKind::loop, BaselineKind::threads}) {
-    if (to_string(kind) == text) return kind;
-  }
-  refuse(flag, text, "mpi, gloo, loop, threads or none");
-}
-
-using Reader = std::function<void(std::string_view flag, std::string_view value)>;
-
-struct Flag {
-  std::string_view letter;  // may be empty
-  std::string_view name;
-  Reader read;  // null: takes no value
-};
-
-std::vector<Flag> flags_of(Settings& settings) {
-  Settings& s = settings;
-  using Text = std::string_view;
-  std::vector<Flag> flags = {
-      {"-b", "--minbytes", [&s](Text f, Text v) { s.smallest = parse_number(f, v, 0, most_bytes); }},
-      {"-e", "--maxbytes", [&s](Text f, Text v) { s.largest = parse_number(f, v, 0, most_bytes); }},
-      {"-f", "--stepfactor", [&s](Text f, Text v) { s.factor = parse_number(f, v, 2, most_times); }},
-      {"-i", "--stepbytes", [&s](Text f, Text v) { s.increment = parse_number(f, v, 1, most_bytes); }},
-      {"-n", "--iters", [&s](Text f, Text v) { s.iterations = parse_times(f, v, 1); }},
-      {"-w", "--warmup_iters", [&s](Text f, Text v) { s.warm_up = parse_times(f, v, 0); }},
-      {"-m", "--agg_iters", [&s](Text f, Text v) { s.calls = parse_times(f, v, 1); }},
-      {"-c", "--check", [&s](Text f, Text v) { s.check = parse_switch(f, v); }},
-      {"-d", "--datatype", [&s](Text f, Text v) { s.types = parse_types(f, v); }},
-      {"", "--place",
-       [&s](Text f, Text v) {
-         if (v != "in" && v != "out" && v != "both") refuse(f, v, "in, out or both");
-         s.in_place = v != "out";
-         s.out_of_place = v != "in";
-       }},
-      {"", "--registered", [&s](Text f, Text v) { s.registered = parse_switch(f, v); }},
-      {"", "--baseline", [&s](Text f, Text v) { s.baseline = parse_baseline(f, v); }},
-      {"", "--json",
-       [&s](Text f, Text v) {
-         if (v.empty()) refuse(f, v, "the name of a file");
-         s.json = v;
-       }},
-      {"", "--in-process", [&s](Text f, Text v) { s.in_process = parse_times(f, v, 1, 1024); }},
-      {"", "--undisturbed",
-       [&s](Text f, Text v) { s.disturbance = static_cast<double>(parse_number(f, v, 0, 100)) / 100; }},
-      {"", "--predict", nullptr},
-      {"-h", "--help", nullptr},
-  };
-  if (has_op(s.collective)) {
-    flags.push_back({"-o", "--op", [&s](Text f, Text v) { s.ops = parse_ops(f, v); }});
-  }
-  if (ddl::topology::has_root(s.collective)) {
-    flags.push_back({"-r", "--root", [&s](Text f, Text v) {
-                       s.root = v == "all" ? Settings::all_roots : parse_times(f, v, 0);
-                     }});
-  }
-  return flags;
-}
-
-[[noreturn]] void refuse_unknown(std::string_view flag, const std::vector<Flag>& flags) {
-  std::vector<std::string_view> names;
-  for (const Flag& known : flags) {
-    names.push_back(known.name);
-    if (!known.letter.empty()) names.push_back(known.letter);
-  }
-  refuse("flags", flag, fmt::format("a known one, such as {}", ddl::nearest_name(flag, names)));
+  return ddl::tools::parse_flags(arguments, flags);
 }
 
 }  // namespace
 
 std::string_view to_string(BaselineKind kind) noexcept {
-  switch (kind) {
-    case BaselineKind::none:
-      return "none";
-    case BaselineKind::mpi:
-      return "mpi";
-    case BaselineKind::gloo:
-      return "gloo";
-    case BaselineKind::loop:
-      return "loop";
-    case BaselineKind::threads:
-      return "threads";
-  }
-  return "?";
+  return std::ranges::find(baselines, kind, [](const auto& named) { return named.second; })->first;
 }
 
 bool has_op(Collective collective) noexcept {
@@ -192,36 +99,39 @@ bool has_op(Collective collective) noexcept {
 }
 
 Settings parse(Collective collective, const std::vector<std::string>& arguments) {
+  const CommandLine line = read_flags(collective, arguments);
   Settings settings;
   settings.collective = collective;
-  const std::vector<Flag> flags = flags_of(settings);
-  std::vector<std::string_view> given;
-  const auto is_given = [&](std::string_view name) { return std::ranges::find(given, name) != given.end(); };
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    const std::size_t equals = argument.starts_with("--") ? argument.find('=') : std::string_view::npos;
-    const std::string_view name = argument.substr(0, equals);
-    const auto flag = std::ranges::find_if(
-        flags, [&](const Flag& known) { return name == known.name || name == known.letter; });
-    if (name.empty() || flag == flags.end()) refuse_unknown(name, flags);
-    if (is_given(flag->name)) refuse(name, argument, "it once; it is given twice");
-    given.push_back(flag->name);
-    if (!flag->read) {
-      if (equals != std::string_view::npos) refuse(name, argument, "no value");
-      continue;
-    }
-    if (equals != std::string_view::npos) {
-      flag->read(name, argument.substr(equals + 1));
-    } else {
-      if (i + 1 == arguments.size()) refuse(name, "nothing", "a value after it");
-      flag->read(name, arguments[++i]);
-    }
+  line.read("--minbytes", settings.smallest, 0, most_bytes);
+  line.read("--maxbytes", settings.largest, 0, most_bytes);
+  line.read("--stepfactor", settings.factor, 2, most_times);
+  line.read("--stepbytes", settings.increment, 1, most_bytes);
+  line.read("--iters", settings.iterations, 1, most_times);
+  line.read("--warmup_iters", settings.warm_up, 0, most_times);
+  line.read("--agg_iters", settings.calls, 1, most_times);
+  line.read("--check", settings.check, {{"0", false}, {"1", true}});
+  read_all_or_one(line, "--datatype", settings.types, all_types, nccl_types);
+  read_all_or_one(line, "--op", settings.ops, all_ops);
+  if (line.value("--root") == "all") {
+    settings.root = Settings::all_roots;
+  } else {
+    line.read("--root", settings.root, 0, most_times);
   }
-  settings.predict = is_given("--predict");
-  if (is_given("--stepfactor") && is_given("--stepbytes")) {
+  std::pair place{settings.in_place, settings.out_of_place};
+  line.read("--place", place, {{"in", {true, false}}, {"out", {false, true}}, {"both", {true, true}}});
+  std::tie(settings.in_place, settings.out_of_place) = place;
+  line.read("--registered", settings.registered, {{"0", false}, {"1", true}});
+  line.read("--baseline", settings.baseline, baselines);
+  line.read("--json", settings.json);
+  line.read("--in-process", settings.in_process, 1, 1024);
+  double undisturbed = 100 * settings.disturbance;
+  line.read("--undisturbed", undisturbed, 0, 100);
+  settings.disturbance = undisturbed / 100;
+  settings.predict = line.has("--predict");
+  if (line.has("--stepfactor") && line.has("--stepbytes")) {
     refuse("-i", std::to_string(settings.increment), "either a factor (-f) or an increment (-i)");
   }
-  if (!is_given("--maxbytes")) settings.largest = std::max(settings.largest, settings.smallest);
+  if (!line.has("--maxbytes")) settings.largest = std::max(settings.largest, settings.smallest);
   if (settings.largest < settings.smallest) {
     refuse("-e", std::to_string(settings.largest), fmt::format("at least {}, as -b says", settings.smallest));
   }

@@ -3,15 +3,54 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/program_options.hpp>
 #include <charconv>
+#include <limits>
 
 #include "ddl/nearest_name.hpp"
+#include "ddl/tools/plan_units.hpp"
 
 namespace ddl::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+po::parsed_options split(std::span<const std::string> arguments, std::span<const Flag> flags) {
+  po::options_description known;
+  for (const Flag& flag : flags) {
+    std::string name(flag.name.substr(2));
+    if (flag.letter != 0) name += fmt::format(",{}", flag.letter);
+    if (!flag.takes_value) {
+      known.add_options()(name.c_str(), "");
+      continue;
+    }
+    auto* const value = po::value<std::string>();
+    if (flag.value_optional) value->implicit_value("");
+    known.add_options()(name.c_str(), value);
+  }
+  namespace style = po::command_line_style;
+  return po::command_line_parser(std::vector<std::string>(arguments.begin(), arguments.end()))
+      .options(known)
+      .style(style::unix_style & ~style::allow_guessing & ~style::allow_sticky)
+      .run();
+}
+
+[[noreturn]] void refuse_unknown(std::string name, std::span<const Flag> flags) {
+  name.resize(std::min(name.find('='), name.size()));
+  std::vector<std::string_view> names;
+  for (const Flag& known : flags) names.push_back(known.name);
+  throw UsageError(fmt::format("unknown option '{}'; the nearest is {}", name, nearest_name(name, names)));
+}
+
+}  // namespace
+
+std::vector<std::string> CommandLine::values(std::string_view flag) const {
+  const auto found = flags.find(flag);
+  return found == flags.end() ? std::vector<std::string>() : found->second;
+}
 
 std::string CommandLine::value(std::string_view flag, std::string_view otherwise) const {
-  const auto found = flags.find(flag);
-  return found == flags.end() ? std::string(otherwise) : found->second;
+  return has(flag) ? values(flag).back() : std::string(otherwise);
 }
 
 int CommandLine::integer(std::string_view flag, int otherwise, int least, int most) const {
@@ -20,49 +59,98 @@ int CommandLine::integer(std::string_view flag, int otherwise, int least, int mo
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
-    throw UsageError(
-        fmt::format("{}: found '{}', expected an integer from {} to {}", flag, text, least, most));
+    refuse(flag, text, fmt::format("an integer from {} to {}", least, most));
   }
   return number;
 }
 
+void CommandLine::read(std::string_view flag, std::string& to) const {
+  if (!has(flag)) return;
+  to = value(flag);
+  if (to.empty()) refuse(flag, to, "a value that is not empty");
+}
+
+void CommandLine::read(std::string_view flag, double& to, double least, double most) const {
+  if (has(flag)) to = parse_number(flag, value(flag), least, most);
+}
+
+std::uint64_t CommandLine::whole_number(std::string_view flag, std::string_view text, std::uint64_t least,
+                                        std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  constexpr std::string_view units = "KkMmGg";
+  const std::size_t unit = suffix.size() == 1 ? units.find(suffix[0]) : std::string_view::npos;
+  const std::size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit / 2 + 1);
+  if (error != std::errc() || (!suffix.empty() && shift == 0) ||
+      number > std::numeric_limits<std::uint64_t>::max() >> shift || number << shift < least ||
+      number << shift > most) {
+    refuse(flag, text, fmt::format("a number from {} to {}; K, M and G are powers of 1024", least, most));
+  }
+  return number << shift;
+}
+
+void CommandLine::refuse(std::string_view flag, std::string_view found, std::string_view expected) {
+  throw UsageError(fmt::format("{}: found '{}', expected {}", flag, found, expected));
+}
+
 CommandLine parse_command_line(std::span<const std::string> arguments, std::span<const Flag> flags) {
   CommandLine result;
-  bool are_words = false;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (are_words || !argument.starts_with('-') || argument == "-") {
-      result.words.push_back(argument);
-      continue;
+  std::string* optional = nullptr;  // the value that the next word is
+  try {
+    for (const po::option& option : split(arguments, flags).options) {
+      if (option.string_key.empty()) {
+        if (optional != nullptr) {
+          *std::exchange(optional, nullptr) = option.value.front();
+        } else {
+          result.words.push_back(option.value.front());
+        }
+        continue;
+      }
+      const Flag& flag = *std::ranges::find(flags, "--" + option.string_key, &Flag::name);
+      auto& values = result.flags[std::string(flag.name)];
+      if (!values.empty() && !flag.repeats) throw UsageError(fmt::format("{} is given twice", flag.name));
+      values.push_back(option.value.empty() ? "" : option.value.front());
+      optional = flag.value_optional && values.back().empty() ? &values.back() : nullptr;
     }
-    if (argument == "--") {
-      are_words = true;
-      continue;
+  } catch (const po::unknown_option& error) {
+    refuse_unknown(error.get_option_name(), flags);
+  } catch (const po::invalid_command_line_syntax& error) {
+    const std::string name = error.get_option_name();
+    if (error.kind() != po::invalid_syntax::extra_parameter) {
+      throw UsageError(fmt::format("{} needs a value", name));
     }
-    const std::size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
-    const std::string name = argument.substr(0, equals);
-    const auto flag = std::ranges::find(flags, name, &Flag::name);
-    if (flag == flags.end()) {
-      std::vector<std::string_view> names;
-      for (const Flag& known : flags) names.push_back(known.name);
-      throw UsageError(
-          fmt::format("unknown option '{}'; the nearest is {}", name, nearest_name(name, names)));
-    }
-    std::string value;
-    if (equals != std::string::npos) {
-      if (!flag->takes_value) throw UsageError(fmt::format("{} takes no value: found '{}'", name, argument));
-      value = argument.substr(equals + 1);
-    } else if (flag->takes_value) {
-      const bool is_last = i + 1 == arguments.size();
-      const bool has_value = !is_last && !(flag->value_optional && arguments[i + 1].starts_with('-'));
-      if (is_last && !flag->value_optional) throw UsageError(fmt::format("{} needs a value", name));
-      if (has_value) value = arguments[++i];
-    }
-    if (!result.flags.emplace(name, std::move(value)).second) {
-      throw UsageError(fmt::format("{} is given twice", name));
-    }
+    const auto found =
+        std::ranges::find_if(arguments, [&](const auto& a) { return a.starts_with(name + "="); });
+    throw UsageError(fmt::format("{} takes no value: found '{}'", name, *found));
   }
   return result;
+}
+
+CommandLine parse_flags(std::span<const std::string> arguments, std::span<const Flag> flags) {
+  CommandLine line = parse_command_line(arguments, flags);
+  if (line.words.empty()) return line;
+  throw UsageError(fmt::format("found '{}', expected options alone, as in {} ...", line.words.front(),
+                               flags.front().name));
+}
+
+int main_of(std::string_view name, std::string_view help, int count, char** arguments,
+            const std::function<int(const std::vector<std::string>&)>& run) {
+  const std::vector<std::string> words(arguments + std::min(count, 1), arguments + count);
+  if (std::ranges::any_of(words, [](const std::string& word) { return word == "--help" || word == "-h"; })) {
+    fmt::print("{}", help);
+    return 0;
+  }
+  try {
+    return run(words);
+  } catch (const Error& error) {
+    const bool is_usage = error.code() == ErrorCode::invalid_argument;
+    fmt::print(stderr, "{}: {}{}\n", name, error.what(), is_usage ? "; --help says more" : "");
+    return is_usage ? 2 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 1;
+  }
 }
 
 }  // namespace ddl::tools

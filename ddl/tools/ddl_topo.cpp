@@ -87,10 +87,7 @@ Placement placement_of(const CommandLine& line) {
   return placement;
 }
 
-std::string output_of(const CommandLine& line) {
-  if (line.has("-o") && line.has("--output")) throw UsageError("-o and --output are the same: give one");
-  return line.value("-o", line.value("--output", "-"));
-}
+std::string output_of(const CommandLine& line) { return line.value("--output", "-"); }
 
 void tell(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) fmt::print(stderr, "ddl-topo: note: {}\n", note);
@@ -136,8 +133,8 @@ void list_presets(std::span<const std::string> arguments) {
 }
 
 void export_topology(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--host"}, Flag{"-o", true}, Flag{"--output", true},
-                                Flag{"--ranks", true}, Flag{"--device", true}};
+  constexpr std::array flags = {Flag{"--host"}, Flag{"--output", true, 'o'}, Flag{"--ranks", true},
+                                Flag{"--device", true}};
   const CommandLine line = parse_command_line(arguments, flags);
   expect_words(line, "export", 1, "one: a preset's name, a file, - or this");
   const std::string& name = line.words.front();
@@ -157,8 +154,7 @@ void export_topology(std::span<const std::string> arguments) {
 }
 
 void import_topology(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"-o", true}, Flag{"--output", true}, Flag{"--ranks", true},
-                                Flag{"--device", true}};
+  constexpr std::array flags = {Flag{"--output", true, 'o'}, Flag{"--ranks", true}, Flag{"--device", true}};
   const CommandLine line = parse_command_line(arguments, flags);
   if (line.words.empty()) throw UsageError("import: found no file, expected at least one");
   write_text(output_of(line), to_json(import_files(line.words, placement_of(line))));

@@ -19,7 +19,7 @@ constexpr std::array flags = {
     Flag{"--collective", true}, Flag{"--type", true},   Flag{"--root", true},
     Flag{"--mode", true},       Flag{"--chunks", true}, Flag{"--placement", true},
     Flag{"--device", true},     Flag{"--no-nccl"},      Flag{"--explain"},
-    Flag{"--verify"},           Flag{"--simulate"},     Flag{"--candidates", true, true},
+    Flag{"--verify"},           Flag{"--simulate"},     Flag{"--candidates", true, 0, true},
     Flag{"--limit", true},      Flag{"--jitter", true}, Flag{"--seed", true},
     Flag{"--straggler", true},  Flag{"--plan", true},   Flag{"--save", true},
     Flag{"--trace", true},      Flag{"--svg", true},    Flag{"--json"}};
@@ -117,11 +117,7 @@ bool PlanArguments::standard_output_is_taken() const {
 }
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
-  const CommandLine line = parse_command_line(arguments, flags);
-  if (!line.words.empty()) {
-    throw UsageError(
-        fmt::format("found '{}', expected options alone, as in --topology ac922:4", line.words.front()));
-  }
+  const CommandLine line = parse_flags(arguments, flags);
   constexpr std::array<std::string_view, 6> of_the_file = {"--mode",       "--chunks", "--type",
                                                            "--collective", "--bytes",  "--no-nccl"};
   refuse_together(line, "--plan", of_the_file, "the file says it");

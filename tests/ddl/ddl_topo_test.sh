@@ -147,7 +147,7 @@ refuses 2 "--device: found 'tpu', expected auto, cpu or gpu" show --device tpu
 refuses 2 "the nearest preset is 'ac922'" show --topology ac92:4
 refuses 2 "--host goes with" export ac922 --host
 refuses 2 "ac922:0" show --topology ac922:0
-refuses 2 "-o and --output are the same" export ac922 -o a --output b
+refuses 2 "--output is given twice" export ac922 -o a --output b
 refuses 2 "ddl-topo --help shows how it is used" bogus
 
 # Wrong files: 1, with the file, the path inside it, what was found and what was expected.
