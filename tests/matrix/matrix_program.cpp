@@ -4,18 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "matrix/case.hpp"
 #include "matrix/mpi_session.hpp"
 #include "matrix/plan_family.hpp"
@@ -48,33 +49,21 @@ struct Options {
   std::string only;
 };
 
-Options parse(const std::vector<std::string_view>& words) {
-  const auto refuse = [](std::string_view found, std::string_view expected) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("found '{}', expected {}; --help says more", found, expected));
-  };
+Options parse(std::span<const std::string> words) {
+  constexpr std::array flags = {ddl::tools::Flag{"--table", true}, ddl::tools::Flag{"--only", true},
+                                ddl::tools::Flag{"--ranks", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_command_line(words, flags);
   Options options;
-  if (words.empty()) refuse("nothing", "cover, full or list");
-  if (words[0] != "cover" && words[0] != "full" && words[0] != "list")
-    refuse(words[0], "cover, full or list");
-  options.full = words[0] == "full";
-  options.list = words[0] == "list";
-  for (std::size_t i = 1; i < words.size(); i += 2) {
-    if (i + 1 == words.size()) refuse(words[i], "a value after it");
-    if (words[i] == "--table") {
-      options.table = words[i + 1];
-    } else if (words[i] == "--only") {
-      options.only = words[i + 1];
-    } else if (words[i] == "--ranks") {
-      const char* const end = words[i + 1].data() + words[i + 1].size();
-      const auto [rest, error] = std::from_chars(words[i + 1].data(), end, options.ranks);
-      if (error != std::errc{} || rest != end || options.ranks < 1 || options.ranks > matrix::most_ranks) {
-        refuse(words[i + 1], "1 to 16 ranks");
-      }
-    } else {
-      refuse(words[i], "--table, --ranks or --only");
-    }
+  const std::string what = line.words.size() == 1 ? line.words.front() : "";
+  options.full = what == "full";
+  options.list = what == "list";
+  if (!options.full && !options.list && what != "cover") {
+    throw ddl::tools::UsageError(
+        fmt::format("found '{}', expected cover, full or list", fmt::join(line.words, " ")));
   }
+  line.read("--table", options.table);
+  line.read("--only", options.only);
+  line.read("--ranks", options.ranks, 1, matrix::most_ranks);
   return options;
 }
 
@@ -234,15 +223,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  try {
-    return run(parse(words));
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "matrix_program: {}\n", error.what());
-    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
-  }
+  return ddl::tools::main_of("matrix_program", help, count, arguments,
+                             [](const std::vector<std::string>& words) { return run(parse(words)); });
 }

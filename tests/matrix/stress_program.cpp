@@ -5,18 +5,20 @@
 
 #include <array>
 #include <atomic>
-#include <charconv>
+#include <climits>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/error.hpp"
+#include "ddl/tools/command_line.hpp"
 #include "matrix/mpi_session.hpp"
 #include "matrix/trial.hpp"
 
@@ -46,26 +48,16 @@ struct Options {
   int hosts = 1;
 };
 
-Options parse(const std::vector<std::string_view>& words) {
+Options parse(std::span<const std::string> words) {
+  using ddl::tools::Flag;
+  constexpr std::array flags = {Flag{"--ranks", true}, Flag{"--operations", true}, Flag{"--seed", true},
+                                Flag{"--hosts", true}};
+  const ddl::tools::CommandLine line = ddl::tools::parse_flags(words, flags);
   Options options;
-  for (std::size_t i = 0; i < words.size(); i += 2) {
-    int* const number = words[i] == "--ranks"        ? &options.ranks
-                        : words[i] == "--operations" ? &options.operations
-                        : words[i] == "--seed"       ? &options.seed
-                        : words[i] == "--hosts"      ? &options.hosts
-                                                     : nullptr;
-    const std::string_view value = i + 1 < words.size() ? words[i + 1] : "";
-    const char* const end = value.data() + value.size();
-    const bool is_fine = number != nullptr && std::from_chars(value.data(), end, *number).ptr == end &&
-                         !value.empty() && *number >= 1 &&
-                         (number != &options.ranks || *number <= matrix::most_ranks);
-    if (!is_fine) {
-      throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("found '{} {}', expected --ranks (up to 16), --operations, --seed or "
-                                   "--hosts and a number; --help says more",
-                                   words[i], value));
-    }
-  }
+  line.read("--ranks", options.ranks, 1, matrix::most_ranks);
+  line.read("--operations", options.operations, 1, INT_MAX);
+  line.read("--seed", options.seed, 1, INT_MAX);
+  line.read("--hosts", options.hosts, 1, INT_MAX);
   return options;
 }
 
@@ -256,16 +248,9 @@ int run_threads(const Options& options) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string_view> words(arguments + (count > 0 ? 1 : 0), arguments + count);
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  try {
-    const Options options = parse(words);
-    return matrix::is_under_mpirun() ? run_processes(options) : run_threads(options);
-  } catch (const ddl::Error& error) {
-    fmt::print(stderr, "stress_program: {}\n", error.what());
-    return error.code() == ddl::ErrorCode::invalid_argument ? 2 : 1;
-  }
+  return ddl::tools::main_of(
+      "stress_program", help, count, arguments, [](const std::vector<std::string>& words) {
+        const Options options = parse(words);
+        return matrix::is_under_mpirun() ? run_processes(options) : run_threads(options);
+      });
 }
