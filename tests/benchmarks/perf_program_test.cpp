@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_directory.hpp"
+
 namespace {
 
 struct Outcome {
@@ -40,13 +42,6 @@ std::string program(const std::string& collective) {
 
 class PerfProgram : public testing::TestWithParam<std::string> {
  protected:
-  PerfProgram() {
-    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    for (char& letter : name) letter = letter == '/' ? '_' : letter;
-    json_ = std::filesystem::temp_directory_path() / fmt::format("ddl_perf_{}_{}.jsonl", name, getpid());
-  }
-  ~PerfProgram() override { std::filesystem::remove(json_); }
-
   [[nodiscard]] std::vector<nlohmann::json> rows() const {
     std::vector<nlohmann::json> result;
     std::ifstream file(json_);
@@ -55,7 +50,8 @@ class PerfProgram : public testing::TestWithParam<std::string> {
     return result;
   }
 
-  std::filesystem::path json_;
+  const ddl::test::TemporaryDirectory directory_;
+  const std::filesystem::path json_ = directory_.path() / "rows.jsonl";
 };
 
 TEST_P(PerfProgram, MeasuresThreadsAndWritesALineForEachSizeAndPlace) {

@@ -11,7 +11,7 @@
 #include "perf/call.hpp"
 #include "perf/settings.hpp"
 #include "perf/test_values.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace perf {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -77,13 +78,8 @@ TEST(Broadcast, RefusesAnUnknownRoot) {
       [](Context& context) {
         int value = 1;
         for (const int root : {-1, 2}) {
-          try {
-            context.communicator().broadcast(std::span(&value, 1), root);
-            ADD_FAILURE() << "expected an Error";
-          } catch (const Error& error) {
-            EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-            EXPECT_NE(std::string(error.what()).find(fmt::format("root {}", root)), std::string::npos);
-          }
+          test::expect_error(ErrorCode::invalid_argument, {fmt::format("root {}", root)},
+                             [&] { context.communicator().broadcast(std::span(&value, 1), root); });
         }
         context.communicator().barrier();
       },

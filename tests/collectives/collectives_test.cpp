@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

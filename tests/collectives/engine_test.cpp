@@ -21,7 +21,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "mailbox_network.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {

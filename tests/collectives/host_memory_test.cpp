@@ -22,7 +22,7 @@
 #include "collectives/memory/heap.hpp"
 #include "collectives/memory/mapping.hpp"
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {

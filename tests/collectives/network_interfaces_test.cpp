@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/network/interfaces.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {

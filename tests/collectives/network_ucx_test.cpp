@@ -15,7 +15,7 @@
 
 #include "collectives/network/interfaces.hpp"
 #include "collectives/network/ucx_network.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {

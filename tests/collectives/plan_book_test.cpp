@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ddl/error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -65,13 +66,8 @@ TEST(PlanBook, FollowsAnotherTopology) {
 
 TEST(PlanBook, ATopologyThatIsTooSmallNamesBothNumbers) {
   PlanBook book(5, [] { return preset("host:4"); }, {});
-  try {
-    book.plan(Collective::all_reduce, 8, DataType::f32);
-    FAIL() << "expected an Error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string(error.what()).find("4 devices, but this job has 5 ranks"), std::string::npos);
-  }
+  test::expect_error(ErrorCode::invalid_argument, {"4 devices, but this job has 5 ranks"},
+                     [&] { book.plan(Collective::all_reduce, 8, DataType::f32); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -247,15 +248,10 @@ TEST(PlanExecution, PlansThatDoNotFitAreRefused) {
   const auto error_of = [](const std::vector<Plan>& plans) {
     InProcessOptions options;
     options.context.plans = plans;
-    try {
+    return test::message_of(ErrorCode::invalid_argument, [&] {
       run_in_process(
           4, [](Context&) {}, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      return std::string(error.what());
-    }
-    ADD_FAILURE() << "expected an Error";
-    return std::string();
+    });
   };
   const Plan fits = make_plan(Collective::all_reduce, Decomposition({4}, {}), {Algorithm::ring}, 1);
   Plan other = make_plan(Collective::all_reduce, Decomposition({5}, {}), {Algorithm::ring}, 1);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

@@ -31,7 +31,7 @@
 #include "collectives/watch/socket_watch.hpp"
 #include "collectives/watch/watch_hub.hpp"
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::collectives {
 namespace {

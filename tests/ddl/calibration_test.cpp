@@ -11,7 +11,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/measurement_cache.hpp"
-#include "temporary_directory.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace ddl {
 namespace {
@@ -51,11 +51,7 @@ Job run_job(ProbeUse probe, const std::filesystem::path& directory) {
 
 topology::Topology plain() { return topology::make_preset("ethernet:2x2"); }
 
-std::string read(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+using test::contents;
 
 TEST(Calibration, MeasuresOnceAndUsesTheFiguresInLaterJobs) {
   const test::TemporaryDirectory directory;
@@ -73,13 +69,13 @@ TEST(Calibration, MeasuresOnceAndUsesTheFiguresInLaterJobs) {
   ASSERT_TRUE(kept.has_value());
   EXPECT_EQ(*measured.topology, calibrated(plain(), *kept));
 
-  const std::string before = read(file);
+  const std::string before = contents(file);
   for (const ProbeUse probe : {ProbeUse::cached, ProbeUse::on}) {
     const Job later = run_job(probe, cache);
     EXPECT_EQ(*later.topology, *measured.topology);
     EXPECT_EQ(later.messages.find("links measured"), std::string::npos) << later.messages;
   }
-  EXPECT_EQ(read(file), before);
+  EXPECT_EQ(contents(file), before);
   EXPECT_EQ(*run_job(ProbeUse::off, cache).topology, plain());
 }
 
@@ -89,7 +85,7 @@ TEST(Calibration, FilesThatAreDamagedOrOfAnotherTopologyAreRefusedAndMeasuredAne
   const std::filesystem::path file = cache.path_for(plain());
   const topology::Topology other = topology::make_preset("ethernet:2x3");
   cache.store(other, std::vector<Measurement>{{WayKind::between_hosts, 0, 3, 5, 1}});
-  const std::string foreign = read(cache.path_for(other));
+  const std::string foreign = contents(cache.path_for(other));
   for (const std::string& text : {std::string(), std::string("{"), foreign, std::string(100'000, ' ')}) {
     std::ofstream(file) << text;
     const Job cached = run_job(ProbeUse::cached, directory.path());

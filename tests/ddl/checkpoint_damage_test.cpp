@@ -19,7 +19,7 @@ void forge(const fs::path& checkpoint, const std::string& name, const std::strin
 
 /// A manifest whose text is not what `to_json` gives, with a checksum that fits it.
 void forge_manifest(const fs::path& checkpoint, const std::string& from, const std::string& to) {
-  std::string text = slurp(checkpoint / manifest_name);
+  std::string text = contents(checkpoint / manifest_name);
   const std::size_t at = text.find(from);
   ASSERT_NE(at, std::string::npos) << from << " not in " << text;
   text.replace(at, from.size(), to);
@@ -75,7 +75,7 @@ class DamagedShards : public CheckpointTest {
     with_two_steps([&](Context& context, Checkpoint& checkpoint) {
       const fs::path newest = root() / step_name(2);
       for (const std::string& name : names_in(newest)) {
-        const std::string good = slurp(newest / name);
+        const std::string good = contents(newest / name);
         for (const std::string& bad : variants(good)) {
           context.root_only("spoil", [&] { spill(newest / name, bad); });
           const auto saved = checkpoint.newest();

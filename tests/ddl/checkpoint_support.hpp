@@ -15,7 +15,8 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/checkpoint_manifest.hpp"
 #include "ddl/error.hpp"
-#include "temporary_directory.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::test {
 
@@ -60,11 +61,6 @@ struct Model {
   float scalar = 0.25f;
 };
 
-inline std::string slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 inline void spill(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
@@ -77,23 +73,7 @@ inline std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// Runs `body`, expects an error of this kind whose text holds every one of `parts`.
-inline void expect_error(ErrorCode code, const std::vector<std::string>& parts,
-                         const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << part << " not in: " << error.what();
-    }
-    return;
-  }
-  ADD_FAILURE() << "no error";
-}
-
-/// The same of an error that all ranks agree on.
+/// `expect_error` of an error that all ranks agree on.
 inline void expect_agreed(ErrorCode code, const std::vector<std::string>& parts,
                           const std::function<void()>& body) {
   expect_error(code, parts, [&] {

@@ -68,7 +68,7 @@ TEST_F(CheckpointTest, SixteenBitTensorsComeBack) {
 
 // Lost otherwise: safetensors readers that need the data aligned.
 TEST_F(CheckpointTest, DataIsAlignedToEightBytes) {
-  const std::string file = slurp(save_model(root(), 1, 1) / "model.safetensors");
+  const std::string file = contents(save_model(root(), 1, 1) / "model.safetensors");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   EXPECT_EQ(length % 8, 0u);
@@ -211,7 +211,7 @@ TEST_F(CheckpointTest, UnwritableDirectoryIsNamed) {
   expect_agreed(ErrorCode::io, {"file", "Not a directory"}, [&] { newest_step(root() / "file"); });
   expect_error(ErrorCode::io, {"Not a directory"},
                [&] { write_file_atomically(root() / "file" / "x", "x"); });
-  EXPECT_EQ(slurp(root() / "file"), "x");
+  EXPECT_EQ(contents(root() / "file"), "x");
 }
 
 // Lost otherwise: weights of another model in this one.
@@ -282,7 +282,7 @@ TEST_F(CheckpointTest, FilesAreReplacedAtomically) {
   const fs::path path = root() / "dev.txt";
   write_file_atomically(path, "one");
   write_file_atomically(path, std::string(3000000, 'x'));
-  EXPECT_EQ(slurp(path), std::string(3000000, 'x'));
+  EXPECT_EQ(contents(path), std::string(3000000, 'x'));
   expect_error(ErrorCode::io, {"directory"}, [&] {
     fs::create_directories(root() / "directory" / "full");
     write_file_atomically(root() / "directory", "x");

@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "ddl/log.hpp"
-#include "temporary_directory.hpp"
-#include "thrown_error.hpp"
+#include "support/environment_variable.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -28,14 +29,7 @@ InProcessOptions quiet() {
 
 using test::error_of;
 
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* name_;
-};
+using Variable = test::EnvironmentVariable;
 
 // A program would shard its data wrongly.
 TEST(Context, KnowsItsPlaceOnItsHost) {
@@ -600,8 +594,7 @@ TEST(ContextOptions, ReadsVariables) {
 }
 
 TEST(ContextOptions, FiguresAreKeptWhereTheEnvironmentSays) {
-  const char* const home = std::getenv("HOME");
-  const std::string own_home = home == nullptr ? "" : home;
+  const Variable no_home("HOME", std::nullopt);
   const auto directory = [] { return ContextOptions::from_environment().cache_directory; };
   {
     const Variable cache("DDL_CACHE_DIR", "/d");
@@ -617,7 +610,6 @@ TEST(ContextOptions, FiguresAreKeptWhereTheEnvironmentSays) {
     EXPECT_EQ(directory(), "/h/.cache/ddl");
   }
   EXPECT_EQ(directory(), "") << "without HOME";
-  if (home != nullptr) setenv("HOME", own_home.c_str(), 1);
 }
 
 }  // namespace

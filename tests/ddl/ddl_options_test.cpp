@@ -1,8 +1,6 @@
 // A job's options, from all that may give them. If this failed, a job would run otherwise than it was told
 // to, or not say what is wrong, and where.
 
-#include "ddl/options.hpp"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,8 +11,10 @@
 #include <vector>
 
 #include "ddl/error.hpp"
-#include "temporary_directory.hpp"
-#include "thrown_error.hpp"
+#include "ddl/options.hpp"
+#include "support/environment_variable.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -22,17 +22,7 @@ namespace {
 using test::error_of;
 using topology::Mode;
 
-/// An environment variable while it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* name_;
-};
+using Variable = test::EnvironmentVariable;
 
 ContextOptions given(const std::string& ibm) {
   const Variable variable("DDL_OPTIONS", ibm);
@@ -100,12 +90,6 @@ TEST(Options, OfIbmsSpellingSayWhatIsWrong) {
   }
 }
 
-std::string file_with(const test::TemporaryDirectory& directory, const std::string& text) {
-  const std::string file = (directory.path() / "ddl.conf").string();
-  std::ofstream(file) << text;
-  return file;
-}
-
 OptionSetting setting(const std::string& name, const std::string& flags = "") {
   const auto all = option_settings(flags, "the flags");
   const auto found = std::ranges::find(all, name, &OptionSetting::name);
@@ -117,9 +101,9 @@ OptionSetting setting(const std::string& name, const std::string& flags = "") {
 TEST(Options, TheNextSourceHasTheLastWordAndIsNamed) {
   const test::TemporaryDirectory directory;
   EXPECT_EQ(setting("debug_level").origin, "default");
-  const std::string file = file_with(directory,
-                                     "# a comment\n\n debug_level = 1  # another\n"
-                                     "deadline=12.5\r\nmode = r:2x2\n");
+  const std::string file = directory.write("ddl.conf",
+                                           "# a comment\n\n debug_level = 1  # another\n"
+                                           "deadline=12.5\r\nmode = r:2x2\n");
   const Variable named("DDL_OPTIONS_FILE", file);
   EXPECT_EQ(setting("debug_level").value, "1");
   EXPECT_EQ(setting("debug_level").origin, file + ":3");
@@ -148,7 +132,7 @@ TEST(Options, OfAFileSayWhatIsWrongAndWhere) {
       {"plans = /nowhere/plan.json", ":1: plans: '/nowhere/plan.json'"},
   };
   for (const auto& [text, message] : bad) {
-    const std::string file = file_with(directory, text);
+    const std::string file = directory.write("ddl.conf", text);
     const Variable named("DDL_OPTIONS_FILE", file);
     const std::string what = error_of([] { ContextOptions::from_environment(); }).what();
     EXPECT_NE(what.find(file + message), std::string::npos) << what << "\nexpected: " << message;

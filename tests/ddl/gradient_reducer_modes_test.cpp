@@ -19,6 +19,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/bucket_set.hpp"
 #include "ddl/hash.hpp"
+#include "support/thrown_error.hpp"
 
 // What a reducer does besides plain steps: orders that it learns, accumulation, gradients without values,
 // rows, 16-bit wires, sharded updates, threads.
@@ -79,19 +80,7 @@ InProcessOptions on_hosts(const std::vector<int>& sizes) {
   return options;
 }
 
-template <typename Body>
-void expect_error(ErrorCode code, const std::vector<std::string>& parts, const Body& body) {
-  try {
-    body();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << part << " not in: " << error.what();
-    }
-  }
-}
+using test::expect_error;
 
 // Lost otherwise: the right gradient, where ranks finish gradients in orders of their own, another in each
 // step.

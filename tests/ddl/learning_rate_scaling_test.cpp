@@ -8,7 +8,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

@@ -8,7 +8,7 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/durable_file.hpp"
 #include "ddl/safetensors.hpp"
-#include "temporary_directory.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace ddl {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/allocation_count.hpp"
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/allocation_count.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/timeline.hpp"
-#include "trace_check.hpp"
+#include "support/trace_check.hpp"
 
 namespace {
 

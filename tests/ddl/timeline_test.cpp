@@ -24,9 +24,9 @@
 #include "ddl/timeline/rows.hpp"
 #include "ddl/timeline/run_summary.hpp"
 #include "ddl/timeline/step_dump.hpp"
-#include "temporary_directory.hpp"
-#include "thrown_error.hpp"
-#include "trace_check.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
+#include "support/trace_check.hpp"
 
 namespace ddl {
 namespace {

@@ -17,7 +17,7 @@
 #include "ddl/device.hpp"
 #include "ddl/device_gradient_reducer.hpp"
 #include "device/device_fixture.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

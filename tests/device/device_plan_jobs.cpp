@@ -11,10 +11,10 @@
 #include <string>
 
 #include "ddl/ddl.hpp"
-#include "ddl/temporary_directory.hpp"
-#include "ddl/trace_check.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/trace_check.hpp"
 
 namespace ddl::test {
 namespace {

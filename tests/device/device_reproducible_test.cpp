@@ -14,7 +14,7 @@
 #include "ddl/topology/schedule.hpp"
 #include "device/device_fixture.hpp"
 #include "device/hard_floats.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

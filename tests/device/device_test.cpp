@@ -17,7 +17,7 @@
 #include "ddl/topology/schedule.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

@@ -10,9 +10,9 @@
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device_gradient_reducer.hpp"
-#include "ddl/temporary_directory.hpp"
-#include "ddl/trace_check.hpp"
 #include "device/device_fixture.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/trace_check.hpp"
 
 namespace ddl {
 namespace {

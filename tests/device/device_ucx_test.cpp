@@ -18,7 +18,7 @@
 #include "device/device_fixture.hpp"
 #include "device/device_plan_jobs.hpp"
 #include "device/test_numbers.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

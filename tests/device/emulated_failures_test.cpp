@@ -12,7 +12,7 @@
 #include "ddl/device.hpp"
 #include "device/device_fixture.hpp"
 #include "device/emulated/emulated_cuda.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {

@@ -16,13 +16,15 @@
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "device/emulated/emulated_cuda.hpp"
-#include "thrown_error.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
 using test::error_of;
 using test::Stream;
+using test::TemporaryDirectory;
 
 class EmulatedLimits : public testing::Test {
  protected:
@@ -145,7 +147,8 @@ TEST_F(EmulatedLimits, TheDeadlineComesWhileALaunchOfNcclBlocks) {
 /// Also with a timeline, whose events are recorded by who calls and read by another thread.
 TEST_F(EmulatedLimits, TheDeadlineComesWhileAnEventOfTheTimelineBlocks) {
   emulated_cuda::machine().launches = 16;
-  const std::string file = testing::TempDir() + "emulated_limits_timeline.json";
+  const TemporaryDirectory directory;
+  const std::string file = directory.file("emulated_limits_timeline.json");
   InProcessOptions options = with_deadline(std::chrono::seconds(2));
   options.context.timeline = file;
   const Error error = error_of([&] {
@@ -163,7 +166,6 @@ TEST_F(EmulatedLimits, TheDeadlineComesWhileAnEventOfTheTimelineBlocks) {
         options);
   });
   EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
-  std::remove(file.c_str());
 }
 
 /// Kernels of one rank wait for those of another while both go on making calls, by whichever path.
@@ -175,7 +177,8 @@ TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
 #endif
   for (const bool is_timed : {false, true}) {
     for (const DevicePathChoice path : paths) {
-      const std::string file = testing::TempDir() + "emulated_limits_events.json";
+      const TemporaryDirectory directory;
+      const std::string file = directory.file("emulated_limits_events.json");
       InProcessOptions options = with_deadline(std::chrono::seconds(15));
       if (is_timed) options.context.timeline = file;
       run_in_process(
@@ -199,7 +202,6 @@ TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
             context.communicator().barrier();
           },
           options);
-      std::remove(file.c_str());
     }
   }
 }
@@ -243,7 +245,8 @@ TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
 #ifdef DDL_HAVE_UCX
   paths.push_back(DevicePathChoice::ucx);
 #endif
-  const std::string file = testing::TempDir() + "emulated_limits_capture.json";
+  const TemporaryDirectory directory;
+  const std::string file = directory.file("emulated_limits_capture.json");
   for (const DevicePathChoice path : paths) {
     InProcessOptions options;
     options.context.timeline = file;
@@ -271,7 +274,6 @@ TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
         },
         options);
   }
-  std::remove(file.c_str());
 }
 
 TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {

@@ -6,6 +6,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/small_training.hpp"
+#include "support/thrown_error.hpp"
 
 namespace nmt::test {
 namespace {
@@ -37,25 +38,14 @@ TEST_F(Cuda, NamesItsDeviceAndHidesItsMemory) {
 TEST_F(Cuda, SaysWhichDevicesThereAre) {
   const int count = cuda_devices();
   for (const int device : {-1, count}) {
-    try {
-      make_cuda_backend(device);
-      ADD_FAILURE() << "device " << device << " was taken";
-    } catch (const ddl::Error& error) {
-      EXPECT_EQ(error.code(), ddl::ErrorCode::unsupported);
-      EXPECT_NE(std::string(error.what()).find(std::to_string(count) + " found"), std::string::npos)
-          << error.what();
-    }
+    ddl::test::expect_error(ddl::ErrorCode::unsupported, {std::to_string(count) + " found"},
+                            [&] { make_cuda_backend(device); });
   }
 }
 
 TEST_F(Cuda, SaysWhenMemoryIsFull) {
-  try {
-    const auto memory = cuda_->allocate(std::size_t{1} << 50);
-    ADD_FAILURE() << "a petabyte was given";
-  } catch (const ddl::Error& error) {
-    EXPECT_EQ(error.code(), ddl::ErrorCode::unsupported);
-    EXPECT_NE(std::string(error.what()).find("--batch_size"), std::string::npos) << error.what();
-  }
+  ddl::test::expect_error(ddl::ErrorCode::unsupported, {"--batch_size"},
+                          [&] { const auto memory = cuda_->allocate(std::size_t{1} << 50); });
   EXPECT_NE(cuda_->allocate(1000), nullptr) << "it does not recover";
 }
 

@@ -17,25 +17,19 @@
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/utf8.hpp"
 #include "nmt_example/data/vocabulary.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
 using ddl::ErrorCode;
+using ddl::test::expect_error;
 
 class Files : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "ddl-data-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (directory_ / name).string(); }
-  void write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory_.file(name); }
+  void write(const std::string& name, const std::string& bytes) const { directory_.write(name, bytes); }
   static std::string gzip(const std::string& text) {
     z_stream stream{};
     EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -50,22 +44,8 @@ class Files : public testing::Test {
     deflateEnd(&stream);
     return result;
   }
-  /// Expects an error of this code whose message has all the parts.
-  static void expect_error(ErrorCode code, const std::vector<std::string>& parts,
-                           const std::function<void()>& body) {
-    try {
-      body();
-      ADD_FAILURE() << "no error; expected one with " << parts.front();
-    } catch (const ddl::Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      for (const std::string& part : parts) {
-        EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-            << "no \"" << part << "\" in: " << error.what();
-      }
-    }
-  }
 
-  fs::path directory_;
+  ddl::test::TemporaryDirectory directory_;
 };
 
 using ParallelTextFiles = Files;

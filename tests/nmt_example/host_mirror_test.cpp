@@ -7,9 +7,9 @@
 
 #include <mutex>
 
-#include "ddl/temporary_directory.hpp"
 #include "nmt_example/hidden_memory_backend.hpp"
 #include "nmt_example/small_training.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace nmt::test {
 namespace {

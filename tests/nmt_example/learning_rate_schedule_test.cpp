@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace {
 

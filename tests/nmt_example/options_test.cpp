@@ -15,6 +15,7 @@
 #include "nmt_example/options/nearest_name.hpp"
 #include "nmt_example/options/presets.hpp"
 #include "nmt_example/options/tensorflow_nmt_flags.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace {
 
@@ -57,20 +58,13 @@ void expect_contains(const std::string& text, std::initializer_list<const char*>
   for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
 }
 
-/// A file that is removed with this.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              fmt::format("options_test-{}-{}", ::getpid(), ++count_)) {
-    std::ofstream(path_) << text;
-  }
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-  [[nodiscard]] std::string flag() const { return fmt::format("--hparams_path={}", path_.string()); }
+  explicit TemporaryFile(const std::string& text) { directory_.write("hparams", text); }
+  [[nodiscard]] std::string flag() const { return "--hparams_path=" + directory_.file("hparams"); }
 
  private:
-  static inline int count_ = 0;
-  std::filesystem::path path_;
+  ddl::test::TemporaryDirectory directory_;
 };
 
 // Lost otherwise: command lines copied from tensorflow/nmt's documentation.

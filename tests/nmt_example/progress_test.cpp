@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace {
 
@@ -34,10 +36,6 @@ StepReport report(std::int64_t step, double loss = std::log(20.0)) {
 
 class ProgressLog : public testing::Test {
  protected:
-  ProgressLog()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("progress_test-{}", ::getpid())) {}
-  ~ProgressLog() override { std::filesystem::remove(path_); }
-
   void run(std::int64_t first, std::int64_t last, double loss = 1.0) {
     std::ostringstream out;
     Progress progress({.start_step = first - 1, .end_step = last, .log_jsonl = path_.string()}, out, false);
@@ -50,7 +48,8 @@ class ProgressLog : public testing::Test {
     return result;
   }
 
-  std::filesystem::path path_;
+  ddl::test::TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_.path() / "log.jsonl";
 };
 
 TEST(Progress, LineInTensorflowNmtsManner) {
@@ -187,13 +186,7 @@ TEST_F(ProgressLog, ResumeRefusesAFileThatIsNoLog) {
 TEST(ProgressErrors, FullDiskAndMissingDirectory) {
   std::ostringstream out;
   Progress full({.end_step = 1, .log_jsonl = "/dev/full"}, out, false);
-  try {
-    full.step(report(1));
-    FAIL() << "a write to a full disk passed";
-  } catch (const ddl::Error& error) {
-    EXPECT_EQ(error.code(), ddl::ErrorCode::io);
-    EXPECT_NE(std::string(error.what()).find("/dev/full"), std::string::npos);
-  }
+  ddl::test::expect_error(ddl::ErrorCode::io, {"/dev/full"}, [&] { full.step(report(1)); });
   const ProgressSettings nowhere{.end_step = 1, .log_jsonl = "/nonexistent/log"};
   EXPECT_THROW(Progress(nowhere, out, false), ddl::Error);
 }

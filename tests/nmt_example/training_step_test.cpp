@@ -10,11 +10,11 @@
 #include <mutex>
 #include <utility>
 
-#include "ddl/allocation_count.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
-#include "thrown_error.hpp"
+#include "support/allocation_count.hpp"
+#include "support/thrown_error.hpp"
 
 namespace nmt {
 namespace {

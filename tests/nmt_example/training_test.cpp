@@ -11,11 +11,11 @@
 #include <sstream>
 
 #include "ddl/checkpoint.hpp"
-#include "ddl/temporary_directory.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
-#include "thrown_error.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace nmt {
 namespace {
@@ -37,11 +37,6 @@ std::vector<LoggedStep> read_log(const fs::path& path) {
         {json.at("step"), json.at("loss"), json.at("grad_norm"), json.at("lr"), json.at("words")});
   }
   return steps;
-}
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 std::set<std::string> names_in(const fs::path& directory) {
@@ -175,7 +170,8 @@ void expect_same_bits(const std::vector<LoggedStep>& found, const std::vector<Lo
 void expect_same_tensors(const fs::path& found, const fs::path& expected) {
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
     ASSERT_EQ(fs::exists(found / file), fs::exists(expected / file)) << file;
-    EXPECT_TRUE(text_of(found / file) == text_of(expected / file)) << file << " differs";
+    EXPECT_TRUE(ddl::test::contents(found / file) == ddl::test::contents(expected / file))
+        << file << " differs";
   }
 }
 
@@ -258,7 +254,7 @@ TEST_F(Training, BestCheckpointOutlivesAResumedRunThatIsNotBetter) {
   EXPECT_EQ(names_in(path("out")),
             (std::set<std::string>{"options.json", "step-0000000004", "step-0000000008"}));
   const auto best = [&](const char* step) {
-    return RunState::from_json(text_of(path("out") / step / "state.json")).best_bleu;
+    return RunState::from_json(ddl::test::contents(path("out") / step / "state.json")).best_bleu;
   };
   EXPECT_GE(best("step-0000000004"), 0);
   EXPECT_EQ(best("step-0000000008"), best("step-0000000004"));
@@ -327,7 +323,7 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   for (const char* name : {"out1", "out2", "log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
   EXPECT_EQ(names_in(path("out0")),
             (std::set<std::string>{"options.json", "step-0000000008", "step-0000000010", "step-0000000012"}));
-  const Options saved = options_from_json(text_of(path("out0") / "options.json"));
+  const Options saved = options_from_json(ddl::test::contents(path("out0") / "options.json"));
   EXPECT_EQ(saved.num_units, 16);
   EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
 }

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <set>
 
-#include "ddl/temporary_directory.hpp"
 #include "nmt_example/model_test_support.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace nmt {
 namespace {

@@ -11,11 +11,14 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/data/number_corpus.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
 using ddl::ErrorCode;
+using ddl::test::expect_error;
 using nmt::SubwordType;
 using nmt::Vocabulary;
 
@@ -29,33 +32,12 @@ const Vocabulary& trained() {
   return vocabulary;
 }
 
-void expect_error(ErrorCode code, const std::vector<std::string>& parts, const std::function<void()>& body) {
-  try {
-    body();
-    ADD_FAILURE() << "no error; expected one with " << parts.front();
-  } catch (const ddl::Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "no \"" << part << "\" in: " << error.what();
-    }
-  }
-}
-
 class WordList : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "ddl-vocabulary-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
   [[nodiscard]] std::string write(const std::string& bytes) const {
-    const fs::path file = directory_ / "vocab.de";
-    std::ofstream(file, std::ios::binary) << bytes;
-    return file.string();
+    return directory_.write("vocab.de", bytes);
   }
-  fs::path directory_;
+  ddl::test::TemporaryDirectory directory_;
 };
 
 class Subwords : public testing::TestWithParam<SubwordType> {};

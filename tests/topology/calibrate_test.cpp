@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ddl/error.hpp"
+#include "support/environment_variable.hpp"
 #include "tests/topology/fake_sysfs.hpp"
 #include "topology/discovery/cpu_list.hpp"
 
@@ -26,28 +27,7 @@ DiscoveryOptions without_gpus(const FakeSysfs& sysfs) {
           .cuda_driver = "libddl-no-such-cuda.so"};
 }
 
-/// An environment variable while this lives; not set, if there is no value.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) {
-    if (const char* const before = getenv(name)) before_ = before;
-    set(value);
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-  ~Environment() { set(before_ ? before_->c_str() : nullptr); }
-
- private:
-  void set(const char* value) const {
-    if (value == nullptr) {
-      unsetenv(name_);
-    } else {
-      setenv(name_, value, 1);
-    }
-  }
-  const char* name_;
-  std::optional<std::string> before_;
-};
+using Environment = test::EnvironmentVariable;
 
 HostDescription with_gpus(const char* scenario, const char* library, const FakeSysfs& sysfs) {
   const Environment playing("DDL_FAKE_NVML", scenario);
@@ -57,7 +37,7 @@ HostDescription with_gpus(const char* scenario, const char* library, const FakeS
 }
 
 HostDescription with_cuda(const char* scenario, const char* library, const FakeSysfs& sysfs,
-                          const char* visible_devices = nullptr) {
+                          const std::optional<std::string>& visible_devices = {}) {
   const Environment playing("DDL_FAKE_CUDA", scenario);
   const Environment visible("CUDA_VISIBLE_DEVICES", visible_devices);
   DiscoveryOptions options = without_gpus(sysfs);

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/ddl/temporary_directory.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace ddl::test {
 

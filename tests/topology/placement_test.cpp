@@ -6,7 +6,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/cost_model.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 
 namespace ddl::topology {

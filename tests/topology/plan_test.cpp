@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ddl/error.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl::topology {
 namespace {

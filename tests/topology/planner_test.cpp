@@ -14,7 +14,7 @@
 #include "ddl/topology/lowering.hpp"
 #include "ddl/topology/simulator.hpp"
 #include "ddl/topology/verifier.hpp"
-#include "thrown_error.hpp"
+#include "support/thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/plan/phase_figures.hpp"
 #include "topology/planner/pattern.hpp"

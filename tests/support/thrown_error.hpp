@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "ddl/error.hpp"
 
@@ -25,6 +26,15 @@ inline std::string message_of(ErrorCode code, const std::function<void()>& call)
   const Error error = error_of(call);
   EXPECT_EQ(error.code(), code) << error.what();
   return error.what();
+}
+
+/// Expects an error of this code, whose message has all the parts.
+inline void expect_error(ErrorCode code, const std::vector<std::string>& parts,
+                         const std::function<void()>& call) {
+  const std::string message = message_of(code, call);
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+  }
 }
 
 }  // namespace ddl::test

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -26,9 +28,21 @@ class TemporaryDirectory {
   }
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// Where a file of this name is, or is to be.
+  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
+  /// Writes the file, and returns where it is.
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(file(name), std::ios::binary) << bytes;
+    return file(name);
+  }
 
  private:
   std::filesystem::path path_;
 };
+
+inline std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace ddl::test

@@ -1,4 +1,4 @@
-#include "allocation_count.hpp"
+#include "support/allocation_count.hpp"
 
 #include <atomic>
 #include <cstdlib>
