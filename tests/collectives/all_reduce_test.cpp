@@ -13,16 +13,15 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
 InProcessOptions options_for(std::vector<std::string> hosts, topology::Mode mode = topology::Mode::explore) {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(100);
+  InProcessOptions options = test::on_hosts(std::move(hosts));
   options.context.mode = mode;
-  options.hosts = std::move(hosts);
   return options;
 }
 

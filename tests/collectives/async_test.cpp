@@ -15,6 +15,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/error.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
@@ -31,13 +32,6 @@ bool throws(const Body& body) {
 }
 
 using test::error_of;
-
-InProcessOptions options_for(std::vector<std::string> hosts = {}) {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(60);
-  options.hosts = std::move(hosts);
-  return options;
-}
 
 float expected_sum(int ranks, std::size_t call) {
   return static_cast<float>(ranks * (ranks - 1) / 2 + ranks * static_cast<int>(call % 10));
@@ -62,7 +56,7 @@ TEST(Async, ManyCallsInFlightEndRight) {
               << "call " << i;
         }
       },
-      options_for({"a", "b", "a", "b"}));
+      test::on_hosts({"a", "b", "a", "b"}));
 }
 
 // Blocking calls would overtake what was started before them, or wait for ever.
@@ -82,7 +76,7 @@ TEST(Async, BlockingCallsMayComeBetween) {
           ASSERT_EQ(second, std::vector<float>(second.size(), 2));
         }
       },
-      options_for());
+      test::on_hosts());
 }
 
 // The promise of the API: ranks that start collectives of two communicators in different order would hang.
@@ -110,7 +104,7 @@ TEST(Async, AnyOrderAcrossCommunicators) {
           }
         }
       },
-      options_for({"a", "a", "b", "b"}));
+      test::on_hosts({"a", "a", "b", "b"}));
 }
 
 // Threads of a program, each with a communicator of its own.
@@ -141,7 +135,7 @@ TEST(Async, ThreadsCallAtOnceOnDifferentCommunicators) {
         for (std::thread& thread : running) thread.join();
         EXPECT_EQ(wrong, 0);
       },
-      options_for());
+      test::on_hosts());
 }
 
 // A trainer would look once and never see that it is done, or block where it only wanted to look.
@@ -165,7 +159,7 @@ TEST(Work, TestTurnsTrueWithoutWaiting) {
         }
         EXPECT_EQ(value, 2);
       },
-      options_for());
+      test::on_hosts());
 }
 
 TEST(Work, ADefaultOneIsDone) {
@@ -192,7 +186,7 @@ TEST(Work, SeveralThreadsMayWait) {
         for (std::thread& thread : waiting) thread.join();
         EXPECT_EQ(values, std::vector<float>(5'000, 2));
       },
-      options_for());
+      test::on_hosts());
 }
 
 // Chains of collectives that no thread of the program waits for in between.
@@ -218,12 +212,12 @@ TEST(Work, AContinuationMayStartTheNextCollective) {
         EXPECT_EQ(values[0], 3 * (links - 1));
         EXPECT_EQ(done, links);
       },
-      options_for());
+      test::on_hosts());
 }
 
 // A waiter that gets no error would go on with wrong data; one that is never told would hang.
 TEST(Work, AnErrorReachesEveryoneWhoWaits) {
-  InProcessOptions options = options_for();
+  InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(200);
   std::atomic<bool> over{false};
   run_in_process(
@@ -308,7 +302,7 @@ TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
             std::this_thread::yield();  // a rank that leaves with an error ends what others are at
           throw found;
         },
-        options_for());
+        test::on_hosts());
   });
   EXPECT_EQ(mismatches, 3);
   EXPECT_NE(std::string(error.what()).find("another rank called something else"), std::string::npos);
@@ -331,7 +325,7 @@ TEST(Async, LeavingTheJobWaitsForWhatWasStarted) {
           c.barrier_async();
         }
       },
-      options_for());
+      test::on_hosts());
   for (const auto& v : values) {
     for (std::size_t i = 0; i < calls; ++i) {
       const std::size_t reduced = i % 3 == 0 ? count : count / 3;

@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
-
-InProcessOptions options_for(std::vector<std::string> hosts) {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(100);
-  options.hosts = std::move(hosts);
-  return options;
-}
 
 std::vector<std::int32_t> numbers(std::size_t count, int root) {
   std::vector<std::int32_t> values(count);
@@ -51,7 +45,7 @@ TEST(Broadcast, ReachesEveryRankFromAnyRoot) {
             }
           }
         },
-        options_for(hosts));
+        test::on_hosts(hosts));
   }
 }
 
@@ -69,7 +63,7 @@ TEST(Broadcast, ReachesSixtyFourRanks) {
           }
         }
       },
-      options_for({}));
+      test::on_hosts({}));
 }
 
 TEST(Broadcast, RefusesAnUnknownRoot) {
@@ -83,7 +77,7 @@ TEST(Broadcast, RefusesAnUnknownRoot) {
         }
         context.communicator().barrier();
       },
-      options_for({}));
+      test::on_hosts({}));
 }
 
 TEST(Barrier, NobodyLeavesBeforeEverybodyHasCome) {
@@ -99,7 +93,7 @@ TEST(Barrier, NobodyLeavesBeforeEverybodyHasCome) {
             context.communicator().barrier();
           }
         },
-        options_for({}));
+        test::on_hosts({}));
   }
 }
 

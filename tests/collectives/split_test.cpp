@@ -10,19 +10,13 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
 using test::error_of;
-
-InProcessOptions options_for(std::vector<std::string> hosts) {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(60);
-  options.hosts = std::move(hosts);
-  return options;
-}
 
 std::vector<int> members_of(Communicator& c, int rank_in_job) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(c.size()));
@@ -60,7 +54,7 @@ TEST(Split, ByColorThenKeyThenRank) {
           whole.barrier();
         }
       },
-      options_for({"a", "a", "b", "b", "b", "b"}));
+      test::on_hosts({"a", "a", "b", "b", "b", "b"}));
 }
 
 // A job that makes communicators for each epoch would end with the numbers that messages can name.
@@ -87,7 +81,7 @@ TEST(Split, NumbersAreUsedAgain) {
         kept.all_reduce(std::span(&one, 1));
         EXPECT_EQ(one, 2);
       },
-      options_for({}));
+      test::on_hosts({}));
 }
 
 // Ranks that have another way to talk, MPI's communicators say, need not ask all the others.
@@ -110,7 +104,7 @@ TEST(Subgroup, IsMadeByItsRanksAlone) {
         }
         context.communicator().barrier();
       },
-      options_for({"a", "a", "b", "b", "b"}));
+      test::on_hosts({"a", "a", "b", "b", "b"}));
 }
 
 TEST(Subgroup, BadListsAreRefused) {
@@ -133,7 +127,7 @@ TEST(Subgroup, BadListsAreRefused) {
 
 // Plans for the wrong devices would be slow, or for another number of ranks and wrong.
 TEST(Split, PlansAreForTheMembersPlaces) {
-  InProcessOptions options = options_for({"a", "b", "a", "b"});
+  InProcessOptions options = test::on_hosts({"a", "b", "a", "b"});
   options.context.decomposition = "2x2";
   run_in_process(
       4,
@@ -168,7 +162,7 @@ TEST(Split, ANegativeColorIsAnErrorOnEveryRank) {
         ++caught;
         context.communicator().barrier();
       },
-      options_for({"a", "a", "a"}));
+      test::on_hosts({"a", "a", "a"}));
   EXPECT_EQ(caught, 3);
 }
 
@@ -200,7 +194,7 @@ TEST(Split, ThreadsThatSplitAtOnceGetDifferentCommunicators) {
         for (std::thread& thread : running) thread.join();
         EXPECT_EQ(wrong, 0);
       },
-      options_for({"a", "b", "a"}));
+      test::on_hosts({"a", "b", "a"}));
 }
 
 // A program that splits in every step would mix up messages in the end.
@@ -215,7 +209,7 @@ TEST(Split, ManyCommunicatorsOneAfterTheOther) {
           ASSERT_EQ(value, 2 * i);
         }
       },
-      options_for({"a", "a"}));
+      test::on_hosts({"a", "a"}));
 }
 
 // A communicator that is used after its context would touch memory that is gone.

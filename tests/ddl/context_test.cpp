@@ -15,25 +15,21 @@
 
 #include "ddl/log.hpp"
 #include "support/environment_variable.hpp"
+#include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
-InProcessOptions quiet() {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(60);
-  return options;
-}
-
 using test::error_of;
+using test::expect_parts;
 
 using Variable = test::EnvironmentVariable;
 
 // A program would shard its data wrongly.
 TEST(Context, KnowsItsPlaceOnItsHost) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.hosts = {"a", "b", "a", "b", "b"};
   run_in_process(
       5,
@@ -81,12 +77,12 @@ TEST(Context, RootOnlyRunsOnRankZeroAloneAndTheOthersWait) {
         });
         EXPECT_EQ(runs.load(), 1);
       },
-      quiet());
+      test::on_hosts());
 }
 
 // A long save would end the job with a timeout on the waiting ranks.
 TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(300);
   run_in_process(
       3,
@@ -101,7 +97,7 @@ TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
 
 // The same of work that one rank takes longer for, a part of a checkpoint on a slow disk.
 TEST(Context, UnlimitedWorkOnAllRanksPausesTheDeadline) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(300);
   run_in_process(
       3,
@@ -121,12 +117,6 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
-  }
-}
-
 /// What rank 1 of three reports when the job fails while rank 0 works.
 std::string report_of_failing_work() {
   std::atomic<int> told{0};
@@ -144,7 +134,7 @@ std::string report_of_failing_work() {
     ++told;
   };
   testing::internal::CaptureStderr();
-  run_in_process(3, body, quiet());
+  run_in_process(3, body, test::on_hosts());
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "ddl [0] error: the disk is gone\n");
   return text;
 }
@@ -185,7 +175,7 @@ TEST(Context, TheExitReportNamesTheInnermostWorkThatIsNotOver) {
     });
   };
   testing::internal::CaptureStderr();
-  run_in_process(2, body, quiet());
+  run_in_process(2, body, test::on_hosts());
   EXPECT_NE(testing::internal::GetCapturedStderr().find("the disk is gone"), std::string::npos);
   expect_parts(text, {"; in on_all_ranks \"outer\""});
   EXPECT_EQ(text.find("inner"), std::string::npos) << text;
@@ -193,7 +183,7 @@ TEST(Context, TheExitReportNamesTheInnermostWorkThatIsNotOver) {
 
 // A rank that does not come to save with the others would be looked for in a barrier that no program has.
 TEST(Context, ATimeoutNamesTheWorkThatARankDoesNotComeTo) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(100);
   std::atomic<bool> timed_out{false};
   run_in_process(
@@ -226,7 +216,7 @@ TEST(Context, AnErrorOfRootOnlyReachesEveryRank) {
         // The job can go on.
         EXPECT_EQ(context.broadcast_string(context.is_root() ? "next" : ""), "next");
       },
-      quiet());
+      test::on_hosts());
   EXPECT_EQ(caught.load(), 3);
 }
 
@@ -247,7 +237,7 @@ TEST(Context, OnAllRanksThrowsTheLowestFailingRanksErrorEverywhere) {
         EXPECT_TRUE(error.agreed());
         ++caught;
       },
-      quiet());
+      test::on_hosts());
   EXPECT_EQ(caught.load(), 5);
 }
 
@@ -262,7 +252,7 @@ TEST(Context, OnAllRanksNamesNoRankIfAllFailedAlike) {
         EXPECT_STREQ(error.what(), "options: batch of zero");
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       },
-      quiet());
+      test::on_hosts());
 }
 
 // The message of a library's exception would be lost.
@@ -279,7 +269,7 @@ TEST(Context, OtherExceptionsBecomeErrors) {
         const Error other = error_of([&] { context.root_only("w", [] { throw 7; }); });
         EXPECT_EQ(other.code(), ErrorCode::internal);
       },
-      quiet());
+      test::on_hosts());
 }
 
 TEST(Context, BroadcastStringCarriesAnyBytesFromAnyRoot) {
@@ -292,7 +282,7 @@ TEST(Context, BroadcastStringCarriesAnyBytesFromAnyRoot) {
           EXPECT_EQ(context.broadcast_string("", root), "");
         }
       },
-      quiet());
+      test::on_hosts());
 }
 
 // A rank that dies of an exception would leave the others waiting until the deadline.
@@ -307,7 +297,7 @@ TEST(Context, AnExceptionOfOneRankEndsTheOthersCollectives) {
     throw error;
   };
   try {
-    run_in_process(4, body, quiet());
+    run_in_process(4, body, test::on_hosts());
     FAIL() << "expected the exception of rank 2";
   } catch (const std::logic_error& error) {
     EXPECT_STREQ(error.what(), "the first one");
@@ -323,7 +313,7 @@ TEST(Context, ARankThatLeavesEndsTheCollectivesThatNeedIt) {
         [](Context& context) {
           if (context.rank() == 0) context.communicator().barrier();
         },
-        quiet());
+        test::on_hosts());
   });
   EXPECT_EQ(error.code(), ErrorCode::peer_failed);
   EXPECT_NE(std::string(error.what()).find("rank 1 (host"), std::string::npos) << error.what();
@@ -331,7 +321,7 @@ TEST(Context, ARankThatLeavesEndsTheCollectivesThatNeedIt) {
 
 // Nobody could tell from the message who is missing, or in what.
 TEST(Context, ATimeoutNamesTheCollectiveAndWhoIsMissing) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(100);
   options.hosts = {"alpha", "beta"};
   std::atomic<bool> timed_out{false};
@@ -369,7 +359,7 @@ TEST(Context, AgreedErrorsAreRethrownAsTheyAre) {
               if (context.rank() == 1) throw Error(ErrorCode::corrupt_data, "bad");
             });
           },
-          quiet());
+          test::on_hosts());
     });
     ASSERT_STREQ(error.what(), "step: rank 1: bad");
   }
@@ -397,7 +387,7 @@ TEST(Context, RunPrintsAnAgreedErrorOnce) {
           return 0;
         });
       },
-      quiet());
+      test::on_hosts());
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "ddl [0] error: reading: wrong\n");
   EXPECT_EQ(statuses.load(), 8);
 }
@@ -407,7 +397,7 @@ TEST(Context, RunInProcessRefusesWhatCannotWork) {
   EXPECT_EQ(error_of([&] { run_in_process(0, nothing); }).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(error_of([&] { run_in_process(1025, nothing); }).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(error_of([&] { run_in_process(2, nullptr); }).code(), ErrorCode::invalid_argument);
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.hosts = {"a"};
   EXPECT_EQ(error_of([&] { run_in_process(2, nothing, options); }).code(), ErrorCode::invalid_argument);
   options.hosts.clear();
@@ -421,7 +411,7 @@ TEST(Context, RunInProcessRefusesWhatCannotWork) {
 }
 
 std::string messages_of_a_job(const ContextOptions& context_options) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   options.context = context_options;
   testing::internal::CaptureStderr();
   run_in_process(
@@ -504,7 +494,7 @@ TEST(ContextOptions, RefusesFilesThatAreNoPlans) {
 
 // A topology that is wrong would show only in the first collective, or not at all.
 TEST(Context, RefusesTopologiesThatDoNotFit) {
-  InProcessOptions options = quiet();
+  InProcessOptions options = test::on_hosts();
   const auto nothing = [](Context&) {};
   options.context.topology = "host:3";
   const Error small = error_of([&] { run_in_process(4, nothing, options); });

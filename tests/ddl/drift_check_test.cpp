@@ -15,6 +15,8 @@
 namespace ddl {
 namespace {
 
+using test::expect_parts;
+
 /// Parameters of 1000, 0 and 37 floats, the same on all ranks.
 struct Model {
   Model() : memory(1037) {
@@ -47,12 +49,6 @@ std::string drift_of(int ranks, const std::function<void(int, Model&)>& change) 
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
   return texts[0];
-}
-
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
-  }
 }
 
 // Lost otherwise: a run that ends with an error although nothing is wrong.

@@ -19,6 +19,8 @@
 namespace ddl {
 namespace {
 
+using test::expect_parts;
+
 constexpr std::size_t sizes[] = {7, 1, 0, 64, 300, 5, 1000};
 
 enum class Layout { flat, scattered, partly };
@@ -104,11 +106,6 @@ std::vector<std::string> errors_on_all(int ranks, ErrorCode code, const std::fun
     }
   });
   return texts;
-}
-
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
 }
 
 // Lost otherwise: the right gradient. Ragged batches, one empty, any layout, several hosts, two steps.

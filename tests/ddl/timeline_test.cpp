@@ -24,6 +24,7 @@
 #include "ddl/timeline/rows.hpp"
 #include "ddl/timeline/run_summary.hpp"
 #include "ddl/timeline/step_dump.hpp"
+#include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 #include "support/trace_check.hpp"
@@ -36,8 +37,7 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 InProcessOptions with_timeline(const std::filesystem::path& file) {
-  InProcessOptions options;
-  options.context.deadline = std::chrono::seconds(60);
+  InProcessOptions options = test::on_hosts();
   options.context.timeline = file.string();
   return options;
 }

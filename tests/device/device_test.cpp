@@ -17,6 +17,7 @@
 #include "ddl/topology/schedule.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
@@ -29,6 +30,7 @@ using test::OnDevice;
 using test::ops;
 using test::Stream;
 using test::types;
+using test::with_deadline;
 using topology::Collective;
 
 constexpr DeviceOptions by_exchange = {.path = DevicePathChoice::exchange};
@@ -117,12 +119,6 @@ TEST_F(Device, TheTopologyHasTheRanksGpus) {
         EXPECT_EQ(device.topology().hash(), context.topology()->hash());
       },
       given);
-}
-
-InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
-  InProcessOptions options;
-  options.context.deadline = deadline;
-  return options;
 }
 
 TEST_F(Device, ARankThatDoesNotComeIsNamedAtTheDeadline) {

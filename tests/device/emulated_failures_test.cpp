@@ -12,13 +12,16 @@
 #include "ddl/device.hpp"
 #include "device/device_fixture.hpp"
 #include "device/emulated/emulated_cuda.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
 using test::error_of;
+using test::expect_parts;
 using test::Stream;
+using test::with_deadline;
 
 class EmulatedDevices : public testing::Test {
  protected:
@@ -50,34 +53,23 @@ void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t s
   device.all_reduce(values.data, values.data, count, DataType::f32, op, stream);
 }
 
-InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
-  InProcessOptions options;
-  options.context.deadline = deadline;
-  return options;
-}
-
-void expect_words(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words)
-    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
-}
-
 TEST_F(EmulatedDevices, NoDriverAndAnOldOneAreTold) {
   emulated_cuda::machine().driver = 0;
   const auto start = [](Context& context) { DeviceCommunicator device(context); };
   Error error = error_of([&] { run_in_process(2, start); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  expect_words(error.what(), {"NVIDIA's driver is not installed"});
+  expect_parts(error.what(), {"NVIDIA's driver is not installed"});
   emulated_cuda::machine().driver = 11040;
   error = error_of([&] { run_in_process(2, start); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  expect_words(error.what(), {"the driver is for CUDA 11.4", "install a newer driver"});
+  expect_parts(error.what(), {"the driver is for CUDA 11.4", "install a newer driver"});
 }
 
 TEST_F(EmulatedDevices, ADeviceThatIsTakenIsTold) {
   emulated_cuda::machine().refused = "cudaSetDevice";
   const Error error =
       error_of([&] { run_in_process(2, [](Context& context) { DeviceCommunicator device(context); }); });
-  expect_words(error.what(), {"cudaSetDevice", "device 0"});
+  expect_parts(error.what(), {"cudaSetDevice", "device 0"});
 }
 
 TEST_F(EmulatedDevices, MemoryThatIsNotThereIsAnAgreedErrorAndTheRestGoesOn) {
@@ -88,7 +80,7 @@ TEST_F(EmulatedDevices, MemoryThatIsNotThereIsAnAgreedErrorAndTheRestGoesOn) {
     DeviceCommunicator device(context);
     const Error error = error_of([&] { device.allocate(std::size_t{1} << 30); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    expect_words(error.what(), {"1073741824 bytes of device memory", "out of memory"});
+    expect_parts(error.what(), {"1073741824 bytes of device memory", "out of memory"});
     const Values values;
     context.communicator().barrier();
     all_reduce(device, values, stream);
@@ -101,7 +93,7 @@ TEST_F(EmulatedDevices, RanksThatShareADeviceAreWarnedAndRefusedInStrictMode) {
   run_in_process(2, [](Context& context) {
     const DeviceCommunicator device(context);
     ASSERT_EQ(context.fallbacks().size(), 1U);
-    expect_words(context.fallbacks()[0], {"ranks 0, 1 share CUDA device 0"});
+    expect_parts(context.fallbacks()[0], {"ranks 0, 1 share CUDA device 0"});
   });
   emulated_cuda::machine().devices = 2;
   run_in_process(2, [](Context& context) {
@@ -116,7 +108,7 @@ TEST_F(EmulatedDevices, RanksThatShareADeviceAreWarnedAndRefusedInStrictMode) {
         3, [](Context& context) { DeviceCommunicator device(context); }, strict);
   });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  expect_words(error.what(), {"ranks 0, 2 share CUDA device 0", "DDL_STRICT"});
+  expect_parts(error.what(), {"ranks 0, 2 share CUDA device 0", "DDL_STRICT"});
 }
 
 TEST_F(EmulatedDevices, UnlikeDevicesAreTold) {
@@ -125,7 +117,7 @@ TEST_F(EmulatedDevices, UnlikeDevicesAreTold) {
   run_in_process(3, [](Context& context) {
     const DeviceCommunicator device(context);
     ASSERT_EQ(context.fallbacks().size(), 1U);
-    expect_words(context.fallbacks()[0], {"ranks 0, 1: Emulated GPU (9.0", "rank 2: Other GPU (8.0"});
+    expect_parts(context.fallbacks()[0], {"ranks 0, 1: Emulated GPU (9.0", "rank 2: Other GPU (8.0"});
   });
 }
 
@@ -138,14 +130,14 @@ TEST_F(EmulatedDevices, PeersOutOfReachAreNamedAndAnotherWayIsTaken) {
     });
   });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  expect_words(error.what(), {"cannot reach device", "peer access is not supported"});
+  expect_parts(error.what(), {"cannot reach device", "peer access is not supported"});
   run_in_process(2, [](Context& context) {
     select_device(context);
     const Values values;
     const Stream stream;
     DeviceCommunicator device(context);
     ASSERT_EQ(context.fallbacks().size(), 1U);
-    expect_words(context.fallbacks()[0], {"by NCCL alone", "cannot reach device"});
+    expect_parts(context.fallbacks()[0], {"by NCCL alone", "cannot reach device"});
     all_reduce(device, values, stream);
     device.wait(stream);
   });
@@ -176,7 +168,7 @@ void lose_a_device(DevicePathChoice path) {
             }
             device.wait(stream);
           });
-          expect_words(error.what(), {"cudaErrorLaunchFailure", "CUDA device 1"});
+          expect_parts(error.what(), {"cudaErrorLaunchFailure", "CUDA device 1"});
           ++messages;
           throw error;
         },
@@ -205,7 +197,7 @@ TEST_F(EmulatedDevices, BetweenHostsUcxIsTakenForWantOfNcclAndSaysSo) {
     DeviceCommunicator device(context);
     const std::vector<std::string> told = context.fallbacks();
     ASSERT_EQ(told.size(), 2U);
-    expect_words(told[1], {"collectives on devices go by UCX: ", "shares its device"});
+    expect_parts(told[1], {"collectives on devices go by UCX: ", "shares its device"});
     context.communicator().barrier();
     all_reduce(device, values, stream);
     device.wait(stream);
@@ -222,9 +214,9 @@ TEST_F(EmulatedDevices, AUcxThatDoesNotKnowDevicesMemoryIsNotTaken) {
           2, [&](Context& context) { DeviceCommunicator device(context, {.path = path}); }, on_two_hosts());
     });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    expect_words(error.what(), {"UCX does not know the memory of devices", "UCX_TLS"});
+    expect_parts(error.what(), {"UCX does not know the memory of devices", "UCX_TLS"});
     if (path == DevicePathChoice::automatic) {
-      expect_words(error.what(), {"shares its device", "expected processes"});
+      expect_parts(error.what(), {"shares its device", "expected processes"});
     }
   }
 }
@@ -235,7 +227,7 @@ TEST_F(EmulatedDevices, ABuildWithoutUcxSaysSo) {
         2, [](Context& context) { DeviceCommunicator device(context, {.path = DevicePathChoice::ucx}); });
   });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  expect_words(error.what(), {"DDL_WITH_UCX"});
+  expect_parts(error.what(), {"DDL_WITH_UCX"});
 }
 #endif
 
@@ -260,7 +252,7 @@ TEST_F(EmulatedDevices, KernelsThatWaitForAFailedRankEndWithoutThisLibrarysWait)
             all_reduce(device, values, stream);
             EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
             const Error own = error_of([&] { device.check(); });
-            expect_words(own.what(),
+            expect_parts(own.what(),
                          {"all_reduce #1 on devices", "rank 1", "an exception has left the scope"});
             throw own;
           },
@@ -296,7 +288,7 @@ void name_who_called_other_things(const InProcessOptions& options) {
       }
     });
     EXPECT_EQ(own.code(), ErrorCode::mismatch);
-    expect_words(own.what(), what_was_called);
+    expect_parts(own.what(), what_was_called);
     ++told;
     throw own;
   };
@@ -329,8 +321,8 @@ TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
       context.communicator().barrier();
     });
   });
-  expect_words(testing::internal::GetCapturedStderr(), what_was_called);
-  expect_words(error.what(), {"an earlier collective of this context failed"});
+  expect_parts(testing::internal::GetCapturedStderr(), what_was_called);
+  expect_parts(error.what(), {"an earlier collective of this context failed"});
 }
 
 /// Paths that are timed while starting make calls which the user's are not to be taken for.
@@ -359,7 +351,7 @@ TEST_F(EmulatedDevices, ARankThatDoesNotComeIsNamedByWhicheverPath) {
                 for (;;) device.check();
               });
               if (context.rank() == 0)
-                expect_words(own.what(), {"all_reduce #2 on devices (sum of 1000 f32"});
+                expect_parts(own.what(), {"all_reduce #2 on devices (sum of 1000 f32"});
               ++told;
               throw own;
             },

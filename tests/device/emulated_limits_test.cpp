@@ -16,6 +16,7 @@
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "device/emulated/emulated_cuda.hpp"
+#include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 
@@ -23,8 +24,10 @@ namespace ddl {
 namespace {
 
 using test::error_of;
+using test::expect_parts;
 using test::Stream;
 using test::TemporaryDirectory;
+using test::with_deadline;
 
 class EmulatedLimits : public testing::Test {
  protected:
@@ -48,17 +51,6 @@ struct Values {
 
 void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t stream) {
   device.all_reduce(values.data, values.data, count, DataType::f32, ReduceOp::sum, stream);
-}
-
-InProcessOptions with_deadline(std::chrono::milliseconds deadline) {
-  InProcessOptions options;
-  options.context.deadline = deadline;
-  return options;
-}
-
-void expect_words(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words)
-    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
 }
 
 /// What set_cuda_environment is for: in one queue a rank's second call stands in front of the others' first.
@@ -128,7 +120,7 @@ void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path) {
             device.wait(stream);
           });
           EXPECT_EQ(own.code(), ErrorCode::timeout) << own.what();
-          expect_words(own.what(), {"all_reduce #1 on devices (sum of 1000 f32"});
+          expect_parts(own.what(), {"all_reduce #1 on devices (sum of 1000 f32"});
           ++told;
           throw own;
         },
@@ -219,7 +211,7 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
     const Error error =
         error_of([&] { DeviceCommunicator second(context, {.path = DevicePathChoice::exchange}); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    expect_words(error.what(), {"CUDA device 0 has room for 6 blocks", "have taken 6", "2 ranks"});
+    expect_parts(error.what(), {"CUDA device 0 has room for 6 blocks", "have taken 6", "2 ranks"});
     context.communicator().barrier();  // giving back what the second one had waits for the device
     all_reduce(*first, values, stream);
     first->wait(stream);
@@ -301,7 +293,7 @@ TEST_F(EmulatedLimits, RanksThatAreThreadsOfOneDeviceAreToldOfItsQueues) {
     return testing::internal::GetCapturedStderr();
   };
   const std::string told = output_of(nullptr, nullptr);
-  expect_words(told, {"2 ranks of this process share CUDA device 0", "CUDA_DEVICE_MAX_CONNECTIONS=32",
+  expect_parts(told, {"2 ranks of this process share CUDA device 0", "CUDA_DEVICE_MAX_CONNECTIONS=32",
                       "CUDA_MODULE_LOADING=EAGER", "ddl::set_cuda_environment()"});
   EXPECT_EQ(told.find("expected CUDA_DEVICE"), told.rfind("expected CUDA_DEVICE")) << "once: " << told;
   EXPECT_NE(output_of("8", "EAGER").find("CUDA_DEVICE_MAX_CONNECTIONS"), std::string::npos);

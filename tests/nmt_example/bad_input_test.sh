@@ -5,7 +5,7 @@ set -u
 ddl_nmt=$1
 shift
 launcher=("$@")
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddl-bad-input-XXXXXX")
+work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 cd "$work" || exit 1

@@ -7,7 +7,7 @@ set -u
 ddl_nmt=$1
 shift
 launcher=("$@")
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddl-signals-XXXXXX")
+work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 flags=(--builtin_corpus=200 --src=en --tgt=de --num_units=8 --vocab_size=60 --batch_size=4 --threads=1 --optimizer=adam

@@ -14,6 +14,7 @@
 #include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
 #include "support/allocation_count.hpp"
+#include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace nmt {
@@ -45,10 +46,8 @@ struct RankRun {
 };
 
 ddl::InProcessOptions quiet(std::vector<std::string> hosts = {}) {
-  ddl::InProcessOptions settings;
+  ddl::InProcessOptions settings = ddl::test::on_hosts(std::move(hosts));
   settings.context.debug_level = 0;
-  settings.context.deadline = std::chrono::seconds(60);
-  settings.hosts = std::move(hosts);
   return settings;
 }
 

@@ -14,6 +14,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
+#include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 
@@ -46,9 +47,8 @@ std::set<std::string> names_in(const fs::path& directory) {
 }
 
 ddl::InProcessOptions quiet() {
-  ddl::InProcessOptions settings;
+  ddl::InProcessOptions settings = ddl::test::on_hosts();
   settings.context.debug_level = 0;
-  settings.context.deadline = std::chrono::seconds(60);
   return settings;
 }
 

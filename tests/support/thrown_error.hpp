@@ -28,13 +28,16 @@ inline std::string message_of(ErrorCode code, const std::function<void()>& call)
   return error.what();
 }
 
+inline void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+  }
+}
+
 /// Expects an error of this code, whose message has all the parts.
 inline void expect_error(ErrorCode code, const std::vector<std::string>& parts,
                          const std::function<void()>& call) {
-  const std::string message = message_of(code, call);
-  for (const std::string& part : parts) {
-    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
-  }
+  expect_parts(message_of(code, call), parts);
 }
 
 }  // namespace ddl::test
