@@ -436,7 +436,7 @@ TEST(Context, PrintsEachPlanOnceAtLevelOneAndAllOfItAtLevelTwo) {
   options.decomposition = "2x2";
   const std::string lines = messages_of_a_job(options);
   EXPECT_EQ(occurrences(lines, "ddl [0] info: plan: all_reduce 4096 B f32: 2x2"), 1U) << lines;
-  EXPECT_EQ(occurrences(lines, "ddl [0] info: plan: broadcast 4096 B u8: 2x2"), 1U) << lines;
+  EXPECT_EQ(occurrences(lines, "ddl [0] info: plan: broadcast 4096 B f32: 2x2"), 1U) << lines;
   EXPECT_EQ(occurrences(lines, "plan:"), 2U) << lines;
   options.debug_level = 2;
   const std::string all = messages_of_a_job(options);
@@ -477,7 +477,7 @@ TEST(ContextOptions, RunsThePlansOfFiles) {
   options.probe = ProbeUse::off;
   const std::string text = messages_of_a_job(options);
   EXPECT_NE(text.find("plan: all_reduce 4096 B f32: 4 as placed, tree"), std::string::npos) << text;
-  EXPECT_NE(text.find("plan: broadcast 4096 B u8: 4 as placed, double_tree"), std::string::npos) << text;
+  EXPECT_NE(text.find("plan: broadcast 4096 B f32: 4 as placed, double_tree"), std::string::npos) << text;
 }
 
 TEST(ContextOptions, RefusesFilesThatAreNoPlans) {
