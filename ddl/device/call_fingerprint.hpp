@@ -3,18 +3,14 @@
 #include <cstdint>
 
 #include "ddl/device/device_path.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl::device {
 
-/// Of numbers, one after the other: splitmix64's finaliser, of each in turn.
+/// Of numbers, one after the other.
 class Mixed {
  public:
-  void add(std::uint64_t number) noexcept {
-    hash_ = (hash_ ^ number) + 0x9e3779b97f4a7c15;
-    hash_ = (hash_ ^ hash_ >> 30) * 0xbf58476d1ce4e5b9;
-    hash_ = (hash_ ^ hash_ >> 27) * 0x94d049bb133111eb;
-    hash_ ^= hash_ >> 31;
-  }
+  void add(std::uint64_t number) noexcept { hash_ = mix(hash_ ^ number); }
   [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
 
  private:
