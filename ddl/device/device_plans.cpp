@@ -73,6 +73,7 @@ const DevicePlan& DevicePlans::of(Collective collective, std::size_t bytes, Data
   const Key key{collective, collectives::size_class(bytes), type, by_dimension};
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
   const DevicePlan& chosen = known_.emplace(key, choose(key)).first->second;
+  if (!context_.is_root()) return chosen;
   for (const std::string& note : chosen.plan.notes) context_.log().warning(note);
   context_.log().info("plan on devices: " + summary(chosen.plan));
   return chosen;

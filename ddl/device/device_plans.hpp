@@ -33,6 +33,11 @@ struct DevicePlan {
       false;  ///< All of it is the steps of one group's program, and not of groups by dimension.
   /// By dimension: its own plan, for a group that runs steps.
   std::vector<topology::Plan> of_dimension;
+
+  /// Whether groups of its dimensions do it, and not one group of all ranks.
+  [[nodiscard]] bool goes_by_dimension() const noexcept {
+    return !is_one_program && plan.dimensions.size() > 1;
+  }
 };
 
 /// The plans of collectives on devices. Of those that the carriers can execute, the one with the least

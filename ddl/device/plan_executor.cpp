@@ -41,7 +41,7 @@ const DevicePlan& PlanExecutor::plan_of(const DeviceCall& call) {
 }
 
 DevicePath& PlanExecutor::group_of(const DevicePlan& plan, std::size_t dimension) const {
-  const bool is_flat = plan.is_one_program || plan.plan.dimensions.size() == 1;
+  const bool is_flat = !plan.goes_by_dimension();
   switch (plan.plan.dimensions[dimension].carrier) {
     case Carrier::cuda_ipc:
       return *groups_.exchange;
@@ -60,9 +60,7 @@ DevicePath& PlanExecutor::meeting() const {
 }
 
 bool PlanExecutor::goes_by_dimension(const DeviceCall& call) {
-  if (call.collective != Collective::all_reduce) return false;
-  const DevicePlan& plan = plan_of(call);
-  return !plan.is_one_program && plan.plan.dimensions.size() > 1;
+  return call.collective == Collective::all_reduce && plan_of(call).goes_by_dimension();
 }
 
 bool PlanExecutor::can_be_captured(const DeviceCall& call) {
@@ -81,7 +79,7 @@ bool PlanExecutor::is_reproducible() const noexcept {
 void PlanExecutor::run(const DeviceCall& call) {
   if (call.collective == Collective::barrier) {
     pass_on(meeting(), call);
-  } else if (const DevicePlan& plan = plan_of(call); goes_by_dimension(call)) {
+  } else if (const DevicePlan& plan = plan_of(call); plan.goes_by_dimension()) {
     run_by_dimension(call, plan);
   } else {
     pass_on(plan, 0, call);
@@ -94,7 +92,7 @@ void PlanExecutor::run(const DeviceCall& call) {
 /// A part of a call, as the plan has it in a dimension.
 void PlanExecutor::pass_on(const DevicePlan& plan, std::size_t dimension, DeviceCall part) {
   const topology::PlanDimension& way = plan.plan.dimensions[dimension];
-  const bool is_whole = plan.is_one_program || plan.plan.dimensions.size() == 1;
+  const bool is_whole = !plan.goes_by_dimension();
   part.plan = plan.hash;
   part.algorithm = way.algorithm;
   part.steps = is_whole ? &plan.plan : &plan.of_dimension[dimension];

@@ -13,15 +13,20 @@ import unittest
 LAUNCHER = pathlib.Path(os.environ["DDL_TEST_LAUNCHER"])
 HOME_HOST = "home"  # this machine; no host of the jobs unless a test says so
 
-# Prints what is in the file of the host that it is asked on, and records how it was asked.
+# Prints what is in the file of the host that it is asked on, and records how it was asked: a line in one write, as
+# several run at once.
 TOPO = """
 host=${FAKE_HOST:-@HOME@}
-printf '%s' "$host" >>"$WORK/asked"; printf ' <%s>' "$@" >>"$WORK/asked"; echo >>"$WORK/asked"
+line=$host
+for word in "$@"; do line="$line <$word>"; done
+printf '%s\\n' "$line" >>"$WORK/asked"
 exec cat "$WORK/hosts/$host"
 """
 # As ssh does: options, a host, and a line for the shell there.
 SSH = """
-printf '<%s>' "@NAME@" "$@" >>"$WORK/agent_calls"; echo >>"$WORK/agent_calls"
+line="<@NAME@>"
+for word in "$@"; do line="$line<$word>"; done
+printf '%s\\n' "$line" >>"$WORK/agent_calls"
 while [ $# -gt 2 ]; do shift; done
 [ ! -e "$WORK/hosts/$1.silent" ] || exec sleep 1000
 [ -e "$WORK/hosts/$1" ] || { echo "ssh: connect to host $1 port 22: No route to host" >&2; exit 255; }
@@ -30,7 +35,9 @@ while [ $# -gt 2 ]; do shift; done
 FAKE_HOST=$1 exec sh -c "$2"
 """
 SRUN = """
-printf '<%s>' srun "$@" >>"$WORK/agent_calls"; echo >>"$WORK/agent_calls"
+line="<srun>"
+for word in "$@"; do line="$line<$word>"; done
+printf '%s\\n' "$line" >>"$WORK/agent_calls"
 for word in "$@"; do case $word in --nodelist=*) host=${word#*=} ;; esac; done
 while [ "$1" != sh ]; do shift; done
 FAKE_HOST=$host exec "$@"
