@@ -289,6 +289,7 @@ TEST_F(Emulated, AFaultEndsWhatWaits) {
   auto blocked =
       std::async(std::launch::async, [&] { return launch(stream, [](const emulated_cuda::Spot&) {}); });
   EXPECT_TRUE(is_blocked(blocked));
+  while (gate.waiting() == 0) std::this_thread::yield();
   emulated_cuda::lose_device(0);
   blocked.wait();
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);

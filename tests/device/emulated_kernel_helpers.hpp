@@ -45,6 +45,12 @@ bool is_blocked(const Future& future) {
 class Gate {
  public:
   explicit Gate(std::chrono::milliseconds patience = std::chrono::seconds(20)) : patience_(patience) {}
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  /// Kernels of a lost device end a moment after everybody has been told.
+  ~Gate() {
+    while (waiting_ > 0) std::this_thread::yield();
+  }
   void open() { is_open_ = true; }
   [[nodiscard]] bool has_failed() const { return has_failed_; }
   [[nodiscard]] int waiting() const { return waiting_; }
