@@ -28,6 +28,12 @@ Event make_event() {
   return Event(made);
 }
 
+Event make_timed_event() {
+  cudaEvent_t made = nullptr;
+  check_cuda(cudaEventCreate(&made), "cudaEventCreate");
+  return Event(made);
+}
+
 void require_alive(cudaStream_t stream) {
   const cudaError_t result = cudaStreamQuery(stream);
   if (result == cudaErrorNotReady) {

@@ -22,6 +22,8 @@ Stream make_stream();
 Stream make_urgent_stream();
 /// Without a time.
 Event make_event();
+/// With the time when it passes.
+Event make_timed_event();
 /// Throws `internal` with what CUDA says if the stream's device is lost. Does not wait.
 void require_alive(cudaStream_t stream);
 /// Whether what is queued on the stream now runs later, or often, or never. Throws `internal`.

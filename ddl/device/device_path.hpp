@@ -51,6 +51,11 @@ inline bool reduces(topology::Collective collective) noexcept {
          collective != topology::Collective::barrier;
 }
 
+/// Pieces of `count` elements that a call is about: one for each rank, or one.
+inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
+  return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
+}
+
 /// What has gone wrong on a rank's device.
 struct PathFailure {
   Error error;

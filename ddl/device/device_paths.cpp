@@ -95,11 +95,16 @@ DevicePaths::~DevicePaths() {
 /// Whether it could be opened; if not, and that was not asked for, why.
 template <typename Open>
 bool DevicePaths::attempt(bool is_asked_for, std::string& reasons, const Open& open) {
+  const std::size_t before = opened_.size();
+  const DimensionGroups groups = groups_;
   try {
     open();
     return true;
   } catch (const Error& error) {
     if (is_asked_for || error.code() != ErrorCode::unsupported) throw;
+    // Where the group of one dimension cannot be had, the others are of no use.
+    groups_ = groups;
+    for (; opened_.size() > before; opened_.pop_back()) opened_.back()->close(true);
     reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
     return false;
   }

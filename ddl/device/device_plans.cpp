@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "collectives/communicator/plan_book.hpp"
+#include "ddl/context_state.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 
@@ -16,6 +18,7 @@ namespace {
 using topology::Algorithm;
 using topology::Carrier;
 using topology::Collective;
+using topology::Mode;
 using topology::Plan;
 using topology::PlanDimension;
 
@@ -41,14 +44,11 @@ topology::Placement device_of_each(int ranks) {
   return placement;
 }
 
+bool asks_for_nccl(Mode mode) { return mode == Mode::nccl || mode == Mode::nccl_per_dimension; }
+
 bool goes_by(const Plan& plan, Carrier carrier) {
   return std::ranges::all_of(plan.dimensions,
                              [&](const PlanDimension& dimension) { return dimension.carrier == carrier; });
-}
-
-bool has_same_groups(const Plan& a, const Plan& b) {
-  return a.decomposition == b.decomposition && a.order == b.order &&
-         std::ranges::equal(a.dimensions, b.dimensions, {}, &PlanDimension::carrier, &PlanDimension::carrier);
 }
 
 }  // namespace
@@ -60,27 +60,23 @@ DevicePlans::DevicePlans(Context& context, std::shared_ptr<const topology::Topol
       carriers_(carriers),
       planner_(*topology_, device_of_each(context.size())) {
   const topology::RankMap& map = context.communicator().rank_map();
-  ranks_on_host_ = static_cast<int>(map.ranks_of(0).size());
   for (int host = 0; host < map.hosts(); ++host) {
     const auto ranks = map.ranks_of(host);
     by_host_.insert(by_host_.end(), ranks.begin(), ranks.end());
-    if (ranks.size() != map.ranks_of(0).size()) ranks_on_host_ = 0;
   }
 }
 
-const DevicePlan& DevicePlans::of(Collective collective, std::size_t bytes, DataType type,
-                                  bool by_dimension) {
-  const Key key{collective, collectives::size_class(bytes), type, by_dimension};
+const DevicePlan& DevicePlans::of(Collective collective, std::size_t bytes, DataType type) {
+  const Key key{collective, collectives::size_class(bytes), type};
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
-  const DevicePlan& chosen = known_.emplace(key, choose(key)).first->second;
-  if (!context_.is_root()) return chosen;
-  for (const std::string& note : chosen.plan.notes) context_.log().warning(note);
-  context_.log().info("plan on devices: " + summary(chosen.plan));
-  return chosen;
+  DevicePlan chosen = choose(key);
+  for (const std::string& note : chosen.plan.notes) note_shortcoming(context_, note);
+  if (context_.is_root()) context_.log().info("plan on devices: " + summary(chosen.plan));
+  return known_.emplace(key, std::move(chosen)).first->second;
 }
 
 Plan DevicePlans::flat(const Key& key, Algorithm algorithm, Carrier carrier) const {
-  const auto& [collective, bytes, type, by_dimension] = key;
+  const auto& [collective, bytes, type] = key;
   Plan plan;
   plan.collective = collective;
   plan.bytes = bytes;
@@ -93,6 +89,21 @@ Plan DevicePlans::flat(const Key& key, Algorithm algorithm, Carrier carrier) con
   return plan;
 }
 
+/// The steps of any plan, each message by the network. It is not NCCL's: -mode n and b ask for others.
+Plan DevicePlans::by_network(const Key& key) {
+  const ContextOptions& options = context_.options();
+  topology::PlanRequest request;
+  std::tie(request.collective, request.bytes, request.type) = key;
+  if (!asks_for_nccl(options.mode)) request.mode = options.mode;
+  if (!options.decomposition.empty()) {
+    request.decomposition = topology::Decomposition::parse(options.decomposition, context_.size());
+  }
+  request.nccl = false;
+  Plan plan = planner_.choose(request);
+  for (PlanDimension& dimension : plan.dimensions) dimension.carrier = Carrier::network;
+  return plan;
+}
+
 /// In chunks that follow one another.
 void DevicePlans::add_by_dimension(const Key& key, PlanDimension inner, PlanDimension outer,
                                    std::vector<Plan>& plans) const {
@@ -101,7 +112,7 @@ void DevicePlans::add_by_dimension(const Key& key, PlanDimension inner, PlanDime
   for (int chunks = 1; chunks <= most_chunks; chunks *= 2) {
     Plan plan = flat(key, inner.algorithm, inner.carrier);
     if (chunks > 1 && plan.bytes / static_cast<std::size_t>(chunks) < least_chunk_bytes) break;
-    plan.decomposition = topology::Decomposition({ranks_on_host_}, {context_.hosts()});
+    plan.decomposition = topology::Decomposition({context_.size() / context_.hosts()}, {context_.hosts()});
     plan.dimensions = {inner, outer};
     plan.chunks = chunks;
     plans.push_back(std::move(plan));
@@ -109,7 +120,7 @@ void DevicePlans::add_by_dimension(const Key& key, PlanDimension inner, PlanDime
 }
 
 std::vector<Plan> DevicePlans::candidates(const Key& key) {
-  const auto& [collective, bytes, type, by_dimension] = key;
+  const auto& [collective, bytes, type] = key;
   const bool is_one_host = context_.hosts() == 1;
   std::vector<Plan> plans;
   if (carriers_.exchange && is_one_host) {
@@ -121,12 +132,8 @@ std::vector<Plan> DevicePlans::candidates(const Key& key) {
   if (carriers_.nccl) plans.push_back(flat(key, Algorithm::ring, Carrier::nccl));
   if (carriers_.between == Carrier::host_memory)
     plans.push_back(flat(key, Algorithm::ring, Carrier::host_memory));
-  if (carriers_.between == Carrier::network) {
-    plans.push_back(planner_.choose({.collective = collective, .bytes = bytes, .type = type, .nccl = false}));
-    for (PlanDimension& dimension : plans.back().dimensions) dimension.carrier = Carrier::network;
-  }
-  if (collective != Collective::all_reduce || !by_dimension || is_one_host || ranks_on_host_ < 2)
-    return plans;
+  if (carriers_.between == Carrier::network) plans.push_back(by_network(key));
+  if (collective != Collective::all_reduce || is_one_host) return plans;
   std::vector<Carrier> inner;
   if (carriers_.exchange) inner.push_back(Carrier::cuda_ipc);
   if (carriers_.nccl_by_dimension) inner.push_back(Carrier::nccl);
@@ -146,26 +153,58 @@ std::vector<Plan> DevicePlans::candidates(const Key& key) {
   return plans;
 }
 
+/// DDL_PLAN's, as it is. A network takes any plan's steps; other carriers do what is in their candidates.
+std::optional<Plan> DevicePlans::given(const Key& key, const std::vector<Plan>& plans,
+                                       std::vector<std::string>& notes) const {
+  const std::vector<Plan>& all = context_.options().plans;
+  const auto found = std::ranges::find(all, std::get<Collective>(key), &Plan::collective);
+  if (found == all.end()) return {};
+  Plan plan = *found;
+  std::tie(plan.collective, plan.bytes, plan.type) = key;
+  const auto has_same_steps = [&](const Plan& other) {
+    return other.decomposition == plan.decomposition && other.order == plan.order &&
+           other.dimensions == plan.dimensions;
+  };
+  const bool is_possible = goes_by(plan, Carrier::network) ? carriers_.between == Carrier::network
+                                                           : std::ranges::any_of(plans, has_same_steps);
+  if (is_possible) return plan;
+  notes.push_back(
+      fmt::format("DDL_PLAN asks for {}, which the carriers between these devices cannot do, or not for all "
+                  "sizes: the plan is chosen without it",
+                  summary(*found)));
+  return {};
+}
+
 /// Those that -mode asks for; all of them, and a note, if there is none.
-std::vector<Plan> DevicePlans::wanted(std::vector<Plan> plans, std::string& note) const {
+std::vector<Plan> DevicePlans::wanted(std::vector<Plan> plans, std::vector<std::string>& notes) const {
   const ContextOptions& options = context_.options();
   const auto keep = [&](const std::string& what, const auto& is_wanted) {
     std::vector<Plan> kept;
     std::ranges::copy_if(plans, std::back_inserter(kept), is_wanted);
     if (kept.empty()) {
-      note = fmt::format(
-          "-mode {} (DDL_OPTIONS) asks for {}, but no carrier between these devices can do that: {}",
-          letter_of(options.mode), what, "the plan is chosen without it");
+      notes.push_back(
+          fmt::format("-mode {} (DDL_OPTIONS) asks for {}, but no carrier between these devices can do that: "
+                      "the plan is chosen without it",
+                      letter_of(options.mode), what));
     } else {
       plans = std::move(kept);
     }
   };
-  if (options.mode == topology::Mode::nccl || options.mode == topology::Mode::nccl_per_dimension) {
-    const bool is_flat = options.mode == topology::Mode::nccl;
-    keep(is_flat ? "NCCL over all ranks" : "NCCL", [&](const Plan& plan) {
-      return goes_by(plan, Carrier::nccl) && (!is_flat || plan.dimensions.size() == 1);
+  const auto is_deep = [](const Plan& plan) { return plan.dimensions.size() > 1; };
+  if (options.mode == Mode::rings) {
+    keep("rings", [](const Plan& plan) {
+      return std::ranges::all_of(plan.dimensions, [](const PlanDimension& dimension) {
+        return dimension.carrier != Carrier::network || dimension.algorithm == Algorithm::ring;
+      });
     });
-    const auto is_deep = [](const Plan& plan) { return plan.dimensions.size() > 1; };
+  }
+  if (options.mode == Mode::mpi) {
+    keep("no hierarchy", [&](const Plan& plan) { return !is_deep(plan) || goes_by(plan, Carrier::network); });
+  }
+  if (asks_for_nccl(options.mode)) {
+    const bool is_flat = options.mode == Mode::nccl;
+    keep(is_flat ? "NCCL over all ranks" : "NCCL",
+         [&](const Plan& plan) { return goes_by(plan, Carrier::nccl) && !(is_flat && is_deep(plan)); });
     if (!is_flat && std::ranges::any_of(plans, is_deep)) keep("NCCL by dimension", is_deep);
   }
   if (!options.decomposition.empty()) {
@@ -189,22 +228,17 @@ void DevicePlans::predict(Plan& plan) {
 }
 
 DevicePlan DevicePlans::choose(const Key& key) {
-  std::string note;
-  std::vector<Plan> plans = wanted(candidates(key), note);
-  for (const Plan& given : context_.options().plans) {
-    const auto like = [&](const Plan& plan) {
-      return plan.collective == given.collective && has_same_groups(plan, given);
-    };
-    if (const auto found = std::ranges::find_if(plans, like); found != plans.end()) {
-      Plan plan = *found;
-      plan.chunks = given.chunks;
-      plans = {plan};
-    }
+  std::vector<std::string> notes;
+  std::vector<Plan> plans = candidates(key);
+  if (const std::optional<Plan> plan = given(key, plans, notes)) {
+    plans = {*plan};
+  } else {
+    plans = wanted(std::move(plans), notes);
   }
   for (Plan& plan : plans) predict(plan);
   DevicePlan chosen;
   chosen.plan = *std::ranges::min_element(plans, {}, &Plan::predicted_us);
-  if (!note.empty()) chosen.plan.notes.push_back(note);
+  chosen.plan.notes.insert(chosen.plan.notes.end(), notes.begin(), notes.end());
   chosen.hash = topology::hash(chosen.plan);
   chosen.is_one_program = goes_by(chosen.plan, Carrier::network);
   for (std::size_t d = 0; d < chosen.plan.dimensions.size(); ++d) {

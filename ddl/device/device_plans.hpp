@@ -41,26 +41,29 @@ struct DevicePlan {
 };
 
 /// The plans of collectives on devices. Of those that the carriers can execute, the one with the least
-/// predicted time for the devices' topology; DDL_OPTIONS' -mode, with its grid, and DDL_PLAN narrow the
-/// choice. A pure function of these, so all ranks choose alike. One thread.
+/// predicted time for the devices' topology; DDL_OPTIONS' -mode, with its grid, narrows the choice, and
+/// DDL_PLAN makes it. What they ask for and the carriers cannot do becomes a note of the plan. A pure
+/// function of these, so all ranks choose alike. One thread.
 class DevicePlans {
  public:
   DevicePlans(Context& context, std::shared_ptr<const topology::Topology> topology, DeviceCarriers carriers);
 
-  /// For calls of `bytes` bytes, as Communicator::plan counts them. `by_dimension`: whether an all_reduce may
-  /// go by dimension. The result stays.
-  const DevicePlan& of(topology::Collective collective, std::size_t bytes, DataType type,
-                       bool by_dimension = true);
+  /// For calls of `bytes` bytes, as Communicator::plan counts them. The result stays. Throws, agreed,
+  /// `unsupported` for one with notes in strict mode.
+  const DevicePlan& of(topology::Collective collective, std::size_t bytes, DataType type);
 
  private:
-  using Key = std::tuple<topology::Collective, std::size_t, DataType, bool>;
+  using Key = std::tuple<topology::Collective, std::size_t, DataType>;
 
   [[nodiscard]] DevicePlan choose(const Key& key);
   [[nodiscard]] std::vector<topology::Plan> candidates(const Key& key);
+  [[nodiscard]] std::optional<topology::Plan> given(const Key& key, const std::vector<topology::Plan>& plans,
+                                                    std::vector<std::string>& notes) const;
   [[nodiscard]] std::vector<topology::Plan> wanted(std::vector<topology::Plan> plans,
-                                                   std::string& note) const;
+                                                   std::vector<std::string>& notes) const;
   [[nodiscard]] topology::Plan flat(const Key& key, topology::Algorithm algorithm,
                                     topology::Carrier carrier) const;
+  [[nodiscard]] topology::Plan by_network(const Key& key);
   void add_by_dimension(const Key& key, topology::PlanDimension inner, topology::PlanDimension outer,
                         std::vector<topology::Plan>& plans) const;
   void predict(topology::Plan& plan);
@@ -70,7 +73,6 @@ class DevicePlans {
   DeviceCarriers carriers_;
   topology::Planner planner_;
   std::vector<int> by_host_;  // all ranks
-  int ranks_on_host_ = 0;     // 0: hosts have different numbers of them
   std::map<Key, DevicePlan> known_;
 };
 

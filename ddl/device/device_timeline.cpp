@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/cuda_handles.hpp"
 
 namespace ddl::device {
 namespace {
@@ -22,12 +21,6 @@ DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
   if (!is_on()) return;
   for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_timed_event());
   set_clock();
-}
-
-DeviceTimeline::Event DeviceTimeline::make_timed_event() {
-  cudaEvent_t made = nullptr;
-  check_cuda(cudaEventCreate(&made), "cudaEventCreate");
-  return Event(made);
 }
 
 /// The base is an event that the host has seen pass; the try with the least doubt counts.
@@ -48,7 +41,7 @@ void DeviceTimeline::set_clock() {
 }
 
 /// Under the mutex.
-DeviceTimeline::Event DeviceTimeline::take_event() {
+Event DeviceTimeline::take_event() {
   Event event = std::move(unused_.back());
   unused_.pop_back();
   return event;

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "ddl/device.hpp"
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/timeline.hpp"
 
 namespace ddl::device {
@@ -43,10 +43,6 @@ class DeviceTimeline {
   void collect();
 
  private:
-  struct DestroyEvent {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
-  };
-  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   struct Span {
     std::uint64_t number;
     Event begin, end;
@@ -56,7 +52,6 @@ class DeviceTimeline {
     bool is_queued = false;  // the end; else it is not to be looked at
   };
 
-  static Event make_timed_event();
   void set_clock();
   [[nodiscard]] Event take_event();
   [[nodiscard]] double ns_after_base(cudaEvent_t event) const;

@@ -9,16 +9,9 @@
 #include "ddl/device/scatter_gather.hpp"
 
 namespace ddl::device {
-namespace {
 
 using topology::Carrier;
 using topology::Collective;
-
-std::size_t pieces_of(Collective collective, int ranks) {
-  return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
-}
-
-}  // namespace
 
 std::vector<DevicePath*> DimensionGroups::all() const {
   std::vector<DevicePath*> result = {exchange, nccl, nccl_inside, nccl_between, between_all, between_hosts};

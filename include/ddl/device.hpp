@@ -49,7 +49,8 @@ struct DeviceOptions {
   /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
   /// time. Twice as much device memory is taken. At least 64 KiB. The least of what ranks ask for counts. Not
   /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be
-  /// cut; twice as much is taken, and 16 MiB; at least 1 KiB a rank as well. In reproducible contexts as much
+  /// cut; twice as much is taken, and 16 MiB, and all of it again where hosts also go by dimension; at least
+  /// 1 KiB a rank as well. In reproducible contexts as much
   /// memory is taken for those reductions' working memory, also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   /// The same on all ranks.
@@ -82,8 +83,9 @@ struct DeviceMemory {
 /// the hosts' memory. An all-reduce by dimension goes in chunks: a reduce-scatter inside the hosts, an
 /// all-reduce between them and an all-gather inside, which overlap. Other collectives go over all ranks at
 /// once. DDL_OPTIONS="-mode n" (NCCL over all ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4")
-/// narrow the choice, and so does DDL_PLAN. Plans are logged at -dbg_level 1; ranks compare their hashes in
-/// each call.
+/// narrow the choice; "-mode r", "c" and "m" narrow what a network does. DDL_PLAN's plan is taken as it is.
+/// What they ask for and these devices cannot do is a warning, and left out (DDL_STRICT=1: `unsupported`).
+/// Plans are logged at -dbg_level 1; ranks compare their hashes in each call.
 ///
 /// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
 /// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or

@@ -117,7 +117,7 @@ TEST_F(DeviceGraph, ReplaysOfNccl) {
   try {
     replay(devices < 2 ? 1 : 2, options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
+    if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
     GTEST_SKIP() << error.what();
   }
 }

@@ -70,7 +70,7 @@ void run_plan_job(const PlanJob& job) {
         if (context.is_root()) printed = topology::hash(plan);
         ASSERT_EQ(plan.dimensions.size(), job.dimensions.size());
         for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
-          EXPECT_EQ(plan.dimensions[d].carrier, job.dimensions[d].carrier) << summary(plan);
+          EXPECT_EQ(plan.dimensions[d], job.dimensions[d]) << summary(plan);
         }
         EXPECT_EQ(plan.chunks, job.chunks);
         EXPECT_EQ(plan.predicted_us > 0, ranks > 1) << plan.predicted_us;

@@ -3,8 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "ddl/ddl.hpp"
+#include "ddl/device.hpp"
 #include "device/device_fixture.hpp"
 #include "device/device_plan_jobs.hpp"
+#include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
@@ -22,10 +25,6 @@ class DevicePlans : public test::Device {
   }
   /// NCCL refuses ranks that share a device.
   [[nodiscard]] bool has_devices_for(int ranks) const { return ranks <= devices_; }
-  void skip_unless_there_are(int devices) const {
-    if (devices_ < devices)
-      GTEST_SKIP() << devices_ << " CUDA devices: NCCL needs one for each of " << devices << " ranks";
-  }
 
  private:
   int devices_ = 0;
@@ -44,7 +43,7 @@ TEST_F(DevicePlans, NcclOverAllRanks) {
 }
 
 TEST_F(DevicePlans, NcclByDimension) {
-  skip_unless_there_are(4);
+  if (!has_devices_for(4)) GTEST_SKIP() << "fewer than four CUDA devices: NCCL needs one for each rank";
   for (const int hosts : {2, 3, 4}) {
     for (const int each : {2, 3, 4}) {
       if (has_devices_for(hosts * each))
@@ -54,13 +53,59 @@ TEST_F(DevicePlans, NcclByDimension) {
 }
 
 TEST_F(DevicePlans, TheExchangeInsideHostsAndNcclBetweenThem) {
-  skip_unless_there_are(4);
+  if (!has_devices_for(4)) GTEST_SKIP() << "fewer than four CUDA devices: NCCL needs one for each rank";
   for (const int hosts : {2, 3, 4}) {
     for (const int each : {2, 3, 4}) {
       if (has_devices_for(hosts * each)) {
         run_plan_job({hosts, each, {by_exchange, by_nccl}, DevicePathChoice::automatic, each});
       }
     }
+  }
+}
+
+/// Of carriers that there are not, and of steps that kernels do not have.
+TEST_F(DevicePlans, WhatIsAskedForAndCannotBeIsTold) {
+  ContextOptions asked;
+  const auto plan = [&asked] {
+    topology::Plan chosen;
+    InProcessOptions options;
+    options.context = asked;
+    run_in_process(
+        2,
+        [&](Context& context) {
+          const DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+          if (context.is_root()) chosen = device.plan(topology::Collective::all_reduce, 4096, DataType::f32);
+        },
+        options);
+    EXPECT_EQ(chosen.dimensions.size(), 1U);
+    EXPECT_EQ(chosen.dimensions[0].carrier, topology::Carrier::cuda_ipc) << summary(chosen);
+    return chosen;
+  };
+  const auto expect_note = [&plan](const std::vector<std::string>& words) {
+    const std::vector<std::string> notes = plan().notes;
+    ASSERT_EQ(notes.size(), 1U);
+    test::expect_parts(notes[0], words);
+  };
+  topology::Plan given;
+  given.decomposition = topology::Decomposition({2}, {});
+  given.order = {0, 1};
+  for (const topology::PlanDimension wanted :
+       {topology::PlanDimension{topology::Algorithm::tree, topology::Carrier::cuda_ipc}, by_nccl,
+        test::by_network}) {
+    given.dimensions = {wanted};
+    asked.plans = {given};
+    expect_note({"DDL_PLAN asks for", "or not for all sizes", "is chosen without it"});
+  }
+  asked.strict = true;
+  test::expect_error(ErrorCode::unsupported, {"DDL_STRICT=1", "DDL_PLAN asks for"}, [&] { plan(); });
+  asked.strict = false;
+  given.dimensions = {by_exchange};
+  asked.plans = {given};
+  EXPECT_TRUE(plan().notes.empty());
+  asked.plans = {};
+  for (const topology::Mode mode : {topology::Mode::nccl, topology::Mode::nccl_per_dimension}) {
+    asked.mode = mode;
+    expect_note({"-mode ", "asks for NCCL", "is chosen without it"});
   }
 }
 

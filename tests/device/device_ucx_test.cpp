@@ -121,6 +121,48 @@ TEST_F(DeviceUcx, EveryFamilyOfPlans) {
   }
 }
 
+/// What is asked for is planned; the cases above then run it.
+TEST_F(DeviceUcx, ModesAndGridsNarrowThePlans) {
+  constexpr std::size_t bytes = std::size_t{1} << 20;
+  const auto plan_of = [&](char letter, const std::string& grid) {
+    topology::Plan plan;
+    InProcessOptions options = on_hosts(6, 1);
+    options.context.mode = topology::mode_from_letter(std::string(1, letter));
+    options.context.decomposition = grid;
+    run_in_process(
+        6,
+        [&](Context& context) {
+          const DeviceCommunicator device(context, by_ucx);
+          if (context.is_root()) plan = device.plan(Collective::broadcast, bytes, DataType::f32);
+        },
+        options);
+    EXPECT_EQ(plan.notes, std::vector<std::string>{}) << summary(plan);
+    return plan;
+  };
+  for (const auto& dimension : plan_of('r', "").dimensions) {
+    EXPECT_EQ(dimension, (topology::PlanDimension{topology::Algorithm::ring, topology::Carrier::network}));
+  }
+  for (const auto& dimension : plan_of('c', "2x3").dimensions) {
+    EXPECT_EQ(dimension.carrier, topology::Carrier::network);
+    EXPECT_TRUE(dimension.algorithm == topology::Algorithm::two_shot ||
+                dimension.algorithm == topology::Algorithm::ring);  // between two
+  }
+  EXPECT_EQ(plan_of('m', "").dimensions.size(), 1U);
+  for (const char* const grid : {"6", "2x3", "3x2"}) {
+    EXPECT_EQ(to_string(plan_of('p', grid).decomposition), grid);
+  }
+}
+
+TEST_F(DeviceUcx, AGivenPlanIsTakenAsItIs) {
+  using topology::Algorithm;
+  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
+                                    Algorithm::one_shot, Algorithm::tree}) {
+    for (const int chunks : {1, 3}) {
+      test::run_plan_job({2, 2, {{algorithm, topology::Carrier::network}}, DevicePathChoice::ucx, chunks});
+    }
+  }
+}
+
 /// What training needs of sums that depend on their order: the same on all ranks, and close to the exact
 /// ones.
 TEST_F(DeviceUcx, AllRanksHaveTheSameBits) {

@@ -11,46 +11,26 @@
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "device/device_fixture.hpp"
-#include "device/emulated/emulated_cuda.hpp"
+#include "device/emulated/emulated_fixture.hpp"
 #include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
 namespace {
 
+using test::all_reduce;
+using test::count;
 using test::error_of;
 using test::expect_parts;
 using test::Stream;
+using test::Values;
 using test::with_deadline;
 
-class EmulatedDevices : public testing::Test {
- protected:
-  ~EmulatedDevices() override {
-    emulated_cuda::machine() = {};
-    emulated_cuda::restore_devices();
-    cudaSetDevice(0);
-    cudaGetLastError();
-  }
-};
-
-constexpr std::size_t count = 1000;
+class EmulatedDevices : public test::EmulatedMachine {};
 
 /// Before streams and memory are made there.
 void select_device(const Context& context) {
   EXPECT_EQ(cudaSetDevice(context.rank() % emulated_cuda::machine().devices), cudaSuccess);
-}
-
-struct Values {
-  Values() { EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess); }
-  Values(const Values&) = delete;
-  Values& operator=(const Values&) = delete;
-  ~Values() { cudaFree(data); }
-  void* data = nullptr;
-};
-
-void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t stream,
-                ReduceOp op = ReduceOp::sum) {
-  device.all_reduce(values.data, values.data, count, DataType::f32, op, stream);
 }
 
 TEST_F(EmulatedDevices, NoDriverAndAnOldOneAreTold) {

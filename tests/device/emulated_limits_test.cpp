@@ -15,7 +15,7 @@
 #include "ddl/device.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
-#include "device/emulated/emulated_cuda.hpp"
+#include "device/emulated/emulated_fixture.hpp"
 #include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
@@ -23,35 +23,16 @@
 namespace ddl {
 namespace {
 
+using test::all_reduce;
+using test::count;
 using test::error_of;
 using test::expect_parts;
 using test::Stream;
 using test::TemporaryDirectory;
+using test::Values;
 using test::with_deadline;
 
-class EmulatedLimits : public testing::Test {
- protected:
-  ~EmulatedLimits() override {
-    emulated_cuda::machine() = {};
-    emulated_cuda::restore_devices();
-    cudaSetDevice(0);
-    cudaGetLastError();
-  }
-};
-
-constexpr std::size_t count = 1000;
-
-struct Values {
-  Values() { EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess); }
-  Values(const Values&) = delete;
-  Values& operator=(const Values&) = delete;
-  ~Values() { cudaFree(data); }
-  void* data = nullptr;
-};
-
-void all_reduce(DeviceCommunicator& device, const Values& values, cudaStream_t stream) {
-  device.all_reduce(values.data, values.data, count, DataType::f32, ReduceOp::sum, stream);
-}
+class EmulatedLimits : public test::EmulatedMachine {};
 
 /// What set_cuda_environment is for: in one queue a rank's second call stands in front of the others' first.
 TEST_F(EmulatedLimits, RanksThatShareADevicesQueueWaitForEachOtherUntilTheDeadline) {
@@ -98,10 +79,12 @@ TEST_F(EmulatedLimits, ARankThatIsFarAheadLeavesRoomForTheOthersCalls) {
 }
 
 /// The launch queue is full, so the call does not return; the deadline must come all the same.
-void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path) {
+void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path, const std::string& timeline = "") {
   emulated_cuda::machine().devices = 2;
   emulated_cuda::machine().launches = 16;
   std::atomic<int> told = 0;
+  InProcessOptions options = with_deadline(std::chrono::seconds(2));
+  options.context.timeline = timeline;
   error_of([&] {
     run_in_process(
         2,
@@ -124,7 +107,7 @@ void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path) {
           ++told;
           throw own;
         },
-        with_deadline(std::chrono::seconds(2)));
+        options);
   });
   EXPECT_EQ(told, 1);
 }
@@ -138,26 +121,9 @@ TEST_F(EmulatedLimits, TheDeadlineComesWhileALaunchOfNcclBlocks) {
 
 /// Also with a timeline, whose events are recorded by who calls and read by another thread.
 TEST_F(EmulatedLimits, TheDeadlineComesWhileAnEventOfTheTimelineBlocks) {
-  emulated_cuda::machine().launches = 16;
   const TemporaryDirectory directory;
-  const std::string file = directory.file("emulated_limits_timeline.json");
-  InProcessOptions options = with_deadline(std::chrono::seconds(2));
-  options.context.timeline = file;
-  const Error error = error_of([&] {
-    run_in_process(
-        2,
-        [&](Context& context) {
-          const Stream stream;
-          const Values values;
-          DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
-          context.communicator().barrier();
-          for (int call = 0; call < 60 && context.rank() == 0; ++call) all_reduce(device, values, stream);
-          device.wait(stream);
-          context.communicator().barrier();
-        },
-        options);
-  });
-  EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  expect_the_deadline_with_a_full_launch_queue(DevicePathChoice::exchange,
+                                               directory.file("emulated_limits_timeline.json"));
 }
 
 /// Kernels of one rank wait for those of another while both go on making calls, by whichever path.
@@ -268,18 +234,17 @@ TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
   }
 }
 
-TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {
 #ifdef DDL_HAVE_UCX
+/// By UCX alone threads copy pieces.
+TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {
   emulated_cuda::machine().pitch = 4096;
   for (const std::size_t elements : {1000, 1024, 1025, 50'000}) {
     test::run_cases(
         3, {{.collective = topology::Collective::reduce_scatter, .count = elements, .in_any_order = true}},
         {.path = DevicePathChoice::ucx});
   }
-#else
-  GTEST_SKIP() << "built without UCX, by which alone threads copy pieces";
-#endif
 }
+#endif
 
 TEST_F(EmulatedLimits, RanksThatAreThreadsOfOneDeviceAreToldOfItsQueues) {
   const auto output_of = [](const char* connections, const char* loading) {

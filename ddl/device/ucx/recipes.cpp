@@ -39,10 +39,6 @@ std::size_t scratch_factor(const topology::Plan& plan) {
 
 }  // namespace
 
-std::size_t pieces_of(Collective collective, int ranks) noexcept {
-  return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
-}
-
 Recipes::Recipes(GroupMembers& members, std::size_t memory, std::size_t message)
     : members_(members), memory_(memory), message_(message) {
   meeting_ = prepared(topology::lower_barrier(members.size(), members.rank()), 1, DataType::u8);

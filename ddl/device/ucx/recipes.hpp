@@ -49,7 +49,4 @@ class Recipes {
   std::map<Key, Recipe> known_;
 };
 
-/// Pieces of `count` elements that a call's program is about: one for each rank, or one.
-std::size_t pieces_of(topology::Collective collective, int ranks) noexcept;
-
 }  // namespace ddl::device
