@@ -1,11 +1,14 @@
 #include "ddl/context.hpp"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <utility>
 
 #include "collectives/probe.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/log.hpp"
+#include "ddl/named_topology.hpp"
 #include "ddl/plan_log.hpp"
 
 namespace ddl {
@@ -25,6 +28,14 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
       timeline(observer ? observer->recorder() : nullptr),
       exceptions_at_start(std::uncaught_exceptions()) {
   job->on_new_plan(log_plans(log, fallbacks));
+  for (const topology::Plan& plan : options.plans) {
+    if (!is_for_hosts(plan)) log.info(fmt::format("for collectives on devices alone: {}", summary(plan)));
+  }
+}
+
+void Context::State::save_topology() {
+  if (options.save_topology.empty() || impl->rank() != 0) return;
+  ddl::save_topology(options, *impl->plans().topology(), ".json", log);
 }
 
 /// A rank that closed its connections while others still used theirs would look as if it had died.

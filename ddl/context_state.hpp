@@ -24,6 +24,8 @@ struct Context::State {
   ~State();
 
   bool tell_of(const Error& error);
+  /// Once plans are chosen for it: see ContextOptions::save_topology.
+  void save_topology();
   /// Writes what there is of the timeline, without other ranks.
   void save_timeline_alone() noexcept {
     if (observer) observer->save_alone(log);

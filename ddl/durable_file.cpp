@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -83,6 +84,21 @@ FileSummary FileWriter::finish() {
   if (::fsync(file_.get()) != 0) throw_io("sync", path_, errno);
   if (const int error = file_.close()) throw_io("close", path_, error);
   return summary_;
+}
+
+void replace_file(const fs::path& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  try {
+    FileWriter file(temporary);
+    file.write(text);
+    file.finish();
+    std::error_code error;
+    fs::rename(temporary, path, error);
+    if (error) throw_io("write", path, error.value());
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
 }
 
 // Non-blocking, so that opening a pipe put in a file's place does not wait for a writer.

@@ -51,8 +51,11 @@ class FileWriter {
   FileSummary summary_;
 };
 
-/// A file that takes the place of `path` at once, when it is whole: until then it has another name in the same
-/// directory, and is gone if this goes before.
+/// Writes a file that takes the place of `path` when it is complete. Throws `io`.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+
+/// A file that takes the place of `path` at once, when it is whole: until then it has another name in the
+/// same directory, and is gone if this goes before.
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(std::filesystem::path path);

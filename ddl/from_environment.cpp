@@ -290,6 +290,7 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     }
     log_connections(context.log(), network, map, options, job);
     calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
+    context.state_->save_topology();
     if (context.state_->observer) context.state_->observer->compare_clocks(*context.state_->impl);
     return context;
   } catch (const Error& error) {
@@ -316,6 +317,7 @@ Context Context::alone(const ContextOptions& options) {
                                   collectives::Call::most_communicators);
   auto state = std::make_unique<State>(options, nullptr, std::move(first), collectives::OpenedWatch(),
                                        std::move(observer));
+  state->save_topology();
   if (state->observer) state->observer->compare_clocks(*state->impl);
   return Context(std::move(state));
 }

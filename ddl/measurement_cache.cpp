@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 
 #include "ddl/durable_file.hpp"
@@ -42,20 +41,10 @@ void MeasurementCache::store(const topology::Topology& topology,
                              std::span<const topology::Measurement> measurements) const {
   const std::filesystem::path path = path_for(topology);
   if (path.empty()) return;
-  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), getpid());
-  try {
-    std::filesystem::create_directories(directory_);
-    FileWriter file(temporary);
-    file.write(topology::to_json(measurements, topology));
-    file.finish();
-    std::filesystem::rename(temporary, path);
-  } catch (const std::filesystem::filesystem_error& error) {
-    std::remove(temporary.c_str());
-    throw_io("write", path, error.code().value());
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error) throw_io("write", path, error.value());
+  replace_file(path, topology::to_json(measurements, topology));
 }
 
 }  // namespace ddl

@@ -39,4 +39,16 @@ topology::Topology topology_by_name(const std::string& name) {
   return topology::topology_from_json(text, name);
 }
 
+void save_topology(const ContextOptions& options, const topology::Topology& topology, std::string_view suffix,
+                   Log& log) {
+  if (options.save_topology.empty()) return;
+  try {
+    const std::string path = fmt::format("{}{}", options.save_topology, suffix);
+    replace_file(path, to_json(topology));
+    log.info(fmt::format("topology: {}", path));
+  } catch (const Error& error) {
+    log.warning(fmt::format("the topology is not written (DDL_SAVE_TOPOLOGY): {}", error.what()));
+  }
+}
+
 }  // namespace ddl

@@ -126,6 +126,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     auto state = std::make_unique<Context::State>(std::move(own), std::move(bootstrap), impl,
                                                   collectives::OpenedWatch(), std::move(observer));
     calibrate_plans(*state->bootstrap, *state->impl, state->options, state->log);
+    state->save_topology();
     if (state->observer) state->observer->compare_clocks(*state->impl);
     return state;
   };

@@ -36,7 +36,16 @@ void check(const PlanWishes& wishes, int ranks) {
                                to_string(plan.decomposition)),
                    plan.decomposition.ranks());
     }
-    const auto same = [&](const Plan& other) { return other.collective == plan.collective; };
+    if (!is_for_hosts(plan) && !is_for_devices(plan)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("found a plan whose dimensions are carried between hosts' memory and between "
+                              "devices', expected one of the two: {}",
+                              summary(plan)));
+    }
+    const auto same = [&](const Plan& other) {
+      return other.collective == plan.collective &&
+             ((is_for_hosts(other) && is_for_hosts(plan)) || (is_for_devices(other) && is_for_devices(plan)));
+    };
     if (std::any_of(wishes.plans.begin(), wishes.plans.begin() + static_cast<std::ptrdiff_t>(i), same)) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("found two plans for {}, expected at most one", to_string(plan.collective)));
@@ -153,21 +162,32 @@ Plan PlanBook::choose(const Key& key) {
   if (!planner_) {
     planner_.emplace(known_topology(), placement_);
   }
+  const bool is_on_devices = topology_->carriers().has_value();
+  std::vector<std::string> notes;
   for (const Plan& given : wishes_.plans) {
-    if (given.collective != collective) continue;
+    const bool fits = is_on_devices ? is_for_devices(given) : is_for_hosts(given);
+    if (given.collective != collective || !fits) continue;
     Plan plan = given;
     plan.bytes = bytes;
     plan.type = type;
-    planner_->predict(plan);
-    return plan;
+    if (planner_->executes(plan)) {
+      planner_->predict(plan);
+      return plan;
+    }
+    notes.push_back(fmt::format(
+        "DDL_PLAN asks for {}, which the carriers between these devices cannot do, or not for all "
+        "sizes: the plan is chosen without it",
+        summary(given)));
   }
-  // No engine here runs NCCL's collectives.
-  return planner_->choose({.collective = collective,
-                           .bytes = bytes,
-                           .type = type,
-                           .mode = wishes_.mode,
-                           .decomposition = wishes_.decomposition,
-                           .nccl = false});
+  // No engine of hosts runs NCCL's collectives.
+  Plan plan = planner_->choose({.collective = collective,
+                                .bytes = bytes,
+                                .type = type,
+                                .mode = wishes_.mode,
+                                .decomposition = wishes_.decomposition,
+                                .nccl = is_on_devices});
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  return plan;
 }
 
 }  // namespace ddl::collectives

@@ -19,7 +19,7 @@ namespace ddl::collectives {
 struct PlanWishes {
   topology::Mode mode = topology::Mode::explore;
   std::optional<topology::Decomposition> decomposition = {};
-  /// Used as they are, in place of a choice; at most one for each collective.
+  /// Used as they are, in place of a choice; at most one for each collective on hosts, and one on devices.
   std::vector<topology::Plan> plans = {};
 };
 

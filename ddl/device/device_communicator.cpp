@@ -27,7 +27,6 @@
 #include "ddl/device/device_paths.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/device_timeline.hpp"
-#include "ddl/device/device_topology.hpp"
 #include "ddl/device/nvtx_range.hpp"
 #include "ddl/log.hpp"
 
@@ -45,7 +44,6 @@ struct DeviceCommunicator::State {
   const int rank;
   const int ranks;
   const device::DeviceTable devices;
-  std::shared_ptr<const topology::Topology> topology;
   std::optional<device::DeviceTimeline> timeline;
   std::optional<device::DevicePaths> paths;
   std::vector<DeviceStream> streams;
@@ -79,8 +77,7 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
   warn_of_queues();
-  topology = device::device_topology(context, devices);
-  paths.emplace(context, devices, topology, options);
+  paths.emplace(context, devices, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
   paths->trace(*timeline);
   log.emplace(engine_of(context).recorder(), paths->path());
@@ -315,12 +312,12 @@ int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank
 std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
 int DeviceCommunicator::blocks() const noexcept { return state_->paths->blocks(); }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
-const topology::Topology& DeviceCommunicator::topology() const noexcept { return *state_->topology; }
+const topology::Topology& DeviceCommunicator::topology() const noexcept { return state_->paths->topology(); }
 topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes, DataType type) const {
   if (collective == Collective::barrier) {
     throw Error(ErrorCode::invalid_argument, "plan on devices: found a barrier, which needs none");
   }
-  return state_->paths->plans().of(collective, bytes, type).plan;
+  return state_->paths->executor().plan(collective, bytes, type);
 }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return state_->paths->reaches(data, bytes);

@@ -79,8 +79,6 @@ class DevicePath {
   [[nodiscard]] virtual bool can_be_captured(const DeviceCall& /*call*/) { return false; }
   /// Whether reductions of floats have the host's bits in reproducible contexts.
   [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
-  /// Whether it would do the call in each dimension by itself. The same on all ranks.
-  [[nodiscard]] virtual bool goes_by_dimension(const DeviceCall& /*call*/) { return false; }
   /// How many calls are over. Does not wait. Any thread.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
   /// What has gone wrong so far. Does not wait. Any thread.

@@ -10,11 +10,14 @@
 #include <utility>
 
 #include "ddl/agreement.hpp"
+#include "ddl/connect.hpp"
 #include "ddl/context_state.hpp"
 #include "ddl/cuda_check.hpp"
+#include "ddl/device/device_topology.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/log.hpp"
+#include "ddl/named_topology.hpp"
 
 #ifdef DDL_HAVE_UCX
 #include "ddl/device/ucx/ucx_path.hpp"
@@ -72,8 +75,7 @@ bool is_even(const topology::RankMap& map) {
 
 }  // namespace
 
-DevicePaths::DevicePaths(Context& context, const DeviceTable& devices,
-                         std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted)
+DevicePaths::DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted)
     : context_(context), all_(context) {
   const DeviceOptions options = agreed(context, wanted);
   if (context.hosts() > 1 && options.path == DevicePathChoice::exchange) {
@@ -82,9 +84,19 @@ DevicePaths::DevicePaths(Context& context, const DeviceTable& devices,
                             context.hosts()))
         .as_agreed();
   }
+  const auto topology = device_topology(context, devices);
   open(devices, options);
-  plans_.emplace(context, std::move(topology), carriers_);
-  executor_ = std::make_unique<PlanExecutor>(context, *plans_, groups_);
+  topology_ = std::make_shared<const topology::Topology>(topology->with_carriers(carriers_));
+  if (context.is_root()) save_topology(context.options(), *topology_, ".devices.json", context.log());
+  plans_ = plans_of(context.options(), context.size(), [found = topology_] { return found; });
+  ScratchMemory scratch;
+  if (inside_ && (groups_.nccl_between != nullptr || groups_.between_hosts != nullptr)) {
+    constexpr std::size_t least_of_piece = 256;
+    const auto pieces = static_cast<std::size_t>(context.size() + context.hosts());
+    scratch.bytes = std::max(options.staging_bytes / 4, 2 * pieces * least_of_piece);
+    scratch.data = allocate(scratch.bytes);
+  }
+  executor_ = std::make_unique<PlanExecutor>(context, *plans_, groups_, scratch);
   if (context.options().reproducible && !executor_->is_reproducible()) keep_bits(options.staging_bytes);
 }
 
@@ -127,7 +139,7 @@ void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options)
     carriers_.exchange = attempt(path == DevicePathChoice::exchange, reasons, [&] {
       exchange_ = std::make_unique<ExchangePath>(members, devices, options.staging_bytes);
     });
-    if (carriers_.exchange) carriers_.most_one_shot = exchange_->most_whole_bytes();
+    if (carriers_.exchange) carriers_.one_shot_bytes = exchange_->most_whole_bytes();
     groups_.exchange = exchange_.get();
   }
   if (exchange_ && context_.size() == 1) return;
@@ -138,7 +150,6 @@ void DevicePaths::open(const DeviceTable& devices, const DeviceOptions& options)
       groups_.nccl_inside = add(std::make_unique<NcclPath>("NCCL inside a host", *inside_, devices));
       groups_.nccl_between = add(std::make_unique<NcclPath>("NCCL between hosts", *between_, devices));
     });
-    carriers_.nccl_by_dimension = groups_.nccl_between != nullptr;
   }
   if (is_one_host && (exchange_ || carriers_.nccl)) {
     if (!exchange_ && !reasons.empty()) {
@@ -161,7 +172,6 @@ void DevicePaths::open_between(const DeviceTable& devices, const DeviceOptions& 
   const auto open_both = [&](const auto& make) {
     groups_.between_all = add(make(all_));
     if (has_inside) groups_.between_hosts = add(make(*between_));
-    carriers_.between_by_dimension = has_inside;
   };
   if (path == DevicePathChoice::ucx || path == DevicePathChoice::automatic) {
     const bool is_open = attempt(path == DevicePathChoice::ucx, reasons, [&] {
@@ -172,7 +182,7 @@ void DevicePaths::open_between(const DeviceTable& devices, const DeviceOptions& 
           [&](GroupMembers& members) { return open_ucx_path(members, devices, options.staging_bytes); });
     });
     if (is_open) {
-      carriers_.between = topology::Carrier::network;
+      carriers_.network = true;
       if (!reasons.empty()) note_shortcoming(context_, "collectives on devices go by UCX: " + reasons);
       return;
     }
@@ -184,7 +194,7 @@ void DevicePaths::open_between(const DeviceTable& devices, const DeviceOptions& 
   if (!is_open) {
     throw Error(ErrorCode::unsupported, "the ranks' devices cannot exchange data: " + reasons).as_agreed();
   }
-  carriers_.between = topology::Carrier::host_memory;
+  carriers_.host_memory = true;
   if (!better.empty()) {
     note_shortcoming(context_, "collectives on devices go through the host's memory: " + better);
   }

@@ -8,7 +8,6 @@
 
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
-#include "ddl/device/device_plans.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/exchange_path.hpp"
 #include "ddl/device/group_members.hpp"
@@ -21,10 +20,9 @@ namespace ddl::device {
 class DevicePaths {
  public:
   /// Opens what the options ask for; if that is automatic, all that is of use, and says why it is not
-  /// something better. In reproducible contexts what keeps the bits is in front. `topology`: of the devices.
-  /// Collective; errors as DeviceCommunicator's.
-  DevicePaths(Context& context, const DeviceTable& devices,
-              std::shared_ptr<const topology::Topology> topology, const DeviceOptions& wanted);
+  /// something better. In reproducible contexts what keeps the bits is in front. Collective; errors as
+  /// DeviceCommunicator's.
+  DevicePaths(Context& context, const DeviceTable& devices, const DeviceOptions& wanted);
   DevicePaths(const DevicePaths&) = delete;
   DevicePaths& operator=(const DevicePaths&) = delete;
   /// After `close`.
@@ -34,7 +32,9 @@ class DevicePaths {
   [[nodiscard]] DevicePath& path() const {
     return front_ ? static_cast<DevicePath&>(*front_) : static_cast<DevicePath&>(*executor_);
   }
-  [[nodiscard]] DevicePlans& plans() { return *plans_; }
+  [[nodiscard]] PlanExecutor& executor() { return *executor_; }
+  /// What plans are chosen for: the topology, with the carriers that have been opened.
+  [[nodiscard]] const topology::Topology& topology() const { return *topology_; }
   void trace(DeviceTimeline& timeline) { executor_->trace(timeline); }
 
   /// Zeros that the paths reach. Collective; throws, agreed, `unsupported`.
@@ -59,8 +59,9 @@ class DevicePaths {
   std::unique_ptr<ExchangePath> exchange_;
   std::vector<std::unique_ptr<DevicePath>> opened_;
   DimensionGroups groups_;
-  DeviceCarriers carriers_;
-  std::optional<DevicePlans> plans_;
+  topology::DeviceCarriers carriers_;
+  std::shared_ptr<const topology::Topology> topology_;
+  std::shared_ptr<collectives::PlanBook> plans_;
   std::unique_ptr<PlanExecutor> executor_;
   std::unique_ptr<ReproduciblePath> front_;  // in reproducible contexts
   std::vector<std::byte*> own_memory_;

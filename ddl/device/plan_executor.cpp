@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "collectives/device/network_kernels.hpp"
-#include "ddl/cuda_check.hpp"
-#include "ddl/device/scatter_gather.hpp"
+#include "ddl/context_state.hpp"
+#include "ddl/log.hpp"
 
 namespace ddl::device {
 
@@ -19,23 +20,51 @@ std::vector<DevicePath*> DimensionGroups::all() const {
   return result;
 }
 
-PlanExecutor::PlanExecutor(Context& context, DevicePlans& plans, const DimensionGroups& groups)
+PlanExecutor::PlanExecutor(Context& context, collectives::PlanBook& plans, const DimensionGroups& groups,
+                           ScratchMemory scratch)
     : context_(context), plans_(plans), groups_(groups), all_(groups.all()) {
-  context.on_all_ranks("plans on devices", [&] {
-    check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
-    for (Stream* stream : {&inner_stream_, &outer_stream_}) *stream = make_stream();
-    joint_ = make_event();
+  if (scratch.data != nullptr) by_dimension_.emplace(context, scratch);
+}
+
+const PlanExecutor::Execution& PlanExecutor::execution(Collective collective, std::size_t bytes,
+                                                       DataType type) {
+  std::shared_ptr<const collectives::ChosenPlan> chosen = plans_.plan(collective, bytes, type);
+  if (const auto known = known_.find(chosen.get()); known != known_.end()) return known->second;
+  const topology::Plan& plan = chosen->plan;
+  for (const std::string& note : plan.notes) note_shortcoming(context_, note);
+  if (context_.is_root()) context_.log().info("plan on devices: " + summary(plan));
+  Execution made;
+  made.is_one_program = std::ranges::all_of(plan.dimensions, [](const topology::PlanDimension& dimension) {
+    return dimension.carrier == Carrier::network;
   });
+  for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
+    const int members = plan.decomposition.size(static_cast<int>(d));
+    topology::Plan& own = made.of_dimension.emplace_back();
+    own.collective = plan.collective;
+    own.bytes = plan.bytes;
+    own.type = plan.type;
+    own.decomposition = topology::Decomposition({members}, {});
+    own.dimensions = {plan.dimensions[d]};
+    own.order.resize(static_cast<std::size_t>(members));
+    std::iota(own.order.begin(), own.order.end(), 0);
+  }
+  made.chosen = std::move(chosen);
+  const collectives::ChosenPlan* const key = made.chosen.get();
+  return known_.emplace(key, std::move(made)).first->second;
 }
 
-const DevicePlan& PlanExecutor::plan_of(const DeviceCall& call) {
+const PlanExecutor::Execution& PlanExecutor::execution(const DeviceCall& call) {
   const std::size_t pieces = pieces_of(call.collective, context_.size());
-  return plans_.of(call.collective, call.count * pieces * size_of(call.type), call.type);
+  return execution(call.collective, call.count * pieces * size_of(call.type), call.type);
 }
 
-DevicePath& PlanExecutor::group_of(const DevicePlan& plan, std::size_t dimension) const {
-  const bool is_flat = !plan.goes_by_dimension();
-  switch (plan.plan.dimensions[dimension].carrier) {
+const topology::Plan& PlanExecutor::plan(Collective collective, std::size_t bytes, DataType type) {
+  return execution(collective, bytes, type).plan();
+}
+
+DevicePath& PlanExecutor::group_of(const Execution& execution, std::size_t dimension) const {
+  const bool is_flat = !execution.goes_by_dimension();
+  switch (execution.plan().dimensions[dimension].carrier) {
     case Carrier::cuda_ipc:
       return *groups_.exchange;
     case Carrier::nccl:
@@ -52,15 +81,11 @@ DevicePath& PlanExecutor::meeting() const {
   return *groups_.between_all;
 }
 
-bool PlanExecutor::goes_by_dimension(const DeviceCall& call) {
-  return call.collective == Collective::all_reduce && plan_of(call).goes_by_dimension();
-}
-
 bool PlanExecutor::can_be_captured(const DeviceCall& call) {
   if (call.collective == Collective::barrier) return meeting().can_be_captured(call);
-  const DevicePlan& plan = plan_of(call);
-  for (std::size_t d = 0; d < plan.plan.dimensions.size(); ++d) {
-    if (!group_of(plan, d).can_be_captured(call)) return false;
+  const Execution& own = execution(call);
+  for (std::size_t d = 0; d < own.plan().dimensions.size(); ++d) {
+    if (!group_of(own, d).can_be_captured(call)) return false;
   }
   return true;
 }
@@ -72,10 +97,11 @@ bool PlanExecutor::is_reproducible() const noexcept {
 void PlanExecutor::run(const DeviceCall& call) {
   if (call.collective == Collective::barrier) {
     pass_on(meeting(), call);
-  } else if (const DevicePlan& plan = plan_of(call); plan.goes_by_dimension()) {
-    run_by_dimension(call, plan);
+  } else if (const Execution& own = execution(call); own.goes_by_dimension()) {
+    by_dimension_->run(call, own.plan().chunks,
+                       [&](std::size_t dimension, const DeviceCall& part) { pass_on(own, dimension, part); });
   } else {
-    pass_on(plan, 0, call);
+    pass_on(own, 0, call);
   }
   if (call.is_captured) return;
   const std::lock_guard lock(mutex_);
@@ -83,19 +109,18 @@ void PlanExecutor::run(const DeviceCall& call) {
 }
 
 /// A part of a call, as the plan has it in a dimension.
-void PlanExecutor::pass_on(const DevicePlan& plan, std::size_t dimension, DeviceCall part) {
-  const topology::PlanDimension& way = plan.plan.dimensions[dimension];
-  const bool is_whole = !plan.goes_by_dimension();
-  part.plan = plan.hash;
+void PlanExecutor::pass_on(const Execution& execution, std::size_t dimension, DeviceCall part) {
+  const topology::PlanDimension& way = execution.plan().dimensions[dimension];
+  part.plan = execution.chosen->hash;
   part.algorithm = way.algorithm;
-  part.steps = is_whole ? &plan.plan : &plan.of_dimension[dimension];
+  part.steps = execution.goes_by_dimension() ? &execution.of_dimension[dimension] : &execution.plan();
   const bool is_traced = timeline_ != nullptr && timeline_->is_on();
   const std::uint64_t begun = is_traced ? timeline_->begin(part.stream) : 0;
-  pass_on(group_of(plan, dimension), part);
+  pass_on(group_of(execution, dimension), part);
   if (begun == 0) return;
   timeline_->end(begun, part.stream,
                  fmt::format("{} by {}", to_string(part.collective), to_string(way.carrier)),
-                 part.count * size_of(part.type), {plan.hash, static_cast<int>(dimension)});
+                 part.count * size_of(part.type), {part.plan, static_cast<int>(dimension)});
 }
 
 void PlanExecutor::pass_on(DevicePath& group, const DeviceCall& part) {
@@ -104,72 +129,6 @@ void PlanExecutor::pass_on(DevicePath& group, const DeviceCall& part) {
     ++given_.calls[given_.last];
   }
   group.run(part);
-}
-
-/// What is queued on `then` from now on waits for what is queued on `first`.
-void PlanExecutor::join(DeviceStream first, DeviceStream then) {
-  check_cuda(cudaEventRecord(joint_.get(), first), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(then, joint_.get(), 0), "cudaStreamWaitEvent");
-}
-
-/// Sums become averages, where they are first complete.
-void PlanExecutor::finish(const DeviceCall& call, std::byte* values, std::size_t count, DeviceStream stream) {
-  if (call.op != ReduceOp::avg) return;
-  collectives::device::Combination whole{
-      .target = values, .operands = 1, .divisor = context_.size(), .elements = count};
-  whole.sources[0] = values;
-  check_cuda(collectives::device::launch_combine(whole, call.type, ReduceOp::avg, stream),
-             "launch of a combination");
-}
-
-void PlanExecutor::run_by_dimension(const DeviceCall& call, const DevicePlan& plan) {
-  const std::size_t element = size_of(call.type);
-  const auto members = static_cast<std::size_t>(plan.plan.decomposition.size(0));
-  const auto own_member = static_cast<std::size_t>(context_.local_rank());
-  const DeviceStream inside = inner_stream_.get();
-  const DeviceStream between = outer_stream_.get();
-  const auto part = [&](std::size_t dimension, Collective collective, const std::byte* input,
-                        std::byte* output, std::size_t count) {
-    DeviceCall made = call;
-    made.part_of = call.called();
-    made.collective = collective;
-    made.input = input;
-    made.output = output;
-    made.count = count;
-    made.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;
-    made.stream = dimension == 0 ? inside : between;
-    pass_on(plan, dimension, made);
-  };
-  const ScatterGather cut = scatter_gather(call.count, members, static_cast<std::size_t>(plan.plan.chunks));
-  const auto own = [&](const ScatterGatherChunk& chunk) {
-    return call.output + (chunk.first + own_member * chunk.part) * element;
-  };
-  const auto gather = [&](const ScatterGatherChunk& chunk) {
-    join(between, inside);
-    part(0, Collective::all_gather, own(chunk), call.output + chunk.first * element, chunk.part);
-  };
-  join(call.stream, inside);
-  join(call.stream, between);
-  for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
-    const ScatterGatherChunk& chunk = cut.chunks[i];
-    part(0, Collective::reduce_scatter, call.input + chunk.first * element, own(chunk), chunk.part);
-    // The chunk before this one is gathered behind this one's scattering: by then it has been between the
-    // hosts.
-    if (i > 0) gather(cut.chunks[i - 1]);
-    join(inside, between);
-    part(1, Collective::all_reduce, own(chunk), own(chunk), chunk.part);
-    finish(call, own(chunk), chunk.part, between);
-  }
-  if (!cut.chunks.empty()) gather(cut.chunks.back());
-  if (cut.rest > 0) {  // fewer than a host has ranks: each has all of them
-    std::byte* const rest = call.output + (call.count - cut.rest) * element;
-    part(0, Collective::all_reduce, call.input + (call.count - cut.rest) * element, rest, cut.rest);
-    join(inside, between);
-    part(1, Collective::all_reduce, rest, rest, cut.rest);
-    finish(call, rest, cut.rest, between);
-    join(between, inside);
-  }
-  join(inside, call.stream);
 }
 
 std::uint64_t PlanExecutor::completed() {

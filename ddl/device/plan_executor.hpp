@@ -4,14 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "ddl/device/cuda_handles.hpp"
+#include "collectives/communicator/plan_book.hpp"
 #include "ddl/device/device_path.hpp"
-#include "ddl/device/device_plans.hpp"
 #include "ddl/device/device_timeline.hpp"
+#include "ddl/device/dimension_calls.hpp"
 
 namespace ddl::device {
 
@@ -21,27 +23,29 @@ struct DimensionGroups {
   DevicePath* nccl = nullptr;      ///< Of all ranks; then of those of a host, and of the same index.
   DevicePath* nccl_inside = nullptr;
   DevicePath* nccl_between = nullptr;
-  DevicePath* between_all = nullptr;    ///< By DeviceCarriers::between: of all ranks,
+  DevicePath* between_all = nullptr;    ///< By the network or the hosts' memory: of all ranks,
   DevicePath* between_hosts = nullptr;  ///< and of those of the same index on their hosts.
 
   [[nodiscard]] std::vector<DevicePath*> all() const;
 };
 
-/// Does each call as its plan says. Of one dimension, a group does it. An all_reduce by dimension goes in
-/// chunks: a reduce_scatter inside the hosts, an all_reduce between them and an all_gather inside, each
-/// dimension on a stream of its own, joined by events, so that chunks follow one another.
+/// Does each call as its plan says. Of one dimension, a group does it; else its parts go to a group inside
+/// the hosts and one between them (see DimensionCalls).
 class PlanExecutor : public DevicePath {
  public:
-  /// On the device that is selected. Collective; errors are agreed.
-  PlanExecutor(Context& context, DevicePlans& plans, const DimensionGroups& groups);
+  /// `scratch`: where there are groups by dimension. Collective; errors are agreed.
+  PlanExecutor(Context& context, collectives::PlanBook& plans, const DimensionGroups& groups,
+               ScratchMemory scratch);
 
   /// From now on each part of a call is in the timeline, which outlives this.
   void trace(DeviceTimeline& timeline) { timeline_ = &timeline; }
+  /// The plan of calls of `bytes` bytes, as Communicator::plan counts them. Throws, agreed, `unsupported` for
+  /// one with notes in strict mode.
+  [[nodiscard]] const topology::Plan& plan(topology::Collective collective, std::size_t bytes, DataType type);
 
   void run(const DeviceCall& call) override;
   [[nodiscard]] bool can_be_captured(const DeviceCall& call) override;
   [[nodiscard]] bool is_reproducible() const noexcept override;
-  [[nodiscard]] bool goes_by_dimension(const DeviceCall& call) override;
   [[nodiscard]] std::uint64_t completed() override;
   [[nodiscard]] std::optional<PathFailure> failure() override;
   void abort() noexcept override;
@@ -61,23 +65,32 @@ class PlanExecutor : public DevicePath {
       return completed[last] >= calls[last];
     }
   };
-  [[nodiscard]] const DevicePlan& plan_of(const DeviceCall& call);
-  [[nodiscard]] DevicePath& group_of(const DevicePlan& plan, std::size_t dimension) const;
+  /// A plan, and what its execution needs of it.
+  struct Execution {
+    std::shared_ptr<const collectives::ChosenPlan> chosen;
+    bool is_one_program;  ///< A network's group does all of it, and not a group a dimension.
+    std::vector<topology::Plan> of_dimension;  ///< For a group that runs steps.
+
+    [[nodiscard]] const topology::Plan& plan() const noexcept { return chosen->plan; }
+    [[nodiscard]] bool goes_by_dimension() const noexcept {
+      return !is_one_program && plan().dimensions.size() > 1;
+    }
+  };
+  [[nodiscard]] const Execution& execution(topology::Collective collective, std::size_t bytes, DataType type);
+  [[nodiscard]] const Execution& execution(const DeviceCall& call);
+  [[nodiscard]] DevicePath& group_of(const Execution& execution, std::size_t dimension) const;
   [[nodiscard]] DevicePath& meeting() const;
-  void run_by_dimension(const DeviceCall& call, const DevicePlan& plan);
   void pass_on(DevicePath& group, const DeviceCall& part);
-  void pass_on(const DevicePlan& plan, std::size_t dimension, DeviceCall part);
-  void finish(const DeviceCall& call, std::byte* values, std::size_t count, DeviceStream stream);
-  void join(DeviceStream first, DeviceStream then);
+  void pass_on(const Execution& execution, std::size_t dimension, DeviceCall part);
   [[nodiscard]] std::uint64_t call_of(std::size_t group, std::uint64_t number);
 
   Context& context_;
-  DevicePlans& plans_;
+  collectives::PlanBook& plans_;
   const DimensionGroups groups_;
   const std::vector<DevicePath*> all_;
+  std::optional<DimensionCalls> by_dimension_;
+  std::map<const collectives::ChosenPlan*, Execution> known_;
   DeviceTimeline* timeline_ = nullptr;
-  Stream inner_stream_, outer_stream_;
-  Event joint_;  // may be recorded again at once: who waits for it waits for what it held by then
   Given given_;  // so far
 
   std::mutex mutex_;

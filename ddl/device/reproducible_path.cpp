@@ -107,14 +107,8 @@ void ReproduciblePath::reduce(const DeviceCall& call) {
   const std::size_t each = form.limbs().bytes() + (form.scales() ? form.scales()->bytes() : 0);
   const std::size_t runs = call.collective == Collective::reduce_scatter ? ranks_ : 1;
   const std::size_t room = (memory_.bytes - line_bytes) / each / runs;
-  DeviceCall limbs = call;
-  limbs.count = std::min(call.count, room) * form.limbs().each;
-  limbs.type = form.limbs().type;
-  limbs.op = form.op();
-  // By dimension the path knows all-reduces alone: the hierarchy is worth more than the bytes of rounded
-  // results.
   const bool is_scattered = call.collective == Collective::all_reduce && call.count >= line * ranks_ &&
-                            call.count * size_of(call.type) > whole_bytes && !path_.goes_by_dimension(limbs);
+                            call.count * size_of(call.type) > whole_bytes;
   const std::size_t unit = is_scattered ? line * ranks_ : line;
   const std::size_t rest = is_scattered ? call.count % unit : 0;
   const std::size_t count = call.count - rest;

@@ -69,6 +69,10 @@ What is asked
                           algorithm); and the sizes of the dimensions, innermost first, as in p:4x4
   --chunks N              1 to 64 pipelined parts; chosen unless given
   --no-nccl               as if NCCL were not there
+  --carriers LIST         only what a job on GPUs executes with these carriers, of cuda_ipc, nccl, network and
+                          host_memory, with commas between; cuda_ipc:N for the bytes up to which all read all.
+                          A topology that a job has written (DDL_SAVE_TOPOLOGY) has the job's; such a job plans
+                          for N rounded up to one of four sizes an octave, so that --bytes is best such a size
   --plan FILE|-           this plan instead of the best one
 
 What is told
@@ -91,8 +95,11 @@ constexpr double most_transfers_unasked = 200'000;
 constexpr double bytes_per_transfer = 150;  // of memory, when verified or simulated
 
 Topology topology_of(const PlanArguments& arguments, std::vector<std::string>& notes) {
-  if (arguments.topology_source) return named_topology(*arguments.topology_source, Placement{});
-  return this_machine(Placement{arguments.ranks.value_or(0), arguments.device}, notes);
+  const Topology topology =
+      arguments.topology_source
+          ? named_topology(*arguments.topology_source, Placement{})
+          : this_machine(Placement{arguments.ranks.value_or(0), arguments.device}, notes);
+  return arguments.carriers ? topology.with_carriers(*arguments.carriers) : topology;
 }
 
 topology::Placement placement_of(const PlanArguments& arguments, const Topology& topology) {
@@ -146,6 +153,11 @@ Plan given_plan(const std::string& path, Planner& planner) {
                 fmt::format("{}: found a plan for {}, expected one for {}: give --ranks {}", path,
                             count_text(static_cast<std::uint64_t>(plan.decomposition.ranks()), "rank"), ranks,
                             plan.decomposition.ranks()));
+  }
+  if (!planner.executes(plan)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: found {}, which the carriers between these devices ({}) cannot do", path,
+                            summary(plan), to_string(*planner.topology().carriers())));
   }
   planner.predict(plan);
   return plan;

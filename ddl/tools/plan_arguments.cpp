@@ -14,15 +14,31 @@
 namespace ddl::tools {
 namespace {
 
-constexpr std::array flags = {
-    Flag{"--topology", true},   Flag{"--ranks", true},  Flag{"--bytes", true},
-    Flag{"--collective", true}, Flag{"--type", true},   Flag{"--root", true},
-    Flag{"--mode", true},       Flag{"--chunks", true}, Flag{"--placement", true},
-    Flag{"--device", true},     Flag{"--no-nccl"},      Flag{"--explain"},
-    Flag{"--verify"},           Flag{"--simulate"},     Flag{"--candidates", true, 0, true},
-    Flag{"--limit", true},      Flag{"--jitter", true}, Flag{"--seed", true},
-    Flag{"--straggler", true},  Flag{"--plan", true},   Flag{"--save", true},
-    Flag{"--trace", true},      Flag{"--svg", true},    Flag{"--json"}};
+constexpr std::array flags = {Flag{"--topology", true},
+                              Flag{"--ranks", true},
+                              Flag{"--bytes", true},
+                              Flag{"--collective", true},
+                              Flag{"--type", true},
+                              Flag{"--root", true},
+                              Flag{"--mode", true},
+                              Flag{"--chunks", true},
+                              Flag{"--placement", true},
+                              Flag{"--device", true},
+                              Flag{"--no-nccl"},
+                              Flag{"--explain"},
+                              Flag{"--carriers", true},
+                              Flag{"--verify"},
+                              Flag{"--simulate"},
+                              Flag{"--candidates", true, 0, true},
+                              Flag{"--limit", true},
+                              Flag{"--jitter", true},
+                              Flag{"--seed", true},
+                              Flag{"--straggler", true},
+                              Flag{"--plan", true},
+                              Flag{"--save", true},
+                              Flag{"--trace", true},
+                              Flag{"--svg", true},
+                              Flag{"--json"}};
 
 constexpr int most_ranks = 1 << 24;
 
@@ -136,6 +152,14 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   if (line.has("--ranks")) result.ranks = line.integer("--ranks", 0, 1, most_ranks);
   constexpr std::array<std::string_view, 2> placements = {"by-host", "round-robin"};
   result.round_robin = one_of(line, "--placement", placements) == "round-robin";
+
+  if (line.has("--carriers")) {
+    try {
+      result.carriers = topology::device_carriers_from(line.value("--carriers"));
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("--carriers: {}", error.what()));
+    }
+  }
 
   const auto planned = topology::planned_collectives();
   result.request.collective = named_one(line, "--collective", planned);

@@ -19,6 +19,7 @@ struct PlanArguments {
   std::string device = "auto";                 ///< Of this machine.
   std::optional<int> ranks;
   bool round_robin = false;
+  std::optional<topology::DeviceCarriers> carriers;  ///< In place of the topology's own.
 
   topology::PlanRequest request;
   std::string mode_text;  ///< "p:2x2x4"; its decomposition is read when the number of ranks is known.

@@ -110,19 +110,7 @@ void write_text(const std::string& path, const std::string& text) {
     write_to(file.get(), path, text);
     return;
   }
-  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
-  try {
-    FileWriter file(temporary);
-    file.write(text);
-    file.finish();
-    std::filesystem::rename(temporary, target);
-  } catch (const std::filesystem::filesystem_error& failure) {
-    std::remove(temporary.c_str());
-    throw_io("write", path, failure.code().value());
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  replace_file(target, text);
 }
 
 Topology this_machine(const Placement& placement, std::vector<std::string>& notes) {

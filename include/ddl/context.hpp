@@ -64,12 +64,17 @@ struct ContextOptions {
   /// communicators of all ranks in their order.
   /// DDL_OPTIONS="-mode p:4x4".
   std::string decomposition;
-  /// Plans to use as they are, at most one for each collective; the others are chosen. DDL_PLAN names files
-  /// of them, with commas between, as `to_json` writes them.
+  /// Plans to use as they are, at most one for each collective on hosts and one on devices, by their
+  /// carriers; the others are chosen. DDL_PLAN names files of them, with commas between, as `to_json` writes
+  /// them.
   std::vector<topology::Plan> plans;
   /// What the ranks run on: a preset ("ac922:4") or a file; rank r is its device r. Empty: discovered.
   /// Rank 0 reads it. DDL_TOPOLOGY.
   std::string topology;
+  /// Where rank 0 writes what plans are chosen for, as the start of files' names: NAME.json, and
+  /// NAME.devices.json for collectives on devices. `ddl-plan --topology FILE` then chooses the job's plans.
+  /// Empty: nowhere. DDL_SAVE_TOPOLOGY.
+  std::string save_topology;
   /// DDL_PROBE=off, cached (what `from_environment` takes unless told otherwise) or on.
   ProbeUse probe = ProbeUse::off;
   /// Where measured figures are kept; empty: nowhere. DDL_CACHE_DIR, else $XDG_CACHE_HOME/ddl, else

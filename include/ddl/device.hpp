@@ -50,7 +50,8 @@ struct DeviceOptions {
   /// time. Twice as much device memory is taken. At least 64 KiB. The least of what ranks ask for counts. Not
   /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be
   /// cut; twice as much is taken, and 16 MiB, and all of it again where hosts also go by dimension; at least
-  /// 1 KiB a rank as well. In reproducible contexts as much
+  /// 1 KiB a rank as well. By dimension: a quarter of it for what is between the dimensions of a
+  /// reduce_scatter, all_gather or reduce, which may be cut by that. In reproducible contexts as much
   /// memory is taken for those reductions' working memory, also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   /// The same on all ranks.
@@ -76,16 +77,17 @@ struct DeviceMemory {
 /// fewer.
 ///
 /// How a call is done is a plan (`plan`), chosen for its size by predicted time on the graph of the ranks'
-/// GPUs
-/// (`topology`): its dimensions are the ranks of a host and the hosts, or all ranks at once, and each is
-/// carried by kernels that find each other in memory that all have mapped (cuda_ipc: CUDA IPC between
-/// processes, plain pointers between threads), by NCCL, by a network that takes devices' memory, or through
-/// the hosts' memory. An all-reduce by dimension goes in chunks: a reduce-scatter inside the hosts, an
-/// all-reduce between them and an all-gather inside, which overlap. Other collectives go over all ranks at
-/// once. DDL_OPTIONS="-mode n" (NCCL over all ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4")
-/// narrow the choice; "-mode r", "c" and "m" narrow what a network does. DDL_PLAN's plan is taken as it is.
-/// What they ask for and these devices cannot do is a warning, and left out (DDL_STRICT=1: `unsupported`).
-/// Plans are logged at -dbg_level 1; ranks compare their hashes in each call.
+/// GPUs (`topology`), and the same that ddl-plan prints for that topology. Its dimensions are the ranks of a
+/// host and the hosts, or all ranks at once, and each is carried by kernels that find each other in memory
+/// that all have mapped (cuda_ipc: CUDA IPC between processes, plain pointers between threads), by NCCL, by a
+/// network that takes devices' memory, or through the hosts' memory. By dimension a call goes in chunks,
+/// which overlap: an all-reduce is a reduce-scatter inside the hosts, an all-reduce between them and an
+/// all-gather inside; the other collectives are the same in both dimensions. Hosts with different numbers of
+/// ranks have no groups by dimension: only a network then keeps a hierarchy, and a note of the plan says so.
+/// DDL_OPTIONS="-mode n" (NCCL over all ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4") narrow
+/// the choice; "-mode r", "c" and "m" narrow what a network does. DDL_PLAN's plan for devices is taken as it
+/// is. What they ask for and these devices cannot do is a warning, and left out (DDL_STRICT=1:
+/// `unsupported`). Plans are logged at -dbg_level 1; ranks compare their hashes in each call.
 ///
 /// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
 /// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or
@@ -112,9 +114,9 @@ struct DeviceMemory {
 /// of ranks the same on every path, topology and cut of the data, and on hosts. Kernels make integers of the
 /// floats, the path reduces these, and kernels round the sums; a call is cut into parts that fit the working
 /// memory. No host waits for that either. Sums and averages take up to six kernels in place of one, and 1.75
-/// times the bytes (f64, f16, bf16: 2); up to 256 KiB, and by NCCL in each dimension, where all ranks get all
-/// integers, one kernel less and 2.25 times (2.5). `min` and `max` take 1 times the bytes (16-bit: 1.5, or
-/// 2), `prod`, in the order of ranks, n/2 times. Through the host's memory it is the host that reduces.
+/// times the bytes (f64, f16, bf16: 2); up to 256 KiB, where all ranks get all integers, one kernel less
+/// and 2.25 times (2.5). `min` and `max` take 1 times the bytes (16-bit: 1.5, or 2), `prod`, in the order of
+/// ranks, n/2 times. Through the host's memory it is the host that reduces.
 ///
 /// A kernel waits no longer than the context's deadline; NCCL's are ended when none of a rank's calls has got
 /// on for so long, UCX's when nothing of a call has. What goes wrong on the device, or in the job meanwhile,

@@ -243,6 +243,32 @@ TEST(PlanExecution, EveryModesChoice) {
   }
 }
 
+// A plan for devices would change how hosts reduce, or warn where nothing is wrong.
+TEST(PlanExecution, PlansForDevicesAreNotForHosts) {
+  InProcessOptions options;
+  options.context.strict = true;
+  Plan on_devices = make_plan(Collective::all_reduce, Decomposition({4}, {}), {Algorithm::ring}, 1);
+  on_devices.dimensions[0].carrier = topology::Carrier::nccl;
+  const Plan on_hosts =
+      make_plan(Collective::all_reduce, Decomposition({2}, {2}), {Algorithm::two_shot, Algorithm::tree}, 3);
+  for (const bool has_both : {false, true}) {
+    options.context.plans = {on_devices};
+    if (has_both) options.context.plans.push_back(on_hosts);
+    run_in_process(
+        4,
+        [&](Context& context) {
+          const Plan plan = context.communicator().plan(Collective::all_reduce, 1 << 20, DataType::f32);
+          EXPECT_TRUE(topology::is_for_hosts(plan)) << summary(plan);
+          EXPECT_EQ(plan.decomposition == on_hosts.decomposition && plan.chunks == 3, has_both);
+          float value = 1;
+          context.communicator().all_reduce(std::span(&value, 1));
+          EXPECT_EQ(value, 4);
+          EXPECT_TRUE(context.fallbacks().empty());
+        },
+        options);
+  }
+}
+
 // A plan for another job would hang it, or leave ranks out.
 TEST(PlanExecution, PlansThatDoNotFitAreRefused) {
   const auto error_of = [](const std::vector<Plan>& plans) {
@@ -257,6 +283,14 @@ TEST(PlanExecution, PlansThatDoNotFitAreRefused) {
   Plan other = make_plan(Collective::all_reduce, Decomposition({5}, {}), {Algorithm::ring}, 1);
   EXPECT_NE(error_of({other}).find("5 ranks, but this job has 4"), std::string::npos) << error_of({other});
   EXPECT_NE(error_of({fits, fits}).find("two plans for all_reduce"), std::string::npos);
+  other = fits;
+  other.dimensions[0].carrier = topology::Carrier::nccl;
+  EXPECT_TRUE(topology::is_for_devices(other) && !topology::is_for_hosts(other));
+  EXPECT_NE(error_of({other, fits, other}).find("two plans for all_reduce"), std::string::npos);
+  other = make_plan(Collective::all_reduce, Decomposition({2}, {2}), {Algorithm::ring, Algorithm::ring}, 1);
+  other.dimensions[0].carrier = topology::Carrier::nccl;
+  other.dimensions[1].carrier = topology::Carrier::shared_memory;
+  EXPECT_NE(error_of({other}).find("expected one of the two"), std::string::npos) << error_of({other});
   other = fits;
   other.order = {0, 1, 1, 3};
   EXPECT_FALSE(error_of({other}).empty());

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "ddl/device.hpp"
@@ -7,22 +10,40 @@
 
 namespace ddl::test {
 
-/// Ranks that are threads, on hosts that they pretend to be on, and the plan that they are given.
+/// Ranks on hosts that they pretend to be on, and the plans that they are given.
 struct PlanJob {
   int hosts;
   int ranks_of_host;
   std::vector<topology::PlanDimension> dimensions;
   DevicePathChoice path = DevicePathChoice::automatic;
   int chunks = 1;
+  std::vector<topology::Collective> collectives = {
+      topology::Collective::all_reduce, topology::Collective::reduce_scatter,
+      topology::Collective::all_gather, topology::Collective::broadcast, topology::Collective::reduce};
+
+  [[nodiscard]] int ranks() const { return hosts * ranks_of_host; }
+  [[nodiscard]] std::string host_of(int rank) const;
 };
 
 inline constexpr topology::PlanDimension by_exchange = {topology::Algorithm::two_shot,
                                                         topology::Carrier::cuda_ipc};
 inline constexpr topology::PlanDimension by_nccl = {topology::Algorithm::ring, topology::Carrier::nccl};
 inline constexpr topology::PlanDimension by_network = {topology::Algorithm::ring, topology::Carrier::network};
+inline constexpr topology::PlanDimension by_host_memory = {topology::Algorithm::ring,
+                                                           topology::Carrier::host_memory};
 
-/// All-reduces, whose results are right, and whose trace has the plan that the communicator prints in each of
-/// its dimensions, and no other.
+/// For ContextOptions::plans.
+std::vector<topology::Plan> given_plans(const PlanJob& job);
+
+/// A rank's part: the communicator's plans are those that were given, and the results are right. Returns the
+/// plans' hashes.
+std::map<topology::Collective, std::uint64_t> run_plan_calls(Context& context, const PlanJob& job);
+
+/// Each rank has executed the plans with these hashes, in each of their dimensions, and no other.
+void expect_executed(const std::string& trace, const PlanJob& job,
+                     const std::map<topology::Collective, std::uint64_t>& printed);
+
+/// All of that by ranks that are threads.
 void run_plan_job(const PlanJob& job);
 
 }  // namespace ddl::test

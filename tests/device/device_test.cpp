@@ -116,7 +116,9 @@ TEST_F(Device, TheTopologyHasTheRanksGpus) {
       2,
       [](Context& context) {
         const DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
-        EXPECT_EQ(device.topology().hash(), context.topology()->hash());
+        ASSERT_TRUE(device.topology().carriers().has_value());
+        EXPECT_TRUE(device.topology().carriers()->exchange);
+        EXPECT_EQ(device.topology(), context.topology()->with_carriers(*device.topology().carriers()));
       },
       given);
 }

@@ -158,7 +158,12 @@ TEST_F(DeviceUcx, AGivenPlanIsTakenAsItIs) {
   for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
                                     Algorithm::one_shot, Algorithm::tree}) {
     for (const int chunks : {1, 3}) {
-      test::run_plan_job({2, 2, {{algorithm, topology::Carrier::network}}, DevicePathChoice::ucx, chunks});
+      test::run_plan_job({2,
+                          2,
+                          {{algorithm, topology::Carrier::network}},
+                          DevicePathChoice::ucx,
+                          chunks,
+                          {Collective::all_reduce}});
     }
   }
 }
@@ -395,7 +400,8 @@ TEST_F(DeviceUcx, WhatDiffersInTheLastCallIsToldAtTheEnd) {
       << error.what();
 }
 
-/// Where ranks of a host share a device, NCCL does not take part.
+/// Where ranks of a host share a device, NCCL does not take part. Other collectives, and more ranks, are
+/// processes (device_plan_processes_test).
 TEST_F(DeviceUcx, TheExchangeInsideHostsAndUcxBetweenThem) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
@@ -403,8 +409,12 @@ TEST_F(DeviceUcx, TheExchangeInsideHostsAndUcxBetweenThem) {
   constexpr int most_ranks = 8;  // have a queue of the device for each of their streams
   for (const int hosts : {2, 3, 4}) {
     for (int each = 2; hosts * each <= most_ranks; ++each) {
-      test::run_plan_job(
-          {hosts, each, {test::by_exchange, test::by_network}, DevicePathChoice::automatic, 2});
+      test::run_plan_job({hosts,
+                          each,
+                          {test::by_exchange, test::by_network},
+                          DevicePathChoice::automatic,
+                          2,
+                          {Collective::all_reduce}});
     }
   }
 }

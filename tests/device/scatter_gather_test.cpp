@@ -1,11 +1,11 @@
 // How an all-reduce by dimension is cut. If it failed, elements would be left out, or summed twice.
 
-#include "ddl/device/scatter_gather.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "ddl/device/dimension_calls.hpp"
 
 namespace ddl::device {
 namespace {

@@ -405,6 +405,100 @@ TEST(Modes, SayWhyNcclIsNotUsed) {
   }
 }
 
+Plan choose_on_devices(const std::string& preset, const std::string& carriers, Collective collective,
+                       std::uint64_t bytes, Mode mode = Mode::explore, bool is_dealt = false) {
+  const Topology topology = make_preset(preset).with_carriers(device_carriers_from(carriers));
+  const auto ranks = static_cast<int>(topology.devices().size());
+  Planner planner(topology, is_dealt ? place_round_robin(topology, ranks) : place_by_host(topology, ranks));
+  PlanRequest request;
+  request.collective = collective;
+  request.bytes = bytes;
+  request.mode = mode;
+  Plan plan = planner.choose(request);
+  EXPECT_TRUE(planner.executes(plan)) << summary(plan);
+  Plan again = plan;
+  planner.predict(again);
+  EXPECT_EQ(again.predicted_us, plan.predicted_us) << summary(plan);
+  // Of a network's plans only one is compared, and that by simulation.
+  if (!topology.carriers()->network) {
+    EXPECT_EQ(planner.candidates(request, 1).front(), plan);
+  }
+  return plan;
+}
+
+// A job's devices would be given plans that nothing executes.
+TEST(OnDevices, PlansAreOfTheCarriersThatThereAre) {
+  constexpr std::uint64_t small = 4096;
+  constexpr std::uint64_t large = 256 << 20;
+  using enum Carrier;
+  const auto carriers = [](const Plan& plan) {
+    std::vector<Carrier> result;
+    for (const PlanDimension& dimension : plan.dimensions) result.push_back(dimension.carrier);
+    return result;
+  };
+  for (const Collective collective : planned_collectives()) {
+    const auto chosen = [&](const std::string& preset, const std::string& names, std::uint64_t bytes) {
+      return choose_on_devices(preset, names, collective, bytes);
+    };
+    EXPECT_EQ(carriers(chosen("dgx_a100", "cuda_ipc", large)), std::vector{cuda_ipc});
+    for (const Carrier carrier : carriers(chosen("dgx_a100:2", "nccl", small))) EXPECT_EQ(carrier, nccl);
+    EXPECT_EQ(carriers(chosen("dgx_a100:2", "cuda_ipc,host_memory", large)),
+              (std::vector{cuda_ipc, host_memory}));
+    for (const Carrier carrier : carriers(chosen("ac922:2", "network", large))) EXPECT_EQ(carrier, network);
+  }
+  const auto one_shot = [&](const std::string& names) {
+    return choose_on_devices("dgx_a100", names, Collective::all_reduce, small).dimensions[0].algorithm;
+  };
+  EXPECT_EQ(one_shot("cuda_ipc:4096"), Algorithm::one_shot);
+  EXPECT_EQ(one_shot("cuda_ipc:4095"), Algorithm::two_shot);
+}
+
+// Ranks that mpirun dealt out would be grouped across hosts.
+TEST(OnDevices, GroupsFollowTheHosts) {
+  const Plan plan =
+      choose_on_devices("ac922:2", "cuda_ipc,network", Collective::all_reduce, 64 << 20, Mode::explore, true);
+  EXPECT_EQ(to_string(plan.decomposition), "4x2");
+  EXPECT_EQ(plan.order, (std::vector{0, 2, 4, 6, 1, 3, 5, 7}));
+}
+
+TEST(OnDevices, ModesNarrowTheChoiceAndSayWhereTheyCannot) {
+  const auto chosen = [](const std::string& names, Mode mode) {
+    return choose_on_devices("ac922:2", names, Collective::all_reduce, 64 << 20, mode);
+  };
+  EXPECT_EQ(chosen("cuda_ipc,nccl", Mode::nccl).dimensions,
+            (std::vector{PlanDimension{Algorithm::ring, Carrier::nccl}}));
+  const Plan by_dimension = chosen("cuda_ipc,nccl", Mode::nccl_per_dimension);
+  EXPECT_EQ(by_dimension.dimensions, std::vector(2, PlanDimension{Algorithm::ring, Carrier::nccl}));
+  EXPECT_TRUE(by_dimension.notes.empty());
+  const Plan without = chosen("cuda_ipc,host_memory", Mode::nccl);
+  ASSERT_EQ(without.notes.size(), 1U);
+  EXPECT_NE(without.notes[0].find("-mode n (DDL_OPTIONS) asks for NCCL over all ranks"), std::string::npos);
+}
+
+// A user with 3 and 5 GPUs on two hosts would look for the hierarchy in vain.
+TEST(OnDevices, UnequalHostsGoFlatAndSayWhy) {
+  const Topology topology = make_preset("ac922:2").with_carriers({.nccl = true});
+  Planner planner(topology, {0, 1, 2, 4, 5});
+  PlanRequest request = all_reduce(64 << 20);
+  const Plan plan = planner.choose(request);
+  EXPECT_EQ(plan.dimensions.size(), 1U);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("hosts have 3 and 2 ranks"), std::string::npos) << plan.notes[0];
+}
+
+// NCCL's latencies grow with its protocols, and its bandwidth too: a small call must not pay for the last.
+TEST(OnDevices, NcclTakesTheBestProtocol) {
+  const auto us = [](std::uint64_t bytes) {
+    return choose_on_devices("dgx_a100", "nccl", Collective::all_reduce, bytes).predicted_us;
+  };
+  // 14 steps of LL.
+  EXPECT_NEAR(us(8), 6.6 + 14 * 0.6, 5);
+  const double bound = 2 * 7.0 / 8 * (1 << 30) / 300e3;
+  EXPECT_GT(us(1 << 30), bound);
+  EXPECT_LT(us(1 << 30), 1.4 * bound);  // with the reductions
+  for (std::uint64_t bytes = 8; bytes < (1 << 28); bytes *= 2) EXPECT_LT(us(bytes), us(2 * bytes));
+}
+
 TEST(Requests, ADecompositionIsTaken) {
   const Topology topology = make_preset("ac922:2");
   Planner planner(topology, place_by_host(topology, 8));

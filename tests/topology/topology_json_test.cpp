@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 
+#include "support/thrown_error.hpp"
 #include "topology/graph_support.hpp"
 #include "topology/random_graph.hpp"
 
@@ -61,6 +62,25 @@ TEST(TopologyJson, RandomGraphsComeBackEqual) {
 TEST(TopologyJson, NamesWithQuotesComeBack) {
   const Topology topology({"a \"b\" \\c"}, {{"\"", NodeKind::gpu, 0}}, {});
   EXPECT_EQ(topology_from_json(to_json(topology), "quotes"), topology);
+}
+
+// ddl-plan would choose other plans than the job that has written the file.
+TEST(TopologyJson, CarriersComeBack) {
+  const Topology plain({"h"}, {{"g", NodeKind::gpu, 0}}, {});
+  for (const DeviceCarriers& carriers :
+       {DeviceCarriers{.exchange = true, .one_shot_bytes = 393216, .nccl = true},
+        DeviceCarriers{.exchange = true, .network = true}, DeviceCarriers{.host_memory = true}}) {
+    const Topology topology = plain.with_carriers(carriers);
+    EXPECT_EQ(topology_from_json(to_json(topology), "carriers"), topology) << to_string(carriers);
+    EXPECT_NE(topology.hash(), plain.hash());
+    EXPECT_NE(topology, plain);
+  }
+  EXPECT_EQ(to_string(DeviceCarriers{.exchange = true, .one_shot_bytes = 5, .network = true}),
+            "cuda_ipc:5,network");
+  for (const char* const wrong : {"", "nvlink", "nccl,nccl", "nccl:5", "cuda_ipc:", "cuda_ipc:x", "nccl,"}) {
+    test::expect_error(ErrorCode::invalid_argument, {"expected carriers between GPUs"},
+                       [&] { device_carriers_from(wrong); });
+  }
 }
 
 // Files written by hand would be refused, or read in another way than the README says.
@@ -127,7 +147,8 @@ TEST(TopologyJson, ErrorsSayWhere) {
       {changed("\"ddl_topology\": 1", "\"ddl_topology\": [1]"),
        "ddl_topology: found a list, expected the number 1"},
       {changed("\"ddl_topology\": 1", "\"dll_topology\": 1"),
-       "top level: found unknown key 'dll_topology', expected one of ddl_topology, hosts, nodes, links"},
+       "top level: found unknown key 'dll_topology', expected one of ddl_topology, hosts, nodes, links, "
+       "carriers"},
       {changed("\"ddl_topology\": 1", "\"links\": []"), "top level: found key 'links' a second time"},
       {changed("\"ddl_topology\": 1,", ""), "top level: found no key 'ddl_topology'"},
       {changed("[\"h\"]", "\"h\""), "hosts: found 'h', expected a list"},

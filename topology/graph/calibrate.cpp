@@ -81,7 +81,10 @@ class Calibration {
     }
   }
 
-  Topology finish() { return Topology(topology_.hosts(), topology_.nodes(), std::move(links_)); }
+  Topology finish() {
+    Topology result(topology_.hosts(), topology_.nodes(), std::move(links_));
+    return topology_.carriers() ? result.with_carriers(*topology_.carriers()) : result;
+  }
 
  private:
   const Topology& topology_;

@@ -23,6 +23,7 @@ using nlohmann::ordered_json;
 
 constexpr int format_version = 1;
 constexpr std::string_view version_key = "ddl_topology";
+constexpr std::string_view carriers_key = "carriers";
 
 constexpr std::array node_kinds = {NodeKind::package, NodeKind::cpu, NodeKind::gpu,
                                    NodeKind::fabric,  NodeKind::nic, NodeKind::network};
@@ -78,7 +79,8 @@ class Reader : public json::json_sax_t {
       links.push_back(link);
     }
     try {
-      return {std::move(hosts_), std::move(nodes), std::move(links)};
+      Topology result(std::move(hosts_), std::move(nodes), std::move(links));
+      return carriers_ ? result.with_carriers(*carriers_) : result;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::invalid_argument) throw;
       throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", source_, error.what()));
@@ -100,6 +102,8 @@ class Reader : public json::json_sax_t {
       node_text(std::move(value));
     } else if (level_ == Level::record && section_ == "links") {
       link_text(std::move(value));
+    } else if (level_ == Level::root && section_ == carriers_key) {
+      carriers_text(value);
     } else {
       refuse(in_quotes(value));
     }
@@ -146,7 +150,7 @@ class Reader : public json::json_sax_t {
     const auto& seen = is_root ? root_keys_seen_ : record_keys_;
     for (const std::string_view known : is_root ? std::span(root_keys) : keys_of(section_)) {
       const bool is_optional =
-          known == "duplex" || known == "host";  // whether a host fits is the graph's to say
+          known == "duplex" || known == carriers_key || known == "host";  // the graph says which fit
       if (!is_optional && std::ranges::find(seen, known) == seen.end()) {
         fail(record_path(), fmt::format("no key '{}'", known), "it to be there");
       }
@@ -156,7 +160,7 @@ class Reader : public json::json_sax_t {
   }
 
   bool start_array(std::size_t) override {
-    if (level_ != Level::root || section_ == version_key) refuse("a list");
+    if (level_ != Level::root || section_ == version_key || section_ == carriers_key) refuse("a list");
     level_ = Level::list;
     return true;
   }
@@ -174,7 +178,8 @@ class Reader : public json::json_sax_t {
  private:
   enum class Level { outside, root, list, record };
 
-  static constexpr std::array<std::string_view, 4> root_keys = {version_key, "hosts", "nodes", "links"};
+  static constexpr std::array<std::string_view, 5> root_keys = {version_key, "hosts", "nodes", "links",
+                                                                carriers_key};
   static constexpr std::array<std::string_view, 3> node_keys = {"name", "kind", "host"};
   static constexpr std::array<std::string_view, 6> link_keys = {"from",      "to",      "kind",
                                                                 "bandwidth", "latency", "duplex"};
@@ -199,7 +204,9 @@ class Reader : public json::json_sax_t {
         fail("top level", found, "an object");
       case Level::root:
         fail(section_, found,
-             section_ == version_key ? fmt::format("the number {}", format_version) : "a list");
+             section_ == version_key    ? fmt::format("the number {}", format_version)
+             : section_ == carriers_key ? "names of carriers"
+                                        : "a list");
       case Level::list: {
         const auto size = section_ == "hosts"   ? hosts_.size()
                           : section_ == "nodes" ? nodes_.size()
@@ -254,6 +261,14 @@ class Reader : public json::json_sax_t {
     }
   }
 
+  void carriers_text(std::string_view value) {
+    try {
+      carriers_ = device_carriers_from(value);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}: {}", source_, carriers_key, error.what()));
+    }
+  }
+
   void link_text(std::string value) {
     LinkRecord& link = links_.back();
     if (key_ == "from") {
@@ -278,6 +293,7 @@ class Reader : public json::json_sax_t {
   std::vector<std::string> hosts_;
   std::vector<NodeRecord> nodes_;
   std::vector<LinkRecord> links_;
+  std::optional<DeviceCarriers> carriers_;
 };
 
 /// One line an element.
@@ -299,6 +315,9 @@ std::string to_json(const Topology& topology) {
   const auto& nodes = topology.nodes();
   const auto name = [&](int node) { return nodes[static_cast<std::size_t>(node)].name; };
   std::string text = fmt::format("{{\n  \"{}\": {}", version_key, format_version);
+  if (topology.carriers()) {
+    text += fmt::format(",\n  \"{}\": \"{}\"", carriers_key, to_string(*topology.carriers()));
+  }
   append_list(text, "hosts", topology.hosts(), [](const std::string& host) { return ordered_json(host); });
   append_list(text, "nodes", nodes, [&](const Node& node) {
     ordered_json json = {{"name", node.name}, {"kind", to_string(node.kind)}};

@@ -134,6 +134,19 @@ std::uint64_t elements_of(const Plan& plan) {
   return elements + (ranks - elements % ranks) % ranks;
 }
 
+bool is_for_hosts(const Plan& plan) noexcept {
+  return std::ranges::none_of(plan.dimensions, [](const PlanDimension& dimension) {
+    return dimension.carrier == Carrier::cuda_ipc || dimension.carrier == Carrier::nccl ||
+           dimension.carrier == Carrier::host_memory;
+  });
+}
+
+bool is_for_devices(const Plan& plan) noexcept {
+  return std::ranges::none_of(plan.dimensions, [](const PlanDimension& dimension) {
+    return dimension.carrier == Carrier::shared_memory || dimension.carrier == Carrier::mpi;
+  });
+}
+
 std::string_view to_string(Algorithm algorithm) noexcept {
   switch (algorithm) {
     case Algorithm::ring:

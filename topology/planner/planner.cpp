@@ -10,6 +10,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/physical_bound.hpp"
+#include "topology/planner/device_candidates.hpp"
 #include "topology/planner/plan_search.hpp"
 #include "topology/planner/plan_shape.hpp"
 #include "topology/planner/plan_timing.hpp"
@@ -77,6 +78,7 @@ struct Planner::State {
       if (graph.nodes()[static_cast<std::size_t>(node)].kind == NodeKind::gpu) continue;
       if (first_on_cpu < 0) first_on_cpu = static_cast<int>(rank);
     }
+    if (graph.carriers() && first_on_cpu < 0) on_devices.emplace(graph, placement, cost);
   }
 
   [[nodiscard]] int ranks() const { return static_cast<int>(placement.size()); }
@@ -220,6 +222,94 @@ struct Planner::State {
     plan.topology_hash = topology_hash;
   }
 
+  /// Of all plans the one with the least time, whatever could execute it.
+  Plan search(const PlanRequest& request) {
+    const auto shapes = find_shapes(request, ranks(), timing);
+    const auto bytes = static_cast<double>(request.bytes);
+    const auto chunks = chunk_counts(request);
+
+    std::vector<std::vector<ProfiledPhase>> phases;
+    phases.reserve(shapes.size());
+    for (const PlanShape& shape : shapes) phases.push_back(timing.phases(request.collective, shape));
+    // Only what may be better than the best so far is timed.
+    std::vector<Timed> least;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      PipelineTime& pipeline = timing.pipeline(phases[i]);
+      for (const int count : chunks) {
+        least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
+      }
+    }
+    const auto before = [&](const Timed& a, const Timed& b) { return this->before(a, b, shapes); };
+    std::ranges::sort(least, before);
+    // Those that are near are looked at for the trial alone.
+    const std::size_t most = PlanTrial::most_transfers(ranks()) > 0 ? most_near : 0;
+    std::vector<Timed> near;
+    double best_us = 0;
+    for (Timed timed : least) {
+      if (!near.empty() && timed.us > best_us * (near.size() < most ? nearness : 1 + 1e-6)) break;
+      if (request.bytes != 0) timed.us = timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
+      if (near.empty() || timed.us < best_us) best_us = timed.us;
+      near.push_back(timed);
+    }
+    std::ranges::sort(near, before);
+    const Timed best = try_out(request, shapes, phases, near);
+    return make_plan(request, shapes[best.shape], best);
+  }
+
+  std::vector<Plan> all(const PlanRequest& request, std::size_t most) {
+    const auto shapes = find_shapes(request, ranks(), timing);
+    std::vector<Timed> all;
+    for (std::size_t i = 0; i < shapes.size(); ++i) timing.phases(request.collective, shapes[i]);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      PipelineTime& pipeline = timing.pipeline(timing.phases(request.collective, shapes[i]));
+      for (const int count : chunk_counts(request)) {
+        all.push_back(
+            {i, count, request.bytes == 0 ? 0 : pipeline.of(static_cast<double>(request.bytes), count)});
+      }
+    }
+    std::ranges::sort(all, [&](const Timed& a, const Timed& b) { return this->before(a, b, shapes); });
+    std::vector<Plan> result;
+    for (const Timed& timed : all) {
+      if (result.size() == most) break;
+      result.push_back(make_plan(request, shapes[timed.shape], timed));
+    }
+    return result;
+  }
+
+  /// The plans that the carriers between the devices execute and the request asks for. `most` of those whose
+  /// steps a network takes; none: the one that is chosen among them.
+  std::vector<Plan> executable(const PlanRequest& request, std::optional<std::size_t> most) {
+    std::vector<Plan> plans = on_devices->of(request);
+    if (on_devices->carriers().network) {
+      const PlanRequest steps = for_network(request);
+      std::vector<Plan> found = most ? all(steps, *most) : std::vector{search(steps)};
+      for (Plan& plan : found) {
+        for (PlanDimension& dimension : plan.dimensions) dimension.carrier = Carrier::network;
+        plans.push_back(std::move(plan));
+      }
+    }
+    std::vector<std::string> notes;
+    plans = narrowed(std::move(plans), request, notes);
+    for (Plan& plan : plans) {
+      plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+      fill_in_times(plan, shape_of(plan));
+      add_calls(plan);
+    }
+    return plans;
+  }
+
+  /// What carriers between devices take besides their links.
+  void add_calls(Plan& plan) {
+    if (!on_devices || plan.bytes == 0) return;
+    std::vector<DeviceCandidates::PhaseTime> times;
+    for (const ProfiledPhase& phase : timing.phases(plan.collective, shape_of(plan))) {
+      times.push_back(
+          {phase_time(phase, static_cast<double>(plan.bytes) / plan.chunks, plan.chunks, cost.step_overhead),
+           phase_time(phase, 0, plan.chunks, cost.step_overhead), phase.profile->messages / ranks()});
+    }
+    plan.predicted_us += on_devices->calls_us(plan, times);
+  }
+
   double bound(Collective collective, std::uint64_t bytes) {
     if (bound_of != std::pair(collective, bytes)) {
       bound_of = {collective, bytes};
@@ -237,6 +327,7 @@ struct Planner::State {
   std::uint64_t topology_hash;
   int first_on_cpu = -1;
   std::optional<PlanTrial> trial;
+  std::optional<DeviceCandidates> on_devices;  // where the topology knows the carriers
 };
 
 Planner::Planner(const Topology& topology, Placement placement, CostModel cost) {
@@ -271,61 +362,22 @@ const Placement& Planner::placement() const noexcept { return state_->placement;
 const CostModel& Planner::cost() const noexcept { return state_->cost; }
 
 Plan Planner::choose(const PlanRequest& request) {
-  State& state = *state_;
-  require_valid(request, state.ranks());
-  const auto shapes = find_shapes(request, state.ranks(), state.timing);
-  const auto bytes = static_cast<double>(request.bytes);
-  const auto chunks = chunk_counts(request);
-
-  std::vector<std::vector<ProfiledPhase>> phases;
-  phases.reserve(shapes.size());
-  for (const PlanShape& shape : shapes) phases.push_back(state.timing.phases(request.collective, shape));
-  // Only what may be better than the best so far is timed.
-  std::vector<Timed> least;
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    PipelineTime& pipeline = state.timing.pipeline(phases[i]);
-    for (const int count : chunks) {
-      least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
-    }
-  }
-  const auto before = [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); };
-  std::ranges::sort(least, before);
-  // Those that are near are looked at for the trial alone.
-  const std::size_t most = PlanTrial::most_transfers(state.ranks()) > 0 ? most_near : 0;
-  std::vector<Timed> near;
-  double best_us = 0;
-  for (Timed timed : least) {
-    if (!near.empty() && timed.us > best_us * (near.size() < most ? nearness : 1 + 1e-6)) break;
-    if (request.bytes != 0) timed.us = state.timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
-    if (near.empty() || timed.us < best_us) best_us = timed.us;
-    near.push_back(timed);
-  }
-  std::ranges::sort(near, before);
-  const Timed best = state.try_out(request, shapes, phases, near);
-  return state.make_plan(request, shapes[best.shape], best);
+  require_valid(request, state_->ranks());
+  if (!state_->on_devices) return state_->search(request);
+  std::vector<Plan> plans = state_->executable(request, {});
+  return std::move(*std::ranges::min_element(plans, {}, &Plan::predicted_us));
 }
 
 std::vector<Plan> Planner::candidates(const PlanRequest& request, std::size_t most) {
-  State& state = *state_;
-  require_valid(request, state.ranks());
-  const auto shapes = find_shapes(request, state.ranks(), state.timing);
-  std::vector<Timed> all;
-  for (std::size_t i = 0; i < shapes.size(); ++i) state.timing.phases(request.collective, shapes[i]);
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    PipelineTime& pipeline = state.timing.pipeline(state.timing.phases(request.collective, shapes[i]));
-    for (const int count : chunk_counts(request)) {
-      all.push_back(
-          {i, count, request.bytes == 0 ? 0 : pipeline.of(static_cast<double>(request.bytes), count)});
-    }
-  }
-  std::ranges::sort(all, [&](const Timed& a, const Timed& b) { return state.before(a, b, shapes); });
-  std::vector<Plan> result;
-  for (const Timed& timed : all) {
-    if (result.size() == most) break;
-    result.push_back(state.make_plan(request, shapes[timed.shape], timed));
-  }
-  return result;
+  require_valid(request, state_->ranks());
+  if (!state_->on_devices) return state_->all(request, most);
+  std::vector<Plan> plans = state_->executable(request, most);
+  std::ranges::stable_sort(plans, {}, &Plan::predicted_us);
+  if (plans.size() > most) plans.resize(most);
+  return plans;
 }
+
+bool Planner::executes(const Plan& plan) { return !state_->on_devices || state_->on_devices->include(plan); }
 
 void Planner::predict(Plan& plan) {
   State& state = *state_;
@@ -335,6 +387,7 @@ void Planner::predict(Plan& plan) {
                        plan.decomposition.ranks(), state.ranks()));
   }
   state.fill_in_times(plan, state.shape_of(plan));
+  state.add_calls(plan);
 }
 
 }  // namespace ddl::topology

@@ -165,14 +165,18 @@ std::vector<int> ring_of_host(const std::vector<int>& ranks, PlannerRoutes& rout
 
 }  // namespace
 
-HostRanks host_ranks(const Topology& topology, const Placement& placement) {
+std::vector<std::vector<int>> ranks_by_host(const Topology& topology, const Placement& placement) {
   std::vector<int> host_of_rank;
   for (const int device : placement) {
     const int node = topology.devices()[static_cast<std::size_t>(device)];
     host_of_rank.push_back(topology.nodes()[static_cast<std::size_t>(node)].host);
   }
+  return ranks_by_host(host_of_rank);
+}
+
+HostRanks host_ranks(const Topology& topology, const Placement& placement) {
   HostRanks result;
-  for (const auto& ranks : ranks_by_host(host_of_rank)) {
+  for (const auto& ranks : ranks_by_host(topology, placement)) {
     result.sizes.push_back(static_cast<int>(ranks.size()));
     result.equal &= result.sizes.back() == result.sizes.front();
     result.contiguous &= ranks.back() - ranks.front() + 1 == result.sizes.back();

@@ -21,6 +21,8 @@ struct HostRanks {
   bool contiguous = true;  ///< Ranks of a host are next to one another as they are placed.
 };
 
+/// Ranks of each host, hosts by their lowest rank.
+std::vector<std::vector<int>> ranks_by_host(const Topology& topology, const Placement& placement);
 HostRanks host_ranks(const Topology& topology, const Placement& placement);
 
 /// "as placed" (0, 1, 2, ...) and "by host": hosts in the order of their lowest rank, the ranks of each along

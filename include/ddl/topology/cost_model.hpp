@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,27 @@ struct CostModel {
   /// besides its bytes: system calls and interrupts of TCP, which a host's ranks do for all of them on few
   /// cores.
   double cpu_network_message = 2;
+
+  /// Between GPUs whose topology says what carries: us for which a group's call takes longer than its links,
+  /// for launches, meetings, copies to the host and the thread that drives a network. Estimates: no machine
+  /// has been measured.
+  double exchange_call = 6;
+  double network_call = 20;
+  double network_message = 3;  ///< us for which the thread that drives it is busy with a message.
+  double host_memory_call = 40;
+  /// NCCL takes the best of its protocols. Figures of its model for rings (src/graph/tuning.cc): us a
+  /// call, us a step inside a host (NVLink) and between hosts, and the part of the links' bandwidth that is
+  /// data.
+  struct NcclProtocol {
+    double call;
+    double step_inside;
+    double step_between;
+    double bandwidth;
+
+    friend bool operator==(const NcclProtocol&, const NcclProtocol&) = default;
+  };
+  std::array<NcclProtocol, 3> nccl = {
+      {{6.6, 0.6, 2.7, 0.5}, {14, 1.9, 4, 120.0 / 128}, {8.4, 3.4, 14, 1}}};  // LL, LL128, Simple
 
   [[nodiscard]] double reduction_us(NodeKind device, double bytes) const noexcept {
     return bytes / ((device == NodeKind::gpu ? gpu_reduction : cpu_reduction) * 1e3);

@@ -138,6 +138,11 @@ std::span<const Algorithm> algorithms_of(Collective collective) noexcept;
 /// all_gather, a multiple of the number of ranks.
 std::uint64_t elements_of(const Plan& plan);
 
+/// Whether each dimension has a carrier between hosts' memory (shared_memory, network, mpi), or between
+/// devices' (cuda_ipc, nccl, network, host_memory).
+bool is_for_hosts(const Plan& plan) noexcept;
+bool is_for_devices(const Plan& plan) noexcept;
+
 /// In the order in which a chunk goes through them. Dimensions of size 1 have none. All-reduce: up, then
 /// down. Reduce-scatter and all-gather: one of the two. Broadcast: from the last dimension to the first;
 /// two_shot is a scatter and an all-gather. Reduce: from the first to the last; two_shot is a reduce-scatter

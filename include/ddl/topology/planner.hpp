@@ -22,7 +22,12 @@ struct PlanRequest {
   bool nccl = true;  ///< NCCL can be used between ranks on GPUs. Else modes n and b fall back, with a note.
 };
 
-/// Chooses plans for ranks placed on a topology. A pure function of its arguments: equal ones give equal
+/// Chooses plans for ranks placed on a topology. If that says what carries collectives between its GPUs
+/// (`Topology::carriers`), these are the plans that a DeviceCommunicator executes: all ranks at once by one
+/// carrier, or the ranks of a host by one and the hosts by another, in chunks. Calls of the carriers then
+/// cost what the cost model says; plans are told apart by prediction alone, and what a mode or decomposition
+/// asks for that no carrier can do is left out, with a note.
+/// A pure function of its arguments: equal ones give equal
 /// plans on every rank. Keeps what it learns of routes from one call to the next; one thread at a time.
 class Planner {
  public:
@@ -47,6 +52,10 @@ class Planner {
   /// explore together with those of modes rings, scatter_gather and mpi. `most` limits how many
   /// are returned.
   std::vector<Plan> candidates(const PlanRequest& request, std::size_t most = SIZE_MAX);
+
+  /// Whether a DeviceCommunicator with the topology's carriers can execute the plan; true where these are not
+  /// known.
+  [[nodiscard]] bool executes(const Plan& plan);
 
   /// Fills in predicted_us, phase_us, bound_us and topology_hash of any valid plan for these ranks.
   void predict(Plan& plan);

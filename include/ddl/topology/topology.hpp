@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ddl/topology/device_carriers.hpp"
 
 namespace ddl::topology {
 
@@ -110,6 +113,15 @@ class Topology {
   /// microseconds on the presets, whatever the number of hosts. Nothing is kept.
   [[nodiscard]] std::vector<Channel> route(int from_node, int to_node) const;
 
+  /// What carries collectives between the devices, which are GPUs; none: not known. A job's own topology
+  /// says it.
+  [[nodiscard]] const std::optional<DeviceCarriers>& carriers() const noexcept { return carriers_; }
+  [[nodiscard]] Topology with_carriers(const DeviceCarriers& carriers) const {
+    Topology result = *this;
+    result.carriers_ = carriers;
+    return result;
+  }
+
   /// 64 bits that differ where topologies differ, the same on every machine (FNV-1a of the JSON).
   [[nodiscard]] std::uint64_t hash() const;
 
@@ -119,6 +131,7 @@ class Topology {
   std::vector<std::string> hosts_;
   std::vector<Node> nodes_;
   std::vector<Link> links_;
+  std::optional<DeviceCarriers> carriers_;
   std::vector<int> devices_;
   std::vector<int> links_begin_;  // nodes + 1 positions in links_of_node_
   std::vector<int> links_of_node_;

@@ -1,0 +1,267 @@
+#include "ddl/device/dimension_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/device/network_kernels.hpp"
+#include "ddl/cuda_check.hpp"
+
+namespace ddl::device {
+
+using topology::Collective;
+
+ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks) {
+  ScatterGather result;
+  const std::size_t parts = count / inner;  // one element for each member of a host
+  result.rest = count % inner;
+  const std::size_t pieces = std::min(chunks, parts);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const std::size_t part = parts / pieces + (i < parts % pieces ? 1 : 0);
+    result.chunks.push_back({at, part});
+    at += part * inner;
+  }
+  return result;
+}
+
+DimensionCalls::DimensionCalls(Context& context, ScratchMemory scratch)
+    : context_(context), scratch_(scratch) {
+  const topology::RankMap& map = context.communicator().rank_map();
+  for (int rank = 0; rank < map.ranks(); ++rank) {
+    const auto index = static_cast<std::size_t>(map.local_rank(rank));
+    columns_.resize(std::max(columns_.size(), index + 1));
+    columns_[index].push_back(rank);
+  }
+  context.on_all_ranks("plans on devices", [&] {
+    check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
+    for (Stream* stream : {&inside_, &between_}) *stream = make_stream();
+    joint_ = make_event();
+    for (Event& event : slot_free_) event = make_event();
+  });
+}
+
+/// What is queued on `then` from now on waits for what is queued on `first`.
+void DimensionCalls::join(DeviceStream first, DeviceStream then) {
+  check_cuda(cudaEventRecord(joint_.get(), first), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(then, joint_.get(), 0), "cudaStreamWaitEvent");
+}
+
+/// Sums become averages between the hosts, where they are first complete.
+void DimensionCalls::finish(const DeviceCall& call, std::byte* values, std::size_t count) const {
+  if (call.op != ReduceOp::avg) return;
+  collectives::device::Combination whole{
+      .target = values, .operands = 1, .divisor = context_.size(), .elements = count};
+  whole.sources[0] = values;
+  check_cuda(collectives::device::launch_combine(whole, call.type, ReduceOp::avg, between_.get()),
+             "launch of a combination");
+}
+
+/// One that is being queued.
+struct DimensionCalls::Call {
+  DimensionCalls& all;
+  const DeviceCall& call;
+  const std::size_t wanted_chunks;
+  const PassOn& pass_on;
+
+  const std::size_t element = size_of(call.type);
+  const std::size_t members = all.columns_.size();  // of a host
+  const std::size_t hosts = all.columns_.front().size();
+  const std::size_t own_member = static_cast<std::size_t>(all.context_.local_rank());
+  const DeviceStream inside = all.inside_.get();
+  const DeviceStream between = all.between_.get();
+
+  void run() {
+    all.join(call.stream, inside);
+    all.join(call.stream, between);
+    switch (call.collective) {
+      case Collective::all_reduce:
+        all_reduce();
+        break;
+      case Collective::reduce_scatter:
+        reduce_scatter();
+        break;
+      case Collective::all_gather:
+        all_gather();
+        break;
+      case Collective::broadcast:
+        broadcast();
+        break;
+      default:
+        reduce();
+    }
+    all.join(inside, call.stream);
+    all.join(between, call.stream);
+  }
+
+  void part(std::size_t dimension, Collective collective, const std::byte* input, std::byte* output,
+            std::size_t count, std::size_t root = 0) const {
+    DeviceCall made = call;
+    made.part_of = call.called();
+    made.collective = collective;
+    made.input = input;
+    made.output = output;
+    made.count = count;
+    made.root = static_cast<int>(root);
+    made.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;
+    made.stream = dimension == 0 ? inside : between;
+    pass_on(dimension, made);
+  }
+
+  /// Elements [first, first + count), and where what is between the dimensions goes meanwhile.
+  struct Chunk {
+    std::size_t first;
+    std::size_t count;
+    std::byte* scratch;
+    std::size_t slot;
+    bool is_again;  // a chunk of this call has had the slot before
+  };
+  /// The plan's chunks, and more of them if `of_scratch` scratch elements for each element need that.
+  [[nodiscard]] std::vector<Chunk> chunks(std::size_t of_scratch) const {
+    constexpr std::size_t line = 128;
+    const std::size_t in_line = line / element;
+    std::size_t each = (call.count + wanted_chunks - 1) / wanted_chunks;
+    const std::size_t room = all.scratch_.bytes / slots / line * line;
+    if (of_scratch > 0) each = std::min(each, room / element / of_scratch);
+    if (each > in_line) each = each / in_line * in_line;
+    each = std::max<std::size_t>(each, 1);
+    std::vector<Chunk> result;
+    for (std::size_t first = 0; first < call.count; first += each) {
+      const std::size_t slot = result.size() % slots;
+      result.push_back({first, std::min(each, call.count - first), all.scratch_.data + slot * room, slot,
+                        result.size() >= slots});
+    }
+    return result;
+  }
+  void begin(const Chunk& chunk, DeviceStream stream) const {
+    if (!chunk.is_again) return;
+    check_cuda(cudaStreamWaitEvent(stream, all.slot_free_[chunk.slot].get(), 0), "cudaStreamWaitEvent");
+  }
+  void end(const Chunk& chunk, DeviceStream stream) const {
+    check_cuda(cudaEventRecord(all.slot_free_[chunk.slot].get(), stream), "cudaEventRecord");
+  }
+
+  /// Copies a chunk of all ranks' pieces: by column in scratch memory, by rank in the caller's.
+  void copy_columns(const Chunk& chunk, std::byte* to_scratch, const std::byte* pieces, std::byte* to_pieces,
+                    const std::byte* scratch) const {
+    const std::size_t bytes = chunk.count * element;
+    const std::size_t piece = call.count * element;
+    for (std::size_t i = 0; i < members; ++i) {
+      const std::vector<int>& column = all.columns_[i];
+      // Ranks are mostly dealt out evenly: then a column is one copy.
+      const int step = column[1] - column[0];
+      bool is_even = step > 0;
+      for (std::size_t host = 2; host < hosts; ++host) {
+        is_even = is_even && column[host] - column[host - 1] == step;
+      }
+      const std::size_t at_once = is_even ? hosts : 1;
+      const std::size_t pitch = static_cast<std::size_t>(is_even ? step : 1) * piece;
+      for (std::size_t host = 0; host < hosts; host += at_once) {
+        const std::size_t packed = (i * hosts + host) * bytes;
+        const std::size_t at = static_cast<std::size_t>(column[host]) * piece + chunk.first * element;
+        to_scratch != nullptr ? copy_pieces(to_scratch + packed, bytes, pieces + at, pitch, bytes, at_once,
+                                            cudaMemcpyDeviceToDevice, inside)
+                              : copy_pieces(to_pieces + at, pitch, scratch + packed, bytes, bytes, at_once,
+                                            cudaMemcpyDeviceToDevice, inside);
+      }
+    }
+  }
+
+  void all_reduce() const {
+    const ScatterGather cut = scatter_gather(call.count, members, wanted_chunks);
+    const auto own = [&](const ScatterGatherChunk& chunk) {
+      return call.output + (chunk.first + own_member * chunk.part) * element;
+    };
+    const auto gather = [&](const ScatterGatherChunk& chunk) {
+      all.join(between, inside);
+      part(0, Collective::all_gather, own(chunk), call.output + chunk.first * element, chunk.part);
+    };
+    for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
+      const ScatterGatherChunk& chunk = cut.chunks[i];
+      part(0, Collective::reduce_scatter, call.input + chunk.first * element, own(chunk), chunk.part);
+      // The chunk before this one is gathered behind this one's scattering: by then it has been between the
+      // hosts.
+      if (i > 0) gather(cut.chunks[i - 1]);
+      all.join(inside, between);
+      part(1, Collective::all_reduce, own(chunk), own(chunk), chunk.part);
+      all.finish(call, own(chunk), chunk.part);
+    }
+    if (!cut.chunks.empty()) gather(cut.chunks.back());
+    if (cut.rest == 0) return;
+    // Fewer than a host has ranks: each has all of them.
+    std::byte* const rest = call.output + (call.count - cut.rest) * element;
+    part(0, Collective::all_reduce, call.input + (call.count - cut.rest) * element, rest, cut.rest);
+    all.join(inside, between);
+    part(1, Collective::all_reduce, rest, rest, cut.rest);
+    all.finish(call, rest, cut.rest);
+  }
+
+  /// Member i of each host sums the pieces of column i over its host; the column scatters these sums.
+  void reduce_scatter() const {
+    for (const Chunk& chunk : chunks((members + 1) * hosts)) {
+      std::byte* const sums = chunk.scratch + members * hosts * chunk.count * element;
+      std::byte* const output = call.output + chunk.first * element;
+      begin(chunk, inside);
+      copy_columns(chunk, chunk.scratch, call.input, nullptr, nullptr);
+      part(0, Collective::reduce_scatter, chunk.scratch, sums, hosts * chunk.count);
+      all.join(inside, between);
+      part(1, Collective::reduce_scatter, sums, output, chunk.count);
+      all.finish(call, output, chunk.count);
+      end(chunk, between);
+    }
+  }
+
+  void all_gather() const {
+    for (const Chunk& chunk : chunks((members + 1) * hosts)) {
+      std::byte* const column = chunk.scratch + members * hosts * chunk.count * element;
+      begin(chunk, between);
+      part(1, Collective::all_gather, call.input + chunk.first * element, column, chunk.count);
+      all.join(between, inside);
+      part(0, Collective::all_gather, column, chunk.scratch, hosts * chunk.count);
+      copy_columns(chunk, nullptr, nullptr, call.output, chunk.scratch);
+      end(chunk, inside);
+    }
+  }
+
+  [[nodiscard]] std::size_t member_of_root() const {
+    return static_cast<std::size_t>(all.context_.communicator().rank_map().local_rank(call.root));
+  }
+  [[nodiscard]] std::size_t host_of_root() const {
+    const std::vector<int>& column = all.columns_[member_of_root()];
+    return static_cast<std::size_t>(std::ranges::find(column, call.root) - column.begin());
+  }
+
+  /// The root's column has the data before the hosts do.
+  void broadcast() const {
+    const bool is_root = all.context_.rank() == call.root;
+    for (const Chunk& chunk : chunks(0)) {
+      const std::byte* input = is_root ? call.input + chunk.first * element : nullptr;
+      std::byte* const output = call.output + chunk.first * element;
+      if (own_member == member_of_root()) {
+        part(1, Collective::broadcast, input, output, chunk.count, host_of_root());
+        all.join(between, inside);
+        input = output;
+      }
+      part(0, Collective::broadcast, input, output, chunk.count, member_of_root());
+    }
+  }
+
+  void reduce() const {
+    const bool is_root = all.context_.rank() == call.root;
+    for (const Chunk& chunk : chunks(1)) {
+      std::byte* const sum = is_root ? call.output + chunk.first * element : chunk.scratch;
+      if (own_member == member_of_root()) begin(chunk, inside);
+      part(0, Collective::reduce, call.input + chunk.first * element, sum, chunk.count, member_of_root());
+      if (own_member != member_of_root()) continue;
+      all.join(inside, between);
+      part(1, Collective::reduce, sum, sum, chunk.count, host_of_root());
+      if (is_root) all.finish(call, sum, chunk.count);
+      end(chunk, between);
+    }
+  }
+};
+
+void DimensionCalls::run(const DeviceCall& call, int chunks, const PassOn& pass_on) {
+  Call{*this, call, static_cast<std::size_t>(chunks), pass_on}.run();
+}
+
+}  // namespace ddl::device
