@@ -1,8 +1,69 @@
 #include "ddl/device/cuda_handles.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "ddl/cuda_check.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl {
+namespace {
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+[[noreturn]] void no_device(cudaError_t error) {
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  cudaGetLastError();
+  std::string found;
+  std::string wanted;
+  if (driver == 0) {
+    found = "NVIDIA's driver is not installed, or this container was started without access to the devices";
+    wanted = fmt::format(
+        "install a driver for CUDA {}, or start the container with its devices (docker run --gpus all)",
+        version_text(runtime));
+  } else if (error == cudaErrorInsufficientDriver) {
+    found = fmt::format("the driver is for CUDA {}, this program for {}", version_text(driver),
+                        version_text(runtime));
+    wanted = "install a newer driver, or build with an older CUDA toolkit";
+  } else {
+    found = fmt::format("the driver (CUDA {}) is there, but shows no device", version_text(driver));
+    wanted = "see what nvidia-smi says, and whether CUDA_VISIBLE_DEVICES hides the devices";
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no CUDA device can be used: {} (cudaGetDeviceCount: {}); {}", found,
+                          cudaGetErrorString(error), wanted));
+}
+
+}  // namespace
+
+void check_cuda(cudaError_t result, const char* call, std::source_location where) {
+  if (result == cudaSuccess) return;
+  int device = -1;
+  cudaGetDevice(&device);
+  cudaGetLastError();  // what is not sticky must not be blamed on the next call
+  const std::string_view path = where.file_name();
+  throw Error(
+      ErrorCode::internal,
+      fmt::format("{} failed on CUDA device {} ({}:{}): {} ({}). An error of an earlier, asynchronous kernel "
+                  "can show up here; CUDA_LAUNCH_BLOCKING=1 finds which one",
+                  call, device, path.substr(path.find_last_of('/') + 1), where.line(),
+                  cudaGetErrorString(result), cudaGetErrorName(result)));
+}
+
+int cuda_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) no_device(error == cudaSuccess ? cudaErrorNoDevice : error);
+  return count;
+}
+
+}  // namespace ddl
 
 namespace ddl::device {
 
@@ -73,5 +134,53 @@ void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std
                "cudaMemcpyAsync");
   }
 }
+
+namespace {
+
+/// CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned), of the driver.
+using WriteValue = int (*)(cudaStream_t stream, unsigned long long address, std::uint64_t value,
+                           unsigned flags);
+
+WriteValue find_write_value() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  constexpr unsigned first_version_with_it_everywhere = 12'000;
+  const cudaError_t result = cudaGetDriverEntryPointByVersion(
+      "cuStreamWriteValue64", &function, first_version_with_it_everywhere, cudaEnableDefault, &found);
+#else
+  const cudaError_t result =
+      cudaGetDriverEntryPoint("cuStreamWriteValue64", &function, cudaEnableDefault, &found);
+#endif
+  check_cuda(result, "cudaGetDriverEntryPoint");
+  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                "the driver has no cuStreamWriteValue64; expected one for CUDA 12 or later");
+  }
+  return reinterpret_cast<WriteValue>(function);
+}
+
+WriteValue write_value() {
+  static const WriteValue function = find_write_value();
+  return function;
+}
+
+}  // namespace
+
+void StreamMark::allocate() {
+  write_value();
+  value_.allocate();
+}
+
+void StreamMark::write(std::uint64_t value, cudaStream_t stream) const {
+  constexpr unsigned behind_all_writes = 0;
+  const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value_.device()));
+  const int result = write_value()(stream, address, value, behind_all_writes);
+  if (result == 0) return;
+  check_cuda(cudaGetLastError(), "cuStreamWriteValue64");  // says more, if the device is lost
+  throw Error(ErrorCode::internal, fmt::format("cuStreamWriteValue64 failed with CUresult {}", result));
+}
+
+std::uint64_t StreamMark::value() const noexcept { return __atomic_load_n(value_.host(), __ATOMIC_ACQUIRE); }
 
 }  // namespace ddl::device

@@ -3,7 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <new>
+
+#include "ddl/cuda_check.hpp"
 
 namespace ddl::device {
 
@@ -34,5 +38,57 @@ void allow_captures_of_others() noexcept;
 /// Copies `pieces` of `bytes` each, which begin so many bytes apart.
 void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
                  std::size_t bytes, std::size_t pieces, cudaMemcpyKind kind, cudaStream_t stream);
+
+/// A value in page-locked memory of the host that the device reaches.
+template <typename T>
+class MappedMemory {
+ public:
+  MappedMemory() = default;
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  ~MappedMemory() {
+    if (host_ != nullptr) cudaFreeHost(host_);
+  }
+
+  /// T(). Once. Throws `internal`.
+  void allocate() {
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable),
+               "cudaHostAlloc");
+    host_ = new (memory) T();
+    void* seen = nullptr;
+    check_cuda(cudaHostGetDevicePointer(&seen, memory, 0), "cudaHostGetDevicePointer");
+    device_ = static_cast<T*>(seen);
+  }
+  /// It is never given back: a kernel may still write to it.
+  void abandon() noexcept { host_ = nullptr; }
+
+  [[nodiscard]] T* host() const noexcept { return host_; }
+  [[nodiscard]] T* device() const noexcept { return device_; }
+
+ private:
+  T* host_ = nullptr;
+  T* device_ = nullptr;
+};
+
+/// How far streams have come: a number that the device writes to the host's memory when a stream comes to it
+/// (cuStreamWriteValue64). Reading it calls nothing of CUDA's, so it works beside a capture, a launch that
+/// blocks and a device that is lost, and nothing is created while kernels wait, as events would be.
+class StreamMark {
+ public:
+  StreamMark() = default;
+
+  /// 0. Once. Throws `internal`, or `unsupported` where the driver has no such function.
+  void allocate();
+  /// `value` is written behind what is queued on the stream. Values grow in the streams' order.
+  void write(std::uint64_t value, cudaStream_t stream) const;
+  /// The last value that has been written. What was queued before it is done, and visible. Any thread.
+  [[nodiscard]] std::uint64_t value() const noexcept;
+  /// See MappedMemory.
+  void abandon() noexcept { value_.abandon(); }
+
+ private:
+  MappedMemory<std::uint64_t> value_;
+};
 
 }  // namespace ddl::device

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "collectives/bootstrap.hpp"
+#include "ddl/agreement.hpp"
+#include "ddl/context.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device.hpp"
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/schedule.hpp"
 
@@ -56,6 +62,30 @@ inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcep
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
 }
 
+/// Of numbers, one after the other.
+class Mixed {
+ public:
+  void add(std::uint64_t number) noexcept { hash_ = mix(hash_ ^ number); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+/// As good as never the same for different calls of users.
+inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
+  const CalledAs call = part.called();
+  Mixed mixed;
+  mixed.add(static_cast<std::uint64_t>(call.collective));
+  mixed.add(call.count);
+  mixed.add(static_cast<std::uint64_t>(call.type));
+  mixed.add(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
+  mixed.add(static_cast<std::uint64_t>(call.root));
+  mixed.add(part.count);  // ranks must cut a call alike,
+  mixed.add(part.plan);   // and by the same plan
+  return mixed.value();
+}
+
 /// What has gone wrong on a rank's device.
 struct PathFailure {
   Error error;
@@ -91,6 +121,72 @@ class DevicePath {
   /// Before it goes, once all of this rank's calls are done: collective unless something has failed
   /// (`in_order`).
   virtual void close(bool in_order) noexcept = 0;
+};
+
+/// The ranks that do something together on their devices: all of a context's, or those of a dimension of its
+/// plans.
+class GroupMembers {
+ public:
+  /// All ranks.
+  explicit GroupMembers(Context& context);
+  /// The ranks with this one's `color`, in their order. Collective among all ranks.
+  GroupMembers(Context& context, int color);
+  GroupMembers(const GroupMembers&) = delete;
+  GroupMembers& operator=(const GroupMembers&) = delete;
+
+  /// Of all ranks; what it agrees on, all members of all groups agree on.
+  [[nodiscard]] Context& context() const noexcept { return context_; }
+  [[nodiscard]] Communicator& communicator() noexcept { return own_ ? *own_ : context_.communicator(); }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  /// The context's rank of each member.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  Context& context_;
+  std::optional<Communicator> own_;
+  std::vector<int> ranks_;
+  int rank_ = 0;
+};
+
+/// Blocks of a device that kernels which wait for other ranks may take, counted over all communicators of
+/// this process: if more of them waited than fit on the device, those that they wait for could not start.
+/// A half is for the exchange; the other one is for holds (see UcxPath), a kernel of a block for each rank,
+/// and for what they wait for.
+class BlockBudget {
+ public:
+  enum class Half : std::uint8_t { exchange, holds };
+
+  explicit BlockBudget(Half half) : half_(half) {}
+  BlockBudget(const BlockBudget&) = delete;
+  BlockBudget& operator=(const BlockBudget&) = delete;
+  ~BlockBudget();
+
+  /// What has been taken of the device's half. Any thread.
+  [[nodiscard]] std::int64_t taken(int device) const;
+  /// Takes them, until this ends, if that leaves no more than `room` of the half taken; says whether it did.
+  /// Once. Any thread.
+  [[nodiscard]] bool take(int device, std::int64_t blocks, std::int64_t room);
+
+ private:
+  const Half half_;
+  int device_ = -1;
+  std::int64_t blocks_ = 0;
+};
+
+/// A context's ranks as those who meet, for what is started beside its communicator.
+class ContextBootstrap final : public collectives::Bootstrap {
+ public:
+  explicit ContextBootstrap(Context& context) : context_(context) {}
+  [[nodiscard]] int rank() const noexcept override { return context_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return context_.size(); }
+  std::vector<std::string> all_gather(std::string_view bytes) override {
+    return gather_texts(context_, bytes);
+  }
+  void abort(int) noexcept override {}
+
+ private:
+  Context& context_;
 };
 
 }  // namespace ddl::device

@@ -10,7 +10,6 @@
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/exchange_path.hpp"
-#include "ddl/device/group_members.hpp"
 #include "ddl/device/plan_executor.hpp"
 #include "ddl/device/reproducible_path.hpp"
 

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/device/peer_memory.hpp"
+#include "ddl/topology/topology.hpp"
 
 namespace ddl::device {
 
@@ -45,5 +47,10 @@ class DeviceTable {
  private:
   std::vector<DeviceEntry> entries_;
 };
+
+/// What plans for the ranks' devices are made for: the graph of their GPUs, NVLinks, PCIe, NICs and hosts, or
+/// what DDL_TOPOLOGY names, if that has GPUs on the same hosts. The same on all ranks. Collective; throws
+/// `mismatch`, agreed.
+std::shared_ptr<const topology::Topology> device_topology(Context& context, const DeviceTable& devices);
 
 }  // namespace ddl::device

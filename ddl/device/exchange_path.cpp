@@ -12,8 +12,8 @@
 #include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/device_path.hpp"
 
 namespace ddl::device {
 namespace {

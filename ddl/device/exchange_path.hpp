@@ -7,10 +7,9 @@
 
 #include "collectives/device/exchange.hpp"
 #include "ddl/context.hpp"
-#include "ddl/device/block_budget.hpp"
+#include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
-#include "ddl/device/mapped_memory.hpp"
 #include "ddl/device/peer_memory.hpp"
 
 namespace ddl::device {

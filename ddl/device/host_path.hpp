@@ -12,7 +12,6 @@
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
-#include "ddl/device/group_members.hpp"
 
 namespace ddl::device {
 

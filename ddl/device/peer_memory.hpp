@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddl/device/group_members.hpp"
+#include "ddl/device/device_path.hpp"
 
 namespace ddl::device {
 

@@ -12,10 +12,8 @@
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
-#include "ddl/device/group_members.hpp"
 #include "ddl/device/nccl/fingerprints.hpp"
 #include "ddl/device/nccl/nccl_group.hpp"
-#include "ddl/device/stream_mark.hpp"
 
 namespace ddl::device {
 

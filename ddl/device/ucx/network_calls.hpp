@@ -5,9 +5,7 @@
 #include <cstdint>
 
 #include "collectives/network/network.hpp"
-#include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/device_path.hpp"
-#include "ddl/device/group_members.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 #include "ddl/device/ucx/recipes.hpp"

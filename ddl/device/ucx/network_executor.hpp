@@ -12,7 +12,6 @@
 #include "collectives/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/stream_mark.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {

@@ -8,7 +8,6 @@
 
 #include "collectives/engine/prepared_program.hpp"
 #include "ddl/device/device_path.hpp"
-#include "ddl/device/group_members.hpp"
 
 namespace ddl::device {
 

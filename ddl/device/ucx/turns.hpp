@@ -7,7 +7,7 @@
 
 #include "collectives/device/network_body.hpp"
 #include "collectives/network/network.hpp"
-#include "ddl/device/stream_mark.hpp"
+#include "ddl/device/cuda_handles.hpp"
 
 namespace ddl::device {
 

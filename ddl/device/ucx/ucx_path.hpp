@@ -13,12 +13,9 @@
 
 #include "collectives/memory/file_descriptor.hpp"
 #include "collectives/network/ucx_network.hpp"
-#include "ddl/device/block_budget.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"
-#include "ddl/device/group_members.hpp"
-#include "ddl/device/mapped_memory.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
 #include "ddl/device/ucx/turns.hpp"
 

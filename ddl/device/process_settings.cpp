@@ -1,15 +1,47 @@
-#include "ddl/device/cpu_binding.hpp"
+#include "ddl/device/process_settings.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "ddl/device.hpp"
 #include "topology/discovery/cpu_list.hpp"
 #include "topology/discovery/sysfs.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr const char* connections = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr const char* loading = "CUDA_MODULE_LOADING";
+
+std::string_view variable(const char* name) noexcept {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+void set_cuda_environment() {
+  constexpr int unless_it_is_set = 0;
+  setenv(connections, std::to_string(device::most_connections).c_str(), unless_it_is_set);
+  setenv(loading, device::eager, unless_it_is_set);
+}
+
+namespace device {
+
+bool has_cuda_environment() noexcept {
+  return std::atoi(variable(connections).data()) >= most_connections && variable(loading) == eager;
+}
+
+}  // namespace device
+}  // namespace ddl
 
 namespace ddl::device {
 namespace {
