@@ -9,24 +9,23 @@
 #include <set>
 #include <utility>
 
-#include "topology/plan/phase_figures.hpp"
+#include "topology/plan/algorithms.hpp"
+#include "topology/plan/phases.hpp"
 
 namespace ddl::tools {
 namespace {
 
-using topology::Algorithm;
 using topology::Collective;
 using topology::Decomposition;
 using topology::LinkKind;
 using topology::Phase;
-using topology::PhaseKind;
 using topology::Plan;
 
 std::size_t as_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 bool has_tree(const Plan& plan, int dimension) {
   return plan.collective == Collective::all_reduce &&
-         plan.dimensions[as_index(dimension)].algorithm == Algorithm::tree;
+         topology::traits_of(plan.dimensions[as_index(dimension)].algorithm).leaves_one;
 }
 
 /// The coordinates of a place in a grid of the sizes of dimensions [first, dimensions).
@@ -166,30 +165,8 @@ double transfers_of(const Plan& plan) {
 
   double transfers = 0;
   for (const Phase& phase : phases_of(plan)) {
-    const int p = grid.size(phase.dimension);
-    const double groups = active[as_index(phase.dimension)] / p;
-    const double all_to_all = 1.0 * p * (p - 1);
-    double messages = 0;  // of a group
-    switch (plan.dimensions[as_index(phase.dimension)].algorithm) {
-      case Algorithm::ring:
-      case Algorithm::one_shot:
-        messages = goes_out ? p - 1 : all_to_all;
-        break;
-      case Algorithm::halving_doubling:
-        for (const int factor : topology::prime_factors(p)) messages += 1.0 * p * (factor - 1);
-        break;
-      case Algorithm::two_shot: {
-        const bool is_one_way = phase.kind == PhaseKind::scatter || phase.kind == PhaseKind::gather;
-        messages = is_one_way ? p - 1 : all_to_all;
-        break;
-      }
-      case Algorithm::tree:
-        messages = p - 1;
-        break;
-      case Algorithm::double_tree:
-        messages = 2.0 * (p - 1);
-        break;
-    }
+    const double groups = active[as_index(phase.dimension)] / grid.size(phase.dimension);
+    const double messages = figures_of(plan, phase).messages;
     transfers +=
         groups * messages * (phase.dimension > 0 ? pieces : 1) * ranges_in_message(plan, phase.dimension);
   }

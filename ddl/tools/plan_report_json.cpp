@@ -5,7 +5,7 @@
 
 #include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_text.hpp"
-#include "topology/plan/phase_figures.hpp"
+#include "topology/plan/phases.hpp"
 
 namespace ddl::tools {
 namespace {

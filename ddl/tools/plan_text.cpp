@@ -9,7 +9,7 @@
 #include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_table.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "topology/plan/phase_figures.hpp"
+#include "topology/plan/phases.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "topology/plan/algorithms.hpp"
+
 namespace ddl::topology {
 namespace {
 
@@ -16,8 +18,9 @@ double share_of(const ProfiledGroup& group, const PatternRound& round, const Pat
   if (group.shares.empty()) return round.share;
   const bool gathers = kind == PhaseKind::all_gather;
   const auto left_with = [&](int member) { return group.shares[static_cast<std::size_t>(member)]; };
-  if (algorithm == Algorithm::two_shot) return left_with(gathers ? edge.from : edge.to);
-  if (algorithm == Algorithm::halving_doubling) {
+  const AlgorithmTraits& traits = traits_of(algorithm);
+  if (traits.is_direct) return left_with(gathers ? edge.from : edge.to);
+  if (traits.is_staged) {
     // Of all that agree with one end in the digits that have been exchanged.
     const int stride = static_cast<int>(std::lround(1 / round.share));
     double share = 0;
@@ -139,7 +142,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  profile.returns = !has_root(collective) && algorithm != Algorithm::tree;
+  profile.returns = !has_root(collective) && !traits_of(algorithm).is_tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];
@@ -185,7 +188,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     for (const Resource resource : touched_) {
       round.us_per_byte = std::max(round.us_per_byte, load_[static_cast<std::size_t>(resource)]);
     }
-    const bool is_ring = algorithm == Algorithm::ring && kind != PhaseKind::broadcast;
+    const bool is_ring = traits_of(algorithm).is_ring && kind != PhaseKind::broadcast;
     if (is_ring) {
       round.latency = 0;
       round.slowest_edge = round.us_per_byte;

@@ -11,19 +11,14 @@ namespace ddl::topology {
 struct PhaseFigures {
   std::string members;        ///< Of a group: "4", or "1-4" where they differ.
   int rounds = 0;             ///< One after the other, for one chunk.
-  double bytes_per_rank = 0;  ///< Sent, all chunks, by a rank that sends most.
+  double bytes_per_rank = 0;  ///< All chunks, by the rank that sends most.
+  double messages = 0;        ///< Of the largest group, for one chunk.
 };
 
 PhaseFigures figures_of(const Plan& plan, const Phase& phase);
 
-/// Of the ranks at every `stride`-th position of an order, from the first one on: how many runs of
-/// neighbouring numbers there are. So many ranges their pieces are in a reduce_scatter or all_gather of one
-/// chunk.
+/// How many runs of neighbouring numbers there are among the ranks at every `stride`-th position of an order,
+/// from the first one on: so many ranges their pieces are in a reduce_scatter or all_gather of one chunk.
 int neighbour_runs(std::span<const int> order, int stride);
-
-/// The prime factors of a size, ascending.
-std::vector<int> prime_factors(int size);
-/// ceil(log2(members)).
-int tree_rounds(int members);
 
 }  // namespace ddl::topology
