@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/bootstrap.hpp"
-#include "ddl/agreement.hpp"
+#include "collectives/system/bootstrap.hpp"
 #include "ddl/context.hpp"
+#include "ddl/context/agreement.hpp"
 
 namespace ddl::device {
 

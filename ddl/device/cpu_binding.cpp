@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "topology/discovery/cpu_list.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::device {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ddl/agreement.hpp"
-#include "ddl/context_state.hpp"
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"

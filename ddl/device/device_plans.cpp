@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "collectives/communicator/plan_book.hpp"
-#include "ddl/context_state.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <string>
 
-#include "collectives/job_topology.hpp"
+#include "collectives/communicator/job_topology.hpp"
 #include "ddl/device/context_bootstrap.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "collectives/device/host_device.hpp"
+#include "collectives/kernels/host_device.hpp"
 
 namespace ddl {
 

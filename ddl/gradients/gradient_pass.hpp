@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "collectives/device/element.hpp"
-#include "collectives/device/host_device.hpp"
+#include "collectives/kernels/element.hpp"
+#include "collectives/kernels/host_device.hpp"
 #include "ddl/gradients/exact_squares.hpp"
 
 namespace ddl::gradient_pass {

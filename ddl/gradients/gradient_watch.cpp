@@ -1,6 +1,6 @@
 #include "ddl/gradients/gradient_watch.hpp"
 
-#include "ddl/context_state.hpp"
+#include "ddl/context/context_state.hpp"
 
 namespace ddl {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "collectives/timeline/run_statistics.hpp"
 #include "ddl/context.hpp"
+#include "ddl/gradients/step_dump.hpp"
 #include "ddl/timeline.hpp"
 #include "ddl/timeline/run_observer.hpp"
-#include "ddl/timeline/step_dump.hpp"
 
 namespace ddl {
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "ddl/error.hpp"
-#include "ddl/parameter_hash.hpp"
+#include "ddl/parameters/parameters.hpp"
 
 namespace ddl {
 namespace {

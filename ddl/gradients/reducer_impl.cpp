@@ -9,8 +9,8 @@
 #include <numeric>
 #include <utility>
 
-#include "ddl/agreement.hpp"
-#include "ddl/context_state.hpp"
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/gradients/bucket_size.hpp"
 #include "ddl/log.hpp"
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "ddl/agreement.hpp"
+#include "ddl/context/agreement.hpp"
 #include "ddl/gradients/bucket_reduction.hpp"
 
 namespace ddl {

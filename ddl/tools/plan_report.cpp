@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "ddl/tools/plan_groups.hpp"
+#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "topology/plan/algorithms.hpp"
 

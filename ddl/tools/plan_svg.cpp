@@ -1,5 +1,3 @@
-#include "ddl/tools/plan_svg.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,9 +7,10 @@
 #include <set>
 
 #include "ddl/tools/plan_canvas.hpp"
-#include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_host_layout.hpp"
+#include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
+#include "ddl/tools/plan_wiring.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/units.hpp"
 

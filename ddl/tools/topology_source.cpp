@@ -1,5 +1,3 @@
-#include "ddl/tools/topology_source.hpp"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,10 +8,11 @@
 #include <filesystem>
 #include <memory>
 
-#include "ddl/durable_file.hpp"
 #include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
 
 namespace ddl::tools {

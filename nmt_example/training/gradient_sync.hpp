@@ -15,7 +15,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/model/model.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

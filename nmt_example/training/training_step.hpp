@@ -14,7 +14,7 @@
 #include "ddl/timeline.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/model/model.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"

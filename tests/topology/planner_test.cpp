@@ -17,7 +17,7 @@
 #include "support/thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/plan/phases.hpp"
-#include "topology/planner/pattern.hpp"
+#include "topology/planner/phase_profile.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -89,6 +89,9 @@ class GroupPattern {
   std::vector<Stage> stages_;
 };
 
+/// Messages of all members in all rounds.
+double messages_of(const GroupPattern& pattern);
+
 /// The piece that a reduce-scatter leaves `member` with. The member's own number except with
 /// halving_doubling, where the digits of the number (one for each prime factor, the smallest factor's the
 /// least) are read backwards: so near members exchange the most, and ranges stay whole.

@@ -82,7 +82,6 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
     const auto [first, end, step] = pattern.senders(round);
     for (int member = first; member < end; member += step) {
       pattern.sends(round, member, sent);
-      figures.messages += repeat * static_cast<double>(sent.size());
       for (const Message& message : sent) {
         pieces[static_cast<std::size_t>(member)] += repeat * (message.last - message.first);
       }

@@ -12,7 +12,6 @@ struct PhaseFigures {
   std::string members;        ///< Of a group: "4", or "1-4" where they differ.
   int rounds = 0;             ///< One after the other, for one chunk.
   double bytes_per_rank = 0;  ///< All chunks, by the rank that sends most.
-  double messages = 0;        ///< Of the largest group, for one chunk.
 };
 
 PhaseFigures figures_of(const Plan& plan, const Phase& phase);

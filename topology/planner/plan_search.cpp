@@ -1,5 +1,3 @@
-#include "topology/planner/plan_search.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,6 +8,8 @@
 #include <utility>
 
 #include "topology/plan/algorithms.hpp"
+#include "topology/planner/plan_shape.hpp"
+#include "topology/planner/plan_timing.hpp"
 
 namespace ddl::topology {
 namespace {

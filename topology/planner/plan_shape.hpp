@@ -7,6 +7,8 @@
 
 namespace ddl::topology {
 
+class PlanTiming;
+
 /// A plan without its number of chunks.
 struct PlanShape {
   std::size_t order = 0;  ///< Index into the planner's rank orders.
@@ -37,5 +39,16 @@ std::string steps_of(const PlanShape& shape, int chunks);
 
 /// Ordered factorisations of n into factors above 1; {} for 1, so that one rank has one.
 std::vector<std::vector<int>> ordered_factorisations(int n);
+
+/// Up to so many ranks every decomposition is looked at.
+constexpr int most_ranks_for_all = 64;
+
+/// The shapes that a request's mode allows, those that are preferred among equals first.
+///
+/// For more than `most_ranks_for_all` ranks: from the innermost dimension outwards, only partial plans are
+/// kept that are among the best of their number of positions when completed in one of a few ways, and those
+/// of one dimension. Mode explore then has what modes rings, scatter_gather and mpi have, too. So is a
+/// decomposition of very many dimensions searched.
+std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing);
 
 }  // namespace ddl::topology

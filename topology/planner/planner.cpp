@@ -11,7 +11,6 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/physical_bound.hpp"
 #include "topology/plan/algorithms.hpp"
-#include "topology/planner/plan_search.hpp"
 #include "topology/planner/plan_shape.hpp"
 #include "topology/planner/plan_timing.hpp"
 #include "topology/planner/plan_trial.hpp"

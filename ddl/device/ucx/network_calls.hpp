@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "ddl/device/call_fingerprint.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/group_members.hpp"
