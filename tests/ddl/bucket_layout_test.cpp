@@ -1,4 +1,4 @@
-#include "ddl/gradients/bucket_layout.hpp"
+#include "ddl/gradients/buckets.hpp"
 
 #include <gtest/gtest.h>
 
