@@ -15,7 +15,6 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device_gradient_reducer.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "perf/device_timer.hpp"
 #include "perf/prepare_devices.hpp"
@@ -25,7 +24,7 @@
 namespace {
 
 constexpr std::string_view help =
-    R"(device_gradients_perf: a step of DeviceGradientReducer, without any backward pass around it
+    R"(device_gradients_perf: a step of GradientReducer on devices, without any backward pass around it
 
   device_gradients_perf [--name value ...]
 
@@ -95,23 +94,23 @@ class Benchmark {
   }
 
  private:
-  std::vector<ddl::DeviceGradient> gradients() const {
-    std::vector<ddl::DeviceGradient> result;
+  std::vector<ddl::Gradient> gradients() const {
+    std::vector<ddl::Gradient> result;
     const std::size_t parameters = std::min(options_.parameters, host_.size());
     std::size_t at = 0;
     for (std::size_t i = 0; i < parameters; ++i) {
       const std::size_t count = host_.size() / parameters + (i < host_.size() % parameters ? 1 : 0);
-      result.push_back({fmt::format("parameter {}", i), values_ + at, count});
+      result.push_back({fmt::format("parameter {}", i), {values_ + at, count}});
       at += count;
     }
     return result;
   }
 
   std::size_t measure(bool leave_sums) {
-    ddl::DeviceGradientReducer reducer(communicator_, gradients(),
-                                       {.gradients = ddl::GradientKind::sum,
-                                        .bucket_bytes = options_.bucket_bytes,
-                                        .leave_sums = leave_sums});
+    ddl::GradientReducer reducer(communicator_, gradients(),
+                                 {.gradients = ddl::GradientKind::sum,
+                                  .bucket_bytes = options_.bucket_bytes,
+                                  .leave_sums = leave_sums});
     perf::DeviceTimer timer;
     std::vector<double> host_us, device_us;
     for (std::size_t i = 0; i < options_.steps + 3; ++i) {
@@ -147,7 +146,7 @@ class Benchmark {
     return wrong;
   }
 
-  void step(ddl::DeviceGradientReducer& reducer) {
+  void step(ddl::GradientReducer& reducer) {
     reducer.begin(2);
     for (std::size_t i = std::min(options_.parameters, host_.size()); i-- > 0;) reducer.ready(i, stream_);
     reducer.finish(stream_);
@@ -170,7 +169,7 @@ class Benchmark {
   }
 
   /// Sums of whole numbers, over twice as many items as there are ranks.
-  std::size_t count_wrong(ddl::DeviceGradientReducer& reducer, bool leave_sums) {
+  std::size_t count_wrong(ddl::GradientReducer& reducer, bool leave_sums) {
     const auto value = [](std::size_t i, int rank) {
       return static_cast<float>((i + static_cast<std::size_t>(rank)) % 64);
     };

@@ -15,11 +15,10 @@
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_table.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/topology_source.hpp"
+#include "ddl/tools/plan_wiring.hpp"
+#include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "topology/units.hpp"
 

@@ -12,7 +12,7 @@
 #include "ddl/context.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/inference/translator.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
 

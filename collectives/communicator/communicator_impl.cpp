@@ -307,8 +307,9 @@ CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& reques
 /// a host.
 std::vector<int> CommunicatorImpl::combined_in_order(const PlanUse& use) const {
   const topology::Plan& plan = use.chosen->plan;
-  if (plan.collective != Collective::all_reduce || plan.dimensions.size() != 1 || plan.chunks != 1 ||
-      plan.dimensions[0].algorithm != topology::Algorithm::one_shot || use.mpi_alone) {
+  const std::vector<topology::Phase> phases = phases_of(plan);
+  if (plan.dimensions.size() != 1 || plan.chunks != 1 || use.mpi_alone || phases.size() != 1 ||
+      phases[0].kind != topology::PhaseKind::all_reduce) {
     return {};
   }
   const std::vector<int>& member_of = job_->engine().ways(false).member;

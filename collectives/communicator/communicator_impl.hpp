@@ -16,9 +16,9 @@
 
 #include "collectives/communicator/job.hpp"
 #include "collectives/communicator/plan_book.hpp"
+#include "collectives/communicator/reproducible_reductions.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/reproducible/reproducible_reductions.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/rank_map.hpp"
 
@@ -151,7 +151,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;
   std::map<Key, Runnable> runnables_;
   std::array<const std::pair<const Key, Runnable>*, 64> recent_{};  // of `runnables_`, by `Key::slot`
-  std::size_t kept_steps_ = 0;  // of all runnables
+  std::size_t kept_steps_ = 0;                                      // of all runnables
 
   // Held for moments; never while something else is called.
   std::mutex flow_mutex_;

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "collectives/device/element.hpp"
 #include "collectives/device/exchange.hpp"
+#include "collectives/kernels/element.hpp"
 
 /// What a thread of an exchange does. `Block` says where it is and how it waits: `index()`, `blocks()`,
 /// `thread()`, `threads()`, `sync()`, `now_ns()`, `pause()`; and how it talks to other devices: `load`, which

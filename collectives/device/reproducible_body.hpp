@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "collectives/device/reproducible_kernels.hpp"
-#include "collectives/reproducible/exact_decoding.hpp"
+#include "collectives/kernels/exact_decoding.hpp"
 
 /// What a thread of a kernel of reproducible reductions does.
 namespace ddl::collectives::device {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 
 namespace ddl::collectives {
 

@@ -4,9 +4,9 @@
 
 #include "collectives/engine/operation.hpp"
 #include "collectives/engine/work_state.hpp"
-#include "collectives/memory/host_memory.hpp"
-#include "collectives/network/network.hpp"
 #include "collectives/timeline/run_recorder.hpp"
+#include "collectives/transports/network/network.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/rank_map.hpp"

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <deque>
 
-#include "collectives/memory/host_memory.hpp"
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 
 namespace ddl::collectives {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "collectives/engine/prepared_program.hpp"
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "collectives/watch/flight_recorder.hpp"
 #include "ddl/data_type.hpp"
 

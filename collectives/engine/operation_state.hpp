@@ -11,8 +11,8 @@
 #include "collectives/engine/phase_times.hpp"
 #include "collectives/engine/work_state.hpp"
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/memory/host_memory.hpp"
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 
 namespace ddl::collectives {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/engine/prepared_program.hpp"
-#include "collectives/watch/ticks.hpp"
+#include "collectives/system/clock.hpp"
 
 namespace ddl::collectives {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "collectives/network/network.hpp"
+#include "collectives/system/clock.hpp"
 
 namespace ddl::collectives {
 

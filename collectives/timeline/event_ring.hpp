@@ -6,14 +6,124 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <vector>
 
-#include "collectives/timeline/event.hpp"
+#include "ddl/data_type.hpp"
 
 namespace ddl::collectives {
+
+/// Numbers with names.
+struct NamedNumbers {
+  static constexpr std::size_t most = 3;
+  std::array<std::uint32_t, most> names{};
+  std::uint32_t count = 0;
+  std::array<std::int64_t, most> values{};
+};
+
+struct CallFacts {
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;
+  std::uint64_t called = 0;  ///< `Ticks`; when the trainer made the call.
+  std::uint32_t plan = 0;    ///< As `RunRecorder` numbers them.
+  std::uint16_t communicator = 0;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  std::int32_t root = -1;
+  enum class Way : std::uint8_t { done, failed, compared } way = Way::done;  ///< Of the last: before a call.
+  // Of rings alone:
+  bool has_wide_repeats = false;
+  std::uint16_t repeats = 0;
+};
+
+/// A call like the one before it, but for when it was made and `sequence`, which is the next.
+struct RepeatedCall {
+  [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
+    return ticks <= std::numeric_limits<std::uint32_t>::max();
+  }
+  std::uint32_t pause;  ///< From the end of the one before to when it was called, and began. `Ticks`.
+  std::uint32_t length;
+};
+
+struct PhaseFacts {
+  std::uint64_t sequence = 0;
+  std::uint64_t bytes = 0;  ///< That this rank's steps are about.
+  std::uint32_t plan = 0;
+  std::uint16_t communicator = 0;
+  std::uint16_t chunk = 0;
+  std::uint32_t phase = 0;
+};
+
+/// What a rank did from one moment to another. Names are numbers that a `RunRecorder` has given.
+struct Event {
+  enum class Kind : std::uint8_t {
+    span,     ///< Of the trainer, or of whoever has named it.
+    instant,  ///< The same, of no length.
+    call,     ///< Of a collective, in the engine.
+    phase,    ///< Of a collective's plan: one chunk of it.
+  };
+  /// Which one: by kind.
+  union Facts {
+    Facts() noexcept : numbers() {}
+    Facts(const NamedNumbers& facts) noexcept : numbers(facts) {}
+    Facts(const CallFacts& facts) noexcept : call(facts) {}
+    Facts(const PhaseFacts& facts) noexcept : phase(facts) {}
+
+    NamedNumbers numbers;  ///< Spans and instants.
+    CallFacts call;
+    PhaseFacts phase;
+  };
+
+  std::uint64_t begin = 0;  ///< `Ticks`; if `by_clock`, nanoseconds of `Clock`.
+  std::uint64_t end = 0;
+  std::uint32_t name = 0;
+  std::uint16_t track = 0;
+  Kind kind = Kind::span;
+  bool by_clock = false;
+  Facts facts{};
+};
+static_assert(sizeof(Event) == 64 && std::is_trivially_copyable_v<Event>);
+
+struct StringHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>()(text); }
+};
+using NumberByName = std::unordered_map<std::string, std::uint32_t, StringHash, std::equal_to<>>;
+
+/// Gives names numbers, from 0 on. Any thread.
+class NameTable {
+ public:
+  /// Number 0 is that of all names for which there is no room.
+  NameTable(std::size_t most, std::string_view others) : most_(most) { number(others); }
+
+  std::uint32_t number(std::string_view name) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = numbers_.find(name); found != numbers_.end()) return found->second;
+    if (names_.size() == most_) return 0;
+    const auto number = static_cast<std::uint32_t>(names_.size());
+    names_.emplace_back(name);
+    numbers_.emplace(name, number);
+    return number;
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+  }
+
+ private:
+  const std::size_t most_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> names_;
+  NumberByName numbers_;
+};
 
 /// The newest events of one thread, which adds to it without a lock but for one in 1024 events. Any thread
 /// may read meanwhile.

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "collectives/timeline/event_ring.hpp"
-#include "collectives/timeline/name_table.hpp"
 #include "collectives/timeline/run_statistics.hpp"
 
 namespace ddl::collectives {

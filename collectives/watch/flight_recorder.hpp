@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/watch/ticks.hpp"
+#include "collectives/system/clock.hpp"
 #include "ddl/data_type.hpp"
 
 namespace ddl::collectives {

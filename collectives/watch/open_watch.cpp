@@ -1,5 +1,3 @@
-#include "collectives/watch/open_watch.hpp"
-
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -11,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/network/interfaces.hpp"
+#include "collectives/system/interfaces.hpp"
+#include "collectives/watch/socket_watch.hpp"
 #include "ddl/error.hpp"
 #include "topology/json_text.hpp"
 

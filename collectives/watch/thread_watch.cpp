@@ -1,5 +1,3 @@
-#include "collectives/watch/thread_watch.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+
+#include "collectives/watch/watch.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/watch/exit_report.hpp"
 #include "collectives/watch/flight_recorder.hpp"
@@ -48,5 +49,8 @@ class Watch {
  protected:
   std::atomic<bool> failed_ = false;
 };
+
+/// The watches of ranks that are threads of this process, by rank. `hosts`: the name of each rank's host.
+std::vector<std::shared_ptr<Watch>> thread_watches(const std::vector<std::string>& hosts);
 
 }  // namespace ddl::collectives

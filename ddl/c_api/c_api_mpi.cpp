@@ -8,7 +8,7 @@
 
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/error.hpp"
-#include "ddl/mpi_interposer/reductions.hpp"
+#include "ddl/mpi_interposer/typed_buffer.hpp"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/context_state.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/bootstrap.hpp"
-#include "ddl/agreement.hpp"
+#include "collectives/system/bootstrap.hpp"
 #include "ddl/context.hpp"
+#include "ddl/context/agreement.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device.hpp"
 #include "ddl/error.hpp"

@@ -9,15 +9,14 @@
 #include <string_view>
 #include <utility>
 
-#include "ddl/agreement.hpp"
-#include "ddl/connect.hpp"
-#include "ddl/context_state.hpp"
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/connect.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/device_table.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/log.hpp"
-#include "ddl/named_topology.hpp"
 
 #ifdef DDL_HAVE_UCX
 #include "ddl/device/ucx/ucx_path.hpp"

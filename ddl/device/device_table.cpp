@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "collectives/job_topology.hpp"
+#include "collectives/communicator/job_topology.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/error.hpp"

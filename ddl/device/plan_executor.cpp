@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "ddl/context_state.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl::device {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "ddl/device.hpp"
-#include "topology/discovery/cpu_list.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl {

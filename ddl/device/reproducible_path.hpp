@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "collectives/device/reproducible_kernels.hpp"
-#include "collectives/reproducible/exact_form.hpp"
+#include "collectives/kernels/exact_form.hpp"
 #include "ddl/context.hpp"
 #include "ddl/device/device_path.hpp"
 

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "ddl/communicator.hpp"
-#include "ddl/gradients/exact_squares.hpp"
+#include "ddl/gradients/elementwise.hpp"
+#include "ddl/gradients/gradient_pass.hpp"
 
 namespace ddl {
 
@@ -39,5 +42,64 @@ class GradientNorm {
   std::uint64_t not_finite_ = 0;
   std::array<Whole, ExactSquares::bins> bins_{};
 };
+
+inline void GradientNorm::clear() noexcept {
+  sum_ = 0;
+  not_finite_ = 0;
+  bins_.fill(0);
+}
+
+inline void GradientNorm::add(std::span<const float> values) noexcept {
+  if (!exact_) {
+    sum_ += elementwise::sum_of_squares(values);
+    return;
+  }
+  for (const float value : values) add_exactly(value);
+}
+
+inline void GradientNorm::add_and_scale(std::span<float> values, double factor) noexcept {
+  if (factor == 1) return add(values);
+  if (!exact_) {
+    sum_ += elementwise::square_and_scale(values, factor);
+    return;
+  }
+  constexpr std::size_t block = 4096;  // stays in the first cache
+  for (std::size_t at = 0; at < values.size(); at += block) {
+    const std::span<float> part = values.subspan(at, std::min(block, values.size() - at));
+    add(part);
+    elementwise::scale(part, factor);
+  }
+}
+
+inline void GradientNorm::add_exactly(float value) noexcept {
+  if (!is_finite(value)) {
+    ++not_finite_;
+    return;
+  }
+  const SquareInBin square = square_in_bin(value);
+  bins_[static_cast<std::size_t>(square.bin)] += static_cast<Whole>(square.root) << square.shift;
+}
+
+inline double GradientNorm::over_all(Communicator& communicator, std::span<double> counts) {
+  sums_.assign(counts.begin(), counts.end());
+  sums_.push_back(sum_);
+  communicator.all_reduce(std::span(sums_));
+  std::copy_n(sums_.begin(), counts.size(), counts.begin());
+  return exact_ ? exact_over_all(communicator) : std::sqrt(sums_.back());
+}
+
+inline double GradientNorm::exact_over_all(Communicator& communicator) const {
+  ExactSquares squares{};
+  for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+    for (std::size_t part = 0; part < sizeof(Whole) / sizeof(std::uint32_t); ++part) {
+      squares.digit[bin + part] += static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
+    }
+  }
+  squares.not_finite = not_finite_;
+  carry(squares);  // so that 2^31 ranks can be added up
+  communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
+  carry(squares);
+  return std::sqrt(value_of(squares));
+}
 
 }  // namespace ddl

@@ -1,67 +1,139 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "ddl/data_type.hpp"
-#include "ddl/gradients/gradient_pass.hpp"
-
-struct CUstream_st;
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/gradients/buckets.hpp"
+#include "ddl/gradients/step_ledger.hpp"
+#include "ddl/topology/plan.hpp"
 
 namespace ddl {
 
-/// What a reducer has a device do, one after the other, beside the trainer's streams. Calls queue, and return
-/// at once, unless said otherwise. All ranks make the same `all_reduce`s. Not thread-safe.
+/// What a reducer lends its queue, for good.
+struct ReducerParts {
+  Context& context;
+  const std::vector<Gradient>& gradients;
+  const GradientReducerOptions& options;
+  std::vector<TouchedRows>& touched;  ///< Of each gradient.
+};
+
+/// This rank's part of a bucket's sums: gradients that count times the weight, zeros for others, and the
+/// means of the micro-batches before.
+struct Contribution {
+  const StepLedger& ledger;
+  bool is_mean;
+  double weight;  ///< 1 for sums.
+  bool adds_accumulated;
+
+  [[nodiscard]] bool counts(std::size_t gradient) const {
+    return is_mean ? weight != 0 && ledger.has_value_now(gradient) : ledger.has_value(gradient);
+  }
+};
+
+/// What a step ends with, over all ranks.
+struct StepOutcome {
+  double weight = 0;
+  double scale = 1;
+  double norm = 0;
+  bool finite = true;
+  // By the host alone: how many ranks have a problem; how many gradients have no value, summed over ranks.
+  double problems = 0;
+  double missing = 0;
+};
+
+/// Reduces buckets where their gradients are: in the host's memory, by works of the communicator, or on a
+/// device, on a stream. A reducer decides what is done, and in which order; all ranks make the same calls.
+///
+/// A step: `reduce` for each bucket in order, `start_weight` before or after; `wait` and `unpack` for each
+/// bucket once the weight is started; `conclude`. A device's queue returns at once from all of these; the
+/// host's `wait` waits, and its `unpack` must come after `is_reduced` or `wait`, and after `has_weight`. Not
+/// thread-safe.
 class GradientQueue {
  public:
-  using Stream = CUstream_st*;
+  using Stream = DeviceStream;
 
   GradientQueue() = default;
   GradientQueue(const GradientQueue&) = delete;
   GradientQueue& operator=(const GradientQueue&) = delete;
   virtual ~GradientQueue() = default;
 
-  // For set-up: these wait for the device.
-  /// Zeros, that `all_reduce` reaches without copies. Collective. Valid as long as this.
-  virtual std::byte* allocate_shared(std::size_t bytes) = 0;
-  /// Zeros, for this rank alone. Valid as long as this.
-  virtual std::byte* allocate(std::size_t bytes) = 0;
-  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
-  /// Whether `all_reduce` reaches the memory without copies.
-  [[nodiscard]] virtual bool reaches(const void* data, std::size_t bytes) const = 0;
+  [[nodiscard]] virtual bool is_on_device() const noexcept = 0;
 
-  /// What is queued here from now on waits for what is queued on `stream`.
-  virtual void follow(Stream stream) = 0;
+  // Set-up: collective, and waits for the device.
+  virtual void open(const ReducerParts& parts) = 0;
+  /// Bytes of a bucket for gradients of `total` bytes.
+  virtual std::size_t bucket_bytes(std::size_t total) = 0;
+  /// What each bucket's number of elements is to be a multiple of.
+  [[nodiscard]] virtual std::size_t multiple() const = 0;
+  /// Gets memory for new buckets. `is_final`: they stay.
+  virtual void arrange(const std::vector<BucketLayout>& layouts, bool is_final) = 0;
+  /// Of each bucket, the hashes of the plans that decide in which order this rank's groups add.
+  [[nodiscard]] virtual std::vector<std::string> plans() const = 0;
+
+  /// Throws `unsupported` if what is queued on `stream` runs later, or often.
+  virtual void require_usable(Stream /*stream*/) const {}
+  /// A gradient is final once what is queued on `stream` is done.
+  virtual void ready_on(Stream /*stream*/) {}
   /// What is queued on `stream` from now on waits for what is queued here.
-  virtual void precede(Stream stream) = 0;
+  virtual void precede(Stream /*stream*/) {}
 
-  virtual void zero(void* data, std::size_t bytes) = 0;
-  virtual void set(double* to, double value) = 0;
-  virtual void add_scaled(float* target, const float* source, std::size_t count, double weight) = 0;
-  /// values = gradients * weight, and what was accumulated before.
-  virtual void pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated) = 0;
-  virtual void all_reduce(void* data, std::size_t count, DataType type) = 0;
+  /// Keeps a mean of this micro-batch, weighted, for the step's last one.
+  virtual void accumulate(std::size_t gradient, double weight) = 0;
+  /// Adds up all ranks' weights; with `blocking` in the caller's thread.
+  virtual void start_weight(double own, bool blocking) = 0;
+  /// Whether the sum is there, and such that means can be made.
+  [[nodiscard]] virtual bool has_weight() = 0;
+  /// Waits for the sum. Hosts alone.
+  [[nodiscard]] virtual double total_weight() { return 0; }
+  /// Starts a bucket's sums. Gradients with rows: the exchange of which rows they are.
+  virtual void reduce(std::size_t bucket, const Contribution& contribution) = 0;
+  /// Moves on what takes several stages. Does not block.
+  virtual void advance() {}
+  [[nodiscard]] virtual bool is_reduced(std::size_t bucket) = 0;
+  virtual void wait(std::size_t bucket) = 0;
+  /// Puts sums or means where the gradients are, and adds up squares.
+  virtual void unpack(std::size_t bucket) = 0;
+  /// Adds up the squares of all ranks. A problem makes the outcome not finite on devices.
+  virtual void conclude(bool has_problem, std::size_t missing) = 0;
+  /// Waits for the outcome.
+  virtual StepOutcome fetch() = 0;
+  /// For kernels; null on hosts.
+  [[nodiscard]] virtual const DeviceOutcome* outcome() const noexcept { return nullptr; }
+  /// Bytes that this rank's gradients took in this step.
+  [[nodiscard]] virtual std::uint64_t bytes() const noexcept = 0;
+  /// Once all ranks know whether the step counts.
+  virtual void settle(bool /*counts*/) {}
+  virtual void next_step() noexcept = 0;
 
-  struct Unpacking {
-    const double* weight;      ///< All ranks': the gradients become means, or stay sums if it is null.
-    gradient_pass::Range own;  ///< Of which the squares are added up.
-    double* sums_of_squares;   ///< `sums_of_unpacking` of them; null: `exact_squares` instead.
-    ExactSquares* exact_squares = nullptr;  ///< To which the squares are added.
-  };
-  /// gradients = values, scaled.
-  virtual void unpack(const gradient_pass::Bucket& bucket, const Unpacking& unpacking) = 0;
-  [[nodiscard]] virtual std::size_t sums_of_unpacking() const noexcept = 0;
-  /// *sum = that of `count` values, in an order that depends on their number alone.
-  virtual void add_up(const double* values, std::size_t count, double* sum) = 0;
-  /// Carries, after counting what is not finite once more if `has_problem`: for an all_reduce of all its
-  /// numbers.
-  virtual void carry(ExactSquares* squares, bool has_problem) = 0;
-  /// *sum = all ranks' squares.
-  virtual void add_up(ExactSquares* squares, double* sum) = 0;
-  virtual void conclude(const double* weight, const double* squares, bool leave_sums,
-                        gradient_pass::Outcome* outcome) = 0;
+  /// The first bucket that was started and is not over, or has failed.
+  [[nodiscard]] virtual std::optional<std::size_t> unfinished() noexcept { return {}; }
+  /// Whether peers may wait for what this rank has started.
+  [[nodiscard]] virtual bool is_busy() noexcept { return false; }
+  /// Waits for what was started, whatever becomes of it.
+  virtual void drain() noexcept {}
 
-  /// Waits for what is queued, and returns the outcome. Throws what has failed.
-  virtual gradient_pass::Outcome fetch(const gradient_pass::Outcome* outcome) = 0;
+  /// Every rank gets the others' shards of values that are laid out as the gradients are.
+  virtual void gather(std::span<const Parameter> parameters, Stream stream) = 0;
+  [[nodiscard]] virtual std::vector<NamedTensor> residuals() = 0;
 };
+
+std::unique_ptr<GradientQueue> make_host_queue(Context& context);
+
+/// The hash of a communicator's plan for `count` values, as text; empty for one rank alone.
+template <typename AnyCommunicator>
+std::string plan_text(const AnyCommunicator& communicator, topology::Collective collective, std::size_t count,
+                      DataType type) {
+  if (communicator.size() == 1 || count == 0) return {};
+  char text[17];
+  const std::uint64_t hash = topology::hash(communicator.plan(collective, count * size_of(type), type));
+  for (int i = 0; i < 16; ++i) text[i] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
+  return {text, 16};
+}
 
 }  // namespace ddl

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "ddl/gradients/buckets.hpp"
 
 namespace ddl {
 
@@ -16,21 +19,40 @@ class StepLedger {
   }
 
   /// False if it was reported before in this micro-batch; nothing is changed then.
-  [[nodiscard]] bool report(std::size_t index, bool has_value);
+  [[nodiscard]] bool report(std::size_t index, bool has_value) {
+    if (reports_[index] != none) return false;
+    reports_[index] = has_value ? value : absent;
+    ++reported_;
+    if (has_value) {
+      has_value_[index] = 1;
+      order_.push_back(index);
+    }
+    return true;
+  }
   [[nodiscard]] bool is_complete() const noexcept { return reported_ == reports_.size(); }
   [[nodiscard]] bool is_reported(std::size_t index) const noexcept { return reports_[index] != none; }
   /// The first that was not reported.
-  [[nodiscard]] std::optional<std::size_t> missing() const noexcept;
+  [[nodiscard]] std::optional<std::size_t> missing() const noexcept {
+    if (is_complete()) return {};
+    return static_cast<std::size_t>(std::ranges::find(reports_, none) - reports_.begin());
+  }
   /// Those with values, as they became ready in this micro-batch.
   [[nodiscard]] std::span<const std::size_t> order() const noexcept { return order_; }
   /// Whether it has a value in this micro-batch, or in any of this step.
   [[nodiscard]] bool has_value_now(std::size_t index) const noexcept { return reports_[index] == value; }
   [[nodiscard]] bool has_value(std::size_t index) const noexcept { return has_value_[index] != 0; }
-  /// How many have none in any micro-batch so far.
-  [[nodiscard]] std::size_t without_value() const noexcept;
+  /// A byte for each gradient: whether it has a value in any micro-batch so far.
+  [[nodiscard]] const std::vector<std::uint8_t>& values() const noexcept { return has_value_; }
 
-  void next_micro_batch() noexcept;
-  void next_step() noexcept;
+  void next_micro_batch() noexcept {
+    std::ranges::fill(reports_, none);
+    order_.clear();
+    reported_ = 0;
+  }
+  void next_step() noexcept {
+    next_micro_batch();
+    std::ranges::fill(has_value_, std::uint8_t{0});
+  }
 
  private:
   enum Report : std::uint8_t { none, value, absent };
@@ -39,6 +61,58 @@ class StepLedger {
   std::vector<std::uint8_t> has_value_;  // in this step
   std::vector<std::size_t> order_;
   std::size_t reported_ = 0;
+};
+
+/// Which rows of a gradient a step has touched: on this rank, and on any. Ranks exchange a byte a row.
+class TouchedRows {
+ public:
+  /// No rows: the gradient travels as a whole.
+  explicit TouchedRows(const Gradient& gradient)
+      : width_(gradient.row_width), own_(width_ > 0 ? gradient.values.size() / width_ : 0) {
+    all_.reserve(own_.size());
+  }
+
+  [[nodiscard]] std::size_t rows() const noexcept { return own_.size(); }
+  void add(std::span<const std::int32_t> rows) noexcept {
+    for (const std::int32_t row : rows) own_[static_cast<std::size_t>(row)] = 1;
+  }
+  void add_all() noexcept { std::ranges::fill(own_, std::uint8_t{1}); }
+  void clear() noexcept { std::ranges::fill(own_, std::uint8_t{0}); }
+  /// 1 for each that was touched on this rank.
+  [[nodiscard]] std::span<const std::uint8_t> own() const noexcept { return own_; }
+
+  /// `map`: 1 for each that was touched on any rank.
+  void set_all(std::span<const std::uint8_t> map) {
+    all_.clear();
+    for (std::size_t row = 0; row < map.size(); ++row) {
+      if (map[row] != 0) all_.push_back(static_cast<std::uint32_t>(row));
+    }
+  }
+  /// On any rank, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> all() const noexcept { return all_; }
+  /// The same as pieces of the gradient; rows that lie side by side are one.
+  [[nodiscard]] std::vector<GradientPiece> pieces(std::size_t gradient) const {
+    std::vector<GradientPiece> pieces;
+    for (const std::uint32_t row : all_) {
+      const std::size_t first = row * width_;
+      const bool goes_on = !pieces.empty() && pieces.back().first + pieces.back().count == first;
+      if (!goes_on) pieces.push_back({gradient, first, 0});
+      pieces.back().count += width_;
+    }
+    return pieces;
+  }
+  /// Whether the touched rows should travel without the others: a function of the exchanged map and the job,
+  /// so that a run that is repeated decides alike. On one host the copies cost more than half of the bytes.
+  [[nodiscard]] bool travel_alone(const Context& context) const {
+    if (context.size() == 1) return false;
+    const double share = static_cast<double>(all_.size()) / static_cast<double>(rows());
+    return share <= (context.hosts() > 1 ? 0.9 : 0.5);
+  }
+
+ private:
+  std::size_t width_;
+  std::vector<std::uint8_t> own_;
+  std::vector<std::uint32_t> all_;
 };
 
 }  // namespace ddl

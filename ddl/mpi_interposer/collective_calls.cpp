@@ -8,9 +8,7 @@
 #include <span>
 
 #include "ddl/mpi_interposer/interposer.hpp"
-#include "ddl/mpi_interposer/reductions.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
-#include "ddl/mpi_interposer/worth.hpp"
 
 namespace ddl::mpi {
 namespace {

@@ -1,12 +1,15 @@
 #include "ddl/mpi_interposer/typed_buffer.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "ddl/error.hpp"
-#include "ddl/mpi_interposer/reductions.hpp"
 
 namespace ddl::mpi {
+
 namespace {
 
 void check(int result, const char* call) {
@@ -67,6 +70,106 @@ void TypedBuffer::unpack() {
     int position = 0;
     check(PMPI_Unpack(packed, bytes, &position, elements, count, *type_, MPI_COMM_SELF), "MPI_Unpack");
   });
+}
+
+namespace {
+
+/// What the engine can do with a type.
+enum class Arithmetic { all, sums_and_products, sums };
+
+struct KnownType {
+  MPI_Datatype type;
+  DataType element;
+  std::size_t each;
+  Arithmetic arithmetic;
+};
+
+bool before(MPI_Datatype a, MPI_Datatype b) { return std::less<>()(a, b); }
+
+/// Sorted.
+std::vector<KnownType> make_known_types() {
+  std::vector<KnownType> known;
+  const auto add = [&](MPI_Datatype type, DataType element, Arithmetic arithmetic, std::size_t each = 1) {
+    int bytes = 0;
+    // Fortran's types are there, with no size, where MPI was built without Fortran.
+    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &bytes) != MPI_SUCCESS) return;
+    if (bytes == static_cast<int>(each * size_of(element)))
+      known.push_back({type, element, each, arithmetic});
+  };
+  for (const MPI_Datatype type : {MPI_FLOAT, MPI_REAL, MPI_REAL4}) add(type, DataType::f32, Arithmetic::all);
+  for (const MPI_Datatype type : {MPI_DOUBLE, MPI_DOUBLE_PRECISION, MPI_REAL8}) {
+    add(type, DataType::f64, Arithmetic::all);
+  }
+  for (const MPI_Datatype type : {MPI_INT, MPI_LONG, MPI_LONG_LONG_INT, MPI_INT32_T, MPI_INT64_T, MPI_INTEGER,
+                                  MPI_INTEGER4, MPI_INTEGER8, MPI_AINT, MPI_OFFSET, MPI_COUNT}) {
+    add(type, DataType::i32, Arithmetic::all);  // one of the two has its size
+    add(type, DataType::i64, Arithmetic::all);
+  }
+  for (const MPI_Datatype type :
+       {MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG, MPI_UINT32_T, MPI_UINT64_T}) {
+    add(type, DataType::i32, Arithmetic::sums_and_products);
+    add(type, DataType::i64, Arithmetic::sums_and_products);
+  }
+  for (const MPI_Datatype type : {MPI_UNSIGNED_CHAR, MPI_UINT8_T}) add(type, DataType::u8, Arithmetic::all);
+  for (const MPI_Datatype type : {MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INTEGER1}) {
+    add(type, DataType::u8, Arithmetic::sums_and_products);
+  }
+  for (const MPI_Datatype type : {MPI_C_FLOAT_COMPLEX, MPI_CXX_FLOAT_COMPLEX, MPI_COMPLEX, MPI_COMPLEX8}) {
+    add(type, DataType::f32, Arithmetic::sums, 2);
+  }
+  for (const MPI_Datatype type :
+       {MPI_C_DOUBLE_COMPLEX, MPI_CXX_DOUBLE_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX16}) {
+    add(type, DataType::f64, Arithmetic::sums, 2);
+  }
+  std::ranges::sort(known, before, &KnownType::type);
+  return known;
+}
+
+const KnownType* find(MPI_Datatype type) {
+  static const std::vector<KnownType> known = make_known_types();
+  const auto found = std::ranges::lower_bound(known, type, before, &KnownType::type);
+  return found != known.end() && found->type == type ? &*found : nullptr;
+}
+
+std::optional<ReduceOp> op_of(MPI_Op op) {
+  if (op == MPI_SUM) return ReduceOp::sum;
+  if (op == MPI_PROD) return ReduceOp::prod;
+  if (op == MPI_MAX) return ReduceOp::max;
+  if (op == MPI_MIN) return ReduceOp::min;
+  return std::nullopt;
+}
+
+bool allows(Arithmetic arithmetic, ReduceOp op) {
+  if (arithmetic == Arithmetic::all || op == ReduceOp::sum) return true;
+  return arithmetic == Arithmetic::sums_and_products && op == ReduceOp::prod;
+}
+
+}  // namespace
+
+std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
+  const std::optional<ReduceOp> known_op = op_of(op);
+  const KnownType* const known = find(type);
+  if (!known_op || known == nullptr || !allows(known->arithmetic, *known_op)) return std::nullopt;
+  return Reduction{known->element, *known_op, known->each};
+}
+
+std::size_t plain_bytes(MPI_Datatype type) {
+  if (const KnownType* const known = find(type)) return known->each * size_of(known->element);
+  if (type == MPI_BYTE || type == MPI_CHAR || type == MPI_PACKED) return 1;
+  int integers = 0;
+  int addresses = 0;
+  int types = 0;
+  int combiner = 0;
+  int bytes = 0;
+  MPI_Aint least = 0;
+  MPI_Aint extent = 0;
+  if (type == MPI_DATATYPE_NULL ||
+      PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
+      combiner != MPI_COMBINER_NAMED || PMPI_Type_size(type, &bytes) != MPI_SUCCESS ||
+      PMPI_Type_get_extent(type, &least, &extent) != MPI_SUCCESS || least != 0 || extent != bytes) {
+    return 0;
+  }
+  return static_cast<std::size_t>(bytes);
 }
 
 }  // namespace ddl::mpi

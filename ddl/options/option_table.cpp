@@ -6,8 +6,7 @@
 #include <charconv>
 #include <type_traits>
 
-#include "ddl/durable_file.hpp"
-#include "ddl/options/ibm_options.hpp"
+#include "ddl/files/durable_file.hpp"
 
 namespace ddl {
 namespace {

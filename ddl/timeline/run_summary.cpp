@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "ddl/timeline/gather_texts.hpp"
+#include "ddl/timeline/clocks.hpp"
 #include "topology/units.hpp"
 
 namespace ddl {

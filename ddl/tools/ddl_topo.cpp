@@ -11,11 +11,7 @@
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "ddl/tools/host_check.hpp"
-#include "ddl/tools/option_list.hpp"
-#include "ddl/tools/probe_ways.hpp"
-#include "ddl/tools/topology_source.hpp"
-#include "ddl/tools/topology_text.hpp"
+#include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
 
 namespace ddl::tools {

@@ -1,5 +1,3 @@
-#include "ddl/tools/host_check.hpp"
-
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,8 +11,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "collectives/memory/file_descriptor.hpp"
-#include "ddl/host_identity.hpp"
+#include "collectives/system/descriptors.hpp"
+#include "ddl/context/host_identity.hpp"
+#include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
 
 namespace ddl::tools {

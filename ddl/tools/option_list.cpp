@@ -1,11 +1,10 @@
-#include "ddl/tools/option_list.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ddl/options.hpp"
+#include "ddl/tools/topo_commands.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -6,8 +6,9 @@
 #include <map>
 #include <set>
 
-#include "ddl/tools/plan_groups.hpp"
+#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/topology/lowering.hpp"
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -29,7 +30,7 @@ bool is_flat_ring(const Plan& plan) {
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     const int size = plan.decomposition.size(d);
     if (size > 1 &&
-        (size != plan.decomposition.ranks() || plan.dimensions[as_index(d)].algorithm != Algorithm::ring)) {
+        (size != plan.decomposition.ranks() || !traits_of(plan.dimensions[as_index(d)].algorithm).is_ring)) {
       return false;
     }
   }

@@ -79,4 +79,23 @@ struct KindUse {
 /// Of each kind that is used, the most utilised first.
 std::vector<KindUse> kind_uses(const topology::Topology& topology, const topology::Simulation& simulation);
 
+/// What the plan is, a table of its phases, predicted time and bound.
+std::string plan_text(const topology::Planner& planner, const PlanReport& report);
+/// Why it is this plan: what else there is, where the time goes, and what a person can do.
+std::string explanation_text(const topology::Planner& planner, const PlanReport& report);
+/// "verified: ..." or what is wrong.
+std::string verdict_text(const topology::Verdict& verdict);
+/// Total, phases, busiest links, critical path.
+std::string simulation_text(const topology::Planner& planner, const PlanReport& report);
+std::string candidates_text(const PlanReport& report);
+
+/// One JSON object; its schema is in topology/README.md.
+std::string report_json(const topology::Planner& planner, const PlanReport& report, bool explain);
+
+/// A picture of a plan on its machines: each host with its packages, devices, NICs and switches; links
+/// coloured by how busy the simulation finds them (grey if there is none); below, each group of each
+/// dimension as a line with a stop at each of its ranks. At most 16 hosts, and 16 devices a host; the rest is
+/// counted. Self-contained SVG 1.1; a pure function of its arguments.
+std::string plan_svg(const topology::Planner& planner, const PlanReport& report);
+
 }  // namespace ddl::tools

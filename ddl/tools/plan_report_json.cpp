@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ddl/tools/plan_groups.hpp"
-#include "ddl/tools/plan_text.hpp"
-#include "topology/plan/phase_figures.hpp"
+#include "ddl/tools/plan_report.hpp"
+#include "ddl/tools/plan_wiring.hpp"
+#include "topology/plan/phases.hpp"
 
 namespace ddl::tools {
 namespace {

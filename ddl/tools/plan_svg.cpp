@@ -1,5 +1,3 @@
-#include "ddl/tools/plan_svg.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,15 +7,16 @@
 #include <set>
 
 #include "ddl/tools/plan_canvas.hpp"
-#include "ddl/tools/plan_groups.hpp"
 #include "ddl/tools/plan_host_layout.hpp"
+#include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
+#include "ddl/tools/plan_wiring.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {
 namespace {
 
-using topology::Algorithm;
 using topology::Link;
 using topology::LinkKind;
 using topology::NodeKind;
@@ -550,7 +549,7 @@ class Picture {
                                          plan_.decomposition.size(d));
     std::string algorithm(to_string(dimension.algorithm));
     std::ranges::replace(algorithm, '_', '-');
-    const bool is_chain = dimension.algorithm == Algorithm::ring && has_root(plan_.collective);
+    const bool is_chain = topology::traits_of(dimension.algorithm).is_ring && has_root(plan_.collective);
     if (is_chain) algorithm = "chain";
     canvas_.text({margin, y += 14}, cut(fmt::format("{} of {}", algorithm, size), gutter - 10, small_),
                  small_);
@@ -568,7 +567,7 @@ class Picture {
     const double row_left = margin + gutter;
     const double from = lane.goes_on ? row_left - 2 : lane.stops.front().first;
     const double to = lane.goes_on ? row_left + row_width_ : lane.stops.back().first;
-    const bool is_ring = plan_.dimensions[as_index(lane.dimension)].algorithm == Algorithm::ring &&
+    const bool is_ring = topology::traits_of(plan_.dimensions[as_index(lane.dimension)].algorithm).is_ring &&
                          !has_root(plan_.collective);
     const Stroke stroke = {color, 1.8, ""};
     if (is_ring) {

@@ -1,15 +1,13 @@
-#include "ddl/tools/plan_text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "ddl/tools/plan_groups.hpp"
-#include "ddl/tools/plan_table.hpp"
+#include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "topology/plan/phase_figures.hpp"
+#include "ddl/tools/plan_wiring.hpp"
+#include "topology/plan/phases.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {

@@ -1,5 +1,3 @@
-#include "ddl/tools/probe_ways.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +6,9 @@
 #include <thread>
 
 #include "ddl/context.hpp"
-#include "ddl/measurement_cache.hpp"
+#include "ddl/context/calibration.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/topo_commands.hpp"
 
 namespace ddl::tools {
 namespace {

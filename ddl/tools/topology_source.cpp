@@ -1,5 +1,3 @@
-#include "ddl/tools/topology_source.hpp"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,10 +8,11 @@
 #include <filesystem>
 #include <memory>
 
-#include "ddl/durable_file.hpp"
 #include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
 
 namespace ddl::tools {
@@ -110,7 +109,19 @@ void write_text(const std::string& path, const std::string& text) {
     write_to(file.get(), path, text);
     return;
   }
-  replace_file(target, text);
+  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
+  try {
+    FileWriter file(temporary);
+    file.write(text);
+    file.finish();
+    std::filesystem::rename(temporary, target);
+  } catch (const std::filesystem::filesystem_error& failure) {
+    std::remove(temporary.c_str());
+    throw_io("write", path, failure.code().value());
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
 }
 
 Topology this_machine(const Placement& placement, std::vector<std::string>& notes) {

@@ -1,5 +1,3 @@
-#include "ddl/tools/topology_text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "topology/discovery/cpu_list.hpp"
+#include "ddl/tools/topo_commands.hpp"
+#include "topology/discovery/sysfs.hpp"
 
 namespace ddl::tools {
 namespace {

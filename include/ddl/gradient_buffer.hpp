@@ -22,7 +22,16 @@ struct GradientShape {
 /// Errors: those of `allocate`.
 class GradientBuffer {
  public:
-  GradientBuffer(Context& context, const std::vector<GradientShape>& shapes);
+  GradientBuffer(Context& context, const std::vector<GradientShape>& shapes) {
+    std::size_t total = 0;
+    for (const GradientShape& shape : shapes) total += shape.count;
+    memory_ = allocate<float>(context, total);
+    std::size_t at = 0;
+    for (const GradientShape& shape : shapes) {
+      gradients_.push_back({shape.name, memory_.span().subspan(at, shape.count), shape.row_width});
+      at += shape.count;
+    }
+  }
 
   /// Views, valid while this lives.
   [[nodiscard]] const std::vector<Gradient>& gradients() const noexcept { return gradients_; }

@@ -12,9 +12,16 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 
+struct CUstream_st;
+
 namespace ddl {
 
-/// One parameter's gradient on this rank: `values` must stay where it is while the reducer lives.
+class DeviceCommunicator;
+/// A CUDA stream, as `cudaStream_t`; null is the default stream.
+using DeviceStream = CUstream_st*;
+
+/// One parameter's gradient on this rank: `values`, in the memory of the host or of this rank's device, must
+/// stay where they are while the reducer lives.
 struct Gradient {
   std::string name;
   std::span<float> values;
@@ -32,18 +39,23 @@ enum class GradientKind {
 struct GradientReducerOptions {
   GradientKind gradients;  ///< No default: a wrong guess here is a wrong model.
   /// Gradients are reduced in buckets of at most this many bytes. Same on all ranks. 0: what is cheap on
-  /// these links, and a twentieth of all at most.
+  /// these links, and a twentieth of all at most; on devices a twentieth, between 1 and 25 MiB.
   std::size_t bucket_bytes = 0;
   /// Each bucket is reduced as soon as its gradients are there; else all in `wait`, after backward.
   bool overlap = true;
   /// What travels between hosts: f32, or bf16 or f16, with error feedback. Sums within a host stay f32. The
   /// first step travels in f32. Needs no loss scaling for bf16; sums beyond 65,504 are infinite in f16.
+  /// Between devices of several hosts all of it travels so, inside hosts and in the first step too: one
+  /// rounding a hop; error feedback takes memory of the gradients' size there. Rows (`Gradient::row_width`)
+  /// stay f32.
   DataType wire = DataType::f32;
   /// Each rank ends with the means of its own part of the parameters alone: see `shards` and `gather`.
   bool sharded_update = false;
   /// Whether the gradients are left as sums, for an optimiser that multiplies by `ReducedStep::scale` in a
   /// pass of its own; else they are means.
   bool leave_sums = false;
+  /// On devices: whether there will be micro-batches (`no_sync`) of means, which take memory of their size.
+  bool micro_batches = false;
 };
 
 /// What a step's reduction ends with: the same on all ranks.
@@ -53,6 +65,14 @@ struct ReducedStep {
   double norm = 0;  ///< Of the mean gradients: the root of the sum of squares over all of them, within 1e-6.
   bool finite = true;       ///< Whether all of them are; no rank should update its model else.
   std::uint64_t bytes = 0;  ///< Of this rank's gradients that were reduced, as they travelled between hosts.
+};
+
+/// The same, for kernels.
+struct DeviceOutcome {
+  double weight;
+  double scale;
+  double norm;
+  unsigned int finite;
 };
 
 /// Elements [first, first + count) of gradient and parameter `index`.
@@ -99,6 +119,21 @@ struct GradientShard {
 /// for means; `leave_sums` saves one), one over 1/n of them for the norm. In reproducible contexts the norm
 /// has the same bits whatever the buckets, and costs some 2 ns for each of those elements.
 ///
+/// **On devices** (constructed with a `DeviceCommunicator`; link ddl::cuda) the same is queued on a stream of
+/// the reducer's own: a gradient is final once what is queued on the stream of its `ready` is done, and what
+/// is queued on the stream of `finish` behind it sees the results. Memory from `DeviceCommunicator::allocate`
+/// (where all ranks are threads of one process: any) is reduced where it is, other memory is packed into
+/// memory of the reducer's own, of which there is as much as of gradients. The host waits for no device, but
+/// in the first step's `finish`, which learns the order, in the first `gather`, and in `result`. With rows,
+/// `finish` waits for the other ranks to have reported theirs (not for their devices), and at most for the
+/// device to have come to this step; staging for the largest gradient with rows is taken. `wait` is `finish`
+/// on the default stream, and `result`. Errors of a wrong weight, or of a gradient that was not reported, are
+/// thrown by `finish` on the rank that has them, and reach the others' `result` (weight) or
+/// `ReducedStep::finite`; others are those of `DeviceCommunicator`. Streams of `ready` must live until
+/// `finish`; all calls come from the thread that made the communicator. A stream that is being captured is
+/// refused (`unsupported`): a step's weight and order are the host's. In reproducible contexts gradients and
+/// norm have the bits of the host's.
+///
 /// Between `wait` and the next `ready` the gradients are the trainer's; from a gradient's `ready` on until
 /// `wait` they must be left alone. `ready` and `absent` may be called by any thread, the others by one; once
 /// another thread than that of `wait` has made gradients ready, `wait` gives those that are missing half of
@@ -116,6 +151,10 @@ struct GradientShard {
 class GradientReducer {
  public:
   GradientReducer(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
+  /// For gradients in the memory of this rank's device. `communicator` must outlive it.
+  GradientReducer(DeviceCommunicator& communicator, std::vector<Gradient> gradients,
+                  GradientReducerOptions options);
+  /// Waits for what was started.
   ~GradientReducer();
   GradientReducer(GradientReducer&&) noexcept;
   GradientReducer& operator=(GradientReducer&&) noexcept;
@@ -124,9 +163,9 @@ class GradientReducer {
   /// ranks do the same.
   void begin(double weight);
   /// Gradient `index` (order of registration) is final on this rank for this step.
-  void ready(std::size_t index);
+  void ready(std::size_t index, DeviceStream stream = nullptr);
   /// The same; of its rows, none but these hold anything but zeros. In any order, also repeatedly.
-  void ready(std::size_t index, std::span<const std::int32_t> rows);
+  void ready(std::size_t index, std::span<const std::int32_t> rows, DeviceStream stream = nullptr);
   /// Gradient `index` gets no value on this rank in this step; its memory is not read.
   void absent(std::size_t index);
   /// Ends a step of gradient sums over `weight` items.
@@ -134,7 +173,17 @@ class GradientReducer {
   /// Ends a step whose weight was given to `begin`.
   ReducedStep wait();
 
-  /// While it lives, `wait` ends a micro-batch, and returns this rank's weight so far.
+  /// On devices: queues the end of a step of gradient sums over `weight` items, or, without it, of one whose
+  /// weight was given to `begin`.
+  void finish(double weight, DeviceStream stream);
+  void finish(DeviceStream stream);
+  /// Of the last step, in the device's memory: for what is queued on the stream of `finish` behind it. Null
+  /// on hosts.
+  [[nodiscard]] const DeviceOutcome* outcome() const noexcept;
+  /// On devices: of the last step; waits for it. Once a step, if at all.
+  ReducedStep result();
+
+  /// While it lives, `wait` or `finish` ends a micro-batch; `wait` returns this rank's weight so far.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&&) = delete;
@@ -147,7 +196,8 @@ class GradientReducer {
   };
   NoSync no_sync();
 
-  /// Of the last step: whether any rank had a value for the gradient.
+  /// Of the last step: whether any rank had a value for the gradient. On devices the first call of a step is
+  /// collective.
   [[nodiscard]] bool has_gradient(std::size_t index) const;
   /// Of the last step, for a gradient with rows: those that any rank touched, ascending.
   [[nodiscard]] std::span<const std::uint32_t> touched_rows(std::size_t index) const;
@@ -157,8 +207,9 @@ class GradientReducer {
   /// rank computes those alike.
   [[nodiscard]] std::span<const GradientShard> shards() const;
   /// Gives every rank the others' updated elements of `parameters`, which are as the gradients in number,
-  /// order and size. Cost: an all-gather for each bucket. Collective.
-  void gather(const std::vector<Parameter>& parameters);
+  /// order and size, and on devices in their memory, in the order of the stream. Cost: an all-gather for each
+  /// bucket. Collective.
+  void gather(const std::vector<Parameter>& parameters, DeviceStream stream = nullptr);
 
   /// What this reducer has found out and what its sums depend on, as JSON: the same on all ranks.
   [[nodiscard]] std::string state() const;
@@ -166,8 +217,9 @@ class GradientReducer {
   /// ranks reduce by other plans. Collective. Throws, agreed: `corrupt_data` for what is no state, `mismatch`
   /// for one of other gradients or options.
   void restore(std::string_view state);
-  /// What 16-bit wires owe to the next step: this rank's part, to be saved and filled. Empty for f32 and
-  /// before the first step. Views, valid until `restore`.
+  /// What 16-bit wires owe to the next step: this rank's part, to be saved and filled while no step is under
+  /// way. Empty for f32, and on hosts before the first step. Views, on devices of their memory, valid until
+  /// `restore`.
   [[nodiscard]] std::vector<NamedTensor> residuals();
 
   /// Bytes of all gradients.

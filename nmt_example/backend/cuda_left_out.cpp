@@ -1,5 +1,6 @@
 #include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
+#include "nmt_example/backend/device_link.hpp"
 
 namespace nmt {
 namespace {
@@ -16,5 +17,9 @@ namespace {
 int cuda_devices() { left_out(); }
 
 std::unique_ptr<Backend> make_cuda_backend(int) { left_out(); }
+
+std::unique_ptr<DeviceLink> open_device_link(ddl::Context&) {
+  throw ddl::Error(ddl::ErrorCode::unsupported, "this program was built without CUDA").as_agreed();
+}
 
 }  // namespace nmt

@@ -8,7 +8,7 @@
 #include "nmt_example/data/vocabulary.hpp"
 #include "nmt_example/inference/beam_search.hpp"
 #include "nmt_example/model/model.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

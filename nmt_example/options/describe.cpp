@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
-#include "nmt_example/options.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

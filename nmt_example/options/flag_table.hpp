@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "ddl/error.hpp"
-#include "nmt_example/options.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/json.hpp"
 #include "nmt_example/options/nearest_name.hpp"
+#include "nmt_example/options/options.hpp"
 #include "nmt_example/options/presets.hpp"
 #include "nmt_example/options/tensorflow_nmt_flags.hpp"
 

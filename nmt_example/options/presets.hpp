@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

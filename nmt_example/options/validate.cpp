@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
-#include "nmt_example/options.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 namespace {

@@ -8,7 +8,7 @@
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/vocabulary.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ddl/error.hpp"
 #include "ddl/log.hpp"
-#include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
 
@@ -14,85 +14,113 @@ ddl::DataType wire_of(const Options& options) {
 
 namespace {
 
+std::span<float> floats_of(const Tensor& tensor) {
+  return {tensor.as<float>(), static_cast<std::size_t>(tensor.size())};
+}
+
+std::vector<ddl::Gradient> gradients_in_place(Model& model) {
+  std::vector<ddl::Gradient> result;
+  for (const NamedView& view : gradients_of(model.parameters()))
+    result.push_back({view.name, floats_of(view.tensor)});
+  return result;
+}
+
 /// Embeddings in rows, if rows may travel alone.
-std::vector<ddl::Gradient> gradients_in_rows(const HostMirror& gradients, const Model& model,
-                                             const Options& options) {
-  std::vector<ddl::Gradient> result = gradients.gradients();
-  if (!options.sparse_embeddings) return result;
-  for (ddl::Gradient& gradient : result) {
+std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, const Model& model,
+                                   const Options& options) {
+  if (!options.sparse_embeddings) return gradients;
+  for (ddl::Gradient& gradient : gradients) {
     if (gradient.name.starts_with("embedding/")) {
       gradient.row_width = static_cast<std::size_t>(model.shape().units);
     }
   }
-  return result;
+  return gradients;
 }
 
-class HostGradientSync final : public GradientSync {
- public:
-  HostGradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
-      : is_copied_(!backend.host_accessible()),
-        in_rows_(options.sparse_embeddings),
-        gradients_(backend, gradients_of(model.parameters())),
-        reducer_(context, gradients_in_rows(gradients_, model, options),
-                 {.gradients = ddl::GradientKind::sum,
-                  .wire = wire_of(options),
-                  .sharded_update = options.sharded_update,
-                  .leave_sums = true}) {}
-
-  [[nodiscard]] std::string description() const override {
-    return is_copied_ ? "through the host's memory" : "in the host's memory";
-  }
-  void begin(double weight) override { reducer_.begin(weight); }
-  void ready(std::size_t index, std::optional<std::span<const std::int32_t>> rows) override {
-    gradients_.download(index);
-    rows&& in_rows_ ? reducer_.ready(index, *rows) : reducer_.ready(index);
-  }
-  void accumulate(const std::function<void()>& micro_batch) override {
-    const auto scope = reducer_.no_sync();
-    micro_batch();
-    reducer_.wait();
-  }
-  ddl::ReducedStep finish() override {
-    const ddl::ReducedStep step = reducer_.wait();
-    gradients_.upload();
-    return step;
-  }
-  [[nodiscard]] std::span<const ddl::GradientShard> shards() const override { return reducer_.shards(); }
-  void gather(const std::vector<ddl::Parameter>& parameters) override { reducer_.gather(parameters); }
-  [[nodiscard]] std::size_t buckets() const noexcept override { return reducer_.buckets(); }
-  [[nodiscard]] std::string state() const override { return reducer_.state(); }
-  void restore(std::string_view state) override { reducer_.restore(state); }
-  [[nodiscard]] std::vector<ddl::NamedTensor> residuals() override { return reducer_.residuals(); }
-
- private:
-  bool is_copied_;
-  bool in_rows_;
-  HostMirror gradients_;
-  ddl::GradientReducer reducer_;
-};
+/// The device's memory that a reducer's tensor is in.
+Tensor tensor_of(const ddl::NamedTensor& values) {
+  const std::int64_t count = values.shape.front();
+  return {values.bytes.data(), 1, count, count, ddl::DataType::f32};
+}
 
 }  // namespace
 
-std::unique_ptr<GradientSync> make_host_gradient_sync(ddl::Context& context, const Options& options,
-                                                      Backend& backend, Model& model) {
-  return std::make_unique<HostGradientSync>(context, options, backend, model);
+GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
+    : backend_(backend), in_rows_(options.sparse_embeddings), values_(values_of(model.parameters())) {
+  const ddl::GradientReducerOptions how = {.gradients = ddl::GradientKind::sum,
+                                           .wire = wire_of(options),
+                                           .sharded_update = options.sharded_update,
+                                           .leave_sums = true};
+  if (backend.stream() != nullptr) {
+    try {
+      link_ = open_device_link(context);
+      reducer_.emplace(link_->make_reducer(in_rows(gradients_in_place(model), model, options), how));
+      return;
+    } catch (const ddl::Error& error) {
+      if (error.code() != ddl::ErrorCode::unsupported || context.options().strict) throw;
+      link_.reset();
+      context.log().notice(fmt::format("gradients go through the host's memory, because {}", error.what()));
+    }
+  }
+  gradients_.emplace(backend, gradients_of(model.parameters()));
+  if (options.sharded_update) parameters_.emplace(backend, values_);
+  reducer_.emplace(context, in_rows(gradients_->gradients(), model, options), how);
 }
 
-std::unique_ptr<GradientSync> make_gradient_sync(ddl::Context& context, const Options& options,
-                                                 Backend& backend, Model& model) {
-  if (backend.stream() != nullptr) {
-    std::string reason = "of --sharded_update";
-    if (!options.sharded_update) {
-      try {
-        return make_device_gradient_sync(context, options, backend, model);
-      } catch (const ddl::Error& error) {
-        if (error.code() != ddl::ErrorCode::unsupported || context.options().strict) throw;
-        reason = error.what();
-      }
-    }
-    context.log().notice(fmt::format("gradients go through the host's memory, because {}", reason));
+std::string GradientSync::description() const {
+  if (link_) return link_->description();
+  return backend_.host_accessible() ? "in the host's memory" : "through the host's memory";
+}
+
+void GradientSync::ready(std::size_t index, std::optional<std::span<const std::int32_t>> rows) {
+  if (gradients_) gradients_->download(index);
+  rows&& in_rows_ ? reducer_->ready(index, *rows, backend_.stream())
+                  : reducer_->ready(index, backend_.stream());
+}
+
+void GradientSync::accumulate(const std::function<void()>& micro_batch) {
+  const auto scope = reducer_->no_sync();
+  micro_batch();
+  link_ ? reducer_->finish(backend_.stream()) : static_cast<void>(reducer_->wait());
+}
+
+ddl::ReducedStep GradientSync::finish() {
+  if (link_) {
+    reducer_->finish(backend_.stream());
+    return reducer_->result();
   }
-  return make_host_gradient_sync(context, options, backend, model);
+  const ddl::ReducedStep step = reducer_->wait();
+  gradients_->upload();
+  return step;
+}
+
+void GradientSync::gather() {
+  if (parameters_) {
+    parameters_->download();
+    reducer_->gather(parameters_->parameters());
+    return parameters_->upload();
+  }
+  std::vector<ddl::Parameter> parameters;
+  for (const NamedView& view : values_) parameters.push_back({view.name, floats_of(view.tensor)});
+  reducer_->gather(parameters, backend_.stream());
+}
+
+std::vector<ddl::NamedTensor> GradientSync::residuals() {
+  std::vector<ddl::NamedTensor> tensors = reducer_->residuals();
+  if (!link_) return tensors;
+  residuals_.clear();
+  for (ddl::NamedTensor& tensor : tensors) {
+    std::vector<float>& values = residuals_.emplace_back(static_cast<std::size_t>(tensor.shape.front()));
+    backend_.download(tensor_of(tensor), values);
+    tensor.bytes = std::as_writable_bytes(std::span(values));
+  }
+  return tensors;
+}
+
+void GradientSync::take_residuals() {
+  if (!link_) return;
+  const std::vector<ddl::NamedTensor> tensors = reducer_->residuals();
+  for (std::size_t i = 0; i < tensors.size(); ++i) backend_.upload(tensor_of(tensors[i]), residuals_[i]);
 }
 
 }  // namespace nmt

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

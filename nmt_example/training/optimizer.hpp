@@ -8,7 +8,7 @@
 
 #include "ddl/gradient_reducer.hpp"
 #include "nmt_example/model/parameters.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

@@ -5,7 +5,7 @@
 #include "ddl/context.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/model/shape.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 

@@ -47,7 +47,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       model_(model),
       optimizer_(optimizer),
       sampler_(context, dataset.size(), sampler_options(options, dataset)),
-      gradients_(make_gradient_sync(context, options, backend, model)),
+      gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
@@ -55,12 +55,9 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
-    gradients_->part(part);
+    gradients_.part(part);
   });
-  if (options.sharded_update) {
-    optimizer.take(gradients_->shards());
-    values_.emplace(backend, values_of(model.parameters()));
-  }
+  if (options.sharded_update) optimizer.take(gradients_.shards());
   const auto sentences = static_cast<std::size_t>(options.batch_size);
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
   share_.samples.reserve(sentences);
@@ -80,11 +77,11 @@ void TrainingStep::check_drift() {
 void TrainingStep::report_ready(std::size_t index) {
   const bool is_source = index == source_embedding_;
   const bool is_target = index == target_embedding_;
-  if (!is_source && !is_target) return gradients_->ready(index, {});
+  if (!is_source && !is_target) return gradients_.ready(index, {});
   rows_.clear();
   if (is_source) rows_.insert(rows_.end(), batch_.source.begin(), batch_.source.end());
   if (is_target) rows_.insert(rows_.end(), batch_.target_in.begin(), batch_.target_in.end());
-  gradients_->ready(index, rows_);
+  gradients_.ready(index, rows_);
 }
 
 /// Gradients of this rank's share of the batch, in micro-batches, and the share's loss.
@@ -97,7 +94,7 @@ BatchLoss TrainingStep::forward_backward() {
   GradientUse use = GradientUse::replace;
   for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
     const auto part = [&] { micro_batch(left.first(most), use, loss); };
-    gradients_->accumulate(std::ref(part));
+    gradients_.accumulate(std::ref(part));
   }
   micro_batch(left, use, loss);
   return loss;
@@ -108,13 +105,13 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
     const auto scope = context_.timeline().scope("batch");
     fill_batch(dataset_, samples, batch_);
   }
-  gradients_->begin(static_cast<double>(batch_.target_tokens));
+  gradients_.begin(static_cast<double>(batch_.target_tokens));
   // The step of the sampler, not of the optimiser: dropout belongs to the batch.
   const BatchLoss loss =
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_, use);
   part_.reset();
-  gradients_->part({});
+  gradients_.part({});
   sum.negative_log_likelihood += loss.negative_log_likelihood;
   words_ += batch_.words;
 }
@@ -122,10 +119,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
 void TrainingStep::update(double gradient_scale, double learning_rate) {
   const auto scope = context_.timeline().scope("optimizer");
   optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
-  if (!values_) return;
-  values_->download();
-  gradients_->gather(values_->parameters());
-  values_->upload();
+  if (options_.sharded_update) gradients_.gather();
 }
 
 TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
@@ -134,7 +128,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   const auto scope = context_.timeline().scope("step");
   sampler_.next(share_);
   const BatchLoss loss = forward_backward();
-  const ddl::ReducedStep reduced = gradients_->finish();
+  const ddl::ReducedStep reduced = gradients_.finish();
   const double tokens = reduced.weight;
   double sums[7] = {loss.negative_log_likelihood,
                     static_cast<double>(words_),

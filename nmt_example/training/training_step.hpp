@@ -14,7 +14,7 @@
 #include "ddl/timeline.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/model/model.hpp"
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
@@ -30,7 +30,7 @@ namespace nmt {
 /// referred to must outlive this. Not thread-safe.
 class TrainingStep {
  public:
-  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `make_gradient_sync` and
+  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `GradientSync` and
   /// `single_worker_schedule`.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
                Model& model, Optimizer& optimizer);
@@ -41,11 +41,11 @@ class TrainingStep {
   /// Goes on as after `done` steps, with the batches that were left by then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
-  [[nodiscard]] GradientSync& gradients() noexcept { return *gradients_; }
+  [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
   /// What --gradient_wire owes to the next step; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
     if (options_.gradient_wire == "f32") return {};
-    return gradients_->residuals();
+    return gradients_.residuals();
   }
 
   struct Result {
@@ -79,11 +79,10 @@ class TrainingStep {
   Model& model_;
   Optimizer& optimizer_;
   ddl::ShardedSampler sampler_;
-  std::unique_ptr<GradientSync> gradients_;
+  GradientSync gradients_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;
   std::optional<ddl::Timeline::Scope> part_;  // of the model's work
-  std::optional<HostMirror> values_;          // for sharded updates
   std::size_t source_embedding_;              // parameters; the same one if the vocabulary is shared
   std::size_t target_embedding_;
   std::vector<std::int32_t> rows_;

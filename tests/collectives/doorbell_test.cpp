@@ -14,7 +14,7 @@
 #include <memory>
 #include <thread>
 
-#include "collectives/memory/file_descriptor.hpp"
+#include "collectives/system/descriptors.hpp"
 
 namespace ddl::collectives {
 namespace {

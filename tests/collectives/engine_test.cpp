@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "collectives/engine/core_spreading.hpp"
-#include "collectives/watch/thread_watch.hpp"
+#include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "mailbox_network.hpp"

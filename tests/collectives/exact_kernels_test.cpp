@@ -1,8 +1,6 @@
 // The kernels of reproducible reductions for different instruction sets, against each other, and against what
 // devices do. If they differed, a job on machines of two kinds would end with ranks that have different bits.
 
-#include "collectives/reproducible/exact_kernels.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/kernels/exact_decoding.hpp"
+#include "collectives/kernels/kernel_table.hpp"
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/reproducible/exact_decoding.hpp"
 
 namespace ddl::collectives {
 namespace {

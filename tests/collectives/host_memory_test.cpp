@@ -1,6 +1,6 @@
 // The memory that a host's ranks share, and what is checked about it.
 
-#include "collectives/memory/host_memory.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // How ranks come to the same topology. If it failed, they would plan differently, or a host that cannot be
 // described would end the job.
 
-#include "collectives/job_topology.hpp"
+#include "collectives/communicator/job_topology.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddl/bootstrap_in_process.hpp"
+#include "ddl/context/bootstrap_in_process.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::test {

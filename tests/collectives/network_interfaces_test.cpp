@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/network/interfaces.hpp"
+#include "collectives/system/interfaces.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl::collectives {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/network/open_network.hpp"
-#include "ddl/bootstrap_mpi.hpp"
+#include "collectives/transports/network/open_network.hpp"
+#include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/error.hpp"
 
 namespace {

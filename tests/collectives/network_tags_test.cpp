@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "collectives/network/message_tags.hpp"
+#include "collectives/transports/network/message_tags.hpp"
 
 namespace ddl::collectives {
 namespace {

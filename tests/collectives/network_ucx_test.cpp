@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/network/interfaces.hpp"
-#include "collectives/network/ucx_network.hpp"
+#include "collectives/system/interfaces.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl::collectives {

@@ -1,8 +1,6 @@
 // How the ranks of a host come to share memory, and what happens if they cannot. Threads meet as processes
 // would.
 
-#include "collectives/memory/open_host_memory.hpp"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -24,7 +22,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/memory/descriptor_socket.hpp"
+#include "collectives/system/descriptors.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/communicator/plan_comparison.hpp"
-#include "collectives/memory/host_memory.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context.hpp"
 #include "ddl/topology/verifier.hpp"
 

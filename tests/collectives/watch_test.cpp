@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "collectives/engine/operation.hpp"
+#include "collectives/watch/connection.hpp"
 #include "collectives/watch/exit_report.hpp"
 #include "collectives/watch/flight_recorder.hpp"
-#include "collectives/watch/frames.hpp"
 #include "collectives/watch/socket_watch.hpp"
 #include "collectives/watch/watch_hub.hpp"
 #include "ddl/error.hpp"

@@ -1,11 +1,10 @@
-#include "ddl/gradients/bucket_layout.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "ddl/gradients/buckets.hpp"
 #include "ddl/hash.hpp"
 
 namespace ddl {

@@ -1,6 +1,8 @@
 // Measured figures of links, kept in files. If this failed, jobs would measure again and again, or choose
 // plans by figures of other machines.
 
+#include "ddl/context/calibration.hpp"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/measurement_cache.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace ddl {

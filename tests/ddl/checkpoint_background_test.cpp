@@ -7,7 +7,7 @@
 #include <latch>
 
 #include "checkpoint_support.hpp"
-#include "ddl/background_work.hpp"
+#include "ddl/checkpoint/background_work.hpp"
 
 namespace ddl::test {
 namespace {

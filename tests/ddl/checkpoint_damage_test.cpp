@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "checkpoint_support.hpp"
-#include "ddl/safetensors.hpp"
+#include "ddl/checkpoint/safetensors.hpp"
 
 namespace ddl::test {
 namespace {

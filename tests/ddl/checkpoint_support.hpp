@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddl/checkpoint.hpp"
-#include "ddl/checkpoint_manifest.hpp"
+#include "ddl/checkpoint/checkpoint_manifest.hpp"
 #include "ddl/error.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"

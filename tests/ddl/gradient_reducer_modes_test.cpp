@@ -17,7 +17,6 @@
 #include "ddl/error.hpp"
 #include "ddl/gradient_buffer.hpp"
 #include "ddl/gradient_reducer.hpp"
-#include "ddl/gradients/bucket_set.hpp"
 #include "ddl/hash.hpp"
 #include "support/thrown_error.hpp"
 
@@ -104,34 +103,29 @@ TEST(GradientReducer, AnyOrderOfReadinessOnAnyRank) {
   }
 }
 
-// Lost otherwise: overlap. A bucket starts when its last gradient is there, and not before those before it.
+// Lost otherwise: overlap. A bucket starts when its last gradient is there, and not before those before it: a
+// rank that is alone has its means then.
 TEST(GradientReducer, BucketsStartDuringBackward) {
-  run_in_process(2, [](Context& context) {
+  run_in_process(1, [](Context& context) {
     Model model(context, {4, 4, 4});
-    ReducerWays ways;
-    std::vector<TouchedRows> touched(3, TouchedRows(0));
-    GradientWatch watch(context);
-    BucketSet buckets(context, ways, watch, {model.buffer.gradients(), touched},
-                      {{.pieces = {{1, 0, 4}, {2, 0, 4}}}, {.pieces = {{0, 0, 4}}}});
-    std::vector<std::size_t> started;
-    const auto fill = [&](const GradientPiece& piece, std::span<float>) {
-      started.push_back(piece.gradient);
-    };
-    using Started = std::vector<std::size_t>;
+    GradientReducer reducer(context, model.buffer.gradients(),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 32});
     for (int step = 0; step < 2; ++step) {
-      started.clear();
-      buckets.report(0);
-      buckets.start_complete(fill);
-      EXPECT_EQ(started, Started{});
-      buckets.report(1);
-      buckets.start_complete(fill);
-      EXPECT_EQ(started, Started{});
-      buckets.report(2);
-      buckets.start_complete(fill);
-      EXPECT_EQ(started, (Started{1, 2, 0}));
-      GradientNorm norm(false);
-      buckets.finish_all(1, norm);
-      buckets.next_step();
+      std::ranges::fill(model.buffer.values(), 6.0f);
+      reducer.begin(2);
+      if (step == 0) {  // the buckets are 1 and 2, and 0
+        reducer.ready(0);
+        EXPECT_EQ(model.values(), Values(12, 6.0f));
+        reducer.ready(1);
+        EXPECT_EQ(model.values(), Values(12, 6.0f));
+        reducer.ready(2);
+      } else {  // 0 and 1, and 2
+        for (const std::size_t index : {2U, 0U}) reducer.ready(index);
+        EXPECT_EQ(model.values(), Values(12, 6.0f));
+        reducer.ready(1);
+      }
+      EXPECT_EQ(model.values(), Values(12, 3.0f)) << "before wait";
+      reducer.wait();
     }
   });
 }

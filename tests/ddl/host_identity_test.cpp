@@ -1,6 +1,6 @@
 // What processes of a machine know of it, and of its cores.
 
-#include "ddl/host_identity.hpp"
+#include "ddl/context/host_identity.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

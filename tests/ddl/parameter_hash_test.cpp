@@ -1,5 +1,3 @@
-#include "ddl/parameter_hash.hpp"
-
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,6 +5,8 @@
 #include <random>
 #include <set>
 #include <vector>
+
+#include "ddl/parameters/parameters.hpp"
 
 namespace ddl {
 namespace {

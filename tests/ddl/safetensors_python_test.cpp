@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ddl/checkpoint.hpp"
-#include "ddl/durable_file.hpp"
-#include "ddl/safetensors.hpp"
+#include "ddl/checkpoint/safetensors.hpp"
+#include "ddl/files/durable_file.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace ddl {

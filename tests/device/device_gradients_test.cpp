@@ -1,5 +1,5 @@
-// Gradients of ranks that are threads, on as many devices as there are. What is queued, and when,
-// stream_reducer_test has tested without a device; here it is the kernels, events and streams.
+// Gradients of ranks that are threads, on as many devices as there are: kernels, events and streams. What a
+// reducer does besides plain steps is in device_reducer_modes_test.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -15,7 +15,6 @@
 
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device_gradient_reducer.hpp"
 #include "device/device_fixture.hpp"
 #include "support/thrown_error.hpp"
 
@@ -55,7 +54,7 @@ class Host {
 
 class Rank {
  public:
-  Rank(Context& context, Memory memory, DeviceGradientReducerOptions options)
+  Rank(Context& context, Memory memory, GradientReducerOptions options)
       : device_(context), is_plain_(memory != Memory::mapped), host_(total()) {
     const std::size_t gap = memory == Memory::scattered ? 5 : 0;
     const std::size_t bytes = (total() + gap * gradients) * sizeof(float);
@@ -68,7 +67,7 @@ class Rank {
     }
     std::size_t at = 0;
     for (std::size_t g = 0; g < gradients; ++g) {
-      registered_.push_back({fmt::format("g{}", g), values_ + at, sizes[g]});
+      registered_.push_back({fmt::format("g{}", g), {values_ + at, sizes[g]}});
       at += sizes[g] + gap;
     }
     reducer_.emplace(device_, registered_, options);
@@ -89,21 +88,21 @@ class Rank {
     }
     if (early_weight) reducer_->begin(weight);
     for (std::size_t g = gradients; g-- > 0;) {
-      EXPECT_EQ(cudaMemcpyAsync(registered_[g].values, host_[g].data(), sizes[g] * sizeof(float),
+      EXPECT_EQ(cudaMemcpyAsync(registered_[g].values.data(), host_[g].data(), sizes[g] * sizeof(float),
                                 cudaMemcpyHostToDevice, stream_),
                 cudaSuccess);
       g == absent ? reducer_->absent(g) : reducer_->ready(g, stream_);
     }
     early_weight ? reducer_->finish(stream_) : reducer_->finish(weight, stream_);
     for (std::size_t g = 0; g < gradients; ++g) {
-      EXPECT_EQ(cudaMemcpyAsync(host_[g].data(), registered_[g].values, sizes[g] * sizeof(float),
+      EXPECT_EQ(cudaMemcpyAsync(host_[g].data(), registered_[g].values.data(), sizes[g] * sizeof(float),
                                 cudaMemcpyDeviceToHost, stream_),
                 cudaSuccess);
     }
     device_.wait(stream_);
   }
 
-  [[nodiscard]] DeviceGradientReducer& reducer() { return *reducer_; }
+  [[nodiscard]] GradientReducer& reducer() { return *reducer_; }
   [[nodiscard]] const Host& found() const { return host_; }
 
  private:
@@ -118,8 +117,8 @@ class Rank {
   Stream stream_;
   Host host_;
   float* values_ = nullptr;
-  std::vector<DeviceGradient> registered_;
-  std::optional<DeviceGradientReducer> reducer_;
+  std::vector<Gradient> registered_;
+  std::optional<GradientReducer> reducer_;
 };
 
 /// Whole numbers: sums are exact, and so are means of what is a multiple of the weight.
@@ -206,7 +205,7 @@ TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
     float* const values = reinterpret_cast<float*>(device.allocate(4000).data);
     const std::size_t count = context.rank() == 0 ? 1000 : 999;
     const Error error = error_of([&] {
-      DeviceGradientReducer(device, {{"weights", values, count}}, {.gradients = GradientKind::sum});
+      GradientReducer(device, {{"weights", {values, count}}}, {.gradients = GradientKind::sum});
     });
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
     EXPECT_NE(std::string(error.what()).find("'weights' of 1000 floats"), std::string::npos) << error.what();

@@ -12,7 +12,7 @@
 
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device_gradient_reducer.hpp"
+#include "ddl/gradient_reducer.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "support/thrown_error.hpp"
@@ -163,7 +163,7 @@ TEST_F(DeviceGraph, GradientsAreNotReducedInGraphs) {
     const Stream stream;
     DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
     auto* const values = reinterpret_cast<float*>(device.allocate(4000).data);
-    DeviceGradientReducer reducer(device, {{"a", values, 1000}}, {.gradients = GradientKind::sum});
+    GradientReducer reducer(device, {{"a", {values, 1000}}}, {.gradients = GradientKind::sum});
     cudaGraph_t graph = nullptr;
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     const Error error = test::error_of([&] { reducer.ready(0, stream); });

@@ -4,12 +4,14 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device_gradient_reducer.hpp"
+#include "ddl/gradient_reducer.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 
@@ -79,11 +81,15 @@ TEST_F(DeviceNccl, InEachDimension) {
 TEST_F(DeviceNccl, TogetherWithTheExchange) { run_cases(ranks(), cases(ranks()), {}); }
 
 TEST_F(DeviceNccl, GradientsBetweenHosts) {
-  for (const DataType wire : {DataType::f32, DataType::bf16, DataType::f16}) {
+  for (const auto& [wire, sharded] : {std::pair(DataType::f32, false),
+                                      {DataType::bf16, false},
+                                      {DataType::f16, false},
+                                      {DataType::f32, true},
+                                      {DataType::bf16, true}}) {
     run_in_process(
         ranks(),
-        [&](Context& context) {
-          constexpr std::size_t count = 300'000;
+        [&, wire = wire, sharded = sharded](Context& context) {
+          constexpr std::size_t count = 299'999;
           ASSERT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
           const test::Stream stream;
           DeviceCommunicator device(context, {.device = context.rank()});
@@ -93,9 +99,12 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
           for (std::size_t i = 0; i < count; ++i) {
             host[i] = static_cast<float>((i + static_cast<std::size_t>(context.rank())) % 16);
           }
-          DeviceGradientReducer reducer(
-              device, {{"a", values, count / 3}, {"b", values + count / 3, count - count / 3}},
-              {.gradients = GradientKind::sum, .bucket_bytes = 100'000, .wire = wire});
+          const std::span<float> all(values, count);
+          GradientReducer reducer(device, {{"a", all.first(count / 3)}, {"b", all.subspan(count / 3)}},
+                                  {.gradients = GradientKind::sum,
+                                   .bucket_bytes = 100'000,
+                                   .wire = wire,
+                                   .sharded_update = sharded});
           for (int step = 0; step < 3; ++step) {
             context.communicator().barrier();
             ASSERT_EQ(
@@ -106,7 +115,12 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
             reducer.ready(0, stream);
             reducer.finish(stream);
             std::vector<float> found(count);
-            EXPECT_EQ(reducer.result().weight, context.size());
+            const ReducedStep step_result = reducer.result();
+            EXPECT_EQ(step_result.weight, context.size());
+            EXPECT_EQ(step_result.bytes, count * size_of(wire));
+            if (sharded) {
+              reducer.gather({{"a", all.first(count / 3)}, {"b", all.subspan(count / 3)}}, stream);
+            }
             ASSERT_EQ(
                 cudaMemcpyAsync(found.data(), values, count * sizeof(float), cudaMemcpyDeviceToHost, stream),
                 cudaSuccess);
@@ -119,13 +133,68 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
               }
               wrong += found[i] == static_cast<float>(sum / context.size()) ? 0 : 1;
             }
-            EXPECT_EQ(wrong, 0U) << to_string(wire) << ", step " << step << ", rank " << context.rank();
+            EXPECT_EQ(wrong, 0U) << to_string(wire) << (sharded ? ", sharded" : "") << ", step " << step
+                                 << ", rank " << context.rank();
           }
           EXPECT_EQ(reducer.residuals().size(), wire == DataType::f32 ? 0U : 2U);
           device.release(stream);
         },
         on_hosts(ranks(), 2, topology::Mode::explore));
   }
+}
+
+/// If it failed, a small gradient would never travel beside what 16 bits can hold of a large one; or a run
+/// that goes on from a checkpoint would forget what it owes.
+TEST_F(DeviceNccl, WhatSixteenBitsCannotHoldComesLater) {
+  run_in_process(
+      ranks(),
+      [&](Context& context) {
+        constexpr std::size_t count = 1000;
+        ASSERT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+        const test::Stream stream;
+        DeviceCommunicator device(context, {.device = context.rank()});
+        auto* const values = reinterpret_cast<float*>(device.allocate(count * sizeof(float)).data);
+        const GradientReducerOptions options = {
+            .gradients = GradientKind::sum, .bucket_bytes = 400, .wire = DataType::bf16};
+        GradientReducer first(device, {{"a", {values, count}}}, options);
+        GradientReducer second(device, {{"a", {values, count}}}, options);
+        constexpr float step_of_bf16 = 1.0f / 128;
+        constexpr float gradient = 1 + step_of_bf16 / 8;
+        const std::vector<float> own(count, context.rank() == 0 ? gradient : 0);
+        const auto step = [&](GradientReducer& reducer) {
+          EXPECT_EQ(
+              cudaMemcpyAsync(values, own.data(), count * sizeof(float), cudaMemcpyHostToDevice, stream),
+              cudaSuccess);
+          reducer.ready(0, stream);
+          reducer.finish(1, stream);
+          EXPECT_TRUE(reducer.result().finite);
+          std::vector<float> found(count);
+          EXPECT_EQ(
+              cudaMemcpyAsync(found.data(), values, count * sizeof(float), cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+          device.wait(stream);
+          return found;
+        };
+        double sum = 0;
+        for (int i = 0; i < 8; ++i) sum += step(first)[count / 2];
+        EXPECT_EQ(sum * context.size(), 8 * gradient);
+        for (int i = 0; i < 3; ++i) step(first);
+        // What is owed can be saved, and taken by another one.
+        const auto owed = first.residuals();
+        const auto places = second.residuals();
+        ASSERT_EQ(owed.size(), 1U);
+        ASSERT_EQ(owed[0].bytes.size(), count * sizeof(float));
+        float one = 0;
+        ASSERT_EQ(cudaMemcpyAsync(&one, owed[0].bytes.data(), sizeof one, cudaMemcpyDeviceToHost, stream),
+                  cudaSuccess);
+        ASSERT_EQ(cudaMemcpyAsync(places[0].bytes.data(), owed[0].bytes.data(), owed[0].bytes.size(),
+                                  cudaMemcpyDeviceToDevice, stream),
+                  cudaSuccess);
+        device.wait(stream);
+        EXPECT_EQ(one, context.rank() == 0 ? 3 * step_of_bf16 / 8 : 0);
+        for (int i = 0; i < 4; ++i) EXPECT_EQ(step(second), step(first)) << i;
+      },
+      on_hosts(ranks(), 2, topology::Mode::explore));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
-#include "ddl/device_gradient_reducer.hpp"
+#include "ddl/gradient_reducer.hpp"
 #include "device/device_fixture.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/trace_check.hpp"
@@ -40,8 +40,8 @@ TEST_F(DeviceTimeline, HasCollectivesAndWhatTheTrainerNamesOnTheCommonClock) {
         DeviceCommunicator device(context,
                                   {.device = context.rank() % devices, .path = DevicePathChoice::exchange});
         auto* const values = reinterpret_cast<float*>(device.allocate(count * sizeof(float)).data);
-        DeviceGradientReducer reducer(device, {{"weight", values, count}},
-                                      {.gradients = GradientKind::sum, .bucket_bytes = count});
+        GradientReducer reducer(device, {{"weight", {values, count}}},
+                                {.gradients = GradientKind::sum, .bucket_bytes = count});
         for (int step = 0; step < steps; ++step) {
           const auto host = context.timeline().scope("step");
           reducer.begin(1);

@@ -1,4 +1,4 @@
-#include "nmt_example/options.hpp"
+#include "nmt_example/options/options.hpp"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include "ddl/error.hpp"
 #include "support/environment_variable.hpp"
 #include "tests/topology/fake_sysfs.hpp"
-#include "topology/discovery/cpu_list.hpp"
+#include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {
 namespace {

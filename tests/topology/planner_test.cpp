@@ -16,8 +16,8 @@
 #include "ddl/topology/verifier.hpp"
 #include "support/thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
-#include "topology/plan/phase_figures.hpp"
-#include "topology/planner/pattern.hpp"
+#include "topology/plan/phases.hpp"
+#include "topology/planner/phase_profile.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -10,11 +10,9 @@
 #include <fstream>
 
 #include "ddl/error.hpp"
-#include "topology/discovery/gpus_by_cuda.hpp"
-#include "topology/discovery/gpus_by_nvml.hpp"
+#include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
 #ifdef DDL_HAVE_HWLOC
-#include "topology/discovery/packages_by_hwloc.hpp"
 #endif
 
 namespace ddl::topology {

@@ -9,7 +9,7 @@
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/topology/discovery.hpp"
-#include "topology/discovery/cpu_list.hpp"
+#include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -1,5 +1,3 @@
-#include "topology/discovery/gpus_by_cuda.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "ddl/error.hpp"
 #include "topology/discovery/cuda_driver.hpp"
 #include "topology/discovery/dynamic_library.hpp"
+#include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {

@@ -1,5 +1,3 @@
-#include "topology/discovery/gpus_by_nvml.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "ddl/error.hpp"
 #include "topology/discovery/dynamic_library.hpp"
 #include "topology/discovery/nvml.hpp"
+#include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {

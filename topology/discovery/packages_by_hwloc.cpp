@@ -1,5 +1,3 @@
-#include "topology/discovery/packages_by_hwloc.hpp"
-
 #include <fmt/format.h>
 #include <hwloc.h>
 
@@ -9,6 +7,7 @@
 #include <memory>
 
 #include "ddl/error.hpp"
+#include "topology/discovery/sources.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -1,7 +1,16 @@
 #include "topology/discovery/sysfs.hpp"
 
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
+#include <set>
+#include <string_view>
+#include <utility>
 
 namespace ddl::topology {
 
@@ -20,6 +29,222 @@ std::optional<long> read_integer(const std::filesystem::path& file) {
   const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), value);
   if (error != std::errc() || end != line->data() + line->size()) return std::nullopt;
   return value;
+}
+
+namespace {
+
+constexpr int largest_cpu = 65'535;
+
+std::optional<int> take_number(std::string_view& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number > largest_cpu) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> parse_cpu_list(std::string_view text) {
+  std::vector<int> cpus;
+  while (!text.empty()) {
+    const std::optional<int> first = take_number(text);
+    if (!first) return std::nullopt;
+    std::optional<int> last = first;
+    if (text.starts_with('-')) {
+      text.remove_prefix(1);
+      last = take_number(text);
+      if (!last || *last < *first) return std::nullopt;
+    }
+    if (!cpus.empty() && cpus.back() >= *first) return std::nullopt;
+    for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
+    if (text.empty()) break;
+    if (!text.starts_with(',') || text.size() == 1) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  return cpus;
+}
+
+std::string format_cpu_list(std::span<const int> cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t end = i + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    if (!text.empty()) text += ',';
+    text += end - i == 1 ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+namespace {
+
+/// "0000:03:00.0"; the domain may have more digits.
+bool is_pci_address(std::string_view name) {
+  const std::size_t n = name.size();
+  if (n < 12 || name[n - 2] != '.' || name[n - 5] != ':' || name[n - 8] != ':') return false;
+  return std::ranges::all_of(
+      name, [](char c) { return c == ':' || c == '.' || std::isxdigit(static_cast<unsigned char>(c)) != 0; });
+}
+
+double bandwidth_of(const std::filesystem::path& device) {
+  const std::optional<std::string> speed = read_line(device / "max_link_speed");  // "16.0 GT/s PCIe"
+  const std::optional<long> lanes = read_integer(device / "max_link_width");
+  if (!speed || !lanes || *lanes < 1 || *lanes > 32) return 0;
+  return pcie_bandwidth(std::strtod(speed->c_str(), nullptr), static_cast<int>(*lanes));
+}
+
+}  // namespace
+
+double pcie_bandwidth(double gigatransfers, int lanes) {
+  // 8b/10b encoding up to generation 2, 128b/130b since.
+  const double payload = gigatransfers < 8 ? 0.8 : 128.0 / 130.0;
+  return gigatransfers * payload / 8 * lanes;
+}
+
+PciPlace pci_place(const std::filesystem::path& sysfs, const std::string& address) {
+  PciPlace place;
+  place.address = address;
+  std::error_code error;
+  const std::filesystem::path device = std::filesystem::canonical(sysfs / "bus/pci/devices" / address, error);
+  if (error) return place;
+
+  // .../pci0000:00/0000:00:01.0/0000:01:00.0: the folders above a device are the bridges above it.
+  std::filesystem::path folder = device;
+  while (is_pci_address(folder.filename().string())) {
+    if (folder != device) place.bridges.insert(place.bridges.begin(), folder.filename().string());
+    if (const double bandwidth = bandwidth_of(folder); bandwidth > 0) {
+      place.bandwidth = place.bandwidth > 0 ? std::min(place.bandwidth, bandwidth) : bandwidth;
+    }
+    folder = folder.parent_path();
+  }
+  place.numa_node =
+      static_cast<int>(std::clamp(read_integer(device / "numa_node").value_or(-1), -1L, 65'535L));
+  return place;
+}
+
+std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std::string& address) {
+  const std::optional<std::string> text = read_line(sysfs / "bus/pci/devices" / address / "class");
+  if (!text || !text->starts_with("0x")) return std::nullopt;
+  unsigned value = 0;
+  const char* const end = text->data() + text->size();
+  if (std::from_chars(text->data() + 2, end, value, 16).ptr != end) return std::nullopt;
+  return value;
+}
+
+namespace {
+
+std::vector<int> own_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    }
+  }
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+/// Of a line "Node 0 MemTotal:       16389520 kB".
+std::uint64_t memory_in(const std::filesystem::path& meminfo) {
+  std::ifstream stream(meminfo);
+  std::string node, number, key;
+  std::uint64_t kibibytes = 0;
+  for (std::string line; stream >> node >> number >> key; std::getline(stream, line)) {
+    if (key == "MemTotal:" && stream >> kibibytes && kibibytes < (std::uint64_t{1} << 50)) {
+      return kibibytes * 1024;
+    }
+  }
+  return 0;
+}
+
+std::filesystem::path topology_of(const std::filesystem::path& sysfs, int cpu) {
+  return sysfs / fmt::format("devices/system/cpu/cpu{}/topology", cpu);
+}
+
+void add_cores(const std::filesystem::path& sysfs, PackageDescription& package) {
+  std::set<std::pair<long, long>> cores;
+  for (const int cpu : package.cpus) {
+    const std::filesystem::path topology = topology_of(sysfs, cpu);
+    const std::optional<long> core = read_integer(topology / "core_id");
+    cores.emplace(read_integer(topology / "physical_package_id").value_or(0), core.value_or(-1 - cpu));
+  }
+  package.cores = static_cast<int>(cores.size());
+  const std::optional<long> socket =
+      read_integer(topology_of(sysfs, package.cpus.front()) / "physical_package_id");
+  package.socket = static_cast<int>(std::clamp(socket.value_or(0), 0L, 65'535L));
+}
+
+}  // namespace
+
+std::vector<PackageDescription> packages_in_sysfs(const std::filesystem::path& sysfs) {
+  const std::filesystem::path nodes = sysfs / "devices/system/node";
+  std::vector<PackageDescription> packages;
+  // "online" lists nodes as it lists CPUs.
+  for (const int node :
+       parse_cpu_list(read_line(nodes / "online").value_or("")).value_or(std::vector<int>())) {
+    const std::filesystem::path folder = nodes / fmt::format("node{}", node);
+    PackageDescription package;
+    package.numa_node = node;
+    package.cpus = parse_cpu_list(read_line(folder / "cpulist").value_or("")).value_or(std::vector<int>());
+    if (package.cpus.empty()) continue;  // memory alone, of a GPU for instance
+    package.memory = memory_in(folder / "meminfo");
+    packages.push_back(std::move(package));
+  }
+  if (packages.empty()) {
+    packages.emplace_back();
+    packages.back().cpus = own_cpus();
+  }
+  for (PackageDescription& package : packages) add_cores(sysfs, package);
+  return packages;
+}
+
+namespace {
+
+// Values of <linux/if_arp.h>.
+constexpr long ethernet = 1;
+constexpr long infiniband = 32;
+
+/// The PCI device that an interface belongs to: the lowest folder with a PCI address on its way up. A
+/// virtio interface, for instance, is below a folder that has none.
+PciPlace place_of(const std::filesystem::path& sysfs, const std::filesystem::path& interface) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::canonical(interface / "device", error);
+  while (!error && folder.has_relative_path()) {
+    if (std::filesystem::exists(sysfs / "bus/pci/devices" / folder.filename(), error)) {
+      return pci_place(sysfs, folder.filename().string());
+    }
+    folder = folder.parent_path();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs) {
+  std::vector<NicDescription> nics;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(sysfs / "class/net", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path interface = entry->path();
+    const long type = read_integer(interface / "type").value_or(-1);
+    if (type != ethernet && type != infiniband) continue;  // the loopback interface, tunnels
+    NicDescription nic;
+    nic.name = interface.filename().string();
+    nic.is_infiniband = type == infiniband;
+    std::error_code unreadable;
+    nic.is_virtual = !std::filesystem::exists(interface / "device", unreadable);
+    if (!nic.is_virtual) nic.pci = place_of(sysfs, interface);
+    const std::string state = read_line(interface / "operstate").value_or("");
+    nic.is_up = state == "up" || (nic.is_virtual && state == "unknown");
+    // -1, or the same as an unsigned number, where the driver does not know.
+    const long speed = read_integer(interface / "speed").value_or(-1);
+    if (speed > 0 && speed < 0xffffffffL) nic.speed = static_cast<double>(speed) / 1000;
+    nics.push_back(std::move(nic));
+  }
+  std::ranges::sort(nics, {}, &NicDescription::name);
+  return nics;
 }
 
 }  // namespace ddl::topology

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddl/topology/discovery.hpp"
@@ -26,5 +28,12 @@ std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std:
 
 /// GB/s in one direction; `gigatransfers` a lane and second.
 double pcie_bandwidth(double gigatransfers, int lanes);
+
+/// The kernel's list format: "0-3,8" is 0, 1, 2, 3, 8. Ascending, without repetition. Nothing if the text
+/// is not such a list or names a CPU above 65,535; an empty text is an empty list.
+std::optional<std::vector<int>> parse_cpu_list(std::string_view text);
+
+/// `cpus` ascending.
+std::string format_cpu_list(std::span<const int> cpus);
 
 }  // namespace ddl::topology

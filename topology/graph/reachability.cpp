@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "topology/graph/leg.hpp"
-
 namespace ddl::topology {
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/topology.hpp"
-#include "topology/graph/leg.hpp"
+#include "topology/graph/reachability.hpp"
 
 namespace ddl::topology {
 namespace {

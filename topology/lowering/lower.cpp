@@ -1,32 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ddl/error.hpp"
 #include "ddl/topology/lowering.hpp"
 #include "topology/lowering/lower_phases.hpp"
-#include "topology/plan/phase_figures.hpp"
 
 namespace ddl::topology {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
-int rounds_of(Algorithm algorithm, int size) {
-  switch (algorithm) {
-    case Algorithm::ring:
-      return size - 1;
-    case Algorithm::halving_doubling:
-      return static_cast<int>(prime_factors(size).size());
-    case Algorithm::two_shot:
-    case Algorithm::one_shot:
-      return 1;
-    case Algorithm::tree:
-    case Algorithm::double_tree:
-      return tree_rounds(size);
-  }
-  return 0;
-}
 
 int position_of(const Plan& plan, int rank, const char* what) {
   const auto found = std::find(plan.order.begin(), plan.order.end(), rank);
@@ -71,12 +55,14 @@ Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root
 PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
   for (const Phase& phase : phases_of(of)) {
     const auto [algorithm, carrier] = of.dimensions[static_cast<std::size_t>(phase.dimension)];
-    phases.push_back({phase, algorithm, carrier, rounds});
+    TimedPhase timed{phase, algorithm, carrier, rounds, {}};
     int most = 0;
     for (const int size : grid.sizes(phase.dimension)) {
-      most = std::max(most, rounds_of(algorithm, size));
+      timed.patterns.emplace_back(of.collective, algorithm, phase.kind, size);
+      most = std::max(most, timed.patterns.back().rounds());
     }
     rounds += most;
+    phases.push_back(std::move(timed));
   }
 }
 

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "topology/lowering/lower_algorithms.hpp"
 #include "topology/lowering/lower_phases.hpp"
 
 namespace ddl::topology {
@@ -12,21 +10,6 @@ bool is_up(PhaseKind kind) {
   return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
 }
 
-void up(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  if (timed.phase.kind == PhaseKind::reduce) return tree_reduce(steps, group, range);
-  if (timed.phase.kind == PhaseKind::all_reduce) return one_shot_all_reduce(steps, group, range);
-  EqualShares shares(range, group.size);
-  reduce_scatter(steps, timed.algorithm, group, shares, intake_of(timed.carrier));
-}
-
-void down(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
-  if (range.empty() || group.size == 1) return;
-  if (timed.phase.kind == PhaseKind::broadcast) return tree_broadcast(steps, group, range);
-  EqualShares shares(range, group.size);
-  all_gather(steps, timed.algorithm, group, shares);
-}
-
 /// One rank's way of a chunk through the phases. It works on parts of the chunk: one, or with a scattered
 /// ragged first dimension as many as its piece has cuts from other groups' pieces.
 class ChunkReduction {
@@ -34,7 +17,7 @@ class ChunkReduction {
   ChunkReduction(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps)
       : plan_(plan), place_(place), chunk_(chunk), steps_(steps), parts_{{chunk, chunk.begin}} {
     for (const TimedPhase& timed : plan.phases) {
-      if (timed.phase.dimension == 0 && is_up(timed.phase.kind)) first_ = timed;
+      if (timed.phase.dimension == 0 && is_up(timed.phase.kind)) first_ = &timed;
     }
   }
 
@@ -66,7 +49,7 @@ class ChunkReduction {
     steps_.start_phase(phase, timed.first_round);
     taken_.push_back({timed.phase.dimension, parts_});
     for (const Part& part : parts_) {
-      in_group(timed, part, [&](const Group& group) { up(steps_, timed, group, part.range); });
+      in_group(timed, part, [&](const Group& group) { lower_phase(steps_, timed, group, part.range); });
     }
     leave(timed);
   }
@@ -89,7 +72,7 @@ class ChunkReduction {
     if (taken_.empty() || taken_.back().dimension != timed.phase.dimension) return;
     steps_.start_phase(phase, timed.first_round);
     for (const Part& part : taken_.back().parts) {
-      in_group(timed, part, [&](const Group& group) { down(steps_, timed, group, part.range); });
+      in_group(timed, part, [&](const Group& group) { lower_phase(steps_, timed, group, part.range); });
     }
   }
 
@@ -129,7 +112,7 @@ class ChunkReduction {
   const Place& place_;
   Range chunk_;
   StepList& steps_;
-  std::optional<TimedPhase> first_;  // the way up in the first dimension
+  const TimedPhase* first_ = nullptr;  // the way up in the first dimension
   std::vector<Part> parts_;
   std::vector<Taken> taken_;  // what this rank had before each dimension in which it took part
   bool active_ = true;

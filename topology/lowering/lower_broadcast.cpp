@@ -1,30 +1,8 @@
 #include <algorithm>
 
-#include "topology/lowering/lower_algorithms.hpp"
 #include "topology/lowering/lower_phases.hpp"
 
 namespace ddl::topology {
-namespace {
-
-void run_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
-  switch (timed.algorithm) {
-    case Algorithm::ring:
-      return chain_broadcast(steps, group, range);
-    case Algorithm::two_shot:
-      return timed.phase.kind == PhaseKind::scatter ? scatter(steps, group, range)
-                                                    : all_gather_scattered(steps, group, range);
-    case Algorithm::one_shot:
-      return one_shot_broadcast(steps, group, range);
-    case Algorithm::tree:
-      return tree_broadcast(steps, group, range);
-    case Algorithm::double_tree:
-      return double_tree_broadcast(steps, group, range);
-    case Algorithm::halving_doubling:
-      return;  // refused by require_valid
-  }
-}
-
-}  // namespace
 
 void lower_broadcast(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                      StepList& steps) {
@@ -48,7 +26,7 @@ void lower_broadcast(const PlanInRounds& plan, const Place& place, const Place& 
                             : Grid::counted_from(plan.grid.later_dimension(place, dimension, entry),
                                                  root.outer[static_cast<std::size_t>(dimension - 1)]);
     steps.start_phase(static_cast<int>(i), timed.first_round);
-    run_phase(steps, timed, group, chunk);
+    lower_phase(steps, timed, group, chunk);
   }
 }
 

@@ -5,6 +5,8 @@
 #include "ddl/topology/plan.hpp"
 #include "topology/lowering/lower_grid.hpp"
 #include "topology/lowering/lower_steps.hpp"
+#include "topology/lowering/shares.hpp"
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 
@@ -14,7 +16,18 @@ struct TimedPhase {
   Algorithm algorithm;
   Carrier carrier;
   int first_round;
+  std::vector<GroupPattern> patterns;  ///< Of each size that its groups have.
+
+  [[nodiscard]] const GroupPattern& pattern(int size) const;
 };
+
+/// Steps of a group's member in a phase, over a range that all members hold.
+///
+/// What several members send at once is reduced over shared memory by one receive_reduce after the other, in
+/// one pass without scratch; elsewhere it is received side by side into scratch memory, and added in one
+/// order.
+void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares);
+void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range);
 
 /// What lowering needs of a plan, for all ranks. Refers to the plan.
 struct PlanInRounds {

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "topology/lowering/lower_algorithms.hpp"
 #include "topology/lowering/lower_phases.hpp"
 
 namespace ddl::topology {
@@ -167,11 +166,7 @@ void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t coun
       // Groups of one phase share its time, but no scratch.
       if (exchange.phase != phase) steps.start_phase(phase = exchange.phase, timed.first_round);
       shares.set(exchange);
-      if (reduces) {
-        reduce_scatter(steps, timed.algorithm, exchange.group, shares, intake_of(timed.carrier));
-      } else {
-        all_gather(steps, timed.algorithm, exchange.group, shares);
-      }
+      lower_phase(steps, timed, exchange.group, shares);
     }
     if (!reduces) continue;
     steps.start_phase(std::max(phase, 0), std::max(plan.rounds - 1, 0));

@@ -1,28 +1,8 @@
 #include <algorithm>
 
-#include "topology/lowering/lower_algorithms.hpp"
 #include "topology/lowering/lower_phases.hpp"
 
 namespace ddl::topology {
-namespace {
-
-void run_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
-  if (timed.phase.kind == PhaseKind::gather) return gather(steps, group, range);
-  if (timed.phase.kind == PhaseKind::reduce_scatter) {
-    EqualShares shares(range, group.size);
-    return two_shot_reduce_scatter(steps, group, shares, intake_of(timed.carrier));
-  }
-  switch (timed.algorithm) {
-    case Algorithm::ring:
-      return chain_reduce(steps, group, range);
-    case Algorithm::one_shot:
-      return one_shot_reduce(steps, group, range, intake_of(timed.carrier));
-    default:
-      return tree_reduce(steps, group, range);
-  }
-}
-
-}  // namespace
 
 void lower_reduce(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps) {
@@ -47,7 +27,7 @@ void lower_reduce(const PlanInRounds& plan, const Place& place, const Place& roo
                             : Grid::counted_from(plan.grid.later_dimension(place, dimension, exit),
                                                  root.outer[static_cast<std::size_t>(dimension - 1)]);
     steps.start_phase(static_cast<int>(i), timed.first_round);
-    run_phase(steps, timed, group, chunk);
+    lower_phase(steps, timed, group, chunk);
     if (timed.phase.kind == PhaseKind::reduce_scatter && i + 2 == plan.phases.size()) {
       // The last sums: each member has a part of them.
       steps.finish(0, Partition(chunk, group.size).piece(group.mine));

@@ -1,60 +1,95 @@
-#include "ddl/topology/plan.hpp"
+#include "topology/plan/phases.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {
 
-bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; }
+/// Of the groups of the first dimension where they differ.
+struct Sizes {
+  int smallest;
+  int largest;
+};
 
-/// What a dimension does before the ones after it.
-void add_up(Collective collective, Algorithm algorithm, int dimension, std::vector<Phase>& phases) {
-  if (collective == Collective::reduce) {
-    if (algorithm == Algorithm::two_shot) {
-      phases.push_back({PhaseKind::reduce_scatter, dimension});
-      phases.push_back({PhaseKind::gather, dimension});
-    } else {
-      phases.push_back({PhaseKind::reduce, dimension});
-    }
-  } else if (is_scatter(algorithm)) {
-    phases.push_back({PhaseKind::reduce_scatter, dimension});
-  } else {
-    const bool is_one_shot = algorithm == Algorithm::one_shot;
-    phases.push_back({is_one_shot ? PhaseKind::all_reduce : PhaseKind::reduce, dimension});
+Sizes sizes_of(const Decomposition& decomposition, int dimension) {
+  const int largest = decomposition.size(dimension);
+  Sizes sizes{largest, largest};
+  if (dimension > 0) return sizes;
+  for (int group = 0; group < decomposition.groups() && decomposition.ragged(); ++group) {
+    sizes.smallest = std::min(sizes.smallest, decomposition.group_size(group));
   }
+  return sizes;
 }
 
-/// What it does after them.
-void add_down(Collective collective, Algorithm algorithm, int dimension, std::vector<Phase>& phases) {
-  if (collective == Collective::broadcast) {
-    if (algorithm == Algorithm::two_shot) {
-      phases.push_back({PhaseKind::scatter, dimension});
-      phases.push_back({PhaseKind::all_gather, dimension});
-    } else {
-      phases.push_back({PhaseKind::broadcast, dimension});
-    }
-  } else if (is_scatter(algorithm)) {
-    phases.push_back({PhaseKind::all_gather, dimension});
-  } else if (algorithm != Algorithm::one_shot) {
-    phases.push_back({PhaseKind::broadcast, dimension});
+/// The part of the buffer that a member of the dimension works on, at most.
+double share_before(const Plan& plan, int dimension) {
+  double share = 1;
+  for (int d = 0; d < dimension && !has_root(plan.collective); ++d) {
+    if (!traits_of(plan.dimensions[static_cast<std::size_t>(d)].algorithm).scatters) continue;
+    share /= sizes_of(plan.decomposition, d).smallest;
   }
+  return share;
 }
 
 }  // namespace
 
 std::vector<Phase> phases_of(const Plan& plan) {
   std::vector<Phase> phases;
-  const Collective collective = plan.collective;
-  if (collective == Collective::barrier) return phases;
-  const bool goes_up = collective != Collective::broadcast && collective != Collective::all_gather;
-  const bool goes_down = collective != Collective::reduce && collective != Collective::reduce_scatter;
   const int dimensions = plan.decomposition.dimensions();
-  const auto algorithm = [&](int d) { return plan.dimensions[static_cast<std::size_t>(d)].algorithm; };
-  for (int d = 0; goes_up && d < dimensions; ++d) {
-    if (plan.decomposition.size(d) > 1) add_up(collective, algorithm(d), d, phases);
+  std::vector<DimensionPhases> of_dimension;
+  for (const PlanDimension& dimension : plan.dimensions) {
+    of_dimension.push_back(dimension_phases(plan.collective, dimension.algorithm));
   }
-  for (int d = dimensions - 1; goes_down && d >= 0; --d) {
-    if (plan.decomposition.size(d) > 1) add_down(collective, algorithm(d), d, phases);
-  }
+  const auto add = [&](const std::vector<PhaseKind>& kinds, int dimension) {
+    if (plan.decomposition.size(dimension) < 2) return;
+    for (const PhaseKind kind : kinds) phases.push_back({kind, dimension});
+  };
+  for (int d = 0; d < dimensions; ++d) add(of_dimension[static_cast<std::size_t>(d)].up, d);
+  for (int d = dimensions - 1; d >= 0; --d) add(of_dimension[static_cast<std::size_t>(d)].down, d);
   return phases;
+}
+
+int neighbour_runs(std::span<const int> order, int stride) {
+  std::vector<bool> has(order.size(), false);
+  for (std::size_t at = 0; at < order.size(); at += static_cast<std::size_t>(stride)) {
+    has[static_cast<std::size_t>(order[at])] = true;
+  }
+  int runs = 0;
+  for (std::size_t rank = 0; rank < has.size(); ++rank) {
+    if (has[rank] && (rank == 0 || !has[rank - 1])) ++runs;
+  }
+  return runs;
+}
+
+PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
+  const auto [smallest, largest] = sizes_of(plan.decomposition, phase.dimension);
+  const GroupPattern pattern(plan.collective,
+                             plan.dimensions[static_cast<std::size_t>(phase.dimension)].algorithm, phase.kind,
+                             largest);
+  PhaseFigures figures;
+  figures.members =
+      smallest == largest ? fmt::format("{}", largest) : fmt::format("{}-{}", smallest, largest);
+  figures.rounds = pattern.rounds();
+  std::vector<int> pieces(static_cast<std::size_t>(largest), 0);  // by member
+  std::vector<Message> sent;
+  const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
+  for (int round = 0; round < pattern.rounds(); round += repeat) {
+    const auto [first, end, step] = pattern.senders(round);
+    for (int member = first; member < end; member += step) {
+      pattern.sends(round, member, sent);
+      for (const Message& message : sent) {
+        pieces[static_cast<std::size_t>(member)] += repeat * (message.last - message.first);
+      }
+    }
+  }
+  figures.bytes_per_rank = static_cast<double>(plan.bytes) * share_before(plan, phase.dimension) *
+                           *std::ranges::max_element(pieces) / pattern.pieces();
+  return figures;
 }
 
 }  // namespace ddl::topology

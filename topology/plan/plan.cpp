@@ -7,6 +7,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -24,7 +25,8 @@ std::string with_article(std::string_view name) {
 
 void require_algorithm(const Plan& plan, int index) {
   const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
-  if (dimension.algorithm > Algorithm::double_tree || dimension.carrier > Carrier::host_memory) {
+  if (static_cast<std::size_t>(dimension.algorithm) >= all_algorithms().size() ||
+      dimension.carrier > Carrier::host_memory) {
     refuse(fmt::format("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist",
                        index, static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier)));
   }
@@ -39,7 +41,7 @@ void require_algorithm(const Plan& plan, int index) {
                        to_string(dimension.algorithm), with_article(to_string(plan.collective)), expected));
   }
   if (plan.collective == Collective::all_reduce && index == 0 && plan.decomposition.ragged() &&
-      dimension.algorithm == Algorithm::one_shot) {
+      !traits_of(dimension.algorithm).takes_ragged) {
     refuse(fmt::format(
         "plan: dimensions[0]: found one_shot in the ragged first dimension of {}, expected ring, "
         "halving_doubling, two_shot or tree: with groups of different sizes, not every member has "
@@ -105,28 +107,6 @@ std::string planned_names() {
   return names;
 }
 
-std::span<const Algorithm> algorithms_of(Collective collective) noexcept {
-  using enum Algorithm;
-  static constexpr std::array all_reduce = {ring, halving_doubling, two_shot, one_shot, tree};
-  static constexpr std::array broadcast = {ring, two_shot, one_shot, tree, double_tree};
-  static constexpr std::array pieces = {ring, halving_doubling, two_shot};
-  static constexpr std::array reduce = {ring, two_shot, one_shot, tree};
-  switch (collective) {
-    case Collective::all_reduce:
-      return all_reduce;
-    case Collective::broadcast:
-      return broadcast;
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-      return pieces;
-    case Collective::reduce:
-      return reduce;
-    case Collective::barrier:
-      break;
-  }
-  return {};
-}
-
 std::uint64_t elements_of(const Plan& plan) {
   const std::size_t bytes = size_of(plan.type);
   const std::uint64_t elements = plan.bytes / bytes + (plan.bytes % bytes == 0 ? 0 : 1);
@@ -145,24 +125,6 @@ bool is_for_devices(const Plan& plan) noexcept {
   return std::ranges::none_of(plan.dimensions, [](const PlanDimension& dimension) {
     return dimension.carrier == Carrier::shared_memory || dimension.carrier == Carrier::mpi;
   });
-}
-
-std::string_view to_string(Algorithm algorithm) noexcept {
-  switch (algorithm) {
-    case Algorithm::ring:
-      return "ring";
-    case Algorithm::halving_doubling:
-      return "halving_doubling";
-    case Algorithm::two_shot:
-      return "two_shot";
-    case Algorithm::one_shot:
-      return "one_shot";
-    case Algorithm::tree:
-      return "tree";
-    case Algorithm::double_tree:
-      return "double_tree";
-  }
-  return "?";
 }
 
 std::string_view to_string(Mode mode) noexcept {

@@ -13,6 +13,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/plan.hpp"
 #include "topology/json_text.hpp"
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -28,9 +29,6 @@ constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataT
                               DataType::f64, DataType::f16, DataType::bf16};
 constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
                               Mode::scatter_gather, Mode::mpi};
-constexpr std::array algorithms = {Algorithm::ring,     Algorithm::halving_doubling,
-                                   Algorithm::two_shot, Algorithm::one_shot,
-                                   Algorithm::tree,     Algorithm::double_tree};
 constexpr std::array carriers = {Carrier::shared_memory, Carrier::cuda_ipc, Carrier::network,
                                  Carrier::mpi,           Carrier::nccl,     Carrier::host_memory};
 
@@ -100,7 +98,7 @@ class Reader : public json::json_sax_t {
     } else if (level_ == Level::record) {
       PlanDimension& dimension = plan_.dimensions.back();
       if (record_key_ == "algorithm") {
-        set(dimension.algorithm, algorithms, value);
+        set(dimension.algorithm, all_algorithms(), value);
       } else {
         set(dimension.carrier, carriers, value);
       }

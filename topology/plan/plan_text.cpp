@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddl/topology/plan.hpp"
-#include "topology/plan/phase_figures.hpp"
+#include "topology/plan/phases.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::topology {

@@ -4,7 +4,57 @@
 #include <cmath>
 #include <utility>
 
+#include "topology/plan/algorithms.hpp"
+
 namespace ddl::topology {
+
+std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
+                                     bool in_turn) {
+  const GroupPattern pattern(collective, algorithm, kind, size);
+  const bool adds_in_scratch = kind == PhaseKind::all_reduce;
+  const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
+  std::vector<PatternRound> rounds;
+  std::vector<int> hops(static_cast<std::size_t>(size), 0);     // that the data took to each member
+  std::vector<int> senders(static_cast<std::size_t>(size), 0);  // by receiver, in a round
+  std::vector<std::pair<int, int>> arrivals;                    // receivers and hops, in a round
+  std::vector<Message> sent;
+  for (int now = 0; now < pattern.rounds(); now += repeat) {
+    PatternRound round;
+    round.repeat = repeat;
+    const auto [first, end, step] = pattern.senders(now);
+    for (int member = first; member < end; member += step) {
+      pattern.sends(now, member, sent);
+      for (const Message& message : sent) {
+        round.edges.push_back({member, message.peer});
+        round.share = static_cast<double>(message.last - message.first) / pattern.pieces();
+      }
+    }
+    int most = 0;  // senders to one member
+    arrivals.clear();
+    for (const PatternEdge& edge : round.edges) {
+      arrivals.emplace_back(edge.to, hops[static_cast<std::size_t>(edge.from)] + 1);
+      most = std::max(most, ++senders[static_cast<std::size_t>(edge.to)]);
+    }
+    for (const auto& [to, way] : arrivals) {
+      senders[static_cast<std::size_t>(to)] = 0;
+      hops[static_cast<std::size_t>(to)] = std::max(hops[static_cast<std::size_t>(to)], way);
+    }
+    if (adds_in_scratch) {
+      // All but the first member copy the sum.
+      round.reduced = size;
+    } else if (pattern.reduces()) {
+      round.reduced = (in_turn ? 1 : most) * round.share;
+    }
+    round.uses_scratch = adds_in_scratch || (pattern.reduces() && most > 1 && !in_turn);
+    rounds.push_back(std::move(round));
+  }
+  if (pattern.reduces() || rounds.empty()) return rounds;
+  // A member that has the data sends it on at once: latency counts for each hop on the longest way.
+  const double longest = *std::ranges::max_element(hops);
+  for (PatternRound& round : rounds) round.latency = longest / static_cast<double>(rounds.size());
+  return rounds;
+}
+
 namespace {
 
 /// Rounds alike in what they cost: a chain's are taken together, each with its part of the whole.
@@ -16,8 +66,9 @@ double share_of(const ProfiledGroup& group, const PatternRound& round, const Pat
   if (group.shares.empty()) return round.share;
   const bool gathers = kind == PhaseKind::all_gather;
   const auto left_with = [&](int member) { return group.shares[static_cast<std::size_t>(member)]; };
-  if (algorithm == Algorithm::two_shot) return left_with(gathers ? edge.from : edge.to);
-  if (algorithm == Algorithm::halving_doubling) {
+  const AlgorithmTraits& traits = traits_of(algorithm);
+  if (traits.is_direct) return left_with(gathers ? edge.from : edge.to);
+  if (traits.is_staged) {
     // Of all that agree with one end in the digits that have been exchanged.
     const int stride = static_cast<int>(std::lround(1 / round.share));
     double share = 0;
@@ -139,7 +190,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
   });
-  profile.returns = !has_root(collective) && algorithm != Algorithm::tree;
+  profile.returns = !has_root(collective) && !traits_of(algorithm).is_tree;
 
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];
@@ -185,7 +236,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     for (const Resource resource : touched_) {
       round.us_per_byte = std::max(round.us_per_byte, load_[static_cast<std::size_t>(resource)]);
     }
-    const bool is_ring = algorithm == Algorithm::ring && kind != PhaseKind::broadcast;
+    const bool is_ring = traits_of(algorithm).is_ring && kind != PhaseKind::broadcast;
     if (is_ring) {
       round.latency = 0;
       round.slowest_edge = round.us_per_byte;

@@ -4,14 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "topology/lowering/lower_algorithms.hpp"
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
-namespace {
-
-bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; }
-
-}  // namespace
 
 PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition,
                        const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root)
@@ -93,9 +88,9 @@ std::vector<PlanGroups::Layer> PlanGroups::layers() const {
     return {entry};
   }
   const Algorithm first = algorithms_->front();
-  if (first == Algorithm::tree) return {{1, std::vector<int>(sizes_.size(), 0)}};
+  if (traits_of(first).leaves_one) return {{1, std::vector<int>(sizes_.size(), 0)}};
   if (decomposition_->ragged() && collective_ != Collective::all_reduce) return piece_owners();
-  if (decomposition_->ragged() && is_scatter(first)) return segments();
+  if (decomposition_->ragged() && traits_of(first).scatters) return segments();
   std::vector<Layer> result;
   for (int member = 0; member < sizes_[0]; ++member) result.push_back({1, {member}});
   return result;
@@ -164,7 +159,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
       const int coordinate = inner % outer[i];
       inner /= outer[i];
       if (has_root_ && coordinate != root_outer_[i]) return false;
-      if (!has_root_ && (*algorithms_)[i + 1] == Algorithm::tree && coordinate != 0) return false;
+      if (!has_root_ && traits_of((*algorithms_)[i + 1]).leaves_one && coordinate != 0) return false;
     }
     return true;
   };

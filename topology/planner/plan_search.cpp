@@ -1,5 +1,3 @@
-#include "topology/planner/plan_search.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,14 +7,13 @@
 #include <set>
 #include <utility>
 
-#include "topology/plan/phase_figures.hpp"
-#include "topology/planner/pattern.hpp"
+#include "topology/plan/algorithms.hpp"
+#include "topology/planner/plan_shape.hpp"
+#include "topology/planner/plan_timing.hpp"
 
 namespace ddl::topology {
 namespace {
 
-/// Through more members than this, with all they have, a chain takes longer than any tree.
-constexpr int longest_chain = 1024;
 /// Rounds that a search looks at one by one.
 constexpr int coarse_rounds = 48;
 /// Of a wanted decomposition.
@@ -87,32 +84,6 @@ std::vector<Grid> all_grids(Mode mode, int ranks, const PlanTiming& timing) {
   return grids;
 }
 
-/// What MPI libraries do that don't look at the wiring: see `Mode::mpi`.
-std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
-  const Decomposition flat({ranks}, {});
-  std::vector<PlanShape> shapes;
-  const auto add_flat = [&](Algorithm algorithm) { shapes.push_back({0, flat, {algorithm}}); };
-  if (!has_root(collective) || ranks <= longest_chain) add_flat(Algorithm::ring);
-  if (ranks < 3) {
-    if (ranks == 2 && collective == Collective::all_reduce) add_flat(Algorithm::one_shot);
-    return shapes;
-  }
-  if (has_root(collective)) {
-    if (ranks <= longest_chain) add_flat(Algorithm::two_shot);
-    add_flat(Algorithm::tree);
-    return shapes;
-  }
-  const auto factors = prime_factors(ranks);
-  if (factors.size() > 1) {
-    add_flat(Algorithm::halving_doubling);
-    if (has_pieces(collective)) return shapes;
-    shapes.push_back({0, Decomposition({factors[0]}, {factors.begin() + 1, factors.end()}),
-                      std::vector<Algorithm>(factors.size(), Algorithm::one_shot)});
-  }
-  if (!has_pieces(collective)) add_flat(Algorithm::tree);
-  return shapes;
-}
-
 bool has_one_algorithm(const PlanShape& shape) {
   std::set<Algorithm> used;
   for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
@@ -120,6 +91,8 @@ bool has_one_algorithm(const PlanShape& shape) {
   }
   return used.size() <= 1;
 }
+
+bool leaves_one(Algorithm algorithm) { return traits_of(algorithm).leaves_one; }
 
 std::vector<int> divisors_of(int n) {
   std::vector<int> result;
@@ -132,19 +105,16 @@ std::vector<int> divisors_of(int n) {
   return result;
 }
 
-/// Two plans with the same key do the same steps: halving and doubling is written as what it consists of.
-std::vector<int> key_of(const std::vector<int>& sizes, const std::vector<Algorithm>& algorithms) {
-  std::vector<int> key;
+/// Two plans with the same key do the same steps. Size -1: the ragged first dimension.
+using StepsKey = std::vector<SizedAlgorithm>;
+StepsKey key_of(const std::vector<int>& sizes, const std::vector<Algorithm>& algorithms) {
+  StepsKey key;
   const std::size_t ragged = algorithms.size() - sizes.size();
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
-    const int size = i < ragged ? -1 : sizes[i - ragged];
-    if (algorithms[i] != Algorithm::halving_doubling || size < 0) {
-      key.insert(key.end(), {size, static_cast<int>(algorithms[i])});
-      continue;
-    }
-    for (const int factor : prime_factors(size)) {
-      const Algorithm same = factor == 2 ? Algorithm::ring : Algorithm::two_shot;
-      key.insert(key.end(), {factor, static_cast<int>(same)});
+    if (i < ragged) {
+      key.push_back({-1, algorithms[i]});
+    } else {
+      add_same_steps(algorithms[i], sizes[i - ragged], key);
     }
   }
   return key;
@@ -190,13 +160,10 @@ class Search {
         for (const int size : next_sizes(plan, positions)) {
           for (const Algorithm algorithm : algorithms(size, false)) {
             // Trees in the middle leave out as many as trees at the start, but later.
-            const bool is_odd_tree =
-                algorithm == Algorithm::tree && positions * size != whole_ && wanted.empty() &&
-                std::ranges::any_of(plan.algorithms,
-                                    [](Algorithm before) { return before != Algorithm::tree; });
+            const bool is_inner_tree = leaves_one(algorithm) && positions * size != whole_ && wanted.empty();
+            const bool is_odd_tree = is_inner_tree && !std::ranges::all_of(plan.algorithms, leaves_one);
             // Each tree has its own members: many of them take long to look at.
-            const bool is_late_tree = algorithm == Algorithm::tree && is_large_ && wanted.empty() &&
-                                      positions * size > host_size_ && positions * size != whole_;
+            const bool is_late_tree = is_inner_tree && is_large_ && positions * size > host_size_;
             if (is_odd_tree || is_late_tree) continue;
             Partial grown{plan.sizes, plan.algorithms, {}};
             grown.sizes.push_back(size);
@@ -248,17 +215,10 @@ class Search {
     // A prime has no other way to take few steps.
     const auto is_quick = [&](int members) { return std::int64_t{members} * ranks_ <= 1 << 19; };
     std::erase_if(result, [&](Algorithm algorithm) {
-      switch (algorithm) {
-        case Algorithm::one_shot:
-        case Algorithm::two_shot:
-          return size > most_direct && !(is_prime && is_quick(size));
-        case Algorithm::halving_doubling:
-          return largest > most_direct && !is_quick(largest);
-        case Algorithm::ring:
-          return has_root(request_->collective) && size > longest_chain;
-        default:
-          return false;
-      }
+      const AlgorithmTraits& traits = traits_of(algorithm);
+      if (traits.is_direct) return size > most_direct && !(is_prime && is_quick(size));
+      if (traits.is_staged) return largest > most_direct && !is_quick(largest);
+      return traits.is_ring && has_root(request_->collective) && size > longest_chain;
     });
     return result;
   }
@@ -310,13 +270,11 @@ class Search {
       plan.us.push_back(time(plan));
       return;
     }
-    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
-                                      Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
-      const bool is_direct = algorithm == Algorithm::one_shot || algorithm == Algorithm::two_shot;
+    for (const Algorithm algorithm : all_algorithms()) {
+      const AlgorithmTraits& traits = traits_of(algorithm);
       Partial whole{plan.sizes, plan.algorithms, {}};
-      const bool is_tree = algorithm == Algorithm::tree || algorithm == Algorithm::double_tree;
-      bool is_possible = !is_tree || !is_large_ || !wanted_->empty() || positions == host_size_;
-      for (const int size : rest_of(plan, positions, is_direct)) {
+      bool is_possible = !traits.is_tree || !is_large_ || !wanted_->empty() || positions == host_size_;
+      for (const int size : rest_of(plan, positions, traits.is_direct)) {
         const auto possible = algorithms(size, false);
         const bool has = std::ranges::find(possible, algorithm) != possible.end();
         is_possible &= !possible.empty();
@@ -374,7 +332,7 @@ class Search {
       std::ranges::stable_sort(by, {}, [&](std::size_t i) {
         return std::pair(static_cast<float>(us(i)), plans[i].algorithms.size());
       });
-      std::set<std::vector<int>> keys;
+      std::set<StepsKey> keys;
       for (const std::size_t i : by) {
         if (keys.size() == (is_large_ ? 1 : 3) || (std::isinf(us(i)) && !kept.empty())) break;
         if (keys.insert(key_of(plans[i].sizes, plans[i].algorithms)).second) kept.insert(i);
@@ -395,7 +353,7 @@ class Search {
   int host_size_ = 1;
   bool is_ragged_ = false;
   int whole_ = 1;
-  std::map<std::vector<int>, double> seen_;
+  std::map<StepsKey, double> seen_;
   std::vector<Finished> finished_;
 };
 

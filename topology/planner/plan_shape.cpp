@@ -1,6 +1,8 @@
 #include "topology/planner/plan_shape.hpp"
 
-#include "topology/plan/phase_figures.hpp"
+#include <fmt/format.h>
+
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -44,6 +46,48 @@ std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragge
   if (!ragged) result.push_back(Algorithm::one_shot);
   result.push_back(Algorithm::tree);
   return result;
+}
+
+std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
+  const Decomposition flat({ranks}, {});
+  std::vector<PlanShape> shapes;
+  const auto add_flat = [&](Algorithm algorithm) { shapes.push_back({0, flat, {algorithm}}); };
+  if (!has_root(collective) || ranks <= longest_chain) add_flat(Algorithm::ring);
+  if (ranks < 3) {
+    if (ranks == 2 && collective == Collective::all_reduce) add_flat(Algorithm::one_shot);
+    return shapes;
+  }
+  if (has_root(collective)) {
+    if (ranks <= longest_chain) add_flat(Algorithm::two_shot);
+    add_flat(Algorithm::tree);
+    return shapes;
+  }
+  const auto factors = prime_factors(ranks);
+  if (factors.size() > 1) {
+    add_flat(Algorithm::halving_doubling);
+    if (has_pieces(collective)) return shapes;
+    shapes.push_back({0, Decomposition({factors[0]}, {factors.begin() + 1, factors.end()}),
+                      std::vector<Algorithm>(factors.size(), Algorithm::one_shot)});
+  }
+  if (!has_pieces(collective)) add_flat(Algorithm::tree);
+  return shapes;
+}
+
+std::string steps_of(const PlanShape& shape, int chunks) {
+  std::string key = fmt::format("{} {}", shape.order, chunks);
+  if (shape.decomposition.ragged()) key += to_string(shape.decomposition);
+  std::vector<SizedAlgorithm> steps;
+  for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
+    const Algorithm algorithm = shape.algorithms[static_cast<std::size_t>(d)];
+    const int size = shape.decomposition.size(d);
+    if (d == 0 && shape.decomposition.ragged()) {
+      steps.push_back({size, algorithm});
+    } else if (size > 1) {
+      add_same_steps(algorithm, size, steps);
+    }
+  }
+  for (const auto& [size, algorithm] : steps) key += fmt::format(" {}{}", size, to_string(algorithm));
+  return key;
 }
 
 std::vector<std::vector<int>> ordered_factorisations(int n) {

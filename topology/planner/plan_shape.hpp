@@ -1,11 +1,13 @@
 #pragma once
 
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "ddl/topology/planner.hpp"
 
 namespace ddl::topology {
+
+class PlanTiming;
 
 /// A plan without its number of chunks.
 struct PlanShape {
@@ -27,7 +29,26 @@ struct Family {
 /// halving_doubling is two_shot. One member: ring, which does nothing.
 std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragged);
 
+/// Through more members than this, with all they have, a chain takes longer than any tree.
+constexpr int longest_chain = 1024;
+
+/// What MPI libraries do that don't look at the wiring: see `Mode::mpi`.
+std::vector<PlanShape> mpi_shapes(Collective collective, int ranks);
+/// What decides the steps: shapes with the same text, and chunks, do the same.
+std::string steps_of(const PlanShape& shape, int chunks);
+
 /// Ordered factorisations of n into factors above 1; {} for 1, so that one rank has one.
 std::vector<std::vector<int>> ordered_factorisations(int n);
+
+/// Up to so many ranks every decomposition is looked at.
+constexpr int most_ranks_for_all = 64;
+
+/// The shapes that a request's mode allows, those that are preferred among equals first.
+///
+/// For more than `most_ranks_for_all` ranks: from the innermost dimension outwards, only partial plans are
+/// kept that are among the best of their number of positions when completed in one of a few ways, and those
+/// of one dimension. Mode explore then has what modes rings, scatter_gather and mpi have, too. So is a
+/// decomposition of very many dimensions searched.
+std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing);
 
 }  // namespace ddl::topology

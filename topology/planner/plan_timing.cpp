@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include "topology/plan/phase_figures.hpp"
+#include "topology/plan/algorithms.hpp"
+#include "topology/plan/phases.hpp"
 #include "topology/planner/plan_groups.hpp"
 
 namespace ddl::topology {
 namespace {
-
-bool is_scatter(Algorithm algorithm) { return algorithm <= Algorithm::two_shot; }
 
 /// What decides which groups a dimension has: position 0 of each and the distance of its members, for a
 /// ragged first dimension its groups.
@@ -81,11 +80,11 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     int all = 1;
     for (std::size_t i = 0; i < d; ++i) {
       const int size = decomposition.size(static_cast<int>(i));
-      if (shape.algorithms[i] == Algorithm::tree) {
+      if (traits_of(shape.algorithms[i]).leaves_one) {
         key.insert(key.end(), {all, size});
         all = 1;
       } else if (i == 0 && decomposition.ragged()) {
-        key.insert(key.end(), {-3, shape.algorithms[i] == Algorithm::halving_doubling ? 1 : 0});
+        key.insert(key.end(), {-3, traits_of(shape.algorithms[i]).is_staged ? 1 : 0});
       } else {
         all *= size;
       }
@@ -116,7 +115,7 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   // What a member of a dimension works on.
   std::vector<double> share(shape.algorithms.size(), 1);
   for (std::size_t i = 1; i < share.size(); ++i) {
-    const bool is_cut = !has_root(collective) && is_scatter(shape.algorithms[i - 1]) &&
+    const bool is_cut = !has_root(collective) && traits_of(shape.algorithms[i - 1]).scatters &&
                         !(i == 1 && shape.decomposition.ragged());
     share[i] = share[i - 1] / (is_cut ? shape.decomposition.size(static_cast<int>(i) - 1) : 1);
   }
@@ -136,10 +135,9 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   int stride = 1;
   for (int d = 0; d < phase.dimension; ++d) stride *= decomposition.size(d);
   const int size = decomposition.size(phase.dimension);
-  // What each round of halving_doubling sends is less.
-  const bool halves =
-      shape.algorithms[static_cast<std::size_t>(phase.dimension)] == Algorithm::halving_doubling;
-  const std::vector<int> factors = halves ? prime_factors(size) : std::vector{size};
+  // Each stage sends less.
+  const std::vector<int> factors =
+      stage_sizes(shape.algorithms[static_cast<std::size_t>(phase.dimension)], size);
   double ranges = 0;
   double of_chunk = 0;
   for (const int factor : factors) {

@@ -1,19 +1,9 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/simulator.hpp"
-#include "topology/planner/plan_shape.hpp"
 
 namespace ddl::topology {
-
-/// What decides a plan's steps, as text: halving and doubling is written as the dimensions that do the same.
-std::string steps_of(const PlanShape& shape, int chunks);
 
 /// Simulates plans that a prediction could not tell apart, within a limit on transfers.
 class PlanTrial {

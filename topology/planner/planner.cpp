@@ -10,8 +10,8 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/physical_bound.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/planner/device_candidates.hpp"
-#include "topology/planner/plan_search.hpp"
 #include "topology/planner/plan_shape.hpp"
 #include "topology/planner/plan_timing.hpp"
 #include "topology/planner/plan_trial.hpp"
@@ -99,35 +99,21 @@ struct Planner::State {
     return key(a) < key(b);
   }
 
-  /// How much longer larger messages between hosts of CPUs take than either model says, for flows of TCP that
-  /// start, stop and change their ends. On 4x4 ranks over 1 Gb/s: a host that sends to one other host all the
-  /// time keeps its link busy (rings reached 0.87 to 1.0 of its rate, anything else 0.7 to 0.85), and one
-  /// flow alone pauses whenever its process has to wait for a core (flows of all 4 ranks: 10% to 20% faster
-  /// than of one or two), as does one that has nothing but a chunk or two to send (1 MiB in 4 chunks: 10%
-  /// faster than in 2).
-  [[nodiscard]] double unsteadiness(const PlanRequest& request, const PlanShape& shape, int chunks) {
-    constexpr std::uint64_t large = std::uint64_t{128} << 10;
-    constexpr double of_exchanges = 1.15;
-    constexpr double of_few_flows = 1.1;
-    constexpr double of_one_chunk = 0.2;
-    constexpr std::uint64_t large_for_chunks = std::uint64_t{512} << 10;
-    if (first_on_cpu < 0 || request.bytes < large) return 1;
-    int dimensions = 0;
-    bool rings = true;
-    bool all_send = true;
+  /// How a shape uses TCP between hosts of CPUs.
+  [[nodiscard]] TcpUse tcp_use(const PlanShape& shape) {
+    TcpUse use;
+    if (first_on_cpu < 0) return use;
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-      const Algorithm algorithm = shape.algorithms[static_cast<std::size_t>(d)];
+      const AlgorithmTraits& traits = traits_of(shape.algorithms[static_cast<std::size_t>(d)]);
       if (shape.decomposition.size(d) == 1) continue;
       if (timing.inside_hosts(shape, d)) {
-        all_send = all_send && algorithm != Algorithm::tree;
-        continue;
+        use.all_ranks_send &= !traits.leaves_one;
+      } else {
+        ++use.dimensions;
+        use.is_ring &= traits.is_ring || shape.decomposition.size(d) == 2;
       }
-      ++dimensions;
-      rings = rings && (algorithm == Algorithm::ring || shape.decomposition.size(d) == 2);
     }
-    if (dimensions == 0) return 1;
-    return (dimensions == 1 && rings ? 1 : of_exchanges) * (all_send ? 1 : of_few_flows) *
-           (request.bytes < large_for_chunks ? 1 : 1 + of_one_chunk / chunks);
+    return use;
   }
 
   /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.
@@ -160,7 +146,7 @@ struct Planner::State {
         Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
         us = timed.us * trial->time(plan) / plan.predicted_us;
       }
-      us *= unsteadiness(request, shapes[timed.shape], timed.chunks);
+      us *= cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
       // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
       if (!best || us < best_us * (1 - 1e-3)) {
         best = timed;

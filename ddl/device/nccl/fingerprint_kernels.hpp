@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "collectives/device/host_device.hpp"
+#include "collectives/kernels/host_device.hpp"
 
 /// Kernels of Fingerprints.
 namespace ddl::device {

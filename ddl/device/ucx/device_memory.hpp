@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/network/ucx_network.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 
 namespace ddl::device {
 

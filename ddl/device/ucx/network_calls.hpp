@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/engine/prepared_program.hpp"
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/ucx/turns.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/network/open_ucx.hpp"
+#include "collectives/transports/network/open_ucx.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/ucx/device_memory.hpp"

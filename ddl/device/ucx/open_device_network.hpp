@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "collectives/network/ucx_network.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/context.hpp"
 
 namespace ddl::device {

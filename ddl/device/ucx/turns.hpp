@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "collectives/device/network_body.hpp"
-#include "collectives/network/network.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "ddl/device/cuda_handles.hpp"
 
 namespace ddl::device {

@@ -11,8 +11,8 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/memory/file_descriptor.hpp"
-#include "collectives/network/ucx_network.hpp"
+#include "collectives/system/descriptors.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/device/cuda_handles.hpp"
 #include "ddl/device/device_path.hpp"
 #include "ddl/device/device_table.hpp"

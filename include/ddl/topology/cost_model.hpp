@@ -8,6 +8,13 @@
 
 namespace ddl::topology {
 
+/// How a plan uses TCP between hosts.
+struct TcpUse {
+  int dimensions = 0;
+  bool is_ring = true;         ///< Each host sends to one other host.
+  bool all_ranks_send = true;  ///< Of each host.
+};
+
 /// What a step costs besides its links' latency and bandwidth. The prediction and the simulator share it.
 struct CostModel {
   double step_overhead = 0.2;  ///< us for which a rank is busy to start a send; its sends take turns.
@@ -38,6 +45,22 @@ struct CostModel {
   };
   std::array<NcclProtocol, 3> nccl = {
       {{6.6, 0.6, 2.7, 0.5}, {14, 1.9, 4, 120.0 / 128}, {8.4, 3.4, 14, 1}}};  // LL, LL128, Simple
+
+  /// Factors by which TCP between hosts of CPUs is slower than links say. Measured on 4x4 ranks over 1 Gb/s:
+  /// a host that sends to one other host all the time keeps its link busy (rings: 0.87 to 1.0 of its rate,
+  /// anything else 0.7 to 0.85); flows of all 4 ranks are 10% to 20% faster than those of one or two, because
+  /// one flow pauses whenever its process waits for a core; and so does a flow with a chunk or two to send
+  /// (1 MiB in 4 chunks: 10% faster than in 2).
+  double tcp_exchange = 1.15;
+  double tcp_few_flows = 1.1;
+  double tcp_one_chunk = 0.2;  ///< Added to 1, divided by the chunks.
+
+  /// For messages of `bytes` in `chunks`; 1 below 128 KiB.
+  [[nodiscard]] double tcp_slowdown(const TcpUse& use, double bytes, int chunks) const noexcept {
+    if (use.dimensions == 0 || bytes < 128 << 10) return 1;
+    return (use.dimensions == 1 && use.is_ring ? 1 : tcp_exchange) *
+           (use.all_ranks_send ? 1 : tcp_few_flows) * (bytes < 512 << 10 ? 1 : 1 + tcp_one_chunk / chunks);
+  }
 
   [[nodiscard]] double reduction_us(NodeKind device, double bytes) const noexcept {
     return bytes / ((device == NodeKind::gpu ? gpu_reduction : cpu_reduction) * 1e3);

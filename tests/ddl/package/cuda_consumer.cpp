@@ -4,14 +4,13 @@
 #include <cstdio>
 #include <ddl/cuda_check.hpp>
 #include <ddl/ddl.hpp>
-#include <ddl/device_gradient_reducer.hpp>
 
 int main() {
   return ddl::Context::run_from_environment([](ddl::Context& context) {
     ddl::DeviceCommunicator devices(context);
     auto* const values = reinterpret_cast<float*>(devices.allocate(1000 * sizeof(float)).data);
-    ddl::DeviceGradientReducer reducer(devices, {{"weight", values, 1000}},
-                                       {.gradients = ddl::GradientKind::sum});
+    ddl::GradientReducer reducer(devices, {{"weight", {values, 1000}}},
+                                 {.gradients = ddl::GradientKind::sum});
     reducer.ready(0, nullptr);
     reducer.finish(1, nullptr);
     std::printf("%s: norm %g\n", devices.device_name().c_str(), reducer.result().norm);

@@ -1,0 +1,251 @@
+#include "collectives/communicator/probe.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "collectives/communicator/plan_comparison.hpp"
+
+namespace ddl::collectives {
+
+using topology::Measurement;
+using topology::NodeKind;
+using topology::Program;
+using topology::StepKind;
+using topology::Topology;
+using topology::WayKind;
+
+namespace {
+
+constexpr std::size_t small_bytes = 8;
+constexpr std::size_t large_bytes = std::size_t{4} << 20;
+constexpr int round_trips = 50;
+constexpr int large_messages = 4;
+constexpr int repeats = 10;
+// Around rings of hosts: as much as an all-reduce of 16 MiB of 4 ranks a host sends.
+constexpr std::size_t ring_bytes = std::size_t{2} << 20;
+constexpr int ring_messages = 3;
+constexpr std::size_t most_bytes = 2 * ring_messages * ring_bytes;
+
+/// What is measured together.
+struct MeasuredWays {
+  WayKind kind;
+  std::vector<std::pair<int, int>> pairs;  ///< The first stands for all.
+  std::vector<std::vector<int>> rings;     ///< Between hosts: of one rank of each host.
+};
+
+int node_of(const Topology& topology, int rank) { return topology.devices()[static_cast<std::size_t>(rank)]; }
+
+/// The package that a rank's way to the rest of its host begins at; -1 if it has none.
+int package_of(const Topology& topology, int rank) {
+  const int node = node_of(topology, rank);
+  for (const int link : topology.links_at(node)) {
+    const int other = topology.other_end(link, node);
+    if (topology.nodes()[static_cast<std::size_t>(other)].kind == NodeKind::package) return other;
+  }
+  return -1;
+}
+
+std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, const std::vector<int>& right) {
+  std::vector<std::pair<int, int>> pairs;
+  for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) pairs.emplace_back(left[i], right[i]);
+  return pairs;
+}
+
+/// All hosts at once: ranks that share cores and links do so in collectives, too.
+MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
+  MeasuredWays ways{WayKind::between_hosts, {}, {}};
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const auto& [host, members] : of_host) least = std::min(least, members.size());
+  ways.rings.resize(least);
+  for (const auto& [host, members] : of_host) {
+    for (std::size_t i = 0; i < least; ++i) ways.rings[i].push_back(members[i]);
+  }
+  for (const std::vector<int>& ring : ways.rings) {
+    for (std::size_t i = 0; i + 1 < ring.size(); i += 2) ways.pairs.emplace_back(ring[i], ring[i + 1]);
+  }
+  return ways;
+}
+
+/// Kinds of ways between ranks; the same on all ranks.
+std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
+  std::map<int, std::vector<int>> of_host;
+  for (int rank = 0; rank < ranks; ++rank) {
+    of_host[topology.nodes()[static_cast<std::size_t>(node_of(topology, rank))].host].push_back(rank);
+  }
+  const auto kind = [&](int a, int b) {
+    return way_between(topology, node_of(topology, a), node_of(topology, b));
+  };
+  std::optional<MeasuredWays> inside;
+  std::optional<MeasuredWays> packages;
+  for (const auto& [host, members] : of_host) {
+    std::map<int, std::vector<int>> of_package;
+    for (const int rank : members) of_package[package_of(topology, rank)].push_back(rank);
+    for (const int other : std::span(members).subspan(1)) {
+      const int first = members.front();
+      if (kind(first, other) == WayKind::between_packages) {
+        if (!packages) {
+          packages = MeasuredWays{
+              WayKind::between_packages,
+              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)]),
+              {}};
+        }
+      } else if (!inside && kind(first, other) == WayKind::inside_package) {
+        inside = MeasuredWays{WayKind::inside_package, {{first, other}}, {}};
+      }
+    }
+    if (inside && packages) break;
+  }
+  std::vector<MeasuredWays> result;
+  for (std::optional<MeasuredWays>& ways : {std::ref(inside), std::ref(packages)}) {
+    if (ways) result.push_back(std::move(*ways));
+  }
+  if (of_host.size() > 1) result.push_back(between(of_host));
+  return result;
+}
+
+/// `times` messages there and back, one after the other.
+Program ping_pong(bool begins, int peer) {
+  Program program;
+  for (int i = 0; i < round_trips; ++i) {
+    for (const bool sends : {begins, !begins}) {
+      program.steps.push_back(
+          {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = small_bytes});
+    }
+  }
+  return program;
+}
+
+/// Large messages one way, and a small one back when the last has come.
+Program stream(bool sends, int peer) {
+  Program program;
+  for (int i = 0; i < large_messages; ++i) {
+    program.steps.push_back(
+        {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = large_bytes});
+  }
+  program.steps.push_back(
+      {.kind = sends ? StepKind::receive : StepKind::send, .peer = peer, .begin = 0, .end = small_bytes});
+  return program;
+}
+
+/// To the next of a ring, while the same comes from the one before it.
+Program around(int next, int previous) {
+  Program program;
+  for (std::size_t i = 0; i < ring_messages; ++i) {
+    const std::size_t out = i * ring_bytes;
+    const std::size_t in = (ring_messages + i) * ring_bytes;
+    program.steps.push_back({.kind = StepKind::send, .peer = next, .begin = out, .end = out + ring_bytes});
+    program.steps.push_back(
+        {.kind = StepKind::receive, .peer = previous, .begin = in, .end = in + ring_bytes});
+  }
+  return program;
+}
+
+/// As trainers' memory should be: shared with the ranks of the host, if there are any.
+class ProbedMemory {
+ public:
+  explicit ProbedMemory(Engine& engine) : shared_(engine.allocate(most_bytes)) {
+    if (!shared_) own_.resize(most_bytes);
+  }
+
+  void* data() noexcept { return shared_ ? shared_.get() : own_.data(); }
+
+ private:
+  std::shared_ptr<void> shared_;
+  std::vector<std::uint8_t> own_;
+};
+
+class Prober {
+ public:
+  Prober(CommunicatorImpl& communicator, const topology::CostModel& cost)
+      : communicator_(communicator), cost_(cost), data_(communicator.job().engine()) {}
+
+  Measurement measure(const MeasuredWays& ways) {
+    const auto [from, to] = ways.pairs.front();
+    Measurement result{ways.kind, from, to};
+    const bool is_network = !ways.rings.empty();
+    const std::span pairs(ways.pairs);
+    const double round = is_network ? quantile(run_pairs(pairs, ping_pong), 0.25)
+                                    : std::ranges::min(run_pairs(pairs.first(1), ping_pong));
+    result.latency = std::max(0.0, round * 1e6 / (2 * round_trips) - cost_.step_overhead);
+    result.latency = std::min(result.latency, Topology::highest_latency);
+    // Whatever else the machine does only slows: of the rates, the best is the links'.
+    const double slowest = std::ranges::min(is_network ? run_rings(ways.rings) : run_pairs(pairs, stream));
+    const double bytes = is_network ? static_cast<double>(ways.rings.size()) * ring_messages * ring_bytes
+                                    : static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
+    result.bandwidth = std::min(bytes / std::max(slowest, 1e-9) / 1e9, Topology::highest_bandwidth);
+    return result;
+  }
+
+ private:
+  using Times = std::vector<double>;
+
+  static double quantile(Times times, double part) {
+    const auto at = times.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(times.size()) * part);
+    std::ranges::nth_element(times, at);
+    return *at;
+  }
+
+  template <typename MakeProgram>
+  Times run_pairs(std::span<const std::pair<int, int>> pairs, MakeProgram make_program) {
+    const int rank = communicator_.rank();
+    for (const auto& [from, to] : pairs) {
+      if (rank == from) return run(make_program(true, to), true);
+      if (rank == to) return run(make_program(false, from), false);
+    }
+    return run({}, false);
+  }
+
+  Times run_rings(const std::vector<std::vector<int>>& rings) {
+    for (const std::vector<int>& ring : rings) {
+      const auto own = std::ranges::find(ring, communicator_.rank());
+      if (own == ring.end()) continue;
+      const auto at = static_cast<std::size_t>(own - ring.begin());
+      return run(around(ring[(at + 1) % ring.size()], ring[(at + ring.size() - 1) % ring.size()]), true);
+    }
+    return run({}, false);
+  }
+
+  /// Seconds of each of several runs: those of the slowest rank that `counts`, for another one's best would
+  /// be a run in which it got more than its share.
+  Times run(topology::Program steps, bool counts) {
+    std::shared_ptr<const PreparedProgram> program;
+    if (!steps.steps.empty()) program = communicator_.prepare(std::move(steps), most_bytes, 1);
+    Times times;
+    for (int i = 0; i < repeats; ++i) {
+      communicator_.run(barrier_request());
+      const Clock::time_point start = Clock::now();
+      communicator_.run("probe", program, data_.data(), most_bytes, DataType::u8, ReduceOp::sum);
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      times.push_back(greatest(counts ? seconds : 0));
+    }
+    return times;
+  }
+
+  double greatest(double own) {
+    const auto program =
+        communicator_.prepare(greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
+    communicator_.run("probe", program, &own, 1, DataType::f64, ReduceOp::max);
+    return own;
+  }
+
+  CommunicatorImpl& communicator_;
+  topology::CostModel cost_;
+  ProbedMemory data_;
+};
+
+}  // namespace
+
+std::vector<Measurement> probe(CommunicatorImpl& communicator, const Topology& topology,
+                               const topology::CostModel& cost) {
+  Prober prober(communicator, cost);
+  std::vector<Measurement> result;
+  for (const MeasuredWays& ways : ways_between(topology, communicator.size()))
+    result.push_back(prober.measure(ways));
+  return result;
+}
+
+}  // namespace ddl::collectives

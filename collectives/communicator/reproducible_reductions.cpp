@@ -1,0 +1,458 @@
+#include "collectives/communicator/reproducible_reductions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/communicator/job.hpp"
+#include "collectives/kernels/exact_form.hpp"
+
+namespace ddl::collectives {
+
+using topology::Collective;
+
+namespace {
+
+/// Scratch memory of one part, and of all that are under way.
+constexpr std::size_t part_bytes = std::size_t{9} << 20;
+constexpr std::size_t most_bytes = 3 * part_bytes;
+/// Up to this an all_reduce is one of limbs: a collective less, for more bytes.
+constexpr std::size_t whole_bytes = std::size_t{16} << 10;
+
+constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+bool is_float(DataType type) noexcept {
+  return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
+}
+
+}  // namespace
+
+struct ReproducibleReductions::Reduction {
+  Collective collective;
+  DataType type;
+  ReduceOp op;
+  int root;
+  std::size_t count;  // as the caller gave it
+  std::size_t element;
+  const std::byte* input;
+  std::byte* output;  // where this rank's results begin; null: it has none
+  Request::PartOf part_of;
+  std::uint64_t record;
+  std::shared_ptr<WorkState> work;
+  std::optional<ExactForm> form;  // none for products
+
+  // Under the mutex.
+  std::size_t parts_left = 0;
+  std::optional<Error> error = {};
+
+  [[nodiscard]] std::size_t scratch_per_element(int ranks) const noexcept {
+    if (!form) return element * static_cast<std::size_t>(ranks);
+    return form->limbs().bytes() + (form->scales() ? form->scales()->bytes() : 0);
+  }
+};
+
+/// Elements [begin, begin + length) of the reduction, or of each rank's piece for reduce_scatter.
+struct ReproducibleReductions::Part {
+  std::shared_ptr<Reduction> reduction;
+  std::size_t begin = 0;
+  std::size_t length = 0;
+  bool is_scattered = false;  // an all_reduce of which each rank rounds its share
+  Stage next = Stage::limbs;
+  std::byte* scratch = nullptr;
+
+  // Under the mutex.
+  bool is_running = false;
+  Block* block = nullptr;
+  std::shared_ptr<WorkState> in_lane = nullptr;
+
+  [[nodiscard]] bool has_pieces() const noexcept {
+    return reduction->collective == Collective::reduce_scatter;
+  }
+  /// Of the input.
+  [[nodiscard]] std::size_t elements(int ranks) const noexcept {
+    return has_pieces() ? length * static_cast<std::size_t>(ranks) : length;
+  }
+  [[nodiscard]] std::size_t scratch_bytes(int ranks) const noexcept {
+    return elements(ranks) * reduction->scratch_per_element(ranks) + 64;
+  }
+  /// After the scales.
+  [[nodiscard]] std::byte* limbs(int ranks) const noexcept {
+    const ExactForm& form = *reduction->form;
+    return scratch + (form.scales() ? padded(elements(ranks) * form.scales()->bytes()) : 0);
+  }
+  /// Calls `use(input, first, count)` for each run of elements, which are from `first` on in scratch memory.
+  template <typename Use>
+  void each_run(int ranks, const Use& use) const {
+    const std::byte* const input = reduction->input + begin * reduction->element;
+    if (!has_pieces()) return use(input, std::size_t{0}, length);
+    for (std::size_t piece = 0; piece < static_cast<std::size_t>(ranks); ++piece) {
+      use(input + piece * reduction->count * reduction->element, piece * length, length);
+    }
+  }
+};
+
+ReproducibleReductions::ReproducibleReductions(std::shared_ptr<Job> job, Lanes communicators)
+    : job_(std::move(job)), lanes_(std::move(communicators)), place_(lanes_[0]->place()) {}
+
+ReproducibleReductions::~ReproducibleReductions() = default;
+
+bool ReproducibleReductions::concerns(const Request& request) noexcept {
+  const bool reduces = request.collective == Collective::all_reduce ||
+                       request.collective == Collective::reduce_scatter ||
+                       request.collective == Collective::reduce;
+  return reduces && is_float(request.type);
+}
+
+// What is under way.
+
+std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accept(const Request& request,
+                                                                                  const Call& call,
+                                                                                  std::uint32_t fingerprint) {
+  const std::size_t element = size_of(request.type);
+  std::byte* output = request.buffers.output;
+  if (request.collective == Collective::reduce_scatter) {
+    output += static_cast<std::size_t>(place_.rank) * request.count * element;
+  }
+  if (request.collective == Collective::reduce && place_.rank != request.root) output = nullptr;
+  WorkState::Help help;
+  if (!job_->engine().has_thread()) {
+    help = [self = weak_from_this()](const WorkState& work, bool until_done) {
+      if (const auto reductions = self.lock()) reductions->help(work, until_done);
+    };
+  }
+  // Who helps waits for the parts, which are counted.
+  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
+  auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
+                                                         request.type,
+                                                         request.op,
+                                                         request.root,
+                                                         request.count,
+                                                         element,
+                                                         request.buffers.input,
+                                                         output,
+                                                         {call.called, fingerprint},
+                                                         call.record,
+                                                         std::make_shared<WorkState>(std::move(help), run),
+                                                         std::nullopt});
+  if (request.op != ReduceOp::prod) reduction->form.emplace(request.type, request.op, place_.size);
+  job_->accepted(reduction->work);
+  job_->engine().recorder().begun(reduction->record);
+  add_parts(reduction, request);
+  return reduction;
+}
+
+void ReproducibleReductions::add_parts(const std::shared_ptr<Reduction>& reduction, const Request& request) {
+  const auto ranks = static_cast<std::size_t>(place_.size);
+  std::vector<std::shared_ptr<Part>> parts;
+  const auto add = [&](std::size_t begin, std::size_t length, bool is_scattered) {
+    auto part = std::make_shared<Part>();
+    part->reduction = reduction;
+    part->begin = begin;
+    part->length = length;
+    part->is_scattered = is_scattered;
+    part->next = reduction->form && reduction->form->scales() ? Stage::scales : Stage::limbs;
+    parts.push_back(std::move(part));
+  };
+  std::size_t count = request.count;
+  const bool is_scattered = request.collective == Collective::all_reduce && reduction->form &&
+                            count >= ranks && count * reduction->element > whole_bytes;
+  const std::size_t unit = is_scattered ? ranks : 1;
+  if (is_scattered && count % ranks != 0) {  // first, so that it is not waited for at the end
+    add(count - count % ranks, count % ranks, false);
+    count -= count % ranks;
+  }
+  const std::size_t pieces = request.collective == Collective::reduce_scatter ? ranks : 1;
+  const std::size_t most =
+      std::max(unit, part_bytes / (reduction->scratch_per_element(place_.size) * pieces) / unit * unit);
+  const std::size_t number = (count + most - 1) / most;
+  const std::size_t length = ((count + number - 1) / number + unit - 1) / unit * unit;
+  for (std::size_t begin = 0; begin < count; begin += length) {
+    add(begin, std::min(length, count - begin), is_scattered);
+  }
+  const std::lock_guard lock(mutex_);
+  reduction->parts_left = parts.size();
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
+}
+
+std::shared_ptr<WorkState> ReproducibleReductions::start(const std::shared_ptr<Reduction>& reduction) {
+  pump();
+  return reduction->work;
+}
+
+void ReproducibleReductions::run(const std::shared_ptr<Reduction>& reduction) {
+  std::shared_ptr<Part> only;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pumping_ && parts_.size() == 1 && parts_.front()->reduction == reduction &&
+        !parts_.front()->is_running && parts_.front()->block == nullptr && take_block(*parts_.front())) {
+      only = parts_.front();
+      only->is_running = true;
+      pumping_ = true;
+    }
+  }
+  if (only) {  // in this thread: no hand-over
+    run_here(only);
+    const std::lock_guard lock(mutex_);
+    pumping_ = false;
+  }
+  pump();
+  reduction->work->wait();
+}
+
+void ReproducibleReductions::run_here(const std::shared_ptr<Part>& part) {
+  std::optional<Error> error;
+  try {
+    while (part->next != Stage::finish) {
+      const Stage stage = part->next;
+      lanes_[static_cast<std::size_t>(stage)]->run(prepared(*part));
+    }
+  } catch (const Error& problem) {
+    error = problem;
+  } catch (const std::exception& problem) {
+    error = give_up(*part, problem);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (error) part->reduction->error = std::move(error);
+  }
+  finish(part);
+}
+
+/// Begins and ends what is due, in one thread at a time.
+void ReproducibleReductions::pump() {
+  {
+    const std::lock_guard lock(mutex_);
+    pump_again_ = true;
+    if (pumping_) return;
+    pumping_ = true;
+  }
+  for (;;) {
+    std::shared_ptr<Part> part;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!pump_again_) {
+        pumping_ = false;
+        return;
+      }
+      part = next_due();
+      if (!part) pump_again_ = false;
+    }
+    if (!part) continue;
+    if (part->next == Stage::finish) {
+      finish(part);
+    } else {
+      begin(part);
+    }
+  }
+}
+
+/// The first part whose next stage may begin: it is over with the one before, no part before it has this
+/// stage still to come, and there is memory. With the mutex.
+std::shared_ptr<ReproducibleReductions::Part> ReproducibleReductions::next_due() {
+  std::array<bool, lanes> is_blocked{};
+  bool has_memory = true;
+  for (const std::shared_ptr<Part>& part : parts_) {
+    const auto stage = static_cast<std::size_t>(part->next);
+    if (!part->is_running) {
+      if (part->reduction->error) part->next = Stage::finish;
+      const bool is_over = part->next == Stage::finish;
+      // In the order of parts: the later ones wait for the earlier ones, never the other way round.
+      if (!is_over && part->block == nullptr) has_memory = has_memory && take_block(*part);
+      if (is_over || (part->block != nullptr && !is_blocked[stage])) {
+        part->is_running = true;
+        return part;
+      }
+    }
+    // What this part has still to begin goes before what later ones begin. `next` of one that is running is
+    // the stage after the one that it is in.
+    const std::size_t stages = part->is_scattered ? lanes : lanes - 1;
+    for (std::size_t later = stage; later < stages; ++later) is_blocked[later] = true;
+  }
+  return nullptr;
+}
+
+/// With the mutex.
+bool ReproducibleReductions::take_block(Part& part) {
+  const std::size_t bytes = part.scratch_bytes(place_.size);
+  std::size_t used = 0;
+  Block* best = nullptr;
+  for (const auto& block : blocks_) {
+    if (block->is_used) {
+      used += block->bytes;
+    } else if (block->bytes >= bytes && (best == nullptr || block->bytes < best->bytes)) {
+      best = block.get();
+    }
+  }
+  if (best == nullptr) {
+    if (used != 0 && used + bytes > most_bytes) return false;
+    std::size_t all = bytes;
+    for (const auto& block : blocks_) all += block->bytes;
+    if (all > most_bytes) std::erase_if(blocks_, [](const auto& block) { return !block->is_used; });
+    blocks_.push_back(std::make_unique<Block>());
+    best = blocks_.back().get();
+    best->bytes = std::max(bytes, std::size_t{4096});
+  }
+  best->is_used = true;
+  part.block = best;
+  return true;
+}
+
+/// `is_running` is set.
+void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
+  try {
+    const Stage stage = part->next;
+    const Request request = prepared(*part);
+    const auto started = lanes_[static_cast<std::size_t>(stage)]->start(request);
+    {
+      const std::lock_guard lock(mutex_);
+      part->in_lane = started;
+    }
+    started->then([self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
+  } catch (const Error& problem) {
+    completed(part, &problem);
+  } catch (const std::exception& problem) {
+    const Error error = give_up(*part, problem);
+    completed(part, &error);
+  }
+}
+
+void ReproducibleReductions::completed(const std::shared_ptr<Part>& part, const Error* error) {
+  {
+    const std::lock_guard lock(mutex_);
+    part->is_running = false;
+    part->in_lane.reset();
+    if (error != nullptr) {
+      if (!part->reduction->error) part->reduction->error = *error;
+      part->next = Stage::finish;
+    }
+  }
+  pump();
+}
+
+/// Ends a part, and with the last one its reduction.
+void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
+  Reduction& reduction = *part->reduction;
+  bool has_failed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_failed = reduction.error.has_value();
+  }
+  if (!has_failed && reduction.output != nullptr && !part->is_scattered) {
+    const auto rank = static_cast<std::size_t>(place_.rank);
+    const std::size_t first = part->has_pieces() ? rank * part->length : 0;
+    std::byte* const output = reduction.output + part->begin * reduction.element;
+    if (reduction.form) {
+      const ExactForm& form = *reduction.form;
+      const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
+      form.decode(part->scratch + first * scale, part->limbs(place_.size) + first * form.limbs().bytes(),
+                  output, part->length);
+    } else {
+      multiply_in_order(reduction.type, part->scratch + first * reduction.element,
+                        part->elements(place_.size), place_.size, output, part->length);
+    }
+  }
+  bool is_last = false;
+  std::optional<Error> error;
+  {
+    const std::lock_guard lock(mutex_);
+    if (part->block != nullptr) part->block->is_used = false;
+    std::erase(parts_, part);
+    is_last = --reduction.parts_left == 0;
+    error = reduction.error;
+  }
+  if (!is_last) return;
+  job_->engine().recorder().over(reduction.record, error.has_value());
+  reduction.work->finish(std::move(error));
+  job_->over(reduction.work);
+}
+
+Error ReproducibleReductions::give_up(const Part& part, const std::exception& problem) const {
+  const Called& called = part.reduction->part_of.called;
+  const auto* own = dynamic_cast<const Error*>(&problem);
+  return job_->engine().give_up(
+      Error(own != nullptr ? own->code() : ErrorCode::internal,
+            fmt::format("{} #{} on rank {}: {}", called.name, called.sequence, place_.rank, problem.what())),
+      called.communicator, called.sequence);
+}
+
+// Stages.
+
+/// What goes before the part's next stage, and the call that it is. The stage counts as begun.
+Request ReproducibleReductions::prepared(Part& part) const {
+  const Reduction& reduction = *part.reduction;
+  const std::size_t elements = part.elements(place_.size);
+  if (part.scratch == nullptr) {
+    Block& block = *part.block;
+    if (!block.memory) block.memory = job_->engine().allocate(block.bytes);
+    if (!block.memory) {
+      throw Error(give_up(part, Error(ErrorCode::transport,
+                                      fmt::format("the system has no {} bytes of memory left for this rank, "
+                                                  "which reproducible reductions need",
+                                                  block.bytes))));
+    }
+    part.scratch = static_cast<std::byte*>(block.memory.get());
+  }
+  Request request;
+  if (part.next == Stage::scales) {
+    const ExactForm::Layout& scales = *reduction.form->scales();
+    part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
+      reduction.form->write_scales(input, part.scratch + first * scales.bytes(), count);
+    });
+    request = all_reduce_request(place_, part.scratch, part.scratch, elements * scales.each, scales.type,
+                                 ReduceOp::max);
+    part.next = Stage::limbs;
+  } else if (part.next == Stage::limbs && !reduction.form) {
+    std::byte* const own =
+        part.scratch + static_cast<std::size_t>(place_.rank) * elements * reduction.element;
+    part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
+      std::memcpy(own + first * reduction.element, input, count * reduction.element);
+    });
+    request = all_gather_request(place_, own, part.scratch, elements, reduction.type);
+    part.next = Stage::finish;
+  } else if (part.next == Stage::limbs) {
+    const ExactForm::Layout& layout = reduction.form->limbs();
+    std::byte* const limbs = part.limbs(place_.size);
+    const std::size_t scale = reduction.form->scales() ? reduction.form->scales()->bytes() : 0;
+    part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
+      reduction.form->encode(input, part.scratch + first * scale, limbs + first * layout.bytes(), count);
+    });
+    const ReduceOp op = reduction.form->op();
+    if (part.is_scattered || part.has_pieces()) {
+      const std::size_t count = elements / static_cast<std::size_t>(place_.size);
+      std::byte* const own = limbs + static_cast<std::size_t>(place_.rank) * count * layout.bytes();
+      request = reduce_scatter_request(place_, limbs, own, count * layout.each, layout.type, op);
+    } else if (reduction.collective == Collective::reduce) {
+      request = reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op, reduction.root);
+    } else {
+      request = all_reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op);
+    }
+    part.next = part.is_scattered ? Stage::results : Stage::finish;
+  } else {
+    const ExactForm& form = *reduction.form;
+    const std::size_t count = part.length / static_cast<std::size_t>(place_.size);
+    const std::size_t first = static_cast<std::size_t>(place_.rank) * count;
+    const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
+    std::byte* const output = reduction.output + part.begin * reduction.element;
+    std::byte* const own = output + first * reduction.element;
+    form.decode(part.scratch + first * scale, part.limbs(place_.size) + first * form.limbs().bytes(), own,
+                count);
+    request = all_gather_request(place_, own, output, count, reduction.type);
+    part.next = Stage::finish;
+  }
+  request.part_of = reduction.part_of;
+  return request;
+}
+
+void ReproducibleReductions::help(const WorkState& work, bool until_done) {
+  help_with_parts(work, until_done, [&]() -> std::shared_ptr<WorkState> {
+    const std::lock_guard lock(mutex_);
+    const auto running = std::ranges::find_if(
+        parts_, [](const auto& part) { return part->in_lane != nullptr && !part->in_lane->done(); });
+    return running == parts_.end() ? nullptr : (*running)->in_lane;
+  });
+}
+
+}  // namespace ddl::collectives

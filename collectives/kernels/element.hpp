@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "collectives/kernels/host_device.hpp"
+#include "ddl/float16.hpp"
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+/// Elements as kernels reduce them: the same bits as `collectives::reduce`, but for those that a NaN carries.
+namespace ddl::collectives::device {
+
+/// What partial results are kept in: 16-bit floats are combined in f32 and rounded once.
+template <typename T>
+struct Wide {
+  using type = T;
+};
+template <>
+struct Wide<float16> {
+  using type = float;
+};
+template <>
+struct Wide<bfloat16> {
+  using type = float;
+};
+template <typename T>
+using WideOf = typename Wide<T>::type;
+
+template <typename T>
+DDL_HOST_DEVICE WideOf<T> widen(T value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float16>) return __half2float(__ushort_as_half(value.bits));
+  if constexpr (std::is_same_v<T, bfloat16>) return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+#endif
+  return static_cast<WideOf<T>>(value);
+}
+
+template <typename T>
+DDL_HOST_DEVICE T narrow(WideOf<T> value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float16>) {
+    T narrowed;
+    narrowed.bits = __half_as_ushort(__float2half_rn(value));
+    return narrowed;
+  }
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    T narrowed;
+    narrowed.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    return narrowed;
+  }
+#endif
+  return static_cast<T>(value);
+}
+
+/// Integers wrap around.
+template <typename T, bool is_integer = std::is_integral_v<T>>
+struct Wrapping {
+  using type = T;
+};
+template <typename T>
+struct Wrapping<T, true> {
+  using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+};
+
+/// What is above or below every other value.
+template <typename T>
+DDL_HOST_DEVICE constexpr T extreme(bool highest) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (Limits::has_infinity) return highest ? Limits::infinity() : -Limits::infinity();
+  return highest ? Limits::max() : Limits::lowest();
+}
+
+// `identity` with any value is that value. `finished` is what is made of a result.
+struct Sum {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    if constexpr (std::is_floating_point_v<T>) return T{-0.0};  // with 0, -0 would turn into 0
+    return T{};
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T apply(T x, T y) {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
+  }
+  /// `divisor` above 1 makes it an average. Integers truncate towards zero.
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T sum, int divisor) {
+    if (divisor <= 1) return sum;
+    if constexpr (std::is_same_v<T, std::uint8_t>) {
+      return static_cast<T>(static_cast<unsigned>(sum) / static_cast<unsigned>(divisor));
+    } else {
+      return sum / static_cast<T>(divisor);
+    }
+  }
+};
+struct Product {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return T{1};
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T apply(T x, T y) {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T product, int) {
+    return product;
+  }
+};
+// An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
+struct Minimum {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return extreme<T>(true);
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T apply(T x, T y) {
+    return x < y || x != x ? x : y;
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T least, int) {
+    return least;
+  }
+};
+struct Maximum {
+  template <typename T>
+  static DDL_HOST_DEVICE constexpr T identity() {
+    return extreme<T>(false);
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T apply(T x, T y) {
+    return x > y || x != x ? x : y;
+  }
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T most, int) {
+    return most;
+  }
+};
+
+}  // namespace ddl::collectives::device

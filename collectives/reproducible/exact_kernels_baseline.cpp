@@ -1,7 +1,0 @@
-#include "collectives/reproducible/exact_loops.hpp"
-
-namespace ddl::collectives {
-
-const ExactKernels& baseline_exact_kernels() noexcept { return exact_kernels; }
-
-}  // namespace ddl::collectives

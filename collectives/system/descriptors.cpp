@@ -1,0 +1,187 @@
+#include "collectives/system/descriptors.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+int FileDescriptor::release() noexcept { return std::exchange(fd_, -1); }
+
+namespace {
+
+[[noreturn]] void fail(std::string_view operation) {
+  const int error = errno;
+  throw Error(ErrorCode::transport, fmt::format("{} failed: {}{}", operation, std::strerror(error),
+                                                error == EMFILE || error == ENFILE ? " (ulimit -n)" : ""));
+}
+
+struct Address {
+  explicit Address(const SocketName& name) {
+    const std::string text = fmt::format("ddl-{:016x}{:016x}", name[0], name[1]);
+    socket.sun_family = AF_UNIX;
+    // The first byte is zero: not a place in the file system.
+    std::memcpy(socket.sun_path + 1, text.data(), text.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  }
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&socket); }
+
+  sockaddr_un socket{};
+  socklen_t length = 0;
+};
+
+void set_patience(const FileDescriptor& connection) {
+  const timeval patience{host_patience.count(), 0};
+  for (const int direction : {SO_SNDTIMEO, SO_RCVTIMEO}) {
+    if (setsockopt(connection.get(), SOL_SOCKET, direction, &patience, sizeof patience) != 0) {
+      fail("setsockopt");
+    }
+  }
+}
+
+FileDescriptor new_socket() {
+  FileDescriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!made.valid()) fail("socket(AF_UNIX)");
+  set_patience(made);
+  return made;
+}
+
+template <typename F>
+auto uninterrupted(F&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// Room for descriptors beside a message.
+struct Envelope {
+  Envelope(std::byte* bytes, std::size_t size, std::size_t descriptors)
+      : control((CMSG_SPACE(descriptors * sizeof(int)) + sizeof(cmsghdr) - 1) / sizeof(cmsghdr)) {
+    part = {bytes, size};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (descriptors > 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(descriptors * sizeof(int));
+    }
+  }
+  std::vector<cmsghdr> control;  // for its alignment
+  iovec part{};
+  msghdr message{};
+};
+
+}  // namespace
+
+FileDescriptor listen_at(const SocketName& name) {
+  FileDescriptor listener = new_socket();
+  const Address address(name);
+  if (bind(listener.get(), address.get(), address.length) != 0) fail("bind");
+  if (listen(listener.get(), SOMAXCONN) != 0) fail("listen");
+  return listener;
+}
+
+FileDescriptor connect_to(const SocketName& name, std::string_view what) {
+  FileDescriptor connection = new_socket();
+  const Address address(name);
+  if (uninterrupted([&] { return connect(connection.get(), address.get(), address.length); }) != 0) {
+    fail(fmt::format("connect to {}", what));
+  }
+  return connection;
+}
+
+FileDescriptor accept_from(const FileDescriptor& listener) {
+  FileDescriptor visitor(
+      uninterrupted([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC); }));
+  if (!visitor.valid()) fail("accept");
+  set_patience(visitor);
+  return visitor;
+}
+
+bool is_own_user(const FileDescriptor& connection) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+void send_descriptors(const FileDescriptor& connection, std::span<const std::byte> bytes,
+                      std::span<const int> descriptors) {
+  // sendmsg does not write to it.
+  Envelope envelope(const_cast<std::byte*>(bytes.data()), bytes.size(), descriptors.size());
+  if (!descriptors.empty()) {
+    cmsghdr* const header = CMSG_FIRSTHDR(&envelope.message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  const ssize_t sent =
+      uninterrupted([&] { return sendmsg(connection.get(), &envelope.message, MSG_NOSIGNAL); });
+  if (sent != static_cast<ssize_t>(bytes.size())) fail("sendmsg");
+}
+
+DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room) {
+  Envelope envelope(room.data(), room.size(), most_descriptors);
+  const ssize_t received =
+      uninterrupted([&] { return recvmsg(connection.get(), &envelope.message, MSG_CMSG_CLOEXEC); });
+  if (received < 0 && errno == ECONNRESET) return {};
+  if (received < 0) fail("recvmsg");
+  DescriptorMessage result;
+  result.bytes = static_cast<std::size_t>(received);
+  for (cmsghdr* header = CMSG_FIRSTHDR(&envelope.message); header != nullptr;
+       header = CMSG_NXTHDR(&envelope.message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
+      result.descriptors.emplace_back(descriptor);
+    }
+  }
+  if ((envelope.message.msg_flags & MSG_CTRUNC) != 0) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    throw Error(ErrorCode::transport,
+                fmt::format("this process may not open the file descriptors that the host's ranks share: it "
+                            "may have {} (ulimit -n)",
+                            limit.rlim_cur));
+  }
+  return result;
+}
+
+void await_readable(const FileDescriptor& socket, std::chrono::steady_clock::time_point until,
+                    std::string_view what) {
+  using std::chrono::milliseconds;
+  pollfd waiting{socket.get(), POLLIN, 0};
+  int result = 0;
+  do {
+    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now()).count();
+    result = poll(&waiting, 1, static_cast<int>(std::max<milliseconds::rep>(left, 0)));
+  } while (result < 0 && errno == EINTR);
+  if (result < 0) fail("poll");
+  if (result == 0) {
+    throw Error(ErrorCode::transport,
+                fmt::format("{} did not come within {} s", what, host_patience.count()));
+  }
+}
+
+}  // namespace ddl::collectives

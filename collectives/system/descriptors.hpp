@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace ddl::collectives {
+
+/// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+  int release() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+/// How long a process waits for another one of its host.
+inline constexpr std::chrono::seconds host_patience{30};
+
+/// Names a socket that has no place in the file system and vanishes with its process.
+using SocketName = std::array<std::uint64_t, 2>;
+
+/// Messages that carry file descriptors between processes of a host (and network namespace). All throw
+/// `transport` if the system refuses, and none waits longer than `host_patience`.
+FileDescriptor listen_at(const SocketName& name);
+/// `what` for messages.
+FileDescriptor connect_to(const SocketName& name, std::string_view what);
+/// The next one in the queue.
+FileDescriptor accept_from(const FileDescriptor& listener);
+/// Whether the process at the other end is the same user's.
+bool is_own_user(const FileDescriptor& connection);
+
+/// The kernel's limit for one message.
+inline constexpr std::size_t most_descriptors = 253;
+/// `bytes` must not be empty.
+void send_descriptors(const FileDescriptor& connection, std::span<const std::byte> bytes,
+                      std::span<const int> descriptors);
+
+struct DescriptorMessage {
+  std::size_t bytes = 0;  ///< 0: the other end has closed the connection.
+  std::vector<FileDescriptor> descriptors;
+};
+/// Reads a message of `room` bytes at most; cuts longer ones off. Throws as well if there were more
+/// descriptors than this process may open.
+DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room);
+
+/// Throws `transport` if it is not readable, or closed, at `until`; `what` for messages.
+void await_readable(const FileDescriptor& socket, std::chrono::steady_clock::time_point until,
+                    std::string_view what);
+
+}  // namespace ddl::collectives

@@ -1,0 +1,209 @@
+#include "collectives/system/interfaces.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+using AddressBytes = std::vector<std::uint8_t>;
+
+/// Empty if it is no address.
+AddressBytes bytes_of(const std::string& address) {
+  std::array<std::uint8_t, 16> bytes{};
+  if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) return {bytes.begin(), bytes.begin() + 4};
+  if (inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1) return {bytes.begin(), bytes.end()};
+  return {};
+}
+
+std::string subnet_of(const Interface& interface) {
+  AddressBytes bytes = bytes_of(interface.address);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const int bits = std::clamp(interface.prefix_bits - static_cast<int>(8 * i), 0, 8);
+    bytes[i] = static_cast<std::uint8_t>(bytes[i] & (0xff00 >> bits));
+  }
+  return fmt::format("{:02x}/{}", fmt::join(bytes, ""), interface.prefix_bits);
+}
+
+int bits_in(const void* mask, std::size_t bytes) {
+  const auto* byte = static_cast<const std::uint8_t*>(mask);
+  int bits = 0;
+  for (std::size_t i = 0; i < bytes; ++i) bits += std::popcount(byte[i]);
+  return bits;
+}
+
+std::optional<Interface> ipv4(const ifaddrs& entry) {
+  sockaddr_in address{};
+  sockaddr_in mask{};
+  std::memcpy(&address, entry.ifa_addr, sizeof(address));
+  if (entry.ifa_netmask != nullptr) std::memcpy(&mask, entry.ifa_netmask, sizeof(mask));
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return Interface{entry.ifa_name, text.data(), bits_in(&mask.sin_addr, sizeof(mask.sin_addr)),
+                   (entry.ifa_flags & IFF_LOOPBACK) != 0};
+}
+
+std::optional<Interface> ipv6(const ifaddrs& entry) {
+  sockaddr_in6 address{};
+  sockaddr_in6 mask{};
+  std::memcpy(&address, entry.ifa_addr, sizeof(address));
+  if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) return std::nullopt;
+  if (entry.ifa_netmask != nullptr) std::memcpy(&mask, entry.ifa_netmask, sizeof(mask));
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
+  return Interface{entry.ifa_name, text.data(), bits_in(&mask.sin6_addr, sizeof(mask.sin6_addr)),
+                   (entry.ifa_flags & IFF_LOOPBACK) != 0};
+}
+
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat net_namespace {};
+  stat("/proc/self/ns/net", &net_namespace);
+  return fmt::format("{}-{}", boot, net_namespace.st_ino);
+}
+
+}  // namespace
+
+MachineInterfaces local_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    throw Error(ErrorCode::transport, fmt::format("the network interfaces cannot be listed (getifaddrs: {})",
+                                                  std::strerror(errno)));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  MachineInterfaces result{machine_identity(), {}};
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_RUNNING) == 0) continue;
+      const std::string_view name = entry->ifa_name;
+      if (std::any_of(result.interfaces.begin(), result.interfaces.end(),
+                      [&](const Interface& known) { return known.name == name; })) {
+        continue;
+      }
+      if (auto interface = family == AF_INET ? ipv4(*entry) : ipv6(*entry)) {
+        result.interfaces.push_back(std::move(*interface));
+      }
+    }
+  }
+  return result;
+}
+
+std::string to_text(const MachineInterfaces& machine) {
+  std::string text = machine.identity + '\n';
+  for (const Interface& interface : machine.interfaces) {
+    text += fmt::format("{} {} {} {}\n", interface.name, interface.address, interface.prefix_bits,
+                        interface.loopback ? 1 : 0);
+  }
+  return text;
+}
+
+MachineInterfaces parse_interfaces(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  const auto refuse = [&] {
+    throw Error(
+        ErrorCode::corrupt_data,
+        fmt::format("a rank describes its network interfaces as '{}': expected its machine, then lines "
+                    "of name, address, prefix length and 0 or 1; do all ranks run the same version?",
+                    text));
+  };
+  MachineInterfaces machine;
+  if (!std::getline(lines, machine.identity) || machine.identity.empty()) refuse();
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Interface interface;
+    int loopback = -1;
+    std::string rest;
+    words >> interface.name >> interface.address >> interface.prefix_bits >> loopback;
+    if (!words || words >> rest || loopback < 0 || loopback > 1) refuse();
+    const auto most_bits = static_cast<int>(8 * bytes_of(interface.address).size());
+    if (most_bits == 0 || interface.prefix_bits < 0 || interface.prefix_bits > most_bits) refuse();
+    interface.loopback = loopback == 1;
+    machine.interfaces.push_back(std::move(interface));
+  }
+  return machine;
+}
+
+std::vector<std::string> usable_interfaces(const std::vector<MachineInterfaces>& machines, std::size_t own) {
+  std::map<std::string, const MachineInterfaces*> distinct;
+  for (const MachineInterfaces& machine : machines) distinct.emplace(machine.identity, &machine);
+  const MachineInterfaces& here = machines[own];
+
+  std::vector<std::string> names;
+  if (distinct.size() == 1) {
+    for (const Interface& interface : here.interfaces) {
+      if (interface.loopback) return {interface.name};
+    }
+    for (const Interface& interface : here.interfaces) names.push_back(interface.name);
+    return names;
+  }
+
+  std::map<std::string, int> holders;  // of an address
+  for (const auto& [identity, machine] : distinct) {
+    for (const Interface& interface : machine->interfaces) ++holders[interface.address];
+  }
+  const auto eligible = [&](const Interface& interface) {
+    return !interface.loopback && holders[interface.address] == 1;
+  };
+  std::map<std::string, std::size_t> machines_in;  // a subnet
+  for (const auto& [identity, machine] : distinct) {
+    std::set<std::string> subnets;
+    for (const Interface& interface : machine->interfaces) {
+      if (eligible(interface)) subnets.insert(subnet_of(interface));
+    }
+    for (const std::string& subnet : subnets) ++machines_in[subnet];
+  }
+  const bool any_common = std::any_of(machines_in.begin(), machines_in.end(),
+                                      [&](const auto& entry) { return entry.second == distinct.size(); });
+  for (const Interface& interface : here.interfaces) {
+    if (!eligible(interface)) continue;
+    if (any_common && machines_in[subnet_of(interface)] != distinct.size()) continue;
+    names.push_back(interface.name);
+  }
+  return names;
+}
+
+std::vector<std::string> active_rdma_ports() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> ports;
+  std::error_code ignored;
+  for (fs::directory_iterator device("/sys/class/infiniband", ignored), end; device != end;
+       device.increment(ignored)) {
+    for (fs::directory_iterator port(device->path() / "ports", ignored); port != end;
+         port.increment(ignored)) {
+      std::string state;
+      std::ifstream stream(port->path() / "state");
+      if (std::getline(stream, state) && state.find("ACTIVE") != std::string::npos) {
+        ports.push_back(
+            fmt::format("{}:{}", device->path().filename().string(), port->path().filename().string()));
+      }
+    }
+  }
+  std::sort(ports.begin(), ports.end());
+  return ports;
+}
+
+}  // namespace ddl::collectives

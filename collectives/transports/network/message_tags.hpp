@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/transports/network/network.hpp"
+
+namespace ddl::collectives {
+
+/// UCX's tags, 64 bits: what for (1), fingerprint (12), communicator (13), call (7), message (15), source
+/// rank (16). Calls and messages are taken modulo their range: those that are equal then are matched in the
+/// order in which they were sent and received.
+struct UcxTag {
+  static constexpr int rank_bits = 16;
+  static constexpr int message_bits = 15;
+  static constexpr int call_bits = 7;
+  static constexpr int communicator_bits = 13;
+  static constexpr int fingerprint_bits = 12;
+  static constexpr std::int64_t most_ranks = std::int64_t{1} << rank_bits;
+  static constexpr int communicators = 1 << communicator_bits;
+
+  static constexpr std::uint64_t of(MessageTag tag, int source) {
+    std::uint64_t bits = tag.fingerprint & ((1U << fingerprint_bits) - 1);
+    bits = bits << communicator_bits | tag.communicator;
+    bits = bits << call_bits | (tag.call & ((1U << call_bits) - 1));
+    bits = bits << message_bits | (tag.message & ((1U << message_bits) - 1));
+    return bits << rank_bits | static_cast<std::uint64_t>(source);
+  }
+  /// Says that `source` leaves in order.
+  static constexpr std::uint64_t goodbye(int source) {
+    return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(source);
+  }
+
+  static constexpr int call_shift = rank_bits + message_bits;
+  static constexpr int communicator_shift = call_shift + call_bits;
+  static constexpr int fingerprint_shift = communicator_shift + communicator_bits;
+  /// What messages of one call and source have in common, whatever is called and in whichever channel.
+  static constexpr std::uint64_t same_call =
+      ((std::uint64_t{1} << rank_bits) - 1) |
+      (((std::uint64_t{1} << fingerprint_shift) - 1) & ~((std::uint64_t{2} << communicator_shift) - 1)) |
+      (((std::uint64_t{1} << call_bits) - 1) << call_shift) | std::uint64_t{1} << 63;
+  /// Of two tags that have that in common.
+  static constexpr bool is_other(std::uint64_t found, std::uint64_t expected) {
+    return found >> fingerprint_shift != expected >> fingerprint_shift ||
+           ((found ^ expected) >> communicator_shift & 1) != 0;
+  }
+};
+static_assert(UcxTag::rank_bits + UcxTag::message_bits + UcxTag::call_bits + UcxTag::communicator_bits +
+                  UcxTag::fingerprint_bits ==
+              63);
+
+/// MPI's tags, as wide as the MPI library lets them be (MPI_TAG_UB): communicator (9), call (8), message (12
+/// to 14). Libraries with less room get copies of the MPI communicator, whose number stands for part of ours.
+class MpiTags {
+ public:
+  static constexpr int call_bits = 8;
+  static constexpr int least_message_bits = 12;
+  static constexpr int most_message_bits = 14;
+  static constexpr int most_communicator_bits = 9;
+  static constexpr int most_copy_bits = 4;
+  static constexpr int least_bits = call_bits + least_message_bits;
+
+  struct Place {
+    int copy;  ///< Of the MPI communicator.
+    int tag;
+  };
+
+  /// For tags from 0 to `largest`, at least 2^20 - 1.
+  explicit constexpr MpiTags(std::int64_t largest) {
+    int bits = 0;
+    while (bits < 31 && ((std::int64_t{2} << bits) - 1) <= largest) ++bits;
+    const int for_communicator = bits - least_bits;
+    inner_bits_ = for_communicator < most_communicator_bits ? for_communicator : most_communicator_bits;
+    const int missing = most_communicator_bits - inner_bits_;
+    copy_bits_ = missing < most_copy_bits ? missing : most_copy_bits;
+    const int for_message = bits - call_bits - inner_bits_;
+    message_bits_ = for_message < most_message_bits ? for_message : most_message_bits;
+  }
+
+  [[nodiscard]] constexpr int copies() const { return 1 << copy_bits_; }
+  [[nodiscard]] constexpr int communicators() const { return 1 << (inner_bits_ + copy_bits_); }
+  /// For a communicator below `communicators()`.
+  [[nodiscard]] constexpr Place of(MessageTag tag) const {
+    int bits = tag.communicator >> copy_bits_;
+    bits = bits << call_bits | (tag.call & ((1 << call_bits) - 1));
+    bits = bits << message_bits_ | static_cast<int>(tag.message & ((1U << message_bits_) - 1));
+    return {tag.communicator & ((1 << copy_bits_) - 1), bits};
+  }
+
+ private:
+  int inner_bits_ = 0;
+  int copy_bits_ = 0;
+  int message_bits_ = 0;
+};
+
+}  // namespace ddl::collectives

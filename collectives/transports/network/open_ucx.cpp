@@ -1,0 +1,110 @@
+#include "collectives/transports/network/open_ucx.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "collectives/system/interfaces.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+constexpr auto longest_greeting = std::chrono::seconds(15);
+
+/// Every rank's problem, or none: the first that there is, the same text on all ranks.
+std::string first_problem(Bootstrap& bootstrap, const std::string& own) {
+  const std::vector<std::string> all = bootstrap.all_gather(own);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].empty()) return fmt::format("rank {}: {}", r, all[r]);
+  }
+  return {};
+}
+
+/// Runs `step`; its error becomes text.
+template <typename Step>
+std::string problem_of(Step step) {
+  try {
+    step();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const std::byte> greeting,
+                std::span<std::byte> answer) {
+  const int rank = bootstrap.rank();
+  const int ranks = bootstrap.size();
+  const int next = (rank + 1) % ranks;
+  const int previous = (rank + ranks - 1) % ranks;
+  Transfer sent;
+  Transfer received;
+  const auto until = Clock::now() + longest_greeting;
+  network.receive(previous, {}, answer, received);
+  network.send(next, {}, greeting, sent);
+  while (!(sent.over() && received.over()) && Clock::now() < until) {
+    if (network.progress() || !network.arm()) continue;
+    constexpr int milliseconds = 100;
+    pollfd readable{network.event_descriptor(), POLLIN, 0};
+    poll(&readable, 1, milliseconds);
+  }
+  if (sent.state == Transfer::State::done && received.state == Transfer::State::done) return;
+  std::string why = network.failure();
+  network.abandon();  // the bytes live no longer than this call
+  if (why.empty()) {
+    why = fmt::format("{} rank {} within 15 s; is there a firewall?",
+                      received.over() ? "nothing reaches" : "nothing comes from",
+                      received.over() ? next : previous);
+  }
+  throw Error(ErrorCode::transport, fmt::format("{}: {}", network.name(), why));
+}
+
+std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason) {
+  const auto own = static_cast<std::size_t>(bootstrap.rank());
+  std::string described;
+  std::string problem = problem_of([&] { described = to_text(local_interfaces()); });
+  const std::vector<std::string> descriptions = bootstrap.all_gather(described);
+  // A rank that has none says why.
+  const bool are_known = std::ranges::none_of(descriptions, &std::string::empty);
+
+  std::unique_ptr<UcxNetwork> network;
+  if (are_known) {
+    problem = problem_of([&] {
+      std::vector<MachineInterfaces> machines;
+      for (const std::string& description : descriptions) machines.push_back(parse_interfaces(description));
+      UcxSettings settings;
+      settings.rank = bootstrap.rank();
+      settings.ranks = bootstrap.size();
+      settings.ranks_per_host = static_cast<int>(std::count_if(
+          machines.begin(), machines.end(),
+          [&](const MachineInterfaces& machine) { return machine.identity == machines[own].identity; }));
+      settings.devices = usable_interfaces(machines, own);
+      const std::vector<std::string> rdma = active_rdma_ports();
+      settings.devices.insert(settings.devices.begin(), rdma.begin(), rdma.end());
+      network = std::make_unique<UcxNetwork>(settings);
+    });
+  }
+  reason = first_problem(bootstrap, problem);
+  if (!reason.empty()) return nullptr;
+
+  network->connect(bootstrap.all_gather(network->address()));
+  reason = first_problem(bootstrap, problem_of([&] {
+                           const std::byte greeting{1};
+                           std::byte answer{};
+                           greet_next(*network, bootstrap, {&greeting, 1}, {&answer, 1});
+                         }));
+  if (!reason.empty()) {
+    network->abandon();
+    return nullptr;
+  }
+  return network;
+}
+
+}  // namespace ddl::collectives

@@ -1,0 +1,624 @@
+#include "collectives/transports/network/ucx_network.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <ucp/api/ucp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <sstream>
+#include <utility>
+
+#include "collectives/transports/network/message_tags.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl::collectives {
+namespace {
+
+constexpr auto longest_goodbye = std::chrono::seconds(10);
+constexpr int most_rounds_to_drain = 1000;
+
+[[noreturn]] void refuse(const char* what, ucs_status_t status) {
+  throw Error(ErrorCode::transport, fmt::format("UCX: {} failed: {}", what, ucs_status_string(status)));
+}
+
+void check(ucs_status_t status, const char* what) {
+  if (status != UCS_OK) refuse(what, status);
+}
+
+bool set_by_user(const std::string& name) { return std::getenv(("UCX_" + name).c_str()) != nullptr; }
+
+/// The user's, or those that were found; none if it cannot be said.
+std::vector<std::string> used_devices(const UcxSettings& settings) {
+  const char* const text = std::getenv("UCX_NET_DEVICES");
+  if (text == nullptr) return settings.devices;
+  std::vector<std::string> devices;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) devices.push_back(name);
+  return devices == std::vector<std::string>{"all"} ? settings.devices : devices;
+}
+
+bool is_rdma(const std::string& device) { return device.find(':') != device.npos; }
+
+/// For logs.
+std::string describe(const std::vector<std::string>& devices) {
+  for (const char* variable : {"UCX_TLS", "UCX_NET_DEVICES"}) {
+    if (const char* value = std::getenv(variable)) return fmt::format("ucx ({}={})", variable, value);
+  }
+  if (devices.empty()) return "ucx";
+  const bool rdma = std::any_of(devices.begin(), devices.end(), is_rdma);
+  return fmt::format("ucx ({}{})", rdma ? "" : "tcp ", fmt::join(devices, " "));
+}
+
+class Configuration {
+ public:
+  Configuration() { check(ucp_config_read(nullptr, nullptr, &config_), "ucp_config_read"); }
+  Configuration(const Configuration&) = delete;
+  Configuration& operator=(const Configuration&) = delete;
+  ~Configuration() { ucp_config_release(config_); }
+
+  [[nodiscard]] const ucp_config_t* get() const { return config_; }
+  void prefer(const std::string& name, const std::string& value) {
+    if (!set_by_user(name)) {
+      check(ucp_config_modify(config_, name.c_str(), value.c_str()), ("UCX_" + name + "=" + value).c_str());
+    }
+  }
+  /// A program can set what belongs to a transport only without the transport's prefix, up to UCX 1.13.
+  void prefer_of_transport(const std::string& prefix, const std::string& name, const std::string& value) {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    ucp_get_version(&major, &minor, &release);
+    const bool without_prefix = major == 1 && minor <= 13;
+    if (!set_by_user(prefix + name)) prefer(without_prefix ? name : prefix + name, value);
+  }
+
+ private:
+  ucp_config_t* config_ = nullptr;
+};
+
+}  // namespace
+
+struct UcxNetwork::State {
+  enum class Link : std::uint8_t { unused, up, breaking, broken, left };
+
+  /// A send or a receive that UCX works on.
+  struct Operation {
+    State* state = nullptr;
+    Transfer* transfer = nullptr;  // null: forgotten
+    void* request = nullptr;
+    MessageTag tag;
+    std::size_t bytes = 0;
+    int peer = 0;
+    bool receives = false;
+    Operation* previous = nullptr;  // of the peer's
+    Operation* next = nullptr;      // of the peer's, or of those that are unused
+  };
+
+  struct Peer {
+    State* state = nullptr;
+    std::string address;
+    ucp_ep_h endpoint = nullptr;
+    Link link = Link::unused;
+    ucs_status_t why = UCS_OK;
+    Operation* operations = nullptr;
+    bool sent_since_flush = false;
+  };
+
+  /// The first thing that went wrong.
+  struct Failure {
+    enum class Kind : std::uint8_t { none, connection, left, length, transfer };
+    Kind kind = Kind::none;
+    ucs_status_t status = UCS_OK;
+    int peer = -1;
+    MessageTag tag = {};
+    std::size_t bytes = 0;
+    std::size_t arrived = 0;
+    bool receives = false;
+  };
+
+  int rank = 0;
+  std::string name;
+  std::string address;
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  int event_descriptor = -1;
+
+  std::vector<Peer> peers;
+  std::deque<Operation> operations;
+  Operation* unused = nullptr;
+  std::uint64_t ended = 0;
+  std::uint64_t reported = 0;
+  std::vector<int> to_flush;  // peers
+  int flushes = 0;            // under way
+  bool some_breaking = false;
+  int failed_peer = -1;
+  Failure failure;
+  std::byte farewell{};
+
+  ~State() { shut(); }
+
+  void open(const UcxSettings& settings);
+  void shut() noexcept;
+  Peer& peer_for(int peer, MessageTag tag);
+  void require_connection(Peer& peer) noexcept;
+
+  Operation& begin(Transfer& transfer, int peer, MessageTag tag, std::size_t bytes, bool receives);
+  void end(Operation& operation, ucs_status_t status, std::size_t arrived) noexcept;
+  void unlink(Operation& operation) noexcept;
+  void recycle(Operation& operation) noexcept;
+  /// Its transfer is not touched any more; UCX may still have a request for it.
+  void forget(Operation& operation) noexcept;
+  void fail(Operation& operation, Failure::Kind kind, ucs_status_t status, std::size_t arrived = 0) noexcept;
+  /// Its transfers fail.
+  void drop_operations(Peer& peer) noexcept;
+  void note_sent(int peer) noexcept;
+
+  /// Takes all that has come.
+  void drain() noexcept;
+  void attend_to_broken() noexcept;
+  void close_endpoint(Peer& peer, std::uint32_t flags) noexcept;
+  [[nodiscard]] bool said_goodbye(const Peer& peer) const noexcept;
+  void leave() noexcept;
+  /// False: not over in time.
+  template <typename IsOver>
+  bool progress_until(const IsOver& is_over, Clock::time_point until) noexcept;
+  [[nodiscard]] int rank_of(const Peer& peer) const noexcept {
+    return static_cast<int>(&peer - peers.data());
+  }
+};
+
+void UcxNetwork::State::open(const UcxSettings& settings) {
+  Configuration configuration;
+  configuration.prefer("TLS", "^sm");
+  if (!settings.devices.empty()) {
+    configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
+    if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
+  }
+  if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
+    if (std::none_of(devices.begin(), devices.end(), is_rdma)) {
+      // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
+      configuration.prefer("RNDV_THRESH", "512k");
+      // By default a frame has 8 KiB, and a message is several of them: links idled for a tenth of the time.
+      configuration.prefer_of_transport("TCP_", "TX_SEG_SIZE", "64k");
+    }
+  }
+
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                          UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
+  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  // Rings and trees have few neighbours. For more than 256 UCX would take TCP for unfit.
+  parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
+  parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
+  parameters.name = "ddl";
+  check(ucp_init(&parameters, configuration.get(), &context), "ucp_init");
+
+  ucp_worker_params_t worker_parameters{};
+  worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  check(ucp_worker_create(context, &worker_parameters, &worker), "ucp_worker_create");
+  check(ucp_worker_get_efd(worker, &event_descriptor), "ucp_worker_get_efd");
+
+  ucp_address_t* own = nullptr;
+  std::size_t length = 0;
+  check(ucp_worker_get_address(worker, &own, &length), "ucp_worker_get_address");
+  address.assign(reinterpret_cast<const char*>(own), length);
+  ucp_worker_release_address(worker, own);
+}
+
+void UcxNetwork::State::shut() noexcept {
+  // UCX warns of what nobody has received, and goodbyes nobody does.
+  constexpr int take_it = 1;
+  const ucp_request_param_t plain{};
+  ucp_tag_recv_info_t info;
+  while (worker != nullptr) {
+    const ucp_tag_message_h message = ucp_tag_probe_nb(worker, 0, 0, take_it, &info);
+    if (message == nullptr) break;
+    const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker, nullptr, 0, message, &plain);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+  if (worker != nullptr) ucp_worker_destroy(std::exchange(worker, nullptr));
+  if (context != nullptr) ucp_cleanup(std::exchange(context, nullptr));
+  event_descriptor = -1;
+}
+
+UcxNetwork::State::Peer& UcxNetwork::State::peer_for(int peer, MessageTag tag) {
+  if (worker == nullptr) {
+    throw Error(ErrorCode::transport, "the network was abandoned after a failure: nothing is sent any more");
+  }
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers.size()) {
+    throw Error(
+        ErrorCode::internal,
+        fmt::format("a transfer with rank {}, of {} that the network is connected to", peer, peers.size()));
+  }
+  if (tag.communicator >= UcxTag::communicators) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("a message of communicator {}: UCX's tags have room for {} communicators; free those "
+                    "that are not used any more",
+                    tag.communicator, UcxTag::communicators));
+  }
+  return peers[static_cast<std::size_t>(peer)];
+}
+
+void UcxNetwork::State::require_connection(Peer& peer) noexcept {
+  if (peer.link != Link::unused) return;
+  drain();
+  if (said_goodbye(peer)) {
+    peer.link = Link::left;
+    return;
+  }
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  parameters.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
+    auto& broken = *static_cast<Peer*>(arg);
+    if (broken.link != Link::up) return;
+    broken.link = Link::breaking;
+    broken.why = status;
+    broken.state->some_breaking = true;
+  };
+  parameters.err_handler.arg = &peer;
+  peer.link = Link::up;
+  const ucs_status_t status = ucp_ep_create(worker, &parameters, &peer.endpoint);
+  if (status == UCS_OK) return;
+  peer.endpoint = nullptr;
+  peer.link = Link::breaking;
+  peer.why = status;
+  some_breaking = true;
+}
+
+UcxNetwork::State::Operation& UcxNetwork::State::begin(Transfer& transfer, int peer, MessageTag tag,
+                                                       std::size_t bytes, bool receives) {
+  if (unused == nullptr) unused = &operations.emplace_back();
+  Operation& operation = *std::exchange(unused, unused->next);
+  Operation*& first = peers[static_cast<std::size_t>(peer)].operations;
+  operation = {this, &transfer, nullptr, tag, bytes, peer, receives, nullptr, first};
+  if (first != nullptr) first->previous = &operation;
+  first = &operation;
+  transfer.state = Transfer::State::active;
+  transfer.handle = &operation;
+  return operation;
+}
+
+void UcxNetwork::State::unlink(Operation& operation) noexcept {
+  if (operation.next != nullptr) operation.next->previous = operation.previous;
+  (operation.previous != nullptr ? operation.previous->next
+                                 : peers[static_cast<std::size_t>(operation.peer)].operations) =
+      operation.next;
+}
+
+void UcxNetwork::State::end(Operation& operation, ucs_status_t status, std::size_t arrived) noexcept {
+  if (operation.transfer != nullptr) {
+    if (status == UCS_OK && arrived == operation.bytes) {
+      operation.transfer->state = Transfer::State::done;
+      // Once a send is over its connection is made. To flush one that is not would take the peer's help.
+      if (!operation.receives) note_sent(operation.peer);
+    } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+      fail(operation, Failure::Kind::length, status, arrived);
+    } else {
+      fail(operation, Failure::Kind::transfer, status);
+    }
+    unlink(operation);
+  }
+  recycle(operation);
+}
+
+void UcxNetwork::State::recycle(Operation& operation) noexcept {
+  operation.next = unused;
+  unused = &operation;
+}
+
+void UcxNetwork::State::fail(Operation& operation, Failure::Kind kind, ucs_status_t status,
+                             std::size_t arrived) noexcept {
+  operation.transfer->state = Transfer::State::failed;
+  if (failure.kind != Failure::Kind::none) return;
+  failure = {kind, status, operation.peer, operation.tag, operation.bytes, arrived, operation.receives};
+}
+
+void UcxNetwork::State::forget(Operation& operation) noexcept {
+  unlink(operation);
+  operation.transfer = nullptr;
+  if (operation.request == nullptr) {
+    recycle(operation);
+  } else if (operation.receives) {
+    ucp_request_cancel(worker, operation.request);
+  }
+}
+
+void UcxNetwork::State::drain() noexcept {
+  for (int round = 0; round < most_rounds_to_drain && ucp_worker_progress(worker) != 0; ++round) {
+  }
+}
+
+void UcxNetwork::State::drop_operations(Peer& peer) noexcept {
+  while (Operation* operation = peer.operations) {
+    fail(*operation, peer.link == Link::left ? Failure::Kind::left : Failure::Kind::connection, peer.why);
+    forget(*operation);
+  }
+}
+
+void UcxNetwork::State::note_sent(int peer) noexcept {
+  Peer& to = peers[static_cast<std::size_t>(peer)];
+  if (std::exchange(to.sent_since_flush, true)) return;
+  to_flush.push_back(peer);  // within capacity
+}
+
+bool UcxNetwork::State::said_goodbye(const Peer& peer) const noexcept {
+  constexpr int leave_it_there = 0;
+  ucp_tag_recv_info_t info;
+  return ucp_tag_probe_nb(worker, UcxTag::goodbye(rank_of(peer)), UINT64_MAX, leave_it_there, &info) !=
+         nullptr;
+}
+
+void UcxNetwork::State::attend_to_broken() noexcept {
+  // What the peer sent before comes first; it may have come through another connection than the one that
+  // broke.
+  drain();
+  some_breaking = false;
+  for (Peer& peer : peers) {
+    if (peer.link != Link::breaking) continue;
+    peer.link = said_goodbye(peer) ? Link::left : Link::broken;
+    const int number = rank_of(peer);
+    const bool same_thing = failure.kind == Failure::Kind::transfer && failure.peer == number;
+    if (peer.link == Link::left) {
+      if (same_thing) failure.kind = Failure::Kind::left;
+    } else {
+      if (failed_peer < 0) failed_peer = number;
+      if (same_thing || failure.kind == Failure::Kind::none) {
+        failure.kind = Failure::Kind::connection;
+        failure.peer = number;
+        failure.status = peer.why;
+      }
+    }
+    drop_operations(peer);
+    close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
+  }
+}
+
+void UcxNetwork::State::close_endpoint(Peer& peer, std::uint32_t flags) noexcept {
+  if (peer.endpoint == nullptr) return;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = flags;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &parameters);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
+template <typename IsOver>
+bool UcxNetwork::State::progress_until(const IsOver& is_over, Clock::time_point until) noexcept {
+  bool over = false;
+  while (!(over = is_over()) && Clock::now() < until) {
+    if (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) != UCS_OK) continue;
+    constexpr int milliseconds = 10;
+    pollfd readable{event_descriptor, POLLIN, 0};
+    poll(&readable, 1, milliseconds);
+  }
+  return over;
+}
+
+void UcxNetwork::State::leave() noexcept {
+  const auto until = Clock::now() + longest_goodbye;
+  // The answer to a flush must not come after an attempt to send through a connection that has gone: an
+  // assertion of UCX 1.13 fails then.
+  progress_until([&] { return flushes == 0; }, until);
+  const ucp_request_param_t plain{};
+  for (Peer& peer : peers) {
+    if (peer.link != Link::up) continue;
+    const ucs_status_ptr_t request =
+        ucp_tag_send_nbx(peer.endpoint, &farewell, sizeof(farewell), UcxTag::goodbye(rank), &plain);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+  const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker, &plain);
+  bool flushed = true;
+  if (UCS_PTR_IS_PTR(flush)) {
+    flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
+    ucp_request_free(flush);
+  }
+  for (Peer& peer : peers) {
+    while (peer.operations != nullptr) forget(*peer.operations);
+    close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
+  }
+  drain();
+  shut();
+}
+
+UcxNetwork::UcxNetwork(const UcxSettings& settings) : state_(std::make_unique<State>()) {
+  if (settings.ranks > UcxTag::most_ranks) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} ranks: UCX's tags have room for {}", settings.ranks, UcxTag::most_ranks));
+  }
+  state_->rank = settings.rank;
+  state_->name = describe(settings.devices);
+  state_->open(settings);
+}
+
+UcxNetwork::~UcxNetwork() {
+  if (state_->worker != nullptr) state_->leave();
+}
+
+const std::string& UcxNetwork::address() const noexcept { return state_->address; }
+
+bool UcxNetwork::carries_device_memory() const noexcept {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return state_->context != nullptr && ucp_context_query(state_->context, &attributes) == UCS_OK &&
+         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+void UcxNetwork::connect(std::vector<std::string> addresses) {
+  state_->peers.resize(addresses.size());
+  state_->to_flush.reserve(addresses.size());
+  for (std::size_t r = 0; r < addresses.size(); ++r) {
+    state_->peers[r].state = state_.get();
+    state_->peers[r].address = std::move(addresses[r]);
+  }
+}
+
+std::string UcxNetwork::name() const { return state_->name; }
+
+int UcxNetwork::communicators() const { return UcxTag::communicators; }
+
+void UcxNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {
+  State& state = *state_;
+  State::Peer& to = state.peer_for(peer, tag);
+  state.require_connection(to);
+  State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), false);
+  if (to.link != State::Link::up) {
+    if (state.some_breaking) state.attend_to_broken();
+    state.drop_operations(to);
+    return;
+  }
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    auto& over = *static_cast<State::Operation*>(user_data);
+    if (over.transfer != nullptr) ++over.state->ended;
+    over.state->end(over, status, over.bytes);
+    ucp_request_free(request);
+  };
+  parameters.user_data = &operation;
+  const ucs_status_ptr_t request =
+      ucp_tag_send_nbx(to.endpoint, bytes.data(), bytes.size(), UcxTag::of(tag, state.rank), &parameters);
+  if (UCS_PTR_IS_PTR(request)) {
+    operation.request = request;
+  } else {
+    state.end(operation, UCS_PTR_STATUS(request), bytes.size());
+  }
+}
+
+void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) {
+  State& state = *state_;
+  State::Peer& from = state.peer_for(peer, tag);
+  State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), true);
+  const std::uint64_t ended = state.ended;
+  ucp_request_param_t parameters{};
+  // UCX before 1.16 tells the length of what has come to the callback only.
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  parameters.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* arrived,
+                          void* user_data) {
+    auto& over = *static_cast<State::Operation*>(user_data);
+    if (over.transfer != nullptr) ++over.state->ended;
+    over.state->end(over, status, arrived->length);
+    ucp_request_free(request);
+  };
+  parameters.user_data = &operation;
+  const ucs_status_ptr_t request = ucp_tag_recv_nbx(state.worker, bytes.data(), bytes.size(),
+                                                    UcxTag::of(tag, peer), UINT64_MAX, &parameters);
+  if (!UCS_PTR_IS_PTR(request) && !transfer.over()) state.end(operation, UCS_PTR_STATUS(request), 0);
+  if (transfer.over()) {
+    state.ended = ended;
+    return;
+  }
+  operation.request = request;
+  // Nobody would notice the death of a rank that is only listened to.
+  state.require_connection(from);
+  if (from.link == State::Link::broken || from.link == State::Link::left) state.drop_operations(from);
+}
+
+bool UcxNetwork::has_other(int peer, MessageTag tag) const {
+  constexpr int leave_it_there = 0;
+  if (state_->worker == nullptr) return false;
+  const std::uint64_t expected = UcxTag::of(tag, peer);
+  ucp_tag_recv_info_t info;
+  return ucp_tag_probe_nb(state_->worker, expected, UcxTag::same_call, leave_it_there, &info) != nullptr &&
+         UcxTag::is_other(info.sender_tag, expected);
+}
+
+bool UcxNetwork::progress() {
+  State& state = *state_;
+  if (state.worker == nullptr) return false;
+  ucp_worker_progress(state.worker);
+  if (state.some_breaking) state.attend_to_broken();
+  return std::exchange(state.reported, state.ended) != state.ended;
+}
+
+bool UcxNetwork::may_hold_back() const {
+  return state_->worker != nullptr && (!state_->to_flush.empty() || state_->flushes > 0);
+}
+
+void UcxNetwork::flush() {
+  State& state = *state_;
+  if (state.worker == nullptr) return;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
+    auto& of = *static_cast<State*>(user_data);
+    ++of.ended;
+    --of.flushes;
+    ucp_request_free(request);
+  };
+  parameters.user_data = &state;
+  for (const int number : state.to_flush) {
+    State::Peer& peer = state.peers[static_cast<std::size_t>(number)];
+    peer.sent_since_flush = false;
+    if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
+      ++state.flushes;
+    }
+  }
+  state.to_flush.clear();
+}
+
+int UcxNetwork::event_descriptor() const { return state_->event_descriptor; }
+
+bool UcxNetwork::arm() {
+  const State& state = *state_;
+  return state.worker != nullptr && !state.some_breaking && state.reported == state.ended &&
+         ucp_worker_arm(state.worker) == UCS_OK;
+}
+
+int UcxNetwork::failed_peer() const { return state_->failed_peer; }
+
+std::string UcxNetwork::failure() const {
+  using Kind = State::Failure::Kind;
+  const State::Failure& failure = state_->failure;
+  const std::string message =
+      fmt::format("message {} of call {} of communicator {}, {} bytes", failure.tag.message, failure.tag.call,
+                  failure.tag.communicator, failure.bytes);
+  const char* direction = failure.receives ? "from" : "to";
+  switch (failure.kind) {
+    case Kind::none:
+      break;
+    case Kind::connection:
+      if (failure.status == UCS_ERR_UNREACHABLE) {
+        return fmt::format("rank {} cannot be reached: no transport and network interface leads there",
+                           failure.peer);
+      }
+      return fmt::format(
+          "the connection to rank {} broke ({}): its process has died, or its host or the network "
+          "fails",
+          failure.peer, ucs_status_string(failure.status));
+    case Kind::left:
+      return fmt::format(
+          "rank {} has left the job, but there is a {} {} it: do all ranks make the same calls?",
+          failure.peer, message, direction);
+    case Kind::length:
+      return fmt::format(
+          "rank {} sent {} bytes as {}: do all ranks make the same calls with the same counts?", failure.peer,
+          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many",
+          "what should be " + message);
+    case Kind::transfer:
+      return fmt::format("{} {} rank {} failed: {}", message, direction, failure.peer,
+                         ucs_status_string(failure.status));
+  }
+  return {};
+}
+
+void UcxNetwork::abandon() noexcept {
+  State& state = *state_;
+  if (state.worker == nullptr) return;
+  for (State::Peer& peer : state.peers) {
+    while (peer.operations != nullptr) state.forget(*peer.operations);
+    state.close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
+  }
+  state.drain();
+  state.shut();
+}
+
+}  // namespace ddl::collectives

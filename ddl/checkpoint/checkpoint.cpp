@@ -1,0 +1,281 @@
+#include "ddl/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ddl/checkpoint/background_work.hpp"
+#include "ddl/checkpoint/checkpoint_directory.hpp"
+#include "ddl/checkpoint/checkpoint_layout.hpp"
+#include "ddl/checkpoint/checkpoint_manifest.hpp"
+#include "ddl/checkpoint/checkpoint_signals.hpp"
+#include "ddl/checkpoint/checkpoint_snapshot.hpp"
+#include "ddl/context/agreement.hpp"
+#include "ddl/error.hpp"
+#include "ddl/log.hpp"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* operation = "save a checkpoint";
+
+void check(const CheckpointContents& contents, std::optional<double> metric, bool is_root) {
+  check_contents(contents);
+  if (!is_root) return;
+  const auto fail = [](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("cannot save a checkpoint: {}", what));
+  };
+  if (!json::accept(contents.state)) fail("the state is no JSON text");
+  if (metric && !std::isfinite(*metric))
+    fail(fmt::format("the metric is {}, expected a finite number", *metric));
+}
+
+/// After `collect`, rank 0 has every tensor.
+CheckpointLayout as_written(CheckpointLayout layout) {
+  if (layout.sharded) return layout;
+  for (auto& [name, group] : layout.groups) {
+    for (auto& [tensor_name, tensor] : group.tensors) tensor.pieces = {{0, 0, tensor.form.elements()}};
+  }
+  return layout;
+}
+
+std::vector<std::string> describe(const CheckpointOptions& options) {
+  return {fmt::format("keep={} keep_best={} sharded={} background={} handle_signals={}", options.keep,
+                      options.keep_best, options.sharded, options.background, options.handle_signals)};
+}
+
+}  // namespace
+
+struct Checkpoint::State {
+  State(Context& context_, const fs::path& directory_, CheckpointOptions options_)
+      : context(context_), options(options_), directory(context.broadcast_string(directory_.string())) {
+    require_same_entries(context, "open a checkpoint directory", "option", describe(options));
+    if (!options.handle_signals) return;
+    context.on_all_ranks("handle signals", [&] { signals.emplace(context); });
+  }
+
+  void agree(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
+  void require_shared_directory(std::uint64_t step);
+  void start(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
+  void write(const fs::path& aside, const TensorFiles& files,
+             const std::map<std::string, std::string>& texts);
+  void complete();
+  void finish();
+  std::optional<SavedCheckpoint> open_first(const char* kind, const std::vector<std::uint64_t>& steps);
+  std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list);
+
+  Context& context;
+  CheckpointOptions options;
+  CheckpointDirectory directory;
+  std::optional<CheckpointSignals> signals;
+  std::string described;  // the contents that `layout` is of
+  CheckpointLayout layout;
+  CheckpointSnapshot snapshot;
+  bool unfinished = false;      // the same on all ranks
+  CheckpointManifest manifest;  // of the save that is under way: its thread's while there is one
+  BackgroundWork work;          // ends before what it uses
+};
+
+/// All ranks save the same step, and know who has what.
+void Checkpoint::State::agree(std::uint64_t step, const CheckpointContents& contents,
+                              std::optional<double> metric) {
+  context.on_all_ranks(operation, [&] { check(contents, metric, context.is_root()); });
+  std::string now = describe_contents(contents);
+  const auto signed_step = static_cast<std::int64_t>(step);
+  std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
+  context.communicator().all_reduce(std::span(most), ReduceOp::max);
+  if (most[1] != -most[2]) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{}: a rank saves step {}, another one step {}; every rank must save "
+                            "the same",
+                            operation, -most[2], most[1]))
+        .as_agreed();
+  }
+  if (most[0] == 0) return;
+  described.clear();
+  layout = agree_on_layout(context, contents, options.sharded);
+  described = std::move(now);
+}
+
+void Checkpoint::State::require_shared_directory(std::uint64_t step) {
+  context.on_all_ranks(operation, [&] {
+    const fs::path aside = directory.temporary_of(step);
+    std::error_code error;
+    if (fs::is_directory(aside, error)) return;
+    throw Error(
+        ErrorCode::io,
+        fmt::format(
+            "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
+            "that all hosts share; choose a directory there, or save without shards",
+            context.rank(), aside.string()));
+  });
+}
+
+/// What this rank writes; in a thread, if it is to be in the background.
+void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& contents,
+                              std::optional<double> metric) {
+  TensorFiles files = snapshot.take(context, layout, contents, options.background);
+  manifest = {step, metric, {}, {}};
+  unfinished = true;
+  if (!options.sharded && !context.is_root()) return;
+  std::map<std::string, std::string> texts;
+  if (context.is_root()) {
+    manifest.layout = as_written(layout);
+    texts = contents.files;
+    texts[state_name] = contents.state;
+  }
+  work.start(
+      [this, files = std::move(files), texts = std::move(texts)] {
+        manifest.files = write_files(directory.temporary_of(manifest.step), files, texts);
+        if (!options.sharded) complete();
+      },
+      options.background);
+}
+
+/// Rank 0, once all is written.
+void Checkpoint::State::complete() {
+  const fs::path aside = directory.temporary_of(manifest.step);
+  write_files(aside, {}, {{manifest_name, manifest.to_json()}});
+  directory.publish(manifest.step);
+  directory.remove_old(manifest.step, options.keep, options.keep_best);
+}
+
+void Checkpoint::State::finish() {
+  unfinished = false;
+  try {
+    context.on_all_ranks(
+        operation, [&] { work.wait(); }, WorkTime::unlimited);
+    if (!options.sharded) return;
+    const auto texts = gather_texts(context, summaries_to_text(manifest.files));
+    context.root_only(operation, [&] {
+      for (const std::string& text : texts) manifest.files.merge(summaries_from_text(text));
+      complete();
+    });
+  } catch (...) {
+    if (context.is_root() && work.done()) directory.discard(manifest.step);
+    throw;
+  }
+}
+
+std::vector<std::uint64_t> Checkpoint::State::steps_on_root(
+    const std::function<std::vector<std::uint64_t>()>& list) {
+  std::string text;
+  context.root_only("look for checkpoints", [&] { text = json(list()).dump(); });
+  return json::parse(context.broadcast_string(text)).get<std::vector<std::uint64_t>>();
+}
+
+/// Every rank meets the same errors, and so tries the same ones.
+std::optional<SavedCheckpoint> Checkpoint::State::open_first(const char* kind,
+                                                             const std::vector<std::uint64_t>& steps) {
+  std::vector<std::string> damage;
+  for (const std::uint64_t step : steps) {
+    try {
+      SavedCheckpoint saved = SavedCheckpoint::open_step(context, directory.path_of(step), step);
+      for (const std::string& text : damage)
+        context.log().warning(fmt::format("{}; used in its place: '{}'", text, saved.path().string()));
+      return saved;
+    } catch (const Error& error) {
+      if (!error.agreed() || error.code() != ErrorCode::corrupt_data) throw;
+      damage.emplace_back(error.what());
+    }
+  }
+  if (damage.empty()) return {};
+  throw Error(
+      ErrorCode::corrupt_data,
+      fmt::format("all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
+                  "away or choose another directory.",
+                  kind, directory.path().string(), damage.front()))
+      .as_agreed();
+}
+
+Checkpoint::Checkpoint(Context& context, fs::path directory, CheckpointOptions options)
+    : state_(std::make_unique<State>(context, directory, options)) {}
+
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+Checkpoint::~Checkpoint() {
+  if (!state_ || !state_->options.background) return;
+  try {
+    state_->work.wait();
+    if (state_->unfinished && state_->options.sharded) {
+      state_->context.log().warning(fmt::format(
+          "the checkpoint of step {} is lost, because nobody waited for it: call Checkpoint::wait at the "
+          "end",
+          state_->manifest.step));
+    }
+  } catch (const std::exception& error) {
+    state_->context.log().error(fmt::format("{}: {}", operation, error.what()));
+  } catch (...) {
+    state_->context.log().error(
+        fmt::format("{}: an exception that is not a std::exception was thrown", operation));
+  }
+}
+
+fs::path Checkpoint::save(std::uint64_t step, const CheckpointContents& contents,
+                          std::optional<double> metric) {
+  State& state = *state_;
+  wait();
+  state.agree(step, contents, metric);
+  state.context.root_only(operation, [&] { state.directory.prepare(step); });
+  try {
+    if (state.options.sharded) state.require_shared_directory(step);
+    state.start(step, contents, metric);
+  } catch (...) {
+    if (state.context.is_root()) state.directory.discard(step);
+    throw;
+  }
+  if (!state.options.background) state.finish();
+  return state.directory.path_of(step);
+}
+
+void Checkpoint::wait() {
+  if (state_->unfinished) state_->finish();
+}
+
+std::optional<SavedCheckpoint> Checkpoint::newest() {
+  wait();
+  auto steps = state_->steps_on_root([&] { return state_->directory.steps(); });
+  return state_->open_first("", {steps.rbegin(), steps.rend()});
+}
+
+std::optional<SavedCheckpoint> Checkpoint::best() {
+  wait();
+  return state_->open_first("scored", state_->steps_on_root([&] { return state_->directory.best_steps(); }));
+}
+
+CheckpointRequest Checkpoint::pending() const noexcept {
+  return state_->signals ? state_->signals->pending() : CheckpointRequest::none;
+}
+
+CheckpointVotes Checkpoint::votes() const noexcept {
+  const CheckpointRequest request = pending();
+  const bool is_writing = state_->unfinished && !state_->work.done();
+  return {request == CheckpointRequest::save ? 1.0 : 0.0,
+          request == CheckpointRequest::save_and_end ? 1.0 : 0.0, is_writing ? 1.0 : 0.0};
+}
+
+CheckpointRequest Checkpoint::acknowledge(const CheckpointVotes& sums) {
+  if (state_->unfinished && sums[2] == 0) state_->finish();
+  const CheckpointRequest request = sums[1] > 0   ? CheckpointRequest::save_and_end
+                                    : sums[0] > 0 ? CheckpointRequest::save
+                                                  : CheckpointRequest::none;
+  if (state_->signals) state_->signals->forget(request);
+  return request;
+}
+
+CheckpointRequest Checkpoint::poll() {
+  CheckpointVotes sums = votes();
+  state_->context.communicator().all_reduce(std::span(sums));
+  return acknowledge(sums);
+}
+
+const fs::path& Checkpoint::directory() const noexcept { return state_->directory.path(); }
+
+}  // namespace ddl

@@ -1,0 +1,270 @@
+#include "ddl/checkpoint/checkpoint_manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "ddl/checkpoint/safetensors.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t format_version = 2;
+constexpr std::uint64_t largest_manifest = std::uint64_t{64} << 20;
+constexpr std::uint64_t most_ranks = std::uint64_t{1} << 24;
+constexpr std::string_view checksum_key = "\"checksum\": \"";
+constexpr std::string_view no_checksum = "00000000";
+
+std::string hex(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
+
+std::string crc_of(std::string_view text) {
+  FileSummary summary;
+  summary.add(std::as_bytes(std::span(text)));
+  return hex(summary.crc32);
+}
+
+json form_to_json(const TensorForm& form) {
+  return {{"dtype", safetensors::type_name(form.type)}, {"shape", form.shape}};
+}
+
+json group_to_json(const CheckpointLayout::Group& group) {
+  json result = {{"tensors", json::object()}, {"per_rank", json::array()}};
+  for (const auto& [name, tensor] : group.tensors) {
+    json& value = result["tensors"][name] = form_to_json(tensor.form);
+    for (const TensorPiece& piece : tensor.pieces) {
+      value["pieces"].push_back({piece.rank, piece.first, piece.count});
+    }
+  }
+  for (const auto& tensors : group.per_rank) {
+    json& forms = result["per_rank"].emplace_back(json::object());
+    for (const auto& [name, form] : tensors) forms[name] = form_to_json(form);
+  }
+  return result;
+}
+
+/// Takes a manifest apart; whatever is not as it should be is `corrupt_data`.
+class Parser {
+ public:
+  explicit Parser(std::filesystem::path path) : path_(std::move(path)) {}
+
+  CheckpointManifest parse(const json& manifest) const {
+    CheckpointManifest result;
+    result.step = number(manifest, "step", UINT64_MAX);
+    if (const json& metric = member(manifest, "metric"); !metric.is_null()) {
+      if (!metric.is_number() || !std::isfinite(metric.get<double>())) fail("a metric that is no number");
+      result.metric = metric.get<double>();
+    }
+    result.layout.ranks = static_cast<int>(number(manifest, "ranks", most_ranks));
+    const json& sharded = member(manifest, "sharded");
+    if (result.layout.ranks < 1 || !sharded.is_boolean())
+      fail("no number of ranks, or not whether it is sharded");
+    result.layout.sharded = sharded.get<bool>();
+    for (const auto& [name, entry] : object(manifest, "files").items())
+      result.files[name] = file(name, entry);
+    for (const auto& [name, value] : object(manifest, "groups").items()) {
+      result.layout.groups[name] = group(name, value, result);
+    }
+    if (!result.files.contains(state_name)) fail(fmt::format("no entry for {}", state_name));
+    return result;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& found) const {
+    throw_corrupt(path_, found, "what a manifest of this format has");
+  }
+
+  const json& member(const json& value, const char* key) const {
+    if (!value.is_object() || !value.contains(key)) fail(fmt::format("no {}", key));
+    return value[key];
+  }
+  const json& object(const json& value, const char* key) const {
+    const json& found = member(value, key);
+    if (!found.is_object()) fail(fmt::format("a value for {} that is no object", key));
+    return found;
+  }
+  std::uint64_t number(const json& value, std::uint64_t most, const char* what) const {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) fail(fmt::format("a bad {}", what));
+    return value.get<std::uint64_t>();
+  }
+  std::uint64_t number(const json& value, const char* key, std::uint64_t most) const {
+    return number(member(value, key), most, key);
+  }
+
+  FileSummary file(const std::string& name, const json& entry) const {
+    const json& crc32 = member(entry, "crc32");
+    const std::string digits = crc32.is_string() ? crc32.get<std::string>() : "";
+    if (!is_plain_file_name(name) || digits.size() != 8 ||
+        digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      fail(fmt::format("a bad entry for file '{}'", name));
+    }
+    return {number(entry, "bytes", INT64_MAX), static_cast<std::uint32_t>(std::stoul(digits, nullptr, 16))};
+  }
+
+  TensorForm form(const json& value) const {
+    TensorForm result;
+    const json& type = member(value, "dtype");
+    const auto parsed =
+        type.is_string() ? safetensors::type_named(type.get_ref<const std::string&>()) : std::nullopt;
+    if (!parsed) fail("a tensor of an unknown type");
+    result.type = *parsed;
+    const json& shape = member(value, "shape");
+    if (!shape.is_array()) fail("a shape that is no list");
+    for (const json& size : shape)
+      result.shape.push_back(static_cast<std::int64_t>(number(size, INT64_MAX, "size in a shape")));
+    if (!safetensors::bytes_of(result.type, result.shape)) fail("a shape that does not fit 64 bits");
+    return result;
+  }
+
+  void require_file(const std::string& name, const CheckpointManifest& manifest) const {
+    if (!manifest.files.contains(name)) fail(fmt::format("no entry for file '{}'", name));
+  }
+
+  CheckpointLayout::Tensor tensor(const std::string& group, const json& value,
+                                  const CheckpointManifest& manifest) const {
+    CheckpointLayout::Tensor result{form(value), {}};
+    const auto last_rank = static_cast<std::uint64_t>(manifest.layout.ranks - 1);
+    std::uint64_t end = 0;
+    const json& pieces = member(value, "pieces");
+    if (!pieces.is_array() || pieces.empty()) fail("a tensor without pieces");
+    for (const json& piece : pieces) {
+      if (!piece.is_array() || piece.size() != 3) fail("a piece that is not [rank, first, count]");
+      result.pieces.push_back({static_cast<int>(number(piece[0], last_rank, "rank of a piece")),
+                               number(piece[1], INT64_MAX, "begin of a piece"),
+                               number(piece[2], INT64_MAX, "size of a piece")});
+      if (result.pieces.back().first != end) fail("pieces that overlap or leave a gap");
+      end = result.pieces.back().end();
+      require_file(manifest.layout.file_of(group, result.pieces.back()), manifest);
+    }
+    if (end != result.form.elements()) fail("pieces that are not the whole tensor");
+    return result;
+  }
+
+  CheckpointLayout::Group group(const std::string& name, const json& value,
+                                const CheckpointManifest& manifest) const {
+    CheckpointLayout::Group result;
+    for (const auto& [tensor_name, entry] : object(value, "tensors").items()) {
+      result.tensors[tensor_name] = tensor(name, entry, manifest);
+    }
+    const json& per_rank = member(value, "per_rank");
+    const auto ranks = static_cast<std::size_t>(manifest.layout.ranks);
+    if (!per_rank.is_array() || (!per_rank.empty() && per_rank.size() != ranks)) fail("a bad list of ranks");
+    for (const json& forms : per_rank) {
+      if (!forms.is_object()) fail("a rank's tensors that are no object");
+      const auto rank = static_cast<int>(result.per_rank.size());
+      auto& tensors = result.per_rank.emplace_back();
+      for (const auto& [tensor_name, entry] : forms.items()) tensors[tensor_name] = form(entry);
+      if (!tensors.empty()) require_file(manifest.layout.rank_file(name, rank), manifest);
+    }
+    return result;
+  }
+
+  std::filesystem::path path_;
+};
+
+void check_checksum(const std::filesystem::path& path, std::string text) {
+  const std::size_t key = text.find(checksum_key);
+  if (key == std::string::npos || text.size() - key < checksum_key.size() + no_checksum.size()) {
+    throw_corrupt(path, fmt::format("{} bytes without a checksum", text.size()), "a manifest");
+  }
+  const std::size_t begin = key + checksum_key.size();
+  const std::string found = text.substr(begin, no_checksum.size());
+  text.replace(begin, no_checksum.size(), no_checksum);
+  if (const std::string expected = crc_of(text); found != expected) {
+    throw_corrupt(path,
+                  fmt::format("checksum {}", json(found).dump(-1, ' ', true, json::error_handler_t::replace)),
+                  expected + ", the CRC-32 of its contents");
+  }
+}
+
+}  // namespace
+
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+std::string CheckpointManifest::to_json() const {
+  json manifest = {{"format_version", format_version},
+                   {"checksum", no_checksum},
+                   {"step", step},
+                   {"metric", metric ? json(*metric) : json()},
+                   {"ranks", layout.ranks},
+                   {"sharded", layout.sharded},
+                   {"files", json::object()},
+                   {"groups", json::object()}};
+  for (const auto& [name, summary] : files) {
+    manifest["files"][name] = {{"bytes", summary.bytes}, {"crc32", hex(summary.crc32)}};
+  }
+  for (const auto& [name, group] : layout.groups) manifest["groups"][name] = group_to_json(group);
+  std::string text = manifest.dump(1) + "\n";
+  const std::size_t digits = text.find(checksum_key) + checksum_key.size();
+  return text.replace(digits, no_checksum.size(), crc_of(text));
+}
+
+std::string CheckpointManifest::read_text(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / manifest_name;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) {
+    throw_corrupt(path, "no such file", "the manifest that every complete checkpoint has");
+  }
+  const FileReader file(path);
+  if (file.size() > largest_manifest) {
+    throw_corrupt(path, fmt::format("{} bytes", file.size()), fmt::format("at most {}", largest_manifest));
+  }
+  return file.read_all();
+}
+
+CheckpointManifest CheckpointManifest::parse(const std::filesystem::path& checkpoint,
+                                             const std::string& text) {
+  const std::filesystem::path path = checkpoint / manifest_name;
+  check_checksum(path, text);
+  const json manifest = json::parse(text, nullptr, false);
+  if (!manifest.is_object() || !manifest.contains("format_version") ||
+      !manifest["format_version"].is_number_unsigned()) {
+    throw_corrupt(path, "no JSON object with a format_version", "a manifest");
+  }
+  const auto version = manifest["format_version"].get<std::uint64_t>();
+  if (version != format_version) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("'{}': found format version {}, expected {}: the checkpoint was written by {} version of "
+                    "ddl; use that one to read it",
+                    path.string(), version, format_version,
+                    version > format_version ? "a newer" : "an older"));
+  }
+  return Parser(path).parse(manifest);
+}
+
+CheckpointManifest CheckpointManifest::read(const std::filesystem::path& checkpoint) {
+  return parse(checkpoint, read_text(checkpoint));
+}
+
+void CheckpointManifest::verify(const std::filesystem::path& checkpoint, std::size_t index,
+                                std::size_t count) const {
+  std::size_t number = 0;
+  for (const auto& [name, expected] : files) {
+    if (number++ % count != index) continue;
+    const std::filesystem::path path = checkpoint / name;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error) && !error) {
+      throw_corrupt(path, "no such file", fmt::format("{} bytes, as the manifest says", expected.bytes));
+    }
+    const FileReader file(path);
+    if (file.size() != expected.bytes) {
+      throw_corrupt(path, fmt::format("{} bytes", file.size()),
+                    fmt::format("{}, as the manifest says", expected.bytes));
+    }
+    if (const FileSummary found = file.summary(); found != expected) {
+      throw_corrupt(path, "CRC-32 " + hex(found.crc32), hex(expected.crc32) + ", as the manifest says");
+    }
+  }
+}
+
+}  // namespace ddl

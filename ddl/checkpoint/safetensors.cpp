@@ -1,0 +1,251 @@
+#include "ddl/checkpoint/safetensors.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "ddl/error.hpp"
+
+namespace ddl::safetensors {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian data");
+
+using nlohmann::json;
+
+constexpr std::string_view metadata_name = "__metadata__";
+constexpr std::uint64_t largest_header = 100'000'000;  // the reference implementation's limit
+
+struct TypeName {
+  DataType type;
+  std::string_view name;
+};
+constexpr std::array type_names = {
+    TypeName{DataType::u8, "U8"},     TypeName{DataType::i32, "I32"}, TypeName{DataType::i64, "I64"},
+    TypeName{DataType::f32, "F32"},   TypeName{DataType::f64, "F64"}, TypeName{DataType::f16, "F16"},
+    TypeName{DataType::bf16, "BF16"},
+};
+
+[[noreturn]] void fail(const std::string& name, const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("tensor '{}' {}", name, message));
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(json(text).dump());
+    return true;
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
+/// The size of the whole tensor, of a `NamedTensor` or a `TensorSlice`.
+template <typename T>
+std::uint64_t checked_bytes(const T& tensor) {
+  if (!is_utf8(tensor.name)) {
+    throw Error(ErrorCode::invalid_argument, "a tensor's name is not UTF-8; checkpoints need names that are");
+  }
+  if (tensor.name.empty() || tensor.name == metadata_name) {
+    fail(tensor.name, "has a name that the safetensors format does not allow; choose another");
+  }
+  if (size_of(tensor.type) == 0) {
+    fail(tensor.name, "has no known type; expected u8, i32, i64, f32, f64, f16 or bf16");
+  }
+  const auto bytes = bytes_of(tensor.type, tensor.shape);
+  if (!bytes) {
+    fail(tensor.name, fmt::format("has the shape {}; expected sizes that fit 64 bits",
+                                  describe(tensor.type, tensor.shape)));
+  }
+  return *bytes;
+}
+
+/// One entry of the header; `begin` and `end` count from the beginning of the data.
+Entry parse_entry(const FileReader& file, const std::string& name, const json& value,
+                  std::uint64_t data_begin) {
+  const std::uint64_t data_bytes = file.size() - data_begin;
+  const auto fail = [&](std::string_view found, std::string_view expected) {
+    throw_corrupt(file.path(), fmt::format("{} for tensor '{}'", found, name), expected);
+  };
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets")) {
+    fail(value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80),
+         "an object with dtype, shape and data_offsets");
+  }
+  const json& dtype = value["dtype"];
+  const auto type = dtype.is_string() ? type_named(dtype.get_ref<const std::string&>()) : std::nullopt;
+  if (!type) {
+    fail(fmt::format("type {}", dtype.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 20)),
+         "U8, I32, I64, F32, F64, F16 or BF16");
+  }
+  Entry entry;
+  entry.type = *type;
+  const json& shape = value["shape"];
+  const auto is_size = [](const json& size) {
+    return size.is_number_unsigned() && size.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+  };
+  if (!shape.is_array() || !std::ranges::all_of(shape, is_size)) {
+    fail("a shape that is not a list of sizes", "non-negative integers");
+  }
+  for (const json& size : shape) entry.shape.push_back(size.get<std::int64_t>());
+  const json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    fail("data_offsets that are no range", "[begin, end]");
+  }
+  const auto begin = offsets[0].get<std::uint64_t>();
+  const auto end = offsets[1].get<std::uint64_t>();
+  if (begin > end || end > data_bytes) {
+    fail(fmt::format("data_offsets [{}, {}]", begin, end),
+         fmt::format("a range within the file's {} bytes of data", data_bytes));
+  }
+  const auto expected = bytes_of(entry.type, entry.shape);
+  if (!expected) {
+    fail(fmt::format("shape {}", describe(entry.type, entry.shape)), "a size that fits 64 bits");
+  }
+  if (*expected != end - begin) {
+    fail(fmt::format("{} bytes of data", end - begin),
+         fmt::format("{} bytes for {}", *expected, describe(entry.type, entry.shape)));
+  }
+  entry.offset = data_begin + begin;
+  entry.bytes = end - begin;
+  return entry;
+}
+
+void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& index,
+                   std::uint64_t data_begin) {
+  std::vector<const std::pair<const std::string, Entry>*> by_offset;
+  for (const auto& item : index) by_offset.push_back(&item);
+  std::ranges::sort(by_offset, {},
+                    [](const auto* item) { return std::tuple(item->second.offset, item->second.bytes); });
+  std::uint64_t at = data_begin;
+  for (const auto* item : by_offset) {
+    if (item->second.offset != at) {
+      throw_corrupt(file.path(),
+                    fmt::format("tensor '{}' at byte {}, {} the one before it", item->first,
+                                item->second.offset - data_begin,
+                                item->second.offset < at ? "overlapping" : "after a gap behind"),
+                    fmt::format("byte {}", at - data_begin));
+    }
+    at += item->second.bytes;
+  }
+  if (at != file.size()) {
+    throw_corrupt(file.path(), fmt::format("{} bytes after the last tensor", file.size() - at), "none");
+  }
+}
+
+}  // namespace
+
+std::string_view type_name(DataType type) {
+  return std::ranges::find(type_names, type, &TypeName::type)->name;
+}
+
+std::optional<DataType> type_named(std::string_view name) {
+  const auto* const found = std::ranges::find(type_names, name, &TypeName::name);
+  return found == type_names.end() ? std::nullopt : std::optional(found->type);
+}
+
+std::optional<std::uint64_t> bytes_of(DataType type, std::span<const std::int64_t> shape) {
+  std::uint64_t bytes = size_of(type);
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return {};
+  }
+  return bytes;
+}
+
+std::string describe(DataType type, std::span<const std::int64_t> shape) {
+  return fmt::format("{} [{}]", to_string(type), fmt::join(shape, ", "));
+}
+
+void check(std::span<const NamedTensor> tensors) {
+  std::set<std::string_view> names;
+  for (const NamedTensor& tensor : tensors) {
+    const auto expected = checked_bytes(tensor);
+    if (!names.insert(tensor.name).second)
+      fail(tensor.name, "is given twice; names must differ within a group");
+    if (expected != tensor.bytes.size()) {
+      fail(tensor.name, fmt::format("has {} bytes; expected {} for {}", tensor.bytes.size(), expected,
+                                    describe(tensor.type, tensor.shape)));
+    }
+  }
+}
+
+void check(const TensorSlice& slice) {
+  const std::uint64_t size = size_of(slice.type);
+  const std::uint64_t elements = checked_bytes(slice) / size;
+  if (slice.bytes.size() % size != 0) {
+    fail(slice.name,
+         fmt::format("has a slice of {} bytes; expected a multiple of {}", slice.bytes.size(), size));
+  }
+  const std::uint64_t count = slice.bytes.size() / size;
+  if (slice.first > elements || count > elements - slice.first) {
+    fail(slice.name, fmt::format("has a slice of {} elements from {}; expected some of the {} of {}", count,
+                                 slice.first, elements, describe(slice.type, slice.shape)));
+  }
+}
+
+void write(FileWriter& file, std::span<const NamedTensor> tensors,
+           const std::map<std::string, std::string>& metadata) {
+  // Larger elements first keeps every tensor aligned, as the reference implementation does.
+  std::vector<const NamedTensor*> order;
+  for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
+  std::ranges::sort(order, {}, [](const NamedTensor* tensor) {
+    return std::tuple(-static_cast<int>(size_of(tensor->type)), std::string_view(tensor->name));
+  });
+  json header = json::object();
+  if (!metadata.empty()) header[std::string(metadata_name)] = metadata;
+  std::uint64_t offset = 0;
+  for (const NamedTensor* tensor : order) {
+    const std::uint64_t end = offset + tensor->bytes.size();
+    header[tensor->name] = {
+        {"dtype", type_name(tensor->type)}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > largest_header) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "{} tensors make a safetensors header of {} bytes, expected at most {}; use shorter names "
+            "or more groups",
+            tensors.size(), text.size(), largest_header));
+  }
+  const std::uint64_t length = text.size();
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(text);
+  for (const NamedTensor* tensor : order) file.write(tensor->bytes);
+}
+
+std::map<std::string, Entry> read_index(const FileReader& file) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof length) {
+    throw_corrupt(file.path(), fmt::format("{} bytes", file.size()), "a safetensors header of 8 or more");
+  }
+  file.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > largest_header || length > file.size() - sizeof length) {
+    throw_corrupt(file.path(), fmt::format("a header length of {}", length),
+                  fmt::format("at most {}", std::min(largest_header, file.size() - sizeof length)));
+  }
+  std::string text(length, '\0');
+  file.read_at(sizeof length, std::as_writable_bytes(std::span(text)));
+  const json header = json::parse(text, nullptr, false);
+  if (!header.is_object()) throw_corrupt(file.path(), "a header that is no JSON object", "{\"name\": ...}");
+
+  std::map<std::string, Entry> index;
+  const std::uint64_t data_begin = sizeof length + length;
+  for (const auto& [name, value] : header.items()) {
+    if (name != metadata_name) index.emplace(name, parse_entry(file, name, value, data_begin));
+  }
+  check_no_gaps(file, index, data_begin);
+  return index;
+}
+
+}  // namespace ddl::safetensors

@@ -1,0 +1,316 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "ddl/checkpoint.hpp"
+#include "ddl/checkpoint/checkpoint_manifest.hpp"
+#include "ddl/checkpoint/checkpoint_reading.hpp"
+#include "ddl/checkpoint/safetensors.hpp"
+#include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+using Layout = CheckpointLayout;
+
+constexpr const char* opening = "open the checkpoint";
+constexpr const char* reading = "read the checkpoint";
+
+TensorForm form_of(const auto& tensor) { return {tensor.type, tensor.shape}; }
+
+std::string describe(const TensorForm& form) { return safetensors::describe(form.type, form.shape); }
+
+/// What is wanted of a tensor that may be in several files.
+std::vector<TensorWant> wants_of(const CheckpointGroup& into) {
+  std::vector<TensorWant> wants;
+  for (const NamedTensor& tensor : into.whole) wants.push_back({tensor.name, 0, tensor.bytes});
+  for (const TensorSlice& slice : into.slices) {
+    wants.push_back({slice.name, slice.first * size_of(slice.type), slice.bytes});
+  }
+  return wants;
+}
+
+Layout::Forms forms_of(const Layout::Group& group) {
+  Layout::Forms forms;
+  for (const auto& [name, tensor] : group.tensors) forms[name] = tensor.form;
+  return forms;
+}
+
+}  // namespace
+
+struct SavedCheckpoint::State {
+  const Layout::Group& group(const std::string& name) const;
+  void check(const std::string& name, const CheckpointGroup& into) const;
+  bool agree_on_what_is_wanted(const std::string& name, const CheckpointGroup& into) const;
+  void read_shards(const std::string& name, const CheckpointGroup& into) const;
+  void read_for_all(const std::string& name, const CheckpointGroup& into, bool per_rank) const;
+
+  Context* context;
+  fs::path path;
+  CheckpointManifest manifest;
+  std::string state;
+};
+
+const Layout::Group& SavedCheckpoint::State::group(const std::string& name) const {
+  const auto found = manifest.layout.groups.find(name);
+  if (found != manifest.layout.groups.end()) return found->second;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("'{}': found no group '{}' of tensors, expected one: the checkpoint is "
+                          "of another program or model",
+                          path.string(), name));
+}
+
+/// Whether this rank asks for what there is.
+void SavedCheckpoint::State::check(const std::string& name, const CheckpointGroup& into) const {
+  const Layout::Group& saved = group(name);
+  safetensors::check(into.whole);
+  for (const TensorSlice& slice : into.slices) safetensors::check(slice);
+  safetensors::check(into.per_rank);
+  const auto compare = [&](const std::string& tensor, const TensorForm& wanted, const TensorForm* found) {
+    if (found == nullptr) throw_other_model(path, tensor, "nothing", describe(wanted));
+    if (*found != wanted) throw_other_model(path, tensor, describe(*found), describe(wanted));
+  };
+  const auto compare_shared = [&](const auto& tensor) {
+    const auto found = saved.tensors.find(tensor.name);
+    compare(tensor.name, form_of(tensor), found == saved.tensors.end() ? nullptr : &found->second.form);
+  };
+  for (const NamedTensor& tensor : into.whole) compare_shared(tensor);
+  for (const TensorSlice& slice : into.slices) compare_shared(slice);
+
+  if (into.per_rank.empty()) return;
+  if (manifest.layout.ranks != context->size()) {
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format("'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
+                    "visit_per_rank to share them out anew",
+                    path.string(), manifest.layout.ranks, name, context->size()));
+  }
+  static const Layout::Forms none;
+  const auto rank = static_cast<std::size_t>(context->rank());
+  const Layout::Forms& own = rank < saved.per_rank.size() ? saved.per_rank[rank] : none;
+  for (const NamedTensor& tensor : into.per_rank) {
+    const auto found = own.find(tensor.name);
+    compare(tensor.name, form_of(tensor), found == own.end() ? nullptr : &found->second);
+  }
+  for (const auto& [tensor, form] : own) {
+    if (std::ranges::find(into.per_rank, tensor, &NamedTensor::name) == into.per_rank.end())
+      throw_other_model(path, tensor, describe(form), "nothing");
+  }
+}
+
+/// Throws if there is a tensor that no rank asks for. Whether any rank asks for tensors of its own.
+bool SavedCheckpoint::State::agree_on_what_is_wanted(const std::string& name,
+                                                     const CheckpointGroup& into) const {
+  std::set<std::string> names;
+  for (const NamedTensor& tensor : into.whole) names.insert(tensor.name);
+  for (const TensorSlice& slice : into.slices) names.insert(slice.name);
+  std::vector<std::uint8_t> wanted;
+  const Layout::Group& saved = group(name);
+  for (const auto& [tensor, value] : saved.tensors) wanted.push_back(names.contains(tensor) ? 1 : 0);
+  wanted.push_back(into.per_rank.empty() ? 0 : 1);
+  context->communicator().all_reduce(std::span(wanted), ReduceOp::max);
+  auto is_wanted = wanted.begin();
+  for (const auto& [tensor, value] : saved.tensors) {
+    if (*is_wanted++ != 0 || value.form.elements() == 0) continue;
+    try {
+      throw_other_model(path, tensor, describe(value.form), "nothing");
+    } catch (const Error& error) {
+      throw error.as_agreed();
+    }
+  }
+  return wanted.back() != 0;
+}
+
+/// Every rank reads its own, file after file. Nothing is filled before all headers have been looked at.
+void SavedCheckpoint::State::read_shards(const std::string& name, const CheckpointGroup& into) const {
+  const Layout& layout = manifest.layout;
+  struct FileWants {
+    Layout::Forms forms;
+    std::vector<TensorWant> wants;
+  };
+  std::map<std::string, FileWants> files;
+  for (const TensorWant& want : wants_of(into)) {
+    const Layout::Tensor& tensor = group(name).tensors.at(want.name);
+    const std::uint64_t size = size_of(tensor.form.type);
+    const std::uint64_t end = want.first + want.target.size();
+    for (const TensorPiece& piece : tensor.pieces) {
+      const std::uint64_t from = std::max(want.first, piece.first * size);
+      const std::uint64_t to = std::min(end, piece.end() * size);
+      if (from >= to) continue;
+      FileWants& file = files[layout.rank_file(name, piece.rank)];
+      const std::string stored = Layout::stored_name(want.name, tensor, piece);
+      file.forms[stored] = stored == want.name
+                               ? tensor.form
+                               : TensorForm{tensor.form.type, {static_cast<std::int64_t>(piece.count)}};
+      file.wants.push_back(
+          {stored, from - piece.first * size, want.target.subspan(from - want.first, to - from)});
+    }
+  }
+  for (const NamedTensor& tensor : into.per_rank) {
+    FileWants& file = files[layout.rank_file(name, context->rank())];
+    file.forms[tensor.name] = form_of(tensor);
+    file.wants.push_back({tensor.name, 0, tensor.bytes});
+  }
+  context->on_all_ranks(
+      reading,
+      [&] {
+        for (const auto& [file, wanted] : files) TensorFileReader(path / file, wanted.forms, false);
+      },
+      WorkTime::unlimited);
+  context->on_all_ranks(
+      reading,
+      [&] {
+        for (const auto& [file, wanted] : files) {
+          const TensorFileReader reader(path / file, wanted.forms, false);
+          for (const TensorWant& want : wanted.wants) reader.read(want);
+        }
+      },
+      WorkTime::unlimited);
+}
+
+void SavedCheckpoint::State::read_for_all(const std::string& name, const CheckpointGroup& into,
+                                          bool per_rank) const {
+  const Layout::Group& saved = group(name);
+  std::vector<std::pair<BroadcastTensorFile, std::vector<TensorWant>>> files;
+  if (!saved.tensors.empty()) {
+    files.emplace_back(BroadcastTensorFile(*context, path / Layout::whole_file(name), forms_of(saved)),
+                       wants_of(into));
+  }
+  for (int rank = 0; per_rank && rank < static_cast<int>(saved.per_rank.size()); ++rank) {
+    const Layout::Forms& forms = saved.per_rank[static_cast<std::size_t>(rank)];
+    if (forms.empty()) continue;
+    std::vector<TensorWant> wants;
+    if (rank == context->rank()) wants = wants_of({.whole = into.per_rank});
+    BroadcastTensorFile(*context, path / manifest.layout.rank_file(name, rank), forms).read(wants);
+  }
+  for (const auto& [file, wants] : files) file.read(wants);
+}
+
+SavedCheckpoint::SavedCheckpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SavedCheckpoint::SavedCheckpoint(SavedCheckpoint&&) noexcept = default;
+SavedCheckpoint& SavedCheckpoint::operator=(SavedCheckpoint&&) noexcept = default;
+SavedCheckpoint::~SavedCheckpoint() = default;
+
+SavedCheckpoint SavedCheckpoint::open(Context& context, const fs::path& path) {
+  return open_step(context, path, {});
+}
+
+SavedCheckpoint SavedCheckpoint::open_step(Context& context, const fs::path& path,
+                                           std::optional<std::uint64_t> step) {
+  auto result = std::make_unique<State>(State{&context, context.broadcast_string(path.string()), {}, {}});
+  State& state = *result;
+  const auto require_directory = [&] {
+    std::error_code error;
+    if (fs::is_directory(state.path, error)) return;
+    const bool is_there = fs::exists(state.path, error);
+    throw_io(opening, state.path, is_there ? ENOTDIR : error ? error.value() : ENOENT);
+  };
+  std::string text;
+  context.root_only(opening, [&] {
+    require_directory();
+    text = CheckpointManifest::read_text(state.path);
+    state.manifest = CheckpointManifest::parse(state.path, text);
+    if (step && state.manifest.step != *step) {
+      throw_corrupt(state.path / manifest_name, fmt::format("step {}", state.manifest.step),
+                    fmt::format("{}, as the directory's name says", *step));
+    }
+    if (!state.manifest.layout.sharded) state.manifest.verify(state.path);
+  });
+  text = context.broadcast_string(text);
+  if (!context.is_root()) state.manifest = CheckpointManifest::parse(state.path, text);
+  if (state.manifest.layout.sharded) {
+    context.on_all_ranks(
+        opening,
+        [&] {
+          std::error_code error;
+          if (!fs::exists(state.path / manifest_name, error)) {
+            throw Error(ErrorCode::io,
+                        fmt::format("rank {} does not see the sharded checkpoint '{}', which rank 0 "
+                                    "reads: it must be on a file system that all hosts share",
+                                    context.rank(), state.path.string()));
+          }
+          state.manifest.verify(state.path, static_cast<std::size_t>(context.rank()),
+                                static_cast<std::size_t>(context.size()));
+        },
+        WorkTime::unlimited);
+  }
+  SavedCheckpoint saved(std::move(result));
+  saved.state_->state = saved.file(state_name);
+  return saved;
+}
+
+const fs::path& SavedCheckpoint::path() const noexcept { return state_->path; }
+std::uint64_t SavedCheckpoint::step() const noexcept { return state_->manifest.step; }
+const std::string& SavedCheckpoint::state() const noexcept { return state_->state; }
+std::optional<double> SavedCheckpoint::metric() const noexcept { return state_->manifest.metric; }
+int SavedCheckpoint::ranks() const noexcept { return state_->manifest.layout.ranks; }
+bool SavedCheckpoint::has_group(const std::string& group) const {
+  return state_->manifest.layout.groups.contains(group);
+}
+
+std::string SavedCheckpoint::file(const std::string& name) const {
+  std::string text;
+  state_->context->root_only(reading, [&] {
+    const auto found = state_->manifest.files.find(name);
+    if (found == state_->manifest.files.end()) {
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("'{}': found no file '{}', expected one: the checkpoint is of "
+                              "another program",
+                              state_->path.string(), name));
+    }
+    const FileReader reader(state_->path / name);
+    if (reader.size() != found->second.bytes) {
+      throw_corrupt(reader.path(), fmt::format("{} bytes", reader.size()),
+                    fmt::format("{}, as the manifest says", found->second.bytes));
+    }
+    text = reader.read_all();
+  });
+  return state_->context->broadcast_string(text);
+}
+
+void SavedCheckpoint::restore(const std::string& group, const CheckpointGroup& into) const {
+  state_->context->on_all_ranks(reading, [&] { state_->check(group, into); });
+  const bool per_rank = state_->agree_on_what_is_wanted(group, into);
+  if (state_->manifest.layout.sharded) {
+    state_->read_shards(group, into);
+  } else {
+    state_->read_for_all(group, into, per_rank);
+  }
+}
+
+void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisitor& visit) const {
+  Context& context = *state_->context;
+  const Layout& layout = state_->manifest.layout;
+  context.on_all_ranks(reading, [&] { static_cast<void>(state_->group(group)); });
+  const Layout::Group& saved = state_->group(group);
+  std::vector<std::byte> bytes;
+  for (int rank = 0; rank < static_cast<int>(saved.per_rank.size()); ++rank) {
+    const Layout::Forms& forms = saved.per_rank[static_cast<std::size_t>(rank)];
+    if (forms.empty()) continue;
+    const fs::path path = state_->path / layout.rank_file(group, rank);
+    std::optional<BroadcastTensorFile> for_all;
+    std::optional<TensorFileReader> own;
+    if (!layout.sharded) for_all.emplace(context, path, forms);
+    if (layout.sharded) context.on_all_ranks(reading, [&] { own.emplace(path, forms, false); });
+    for (const auto& [name, form] : forms) {
+      // Its size is the file's: the header has been compared with the manifest.
+      context.on_all_ranks(reading, [&] { bytes.resize(form.bytes()); });
+      if (for_all) for_all->read_whole(name, bytes);
+      context.on_all_ranks(
+          "visit a saved rank's tensor",
+          [&] {
+            if (own) own->read({name, 0, bytes});
+            visit(rank, {name, form.type, form.shape, bytes});
+          },
+          WorkTime::unlimited);
+    }
+  }
+}
+
+}  // namespace ddl

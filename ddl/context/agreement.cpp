@@ -1,0 +1,260 @@
+#include "ddl/context/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <new>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "ddl/context/context_state.hpp"
+#include "ddl/error.hpp"
+#include "topology/json_text.hpp"
+
+namespace ddl {
+
+namespace {
+
+// An entry may hold any byte, so entries are told apart by their lengths.
+std::string pack(const std::vector<std::string>& entries) {
+  std::string text;
+  for (const std::string& entry : entries) text += fmt::format("{}:{}", entry.size(), entry);
+  return text;
+}
+
+std::vector<std::string> unpack(std::string_view text) {
+  std::vector<std::string> entries;
+  while (!text.empty()) {
+    const std::size_t colon = text.find(':');
+    const std::size_t size = std::stoull(std::string(text.substr(0, colon)));
+    entries.emplace_back(text.substr(colon + 1, size));
+    text.remove_prefix(colon + 1 + size);
+  }
+  return entries;
+}
+
+std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_t index) {
+  return index < entries.size() ? entries[index] : fmt::format("missing ({} in all)", entries.size());
+}
+
+}  // namespace
+
+std::optional<std::string> first_difference(Context& context, std::string_view kind,
+                                            const std::vector<std::string>& entries) {
+  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  const std::vector<std::string> root = unpack(context.broadcast_string(pack(entries)));
+  const auto first = std::ranges::mismatch(entries, root);
+  const bool same = first.in1 == entries.end() && first.in2 == root.end();
+
+  std::vector<std::int64_t> differences(static_cast<std::size_t>(context.size()), none);
+  differences[static_cast<std::size_t>(context.rank())] = same ? none : first.in1 - entries.begin();
+  context.communicator().all_reduce(std::span(differences), ReduceOp::min);
+  const std::int64_t index = *std::ranges::min_element(differences);
+  if (index == none) return std::nullopt;
+
+  std::string ranks;
+  int first_rank = -1;
+  for (int rank = 0; rank < context.size(); ++rank) {
+    if (differences[static_cast<std::size_t>(rank)] != index) continue;
+    if (first_rank < 0) first_rank = rank;
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  const auto at = static_cast<std::size_t>(index);
+  const std::string other = context.broadcast_string(entry_or_nothing(entries, at), first_rank);
+  return fmt::format("{} {} is {} on rank 0, but {} on rank {} (ranks that differ from rank 0 there: {})",
+                     kind, index, entry_or_nothing(root, at), other, first_rank, ranks);
+}
+
+void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
+                          const std::vector<std::string>& entries) {
+  const std::optional<std::string> difference = first_difference(context, kind, entries);
+  if (!difference) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("{}: {}; every rank must give the same, in the same order", operation, *difference))
+      .as_agreed();
+}
+
+std::vector<std::string> gather_texts(Context& context, std::string_view mine) {
+  const auto ranks = static_cast<std::size_t>(context.size());
+  const auto length = static_cast<std::int64_t>(mine.size());
+  std::vector<std::int64_t> lengths(ranks);
+  context.communicator().all_gather(&length, lengths.data(), 1, DataType::i64);
+  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
+  if (longest == 0) return std::vector<std::string>(ranks);
+  std::string padded(mine);
+  padded.resize(longest);
+  std::string all(ranks * longest, '\0');
+  context.communicator().all_gather(padded.data(), all.data(), longest, DataType::u8);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    texts.push_back(all.substr(rank * longest, static_cast<std::size_t>(lengths[rank])));
+  }
+  return texts;
+}
+
+// How ranks agree on an error, and what becomes of one that they do not agree on.
+
+namespace {
+
+Error as_error(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ErrorCode::io, error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::internal, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ErrorCode::internal, error.what()};
+  } catch (...) {
+    return {ErrorCode::internal, "an exception that is not a std::exception was thrown"};
+  }
+}
+
+std::exception_ptr run_catching(const std::function<void()>& work) {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+/// Gives every rank `root`'s error; the other ranks' `mine` is ignored.
+Error broadcast_error(Context& context, const std::exception_ptr& mine, int root) {
+  std::int64_t code = 0;
+  std::string text;
+  if (context.rank() == root) {
+    const Error error = as_error(mine);
+    code = static_cast<std::int64_t>(error.code());
+    text = error.what();
+  }
+  context.communicator().broadcast(std::span(&code, 1), root);
+  text = context.broadcast_string(text, root);
+  return {static_cast<ErrorCode>(code), text};
+}
+
+/// Names in the exit report what the rank does while this lives.
+class NamedScope {
+ public:
+  /// The name ends up in a line of text.
+  NamedScope(collectives::Watch* watch, std::string_view kind, std::string_view name)
+      : watch_(watch), what_(fmt::format("{} \"{}\"", kind, topology::printable(name))) {
+    if (watch_ != nullptr) before_ = watch_->set_scope("comes to " + what_);
+  }
+  NamedScope(const NamedScope&) = delete;
+  NamedScope& operator=(const NamedScope&) = delete;
+  ~NamedScope() {
+    if (watch_ != nullptr) watch_->set_scope(std::move(before_));
+  }
+
+  void works() const { say("in " + what_); }
+  void waits_for(std::string_view whom) const { say(fmt::format("waits in {} for {}", what_, whom)); }
+
+ private:
+  void say(std::string text) const {
+    if (watch_ != nullptr) watch_->set_scope(std::move(text));
+  }
+
+  collectives::Watch* watch_;
+  std::string what_;
+  std::string before_;
+};
+
+int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
+
+}  // namespace
+
+/// The job fails by this rank's error, unless it has failed before. Whether rank 0 has printed the report.
+bool Context::State::tell_of(const Error& error) {
+  const std::string_view text = error.what();
+  job->announce_failure(std::string(text.substr(0, text.find('\n'))));
+  return watching.watch && watching.watch->report().scope.empty();
+}
+
+void Context::root_only(std::string_view name, const std::function<void()>& work) {
+  const NamedScope scope(state_->job->engine().watch(), "root_only", name);
+  // First all arrive, with the usual deadline; only the wait for the work itself has none.
+  communicator().barrier();
+  std::exception_ptr mine;
+  if (is_root()) {
+    scope.works();
+    mine = run_catching(work);
+  } else {
+    scope.waits_for("rank 0");
+  }
+  if (mine && state_->job->failed()) std::rethrow_exception(mine);
+  std::uint8_t failed = mine ? 1 : 0;
+  {
+    const collectives::Job::PausedDeadline paused(*state_->job);
+    communicator().broadcast(std::span(&failed, 1), 0);
+  }
+  if (failed == 0) return;
+  const Error error = broadcast_error(*this, mine, 0);
+  throw Error(error.code(), fmt::format("{}: {}", name, error.what())).as_agreed();
+}
+
+void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) {
+  const NamedScope scope(state_->job->engine().watch(), "on_all_ranks", name);
+  if (time == WorkTime::unlimited) communicator().barrier();
+  scope.works();
+  const std::exception_ptr mine = run_catching(work);
+  scope.waits_for("the other ranks");
+  // A broken communicator cannot agree on anything any more.
+  if (mine && state_->job->failed()) std::rethrow_exception(mine);
+  std::int64_t first_failed = mine ? rank() : size();
+  {
+    std::optional<collectives::Job::PausedDeadline> paused;
+    if (time == WorkTime::unlimited) paused.emplace(*state_->job);
+    communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
+  }
+  if (first_failed == size()) return;
+
+  const int root = static_cast<int>(first_failed);
+  const Error error = broadcast_error(*this, mine, root);
+  std::uint8_t differs = 1;
+  if (mine) {
+    const Error own = as_error(mine);
+    differs = own.code() != error.code() || std::string_view(own.what()) != error.what() ? 1 : 0;
+  }
+  communicator().all_reduce(std::span(&differs, 1), ReduceOp::max);
+  const std::string text = differs != 0 ? fmt::format("{}: rank {}: {}", name, root, error.what())
+                                        : fmt::format("{}: {}", name, error.what());
+  throw Error(error.code(), text).as_agreed();
+}
+
+void Context::report(const Error& error) {
+  if (error.agreed()) {
+    if (is_root()) log().error(error.what());
+    return;
+  }
+  const bool is_reported = state_->tell_of(error);
+  const std::string_view text = error.what();
+  // The report is printed once, by rank 0.
+  log().error(is_reported ? text.substr(0, text.find('\n')) : text);
+}
+
+int Context::run(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    const int status = exit_status(error);
+    report(error);
+    if (size() > 1 && !error.agreed()) {
+      state_->save_timeline_alone();
+      state_->bootstrap->abandon();
+      state_->bootstrap->abort(status);
+    }
+    return status;
+  }
+}
+
+}  // namespace ddl

@@ -1,0 +1,314 @@
+#include "ddl/context/bootstrap_socket.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "ddl/error.hpp"
+
+namespace ddl {
+namespace {
+
+using collectives::FileDescriptor;
+
+constexpr int most_ranks = 1024;
+constexpr std::uint64_t longest_message = std::uint64_t{1} << 30;
+constexpr int nap_ms = 10;
+
+/// What a process says first.
+struct Hello {
+  std::uint64_t magic = 0x0131'746f'6f62'6c64;  // "dlboot1", version 1
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+};
+
+std::optional<std::string> variable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return {};
+  return value;
+}
+
+int number_of(const char* name, int least, int most) {
+  const std::string text = variable(name).value_or("");
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "
+                    "how many processes this is; unset both for a job of one",
+                    name, text, least, most));
+  }
+  return value;
+}
+
+/// Of the ranks that were started together, as far as one can tell.
+std::string socket_name(int size) {
+  if (const auto name = variable("DDL_SOCKET")) return *name;
+  const auto port = variable("MASTER_PORT");
+  return fmt::format("@ddl-job-{}-{}-{}", geteuid(), port ? "port" + *port : std::to_string(getsid(0)), size);
+}
+
+/// The address and its length.
+std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.size() >= sizeof address.sun_path) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("DDL_SOCKET: found a name of {} bytes, expected {} at most: '{}'", name.size(),
+                            sizeof address.sun_path - 1, name));
+  }
+  std::memcpy(address.sun_path, name.data(), name.size());
+  if (name.starts_with('@')) address.sun_path[0] = '\0';  // no file
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())};
+}
+
+FileDescriptor new_socket() {
+  FileDescriptor made(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.valid()) {
+    throw Error(ErrorCode::transport, fmt::format("socket failed: {} (ulimit -n)", std::strerror(errno)));
+  }
+  return made;
+}
+
+void nap_until_ready(int descriptor, short events) {
+  pollfd waiting{descriptor, events, 0};
+  static_cast<void>(poll(&waiting, 1, nap_ms));
+}
+
+bool is_own_user(int descriptor) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+bool SocketBootstrap::is_present() { return variable("WORLD_SIZE") && variable("RANK"); }
+
+int SocketBootstrap::named_rank() { return number_of("RANK", 0, number_of("WORLD_SIZE", 1, most_ranks) - 1); }
+
+SocketBootstrap::SocketBootstrap(std::chrono::milliseconds deadline)
+    : ProcessBootstrap(deadline),
+      rank_(named_rank()),
+      size_(number_of("WORLD_SIZE", 1, most_ranks)),
+      name_(socket_name(size_)) {
+  if (size_ == 1) return;
+  rank_ == 0 ? invite() : join();
+}
+
+SocketBootstrap::Listener::~Listener() {
+  if (!file.empty()) unlink(file.c_str());
+}
+
+void SocketBootstrap::abort(int) noexcept { connections_.clear(); }
+
+std::string SocketBootstrap::exchange() const {
+  return fmt::format("exchange {} of start-up or end, by socket {}", exchanges_, name_);
+}
+
+FileDescriptor& SocketBootstrap::connection(int peer) {
+  const std::size_t index = rank_ == 0 ? static_cast<std::size_t>(peer) : 0;
+  if (index >= connections_.size()) throw Error(ErrorCode::transport, "this job has been aborted");
+  return connections_[index];
+}
+
+void SocketBootstrap::invite() {
+  connections_.resize(static_cast<std::size_t>(size_));
+  const auto [address, length] = address_of(name_);
+  listener_.socket = new_socket();
+  if (bind(listener_.socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    const int error = errno;
+    throw Error(
+        ErrorCode::transport,
+        fmt::format("rank 0 cannot take socket {}: {}.{}", name_, std::strerror(error),
+                    error == EADDRINUSE ? " Another job has it, or has left its file behind: give each job a "
+                                          "DDL_SOCKET of its own"
+                                        : ""));
+  }
+  if (!name_.starts_with('@')) listener_.file = name_;
+  if (listen(listener_.socket.get(), most_ranks) != 0) {
+    throw Error(ErrorCode::transport, fmt::format("listen on {} failed: {}", name_, std::strerror(errno)));
+  }
+  const TimePoint until = due();
+  for (int peer = 1; peer < size_; ++peer) accept_one(until);
+  if (!listener_.file.empty()) unlink(listener_.file.c_str());
+  listener_.file.clear();
+  listener_.socket = FileDescriptor();
+}
+
+/// Until one more rank is there.
+void SocketBootstrap::accept_one(TimePoint until) {
+  for (;;) {
+    FileDescriptor accepted(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!accepted.valid()) {
+      if (!would_wait()) {
+        throw Error(ErrorCode::transport,
+                    fmt::format("accept on {} failed: {}", name_, std::strerror(errno)));
+      }
+      std::string missing;
+      for (int peer = 1; peer < size_; ++peer) {
+        if (!connections_[static_cast<std::size_t>(peer)].valid()) missing += fmt::format(" {}", peer);
+      }
+      look(until, fmt::format("socket {}, which DDL_SOCKET names alike for all", name_),
+           fmt::format("ranks{} have not come", missing));
+      nap_until_ready(listener_.socket.get(), POLLIN);
+      continue;
+    }
+    if (!is_own_user(accepted.get())) continue;
+    // Ranks say it at once; who does not is none.
+    Hello hello;
+    std::size_t got = 0;
+    for (int naps = 0; got < sizeof hello && naps < 100;) {
+      const ssize_t n = recv(accepted.get(), reinterpret_cast<char*>(&hello) + got, sizeof hello - got, 0);
+      if (n > 0) {
+        got += static_cast<std::size_t>(n);
+      } else if (n == 0 || !would_wait()) {
+        break;
+      } else {
+        ++naps;
+        nap_until_ready(accepted.get(), POLLIN);
+      }
+    }
+    if (got < sizeof hello || hello.magic != Hello().magic) continue;
+    std::string problem;
+    if (hello.size != size_) {
+      problem = fmt::format("WORLD_SIZE is {} on rank 0 and {} on rank {}", size_, hello.size, hello.rank);
+    } else if (hello.rank < 1 || hello.rank >= size_) {
+      problem = fmt::format("a process says that it is rank {} of {}", hello.rank, size_);
+    } else if (connections_[static_cast<std::size_t>(hello.rank)].valid()) {
+      problem = fmt::format(
+          "two processes say that they are rank {}: give each a RANK of its own, and each job a "
+          "DDL_SOCKET of its own",
+          hello.rank);
+    }
+    const std::string answer = problem.empty() ? "+" : "-" + problem;
+    static_cast<void>(::send(accepted.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+    if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
+    connections_[static_cast<std::size_t>(hello.rank)] = std::move(accepted);
+    return;
+  }
+}
+
+void SocketBootstrap::join() {
+  const auto [address, length] = address_of(name_);
+  const TimePoint until = due();
+  FileDescriptor made = new_socket();
+  while (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    const bool may_come = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN;
+    if (!may_come) {
+      throw Error(ErrorCode::transport, fmt::format("socket {}: {}", name_, std::strerror(errno)));
+    }
+    look(until, fmt::format("socket {}, which DDL_SOCKET names alike for all", name_), "rank 0 has not come");
+    std::this_thread::sleep_for(std::chrono::milliseconds(nap_ms));
+    made = new_socket();
+  }
+  connections_.push_back(std::move(made));
+  Hello hello;
+  hello.rank = rank_;
+  hello.size = size_;
+  send(0, {reinterpret_cast<const char*>(&hello), sizeof hello}, until);
+  char answer = 0;
+  receive(0, &answer, 1, until);
+  if (answer == '+') return;
+  std::string problem;  // up to where rank 0 closes
+  for (;;) {
+    char next = 0;
+    const ssize_t n = recv(connections_[0].get(), &next, 1, 0);
+    if (n > 0) {
+      problem += next;
+    } else if (n < 0 && would_wait()) {
+      look(until, exchange(), "rank 0 refuses this process, and has not said why");
+      nap_until_ready(connections_[0].get(), POLLIN);
+    } else {
+      break;
+    }
+  }
+  throw Error(ErrorCode::mismatch, problem.empty() ? "rank 0 refuses this process" : problem);
+}
+
+void SocketBootstrap::send(int peer, std::string_view bytes, TimePoint until) {
+  while (!bytes.empty()) {
+    const int descriptor = connection(peer).get();
+    const ssize_t n = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    } else if (would_wait()) {
+      look(until, exchange(), fmt::format("rank {} has not taken what it is sent", peer));
+      nap_until_ready(descriptor, POLLOUT);
+    } else {
+      throw_gone(fmt::format("rank {} is gone ({}), as {} shows", peer, std::strerror(errno), exchange()));
+    }
+  }
+}
+
+void SocketBootstrap::receive(int peer, void* to, std::size_t bytes, TimePoint until) {
+  char* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const int descriptor = connection(peer).get();
+    const ssize_t n = recv(descriptor, at, bytes, 0);
+    if (n > 0) {
+      at += n;
+      bytes -= static_cast<std::size_t>(n);
+    } else if (n < 0 && would_wait()) {
+      look(until, exchange(), fmt::format("rank {} has not come", peer));
+      nap_until_ready(descriptor, POLLIN);
+    } else {
+      throw_gone(fmt::format("rank {} is gone, as {} shows", peer, exchange()));
+    }
+  }
+}
+
+void SocketBootstrap::send_message(int peer, std::string_view bytes, TimePoint until) {
+  const std::uint64_t length = bytes.size();
+  send(peer, {reinterpret_cast<const char*>(&length), sizeof length}, until);
+  send(peer, bytes, until);
+}
+
+std::string SocketBootstrap::receive_message(int peer, TimePoint until) {
+  std::uint64_t length = 0;
+  receive(peer, &length, sizeof length, until);
+  if (length > longest_message) {
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("rank {} sends a start-up message of {} bytes", peer, length));
+  }
+  std::string bytes(length, '\0');
+  receive(peer, bytes.data(), bytes.size(), until);
+  return bytes;
+}
+
+std::vector<std::string> SocketBootstrap::all_gather(std::string_view bytes) {
+  ++exchanges_;
+  std::vector<std::string> all(static_cast<std::size_t>(size_));
+  if (bytes.size() > longest_message / static_cast<std::uint64_t>(size_)) {
+    throw Error(ErrorCode::internal, fmt::format("a start-up message of {} bytes is too long", bytes.size()));
+  }
+  all[static_cast<std::size_t>(rank_)] = bytes;
+  if (size_ == 1) return all;
+  const TimePoint until = due();
+  if (rank_ != 0) {
+    send_message(0, bytes, until);
+    for (std::string& each : all) each = receive_message(0, until);
+    return all;
+  }
+  for (int peer = 1; peer < size_; ++peer) all[static_cast<std::size_t>(peer)] = receive_message(peer, until);
+  for (int peer = 1; peer < size_; ++peer) {
+    for (const std::string& each : all) send_message(peer, each, until);
+  }
+  return all;
+}
+
+}  // namespace ddl

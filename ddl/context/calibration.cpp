@@ -1,0 +1,119 @@
+#include "ddl/context/calibration.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "collectives/communicator/probe.hpp"
+#include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
+
+namespace ddl {
+
+std::filesystem::path MeasurementCache::path_for(const topology::Topology& topology) const {
+  if (directory_.empty()) return {};
+  return directory_ / fmt::format("ways-{:016x}.json", topology.hash());
+}
+
+std::optional<std::vector<topology::Measurement>> MeasurementCache::load(
+    const topology::Topology& topology) const {
+  constexpr std::uint64_t largest_file = std::uint64_t{64} << 10;
+  const std::filesystem::path path = path_for(topology);
+  if (path.empty()) return std::nullopt;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    throw_io("read", path, errno);
+  }
+  // Others' figures could make this job slow.
+  if (status.st_uid != geteuid()) {
+    throw_corrupt(path, fmt::format("a file of user {}", status.st_uid),
+                  fmt::format("one of user {}, who runs this", geteuid()));
+  }
+  const FileReader file(path);
+  if (file.size() > largest_file) throw_corrupt(path, fmt::format("{} bytes", file.size()), "measurements");
+  return topology::measurements_from_json(file.read_all(), path.string(), topology);
+}
+
+void MeasurementCache::store(const topology::Topology& topology,
+                             std::span<const topology::Measurement> measurements) const {
+  const std::filesystem::path path = path_for(topology);
+  if (path.empty()) return;
+  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), getpid());
+  try {
+    std::filesystem::create_directories(directory_);
+    FileWriter file(temporary);
+    file.write(topology::to_json(measurements, topology));
+    file.finish();
+    std::filesystem::rename(temporary, path);
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::remove(temporary.c_str());
+    throw_io("write", path, error.code().value());
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
+namespace {
+
+using Measurements = std::vector<topology::Measurement>;
+
+/// What rank 0 has in its cache, on every rank.
+std::optional<Measurements> load(collectives::Bootstrap& bootstrap, const MeasurementCache& cache,
+                                 const topology::Topology& topology, Log& log) {
+  std::string text;
+  if (bootstrap.rank() == 0) {
+    try {
+      if (const std::optional<Measurements> found = cache.load(topology)) text = to_json(*found, topology);
+    } catch (const Error& error) {
+      log.warning(fmt::format("measured figures of links are not used: {}", error.what()));
+    }
+  }
+  text = bootstrap.all_gather(text).front();
+  if (text.empty()) return std::nullopt;
+  return topology::measurements_from_json(text, "rank 0's measurements", topology);
+}
+
+void store(const MeasurementCache& cache, const topology::Topology& topology,
+           const Measurements& measurements, Log& log) {
+  try {
+    cache.store(topology, measurements);
+  } catch (const Error& error) {
+    log.warning(fmt::format("measured figures of links are not kept: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+void calibrate_plans(collectives::Bootstrap& bootstrap, collectives::CommunicatorImpl& communicator,
+                     const ContextOptions& options, Log& log) {
+  if (options.probe == ProbeUse::off || communicator.size() == 1) return;
+  const auto topology = communicator.plans().topology();
+  const MeasurementCache cache(options.cache_directory);
+  std::optional<Measurements> measurements = load(bootstrap, cache, *topology, log);
+  if (measurements) {
+    log.info(fmt::format("measured figures of links from {}", cache.path_for(*topology).string()));
+  } else if (options.probe == ProbeUse::on) {
+    measurements = collectives::probe(communicator, *topology);
+    if (bootstrap.rank() == 0) store(cache, *topology, *measurements, log);
+    log.info(fmt::format("links measured, figures kept in {}", cache.path_for(*topology).string()));
+  }
+  if (!measurements) return;
+  for (const topology::Measurement& m : *measurements) {
+    log.info(fmt::format("{}: {:.3g} us, {:.3g} GB/s", to_string(m.way), m.latency, m.bandwidth));
+  }
+  communicator.plans().replace_topology(
+      std::make_shared<const topology::Topology>(calibrated(*topology, *measurements)));
+  // Ranks that are threads share the plans: nobody asks for one before all have done this.
+  bootstrap.all_gather({});
+}
+
+}  // namespace ddl

@@ -1,0 +1,130 @@
+#include "ddl/context/connect.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator/job_topology.hpp"
+#include "ddl/context/host_identity.hpp"
+#include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
+#include "ddl/nearest_name.hpp"
+
+namespace ddl {
+
+topology::Topology topology_by_name(const std::string& name) {
+  constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
+  const std::string_view preset = std::string_view(name).substr(0, name.find(':'));
+  std::vector<std::string_view> presets;
+  for (const topology::Preset& candidate : topology::presets()) presets.push_back(candidate.name);
+  if (std::ranges::find(presets, preset) != presets.end()) return topology::make_preset(name);
+  std::error_code ignored;
+  if (!std::filesystem::exists(name, ignored)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("DDL_TOPOLOGY: found '{}', which is no file, expected one or a preset's name; the "
+                    "nearest preset is '{}' (ddl-topo presets lists all)",
+                    name, nearest_name(preset, presets)));
+  }
+  const FileReader file(name);
+  if (file.size() > largest_file) {
+    throw_corrupt(name, fmt::format("{} bytes", file.size()), "a topology");
+  }
+  const std::string text = file.read_all();
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start != std::string::npos && text[start] == '<') {
+    return topology::topology_from_nccl_xml(std::span(&text, 1), std::span(&name, 1));
+  }
+  return topology::topology_from_json(text, name);
+}
+
+void save_topology(const ContextOptions& options, const topology::Topology& topology, std::string_view suffix,
+                   Log& log) {
+  if (options.save_topology.empty()) return;
+  try {
+    const std::string path = fmt::format("{}{}", options.save_topology, suffix);
+    write_file_atomically(path, to_json(topology));
+    log.info(fmt::format("topology: {}", path));
+  } catch (const Error& error) {
+    log.warning(fmt::format("the topology is not written (DDL_SAVE_TOPOLOGY): {}", error.what()));
+  }
+}
+
+Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id) {
+  const std::vector<std::string> machines = bootstrap.all_gather(machine_identity());
+  const std::vector<std::string> cores = bootstrap.all_gather(usable_cores());
+  std::vector<std::string> cores_here;
+  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+    if (machines[rank] == machines[static_cast<std::size_t>(bootstrap.rank())]) {
+      cores_here.push_back(cores[rank]);
+    }
+  }
+  return {bootstrap.all_gather(host_id.empty() ? host_identity() : host_id), are_crowded(cores_here)};
+}
+
+std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find) {
+  collectives::PlanWishes wishes{options.mode, std::nullopt, options.plans};
+  if (!options.decomposition.empty()) {
+    try {
+      wishes.decomposition = topology::Decomposition::parse(options.decomposition, ranks);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("-mode {}:{} (DDL_OPTIONS): invalid dim size: {}", letter_of(options.mode),
+                              options.decomposition, error.what()));
+    }
+  }
+  return std::make_shared<collectives::PlanBook>(ranks, std::move(find), std::move(wishes));
+}
+
+FindTopology in_process_topology(const ContextOptions& options, const topology::RankMap& map) {
+  return [name = options.topology, map] {
+    if (!name.empty()) return std::make_shared<const topology::Topology>(topology_by_name(name));
+    return collectives::discover_in_process(map, [] { return topology::discover_host(); }).topology;
+  };
+}
+
+void require_valid(const ContextOptions& options) {
+  if (options.deadline < std::chrono::milliseconds(1) ||
+      options.deadline > std::chrono::seconds(1'000'000'000)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("ContextOptions::deadline is {} ms: expected 1 ms to 1e9 s", options.deadline.count()));
+  }
+}
+
+collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood) {
+  constexpr int looks_before_sleep = 10'000;
+  collectives::EngineSettings settings;
+  settings.rank = rank;
+  settings.map = topology::RankMap(neighbourhood.host_ids);
+  settings.spins = neighbourhood.crowded ? 0 : looks_before_sleep;
+  return settings;
+}
+
+std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
+    const ContextOptions& options, collectives::EngineSettings settings,
+    std::shared_ptr<collectives::PlanBook> plans, int most_communicators) {
+  collectives::CommunicatorSettings first;
+  first.rank = settings.rank;
+  first.map = settings.map;
+  first.members.resize(static_cast<std::size_t>(settings.map.ranks()));
+  std::iota(first.members.begin(), first.members.end(), 0);
+  first.plans = std::move(plans);
+  auto job = std::make_shared<collectives::Job>(std::make_shared<collectives::Engine>(std::move(settings)),
+                                                options.deadline, most_communicators);
+  if (options.reproducible) {
+    for (std::size_t i = 0; i < collectives::ReproducibleReductions::lanes; ++i) {
+      const int number = job->proposed_number(0);  // the same on all ranks: nobody else has asked
+      static_cast<void>(job->take_number(number));
+      first.lanes.push_back(number);
+    }
+  }
+  return std::make_shared<collectives::CommunicatorImpl>(std::move(job), std::move(first));
+}
+
+}  // namespace ddl

@@ -1,0 +1,189 @@
+#include "ddl/context.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "collectives/communicator/probe.hpp"
+#include "ddl/context/connect.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/error.hpp"
+#include "ddl/log.hpp"
+
+namespace ddl {
+
+Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
+                      std::shared_ptr<collectives::CommunicatorImpl> first,
+                      collectives::OpenedWatch watching_, std::unique_ptr<RunObserver> observer_)
+    : options(std::move(options_)),
+      log(first->rank(), options.debug_level),
+      fallbacks(log, options.strict),
+      bootstrap(std::move(bootstrap_)),
+      watching(std::move(watching_)),
+      impl(std::move(first)),
+      job(impl->job_pointer()),
+      communicator(impl),
+      observer(std::move(observer_)),
+      timeline(observer ? observer->recorder() : nullptr),
+      exceptions_at_start(std::uncaught_exceptions()) {
+  job->on_new_plan(log_plans(log, fallbacks));
+  for (const topology::Plan& plan : options.plans) {
+    if (!is_for_hosts(plan)) log.info(fmt::format("for collectives on devices alone: {}", summary(plan)));
+  }
+}
+
+void Context::State::save_topology() {
+  if (options.save_topology.empty() || impl->rank() != 0) return;
+  ddl::save_topology(options, *impl->plans().topology(), ".json", log);
+}
+
+/// A rank that closed its connections while others still used theirs would look as if it had died.
+void Context::State::meet_to_leave() {
+  if (!bootstrap || job->failed() || job->engine().network_name().empty()) return;
+  job->engine().drain();
+  if (job->failed()) return;
+  // What this rank has sent may still be in its network's buffers.
+  bootstrap->set_idle([this] { job->engine().progress(); });
+  try {
+    bootstrap->all_gather("");
+  } catch (const Error&) {
+    job->fail();
+  }
+  bootstrap->set_idle({});
+}
+
+Context::State::~State() {
+  const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start;
+  if (observer && !is_unwinding && !job->failed()) observer->finish(*impl, log);
+  if (!is_unwinding) meet_to_leave();
+  if (job->failed() || is_unwinding) {
+    job->announce_failure("an exception has left its Context's scope");
+    if (bootstrap) bootstrap->abandon();
+  }
+  job->close();
+  if (job->failed() || is_unwinding) save_timeline_alone();
+  if (watching.watch) watching.watch->leave();
+}
+
+Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+Context::~Context() = default;
+
+int Context::rank() const noexcept { return state_->impl->rank(); }
+int Context::size() const noexcept { return state_->impl->size(); }
+int Context::local_rank() const noexcept { return state_->impl->rank_map().local_rank(rank()); }
+int Context::local_size() const noexcept {
+  const topology::RankMap& map = state_->impl->rank_map();
+  return static_cast<int>(map.ranks_of(map.host_of(rank())).size());
+}
+int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
+bool Context::has_progress_thread() const noexcept { return state_->job->engine().has_thread(); }
+const ContextOptions& Context::options() const noexcept { return state_->options; }
+std::shared_ptr<const topology::Topology> Context::topology() const {
+  return state_->impl->plans().topology();
+}
+std::vector<std::string> Context::fallbacks() const { return state_->fallbacks.all(); }
+std::vector<topology::Measurement> Context::measure_ways() {
+  return collectives::probe(*state_->impl, *topology());
+}
+Communicator& Context::communicator() noexcept { return state_->communicator; }
+Log& Context::log() noexcept { return state_->log; }
+Timeline& Context::timeline() noexcept { return state_->timeline; }
+
+void announce_failure(Context& context, const std::string& why) {
+  context.state_->job->announce_failure(why);
+}
+
+RunObserver* observer_of(Context& context) noexcept { return context.state_->observer.get(); }
+
+collectives::CommunicatorImpl& communicator_of(Context& context) noexcept { return *context.state_->impl; }
+
+collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
+void note_shortcoming(Context& context, const std::string& what) { context.state_->fallbacks.add(what); }
+collectives::Engine& engine_of(Context& context) noexcept { return context.state_->job->engine(); }
+
+std::string Context::broadcast_string(std::string_view text, int root) {
+  std::int64_t length = static_cast<std::int64_t>(text.size());
+  communicator().broadcast(std::span(&length, 1), root);
+  std::string result =
+      rank() == root ? std::string(text) : std::string(static_cast<std::size_t>(length), '\0');
+  communicator().broadcast(result.data(), result.size(), root);
+  return result;
+}
+
+void Fallbacks::add(const std::string& what) {
+  require_none({what}, strict_);
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(all_, what) != all_.end()) return log_.debug("again: " + what);
+  all_.push_back(what);
+  log_.warning(what);
+}
+
+std::vector<std::string> Fallbacks::all() const {
+  const std::lock_guard lock(mutex_);
+  return all_;
+}
+
+void Fallbacks::require_none(const std::vector<std::string>& found, bool strict) {
+  if (!strict || found.empty()) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("DDL_STRICT=1, and there is no other way: {}. Mend that, or allow it (DDL_STRICT=0)",
+                  found.front()))
+      .as_agreed();
+}
+
+collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks) {
+  return [&log, &fallbacks](const topology::Plan& plan, const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) fallbacks.add(note);
+    if (!log.debug_enabled()) {
+      log.info(fmt::format("plan: {}", summary(plan)));
+      return;
+    }
+    const std::string text = to_text(plan);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      log.debug(fmt::format("{}{}", begin == 0 ? "plan: " : "", text.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+  };
+}
+
+struct Log::Sink {
+  Sink(int rank, int level_)
+      : logger(std::to_string(rank), std::make_shared<spdlog::sinks::stderr_sink_mt>()), level(level_) {
+    logger.set_pattern("ddl [%n] %l: %v");
+    logger.set_level(rank == 0 ? spdlog::level::debug : spdlog::level::err);
+  }
+  void write(spdlog::level::level_enum severity, std::string_view message) {
+    logger.log(severity, spdlog::string_view_t(message.data(), message.size()));
+  }
+  spdlog::logger logger;
+  int level;
+};
+
+Log::Log(int rank, int level) : sink_(std::make_unique<Sink>(rank, level)) {}
+Log::~Log() = default;
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+
+void Log::error(std::string_view message) { sink_->write(spdlog::level::err, message); }
+void Log::warning(std::string_view message) { sink_->write(spdlog::level::warn, message); }
+void Log::notice(std::string_view message) { sink_->write(spdlog::level::info, message); }
+void Log::info(std::string_view message) {
+  if (sink_->level >= 1) sink_->write(spdlog::level::info, message);
+}
+void Log::debug(std::string_view message) {
+  if (debug_enabled()) sink_->write(spdlog::level::debug, message);
+}
+bool Log::debug_enabled() const noexcept {
+  return sink_->level >= 2 && sink_->logger.should_log(spdlog::level::debug);
+}
+
+}  // namespace ddl

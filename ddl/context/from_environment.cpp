@@ -1,0 +1,348 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator/job_topology.hpp"
+#include "collectives/communicator/plan_carriers.hpp"
+#include "collectives/transports/network/open_network.hpp"
+#include "collectives/transports/shared_memory/host_memory.hpp"
+#include "ddl/context/bootstrap_socket.hpp"
+#include "ddl/context/calibration.hpp"
+#include "ddl/context/connect.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/context/failure_files.hpp"
+#include "ddl/timeline/trace.hpp"
+#ifdef DDL_HAVE_MPI
+#include "ddl/context/bootstrap_mpi.hpp"
+#endif
+
+namespace ddl {
+namespace {
+
+collectives::NetworkChoice choice_of(NetworkUse use) {
+  switch (use) {
+    case NetworkUse::ucx:
+      return collectives::NetworkChoice::ucx;
+    case NetworkUse::mpi:
+      return collectives::NetworkChoice::mpi;
+    case NetworkUse::automatic:
+      break;
+  }
+  return collectives::NetworkChoice::automatic;
+}
+
+/// Throws on every rank what the lowest failing rank found wrong with its settings.
+ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
+                                const std::function<ContextOptions()>& read) {
+  ContextOptions options;
+  std::string complaint;
+  try {
+    options = read();
+    require_valid(options);
+    plans_of(options, bootstrap.size(), {});
+    if (bootstrap.rank() == 0) require_writable_trace(options.timeline);
+  } catch (const Error& error) {
+    complaint = error.what();
+  }
+  const std::vector<std::string> complaints = bootstrap.all_gather(complaint);
+  for (const std::string& text : complaints) {
+    if (!text.empty()) throw Error(ErrorCode::invalid_argument, text).as_agreed();
+  }
+  return options;
+}
+
+/// Ranks must choose the same plans: with different ones they would wait for each other.
+void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
+  std::string plans;
+  for (const topology::Plan& plan : options.plans) {
+    plans += fmt::format("{}{:016x}", plans.empty() ? "" : ",", topology::hash(plan));
+  }
+  std::string mode(1, letter_of(options.mode));
+  if (!options.decomposition.empty()) mode += ":" + options.decomposition;
+  const std::vector<std::pair<const char*, std::string>> settings{
+      {"-mode in DDL_OPTIONS", mode},
+      {"DDL_PLAN's hash", plans},
+      {"DDL_TOPOLOGY", options.topology},
+      {"DDL_NETWORK", to_string(choice_of(options.network))},
+      {"-dump_iter in DDL_OPTIONS", std::to_string(options.dump_iterations)},
+      {"DDL_TIMELINE", options.timeline},
+      {"DDL_STRICT", options.strict ? "1" : "0"},
+      {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
+      {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
+  for (const auto& [name, own] : settings) {
+    const std::vector<std::string> values = bootstrap.all_gather(own);
+    for (std::size_t rank = 0; rank < values.size(); ++rank) {
+      if (values[rank] == values[0]) continue;
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks", name,
+                              values[0], values[rank], rank))
+          .as_agreed();
+    }
+  }
+}
+
+/// Rank 0's level counts: all have to take part.
+bool wants_summary(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
+  if (bootstrap.size() == 1) return false;
+  return bootstrap.all_gather(options.debug_level > 0 ? "1" : "").front() == "1";
+}
+
+collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
+                                       const ContextOptions& options) {
+  if (!options.topology.empty()) {
+    return share_topology(bootstrap, [&] { return topology_by_name(options.topology); });
+  }
+  return discover_job(bootstrap, map, [] { return topology::discover_host(); });
+}
+
+void require_devices(const topology::Topology& topology, int ranks) {
+  try {
+    collectives::require_devices(topology, ranks);
+  } catch (const Error& error) {
+    throw error.as_agreed();  // all have the same topology
+  }
+}
+
+bool may_want_mpi_alone(const ContextOptions& options) {
+  return options.mode == topology::Mode::mpi ||
+         std::ranges::any_of(options.plans, collectives::wants_mpi_alone);
+}
+
+/// Before the options are known to be good; those that are not are refused with the others'.
+std::chrono::milliseconds starting_deadline(const std::function<ContextOptions()>& read) {
+  try {
+    const ContextOptions options = read();
+    require_valid(options);
+    return options.deadline;
+  } catch (const Error&) {
+    return ContextOptions().deadline;
+  }
+}
+
+collectives::OpenedWatch start_watch(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
+                                     const std::shared_ptr<const FailureFiles>& files) {
+  if (map.ranks() == 1) return {};
+  collectives::WatchSettings settings;
+  settings.host = map.short_name(map.host_of(bootstrap.rank()));
+  settings.warn = [](const std::string& text) { Log(0, 0).warning(text); };
+  settings.on_report = [files](const collectives::ExitReport& report) { files->write(report); };
+  settings.on_lonely_report = [files](const collectives::ExitReport& report) { files->print(report); };
+  collectives::OpenedWatch opened = open_watch(bootstrap, std::move(settings));
+  if (const int event = flight_dump_event(); opened.watch && event >= 0) {
+    opened.watch->dump_on(event, [files](const auto& records) { files->dump(records); });
+  }
+  return opened;
+}
+
+void add_neighbours(const collectives::OpenedWatch& watching, int rank,
+                    const collectives::EngineSettings& settings) {
+  if (!watching.watch) return;
+  for (std::size_t i = 0; i < settings.members.size(); ++i) {
+    if (settings.members[i] == rank) continue;
+    watching.watch->add_neighbour(settings.members[i], settings.memory->tape(static_cast<int>(i)));
+  }
+}
+
+/// What carries data between the ranks.
+struct Connections {
+  collectives::HostMemories memories;
+  collectives::OpenedNetwork opened;
+  std::unique_ptr<collectives::Network> mpi;
+
+  /// As the networks can tell them apart.
+  [[nodiscard]] int most_communicators() const {
+    int most = collectives::Call::most_channels;
+    for (const collectives::Network* network : {opened.network.get(), mpi.get()}) {
+      if (network != nullptr) most = std::min(most, network->communicators());
+    }
+    return most / collectives::Call::channels_each;
+  }
+};
+
+Connections open_connections(ProcessBootstrap& bootstrap, const topology::RankMap& map,
+                             const ContextOptions& options) {
+  Connections result;
+  if (map.ranks() == 1) return result;
+  result.memories = open_host_memory(bootstrap, map);
+  const auto has_obstacle = [](const std::string& obstacle) { return !obstacle.empty(); };
+  if (map.hosts() > 1 || std::ranges::any_of(result.memories.obstacles, has_obstacle)) {
+    result.opened =
+        open_network(bootstrap, choice_of(options.network), [&] { return bootstrap.make_mpi_network(); });
+  }
+  if (may_want_mpi_alone(options)) result.mpi = bootstrap.make_mpi_network();
+  return result;
+}
+
+/// What was meant to be otherwise; the same on all ranks.
+std::vector<std::string> fallbacks_of(const Connections& connections, const topology::RankMap& map,
+                                      const collectives::JobTopology& job, const std::string& unwatched) {
+  std::vector<std::string> found;
+  const std::vector<std::string>& obstacles = connections.memories.obstacles;
+  for (std::size_t host = 0; host < obstacles.size(); ++host) {
+    if (obstacles[host].empty()) continue;
+    found.push_back(fmt::format("the {} ranks of host {} cannot share memory and use the network instead: {}",
+                                map.ranks_of(static_cast<int>(host)).size(),
+                                map.short_name(static_cast<int>(host)), obstacles[host]));
+  }
+  if (const std::string& reason = connections.opened.reason; !reason.empty()) {
+    found.push_back(
+        fmt::format("the network is {} and not UCX: {}", connections.opened.network->name(), reason));
+  }
+  found.insert(found.end(), job.warnings.begin(), job.warnings.end());
+  if (!unwatched.empty()) {
+    found.push_back(
+        fmt::format("ranks' deaths are noticed by broken connections and deadlines alone: {}", unwatched));
+  }
+  return found;
+}
+
+void log_connections(Log& log, const std::string& network, const topology::RankMap& map,
+                     const ContextOptions& options, const collectives::JobTopology& job) {
+  if (!network.empty()) log.info(fmt::format("network: {}", network));
+  for (const std::string& note : job.notes) log.debug(note);
+  log.info(fmt::format("{} ranks on {} hosts, mode {}, topology {} with {} devices on {} hosts, hash {:016x}",
+                       map.ranks(), map.hosts(), letter_of(options.mode),
+                       options.topology.empty() ? "discovered" : options.topology,
+                       job.topology->devices().size(), job.topology->hosts().size(), job.topology->hash()));
+  if (!collectives::has_same_hosts(*job.topology, map)) {
+    log.info("the topology groups the ranks into other hosts than they are on: plans follow the topology");
+  }
+}
+
+}  // namespace
+
+Context Context::from_environment() {
+  int rank = 0;
+  return connect([] { return ContextOptions::from_environment(); }, rank, {});
+}
+
+Context Context::from_environment(const ContextOptions& options) {
+  int rank = 0;
+  return connect([&] { return options; }, rank, {});
+}
+
+int Context::run_from_environment(const std::function<int(Context&)>& body) {
+  int rank = 0;
+  bool is_reported = false;
+  // Once MPI_Finalize has let the ranks go, mpirun ends all as soon as one exits with an error.
+  const Report report = [&](const Error& error) {
+    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
+    is_reported = true;
+  };
+  std::optional<Context> context;
+  try {
+    context = connect([] { return ContextOptions::from_environment(); }, rank, report);
+  } catch (const Error& error) {
+    if (!is_reported) report(error);
+    return error.code() == ErrorCode::invalid_argument ? 2 : 1;
+  }
+  return context->run([&] { return body(*context); });
+}
+
+Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
+                                   const std::function<ContextOptions()>& read_options, int& rank,
+                                   const Report& report) {
+  rank = bootstrap->rank();
+  collectives::OpenedWatch watching;
+  try {
+    const ContextOptions options = agree_on_options(*bootstrap, read_options);
+    require_same_settings(*bootstrap, options);
+    const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
+    collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
+    const topology::RankMap map = settings.map;
+    const auto files =
+        std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
+    watching = start_watch(*bootstrap, map, files);
+    bootstrap->set_watch(watching.watch);
+    settings.watch = watching.watch;
+    settings.on_failure = [files](const auto& records) { files->write(records); };
+    const collectives::JobTopology job = find_topology(*bootstrap, map, options);
+    require_devices(*job.topology, map.ranks());
+    auto observer = RunObserver::if_wanted(options, wants_summary(*bootstrap, options), rank, map, false);
+    if (observer) settings.run = observer->recorder();
+    auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
+    Connections connections = open_connections(*bootstrap, map, options);
+    const std::vector<std::string> fallbacks = fallbacks_of(connections, map, job, watching.reason);
+    Fallbacks::require_none(fallbacks, options.strict);
+    const int most_communicators = connections.most_communicators();
+    settings.memory = connections.memories.own;
+    if (settings.memory) {
+      settings.members = map.ranks_of(map.host_of(rank));
+      add_neighbours(watching, rank, settings);
+    }
+    settings.network = std::move(connections.opened.network);
+    settings.mpi = std::move(connections.mpi);
+    auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
+    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
+                                            std::move(watching), std::move(observer)));
+    const std::string network = context.state_->job->engine().network_name();
+    for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
+    if (options.rebind_iterations > 0) {
+      context.state_->log.notice(
+          "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
+    }
+    log_connections(context.log(), network, map, options, job);
+    calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
+    context.state_->save_topology();
+    if (context.state_->observer) context.state_->observer->compare_clocks(*context.state_->impl);
+    return context;
+  } catch (const Error& error) {
+    if (report) report(error);
+    // MPI_Finalize would wait for ranks that do not know of this.
+    if (!error.agreed() && bootstrap) bootstrap->abandon();
+    if (!error.agreed() && watching.watch) {
+      watching.watch->announce({collectives::JobFailure::Kind::threw, rank,
+                                fmt::format("rank {} could not start: {}", rank, error.what()), 0, 0});
+    }
+    throw;
+  }
+}
+
+Context Context::alone(const ContextOptions& options) {
+  require_valid(options);
+  const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
+  require_writable_trace(options.timeline);
+  collectives::EngineSettings settings = engine_settings(0, nobody);
+  auto observer = RunObserver::if_wanted(options, false, 0, settings.map, true);
+  if (observer) settings.run = observer->recorder();
+  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
+  auto first = first_communicator(options, std::move(settings), std::move(plans),
+                                  collectives::Call::most_communicators);
+  auto state = std::make_unique<State>(options, nullptr, std::move(first), collectives::OpenedWatch(),
+                                       std::move(observer));
+  state->save_topology();
+  if (state->observer) state->observer->compare_clocks(*state->impl);
+  return Context(std::move(state));
+}
+
+Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank,
+                         const Report& report) {
+#ifdef DDL_HAVE_MPI
+  if (MpiBootstrap::is_present()) {
+    return connect_processes(std::make_unique<MpiBootstrap>(starting_deadline(read_options)), read_options,
+                             rank, report);
+  }
+#else
+  if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+      size != nullptr && std::string_view(size) != "1") {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("mpirun started {} processes, but this build of ddl has no MPI: build it with "
+                            "-DDDL_WITH_MPI=ON",
+                            size));
+  }
+#endif
+  if (SocketBootstrap::is_present()) {
+    rank = SocketBootstrap::named_rank();
+    return connect_processes(std::make_unique<SocketBootstrap>(starting_deadline(read_options)), read_options,
+                             rank, report);
+  }
+  return alone(read_options());
+}
+
+}  // namespace ddl

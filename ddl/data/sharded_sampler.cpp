@@ -1,0 +1,317 @@
+#include "ddl/sharded_sampler.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/hash.hpp"
+#include "ddl/parameters/parameters.hpp"
+#include "topology/json_text.hpp"
+
+namespace ddl {
+
+ShardedSampler::ShardedSampler(const Context& context, std::size_t dataset_size,
+                               ShardedSamplerOptions options)
+    : ShardedSampler(context.rank(), context.size(), dataset_size, std::move(options)) {}
+
+ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, ShardedSamplerOptions options)
+    : rank_(rank), ranks_(ranks), size_(dataset_size), options_(std::move(options)) {
+  check();
+  const auto n = static_cast<std::size_t>(ranks_);
+  // The product could overflow; a batch as large as the dataset is the dataset.
+  global_batch_size_ = options_.batch_size > size_ / n ? size_ : options_.batch_size * n;
+  order_.resize(size_);
+  number_buckets();
+  groups_hash_ = hash_of(std::span(options_.lengths), hash_of(std::span(options_.buckets)));
+  segments_ = {{global_batch_size_, 0}};
+  for (std::size_t bucket = 0; bucket + 1 < bucket_begins_.size(); ++bucket) {
+    const std::size_t samples = bucket_begins_[bucket + 1] - bucket_begins_[bucket];
+    steps_per_epoch_ += (samples + global_batch_size_ - 1) / global_batch_size_;
+  }
+  batches_.reserve(steps_per_epoch_);
+  bucket_fill_.reserve(bucket_begins_.size());
+}
+
+void ShardedSampler::check() const {
+  const auto fail = [](const std::string& message) {
+    throw Error(ErrorCode::invalid_argument, "ShardedSampler: " + message);
+  };
+  if (ranks_ < 1 || rank_ < 0 || rank_ >= ranks_) {
+    fail(fmt::format("rank {} of {} ranks; expected 0 <= rank < ranks", rank_, ranks_));
+  }
+  if (options_.batch_size == 0) fail("the batch size is 0; expected at least 1 sample per rank");
+  if (size_ == 0) fail("the dataset is empty; expected at least one sample per rank");
+  if (size_ < static_cast<std::size_t>(ranks_)) {
+    fail(fmt::format("{} samples for {} ranks; every rank needs at least one: use more data or fewer ranks",
+                     size_, ranks_));
+  }
+  if (!options_.buckets.empty() && options_.buckets.size() != size_) {
+    fail(fmt::format("{} buckets for {} samples; expected one for each sample, or none",
+                     options_.buckets.size(), size_));
+  }
+  if (!options_.lengths.empty() && options_.lengths.size() != size_) {
+    fail(fmt::format("{} lengths for {} samples; expected one for each sample, or none",
+                     options_.lengths.size(), size_));
+  }
+}
+
+void ShardedSampler::number_buckets() {
+  auto& buckets = options_.buckets;
+  std::vector<std::uint32_t> values = buckets;
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  bucket_begins_.assign(std::max<std::size_t>(values.size(), 1) + 1, 0);
+  for (std::uint32_t& bucket : buckets) {
+    const auto at = std::lower_bound(values.begin(), values.end(), bucket);
+    bucket = static_cast<std::uint32_t>(at - values.begin());
+    ++bucket_begins_[bucket + 1];
+  }
+  if (buckets.empty()) bucket_begins_[1] = size_;
+  std::partial_sum(bucket_begins_.begin(), bucket_begins_.end(), bucket_begins_.begin());
+}
+
+// In order of index within each bucket, so that an epoch does not depend on those before it.
+void ShardedSampler::group_by_bucket() {
+  if (options_.buckets.empty()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    return;
+  }
+  bucket_fill_.assign(bucket_begins_.begin(), bucket_begins_.end() - 1);
+  for (std::size_t sample = 0; sample < size_; ++sample) {
+    order_[bucket_fill_[options_.buckets[sample]]++] = sample;
+  }
+}
+
+void ShardedSampler::cut_epoch(std::size_t global_batch) {
+  SplitMix64 random(options_.seed, epoch_);
+  group_by_bucket();
+  batches_.clear();
+  for (std::size_t bucket = 0; bucket + 1 < bucket_begins_.size(); ++bucket) {
+    const std::size_t begin = bucket_begins_[bucket];
+    const std::size_t end = bucket_begins_[bucket + 1];
+    if (options_.shuffle) shuffle(std::span(order_).subspan(begin, end - begin), random);
+    for (std::size_t at = begin; at < end; at += global_batch) {
+      batches_.push_back({at, std::min(global_batch, end - at)});
+    }
+  }
+  if (options_.shuffle) {
+    shuffle(std::span(batches_), random);
+  } else {
+    std::sort(batches_.begin(), batches_.end(),
+              [&](const GlobalBatch& a, const GlobalBatch& b) { return order_[a.begin] < order_[b.begin]; });
+  }
+}
+
+// Whenever a bucket's newest batch is full its next sample begins another: so batches come in the order of
+// their first samples. What is left of a bucket moves to its beginning.
+void ShardedSampler::cut_rest(const Segment& done, std::size_t global_batch) {
+  constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  const std::vector<std::size_t> order = order_;
+  std::vector<std::size_t> newest(bucket_begins_.size() - 1, none);
+  std::vector<GlobalBatch> cut;
+  bucket_fill_.assign(bucket_begins_.begin(), bucket_begins_.end() - 1);
+  for (const GlobalBatch& batch : std::span(batches_).subspan(done.taken)) {
+    const auto after = std::upper_bound(bucket_begins_.begin(), bucket_begins_.end(), batch.begin);
+    const auto bucket = static_cast<std::size_t>(after - bucket_begins_.begin()) - 1;
+    for (const std::size_t sample : std::span(order).subspan(batch.begin, batch.count)) {
+      if (newest[bucket] == none || cut[newest[bucket]].count == global_batch) {
+        newest[bucket] = cut.size();
+        cut.push_back({bucket_fill_[bucket], 0});
+      }
+      order_[bucket_fill_[bucket]++] = sample;
+      ++cut[newest[bucket]].count;
+    }
+  }
+  batches_.assign(cut.begin(), cut.end());
+}
+
+void ShardedSampler::sort_by_length() {
+  const auto& lengths = options_.lengths;
+  if (lengths.empty()) return;
+  for (const GlobalBatch& batch : batches_) {
+    const auto first = order_.begin() + static_cast<std::ptrdiff_t>(batch.begin);
+    // A total order: std::stable_sort would allocate.
+    std::sort(first, first + static_cast<std::ptrdiff_t>(batch.count), [&](std::size_t a, std::size_t b) {
+      return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
+    });
+  }
+}
+
+/// False if the epoch has no such segments: a batch is always left in the last one.
+bool ShardedSampler::build_epoch() {
+  built_ = false;
+  cut_epoch(segments_.front().global_batch);
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].taken >= batches_.size()) return false;
+    if (i + 1 < segments_.size()) cut_rest(segments_[i], segments_[i + 1].global_batch);
+  }
+  sort_by_length();
+  built_ = true;
+  return true;
+}
+
+ShardedBatch ShardedSampler::next() {
+  ShardedBatch batch;
+  next(batch);
+  return batch;
+}
+
+void ShardedSampler::next(ShardedBatch& batch) {
+  if (!built_ && !build_epoch()) throw Error(ErrorCode::internal, "ShardedSampler: an epoch without a batch");
+  const GlobalBatch& global = batches_[segments_.back().taken];
+  batch.step = step_;
+  batch.epoch = epoch_;
+  batch.global_samples = global.count;
+  batch.samples.clear();
+  const auto stride = static_cast<std::size_t>(ranks_);
+  batch.samples.reserve((global.count + stride - 1) / stride);
+  for (auto at = static_cast<std::size_t>(rank_); at < global.count; at += stride) {
+    batch.samples.push_back(order_[global.begin + at]);
+  }
+  ++step_;
+  if (++segments_.back().taken < batches_.size()) return;
+  ++epoch_;
+  segments_.assign(1, {global_batch_size_, 0});
+  built_ = false;
+}
+
+std::size_t ShardedSampler::steps_per_epoch() const noexcept { return steps_per_epoch_; }
+
+// Where a sampler stands, as text.
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format = "ddl.ShardedSampler";
+constexpr std::uint64_t version = 1;
+
+[[noreturn]] void refuse(const std::string& found, const std::string& expected) {
+  throw Error(
+      ErrorCode::corrupt_data,
+      fmt::format("ShardedSampler: not the state of a sampler: found {}, expected {}", found, expected));
+}
+
+std::uint64_t number_of(const json& value, const char* name) {
+  if (!value.is_number_unsigned()) refuse(fmt::format("no number as {}", name), "a whole number");
+  return value.get<std::uint64_t>();
+}
+
+struct State {
+  std::uint64_t samples = 0;
+  std::uint64_t seed = 0;
+  bool shuffle = false;
+  std::string groups = {};
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> segments = {};  // global batch, batches taken
+};
+
+json object_in(std::string_view text) {
+  json object = json::parse(text, nullptr, false);
+  const bool is_one = object.is_object() && object.value("format", json()) == format;
+  if (!is_one) {
+    refuse(text.empty() ? "nothing" : topology::in_quotes(text),
+           fmt::format("an object of format {}", format));
+  }
+  if (const std::uint64_t found = number_of(object["version"], "version"); found != version) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
+                    "version of ddl; use that one to go on from it",
+                    found, version));
+  }
+  return object;
+}
+
+State parse_state(std::string_view text) {
+  json object = object_in(text);
+  State state;
+  state.samples = number_of(object["samples"], "samples");
+  state.seed = number_of(object["seed"], "seed");
+  if (!object["shuffle"].is_boolean()) refuse("no shuffle", "true or false");
+  state.shuffle = object["shuffle"].get<bool>();
+  if (!object["groups"].is_string()) refuse("no groups", "a hash of buckets and lengths");
+  state.groups = object["groups"].get<std::string>();
+  state.step = number_of(object["step"], "step");
+  state.epoch = number_of(object["epoch"], "epoch");
+  const json& segments = object["segments"];
+  if (!segments.is_array() || segments.empty())
+    refuse("no segments", "pairs of global batch and batches taken");
+  for (const json& segment : segments) {
+    if (!segment.is_array() || segment.size() != 2) refuse("a bad segment", "global batch and batches taken");
+    state.segments.emplace_back(number_of(segment[0], "global batch"),
+                                number_of(segment[1], "batches taken"));
+  }
+  return state;
+}
+
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+/// What the samplers deal, and how.
+void require_same(const State& found, const State& here) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* name, const auto& theirs, const auto& own) {
+    if (theirs != own) differences.push_back(fmt::format("{} {}, here {}", name, theirs, own));
+  };
+  compare("samples", found.samples, here.samples);
+  compare("seed", found.seed, here.seed);
+  compare("shuffle", found.shuffle, here.shuffle);
+  compare("hash of buckets and lengths", topology::printable(found.groups), here.groups);
+  if (differences.empty()) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("ShardedSampler: the state is of another sampler: {}; to go on from it, give the "
+                          "dataset and options that it was made with (only batch size and ranks may differ)",
+                          fmt::join(differences, "; ")));
+}
+
+}  // namespace
+
+std::string ShardedSampler::state() const {
+  std::vector<std::string> segments;
+  for (const Segment& each : segments_)
+    segments.push_back(fmt::format("[{},{}]", each.global_batch, each.taken));
+  return fmt::format(
+      R"({{"format":"{}","version":{},"samples":{},"seed":{},"shuffle":{},"groups":"{}","step":{},"epoch":{},)"
+      R"("segments":[{}]}})",
+      format, version, size_, options_.seed, options_.shuffle, hex(groups_hash_), step_, epoch_,
+      fmt::join(segments, ","));
+}
+
+void ShardedSampler::restore(std::string_view text) {
+  const State state = parse_state(text);
+  require_same(
+      state,
+      {.samples = size_, .seed = options_.seed, .shuffle = options_.shuffle, .groups = hex(groups_hash_)});
+  std::vector<Segment> segments;
+  for (const auto& [global_batch, taken] : state.segments) {
+    if (global_batch == 0 || global_batch > size_) {
+      refuse(fmt::format("a global batch of {}", global_batch), fmt::format("1 to {} samples", size_));
+    }
+    const bool is_last = segments.size() + 1 == state.segments.size();
+    if (taken == 0 && !is_last) refuse("a segment of no batches", "one or more");
+    segments.push_back({global_batch, taken});
+  }
+  // A run that has taken nothing leaves no trace.
+  if (segments.back().taken == 0) segments.pop_back();
+  if (segments.empty() || segments.back().global_batch != global_batch_size_) {
+    segments.push_back({global_batch_size_, 0});
+  }
+
+  segments.swap(segments_);
+  const std::uint64_t old_epoch = std::exchange(epoch_, state.epoch);
+  if (!build_epoch()) {
+    segments.swap(segments_);
+    epoch_ = old_epoch;
+    refuse(fmt::format("more batches taken than epoch {} has", state.epoch), "at least one left");
+  }
+  step_ = state.step;
+}
+
+}  // namespace ddl

@@ -1,0 +1,163 @@
+#include "ddl/files/durable_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ddl/checkpoint.hpp"
+#include "ddl/error.hpp"
+
+namespace ddl {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path directory_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+void throw_io(std::string_view operation, const fs::path& path, int error) {
+  throw Error(ErrorCode::io, fmt::format("cannot {} '{}': {} (errno {})", operation, path.string(),
+                                         std::generic_category().message(error), error));
+}
+
+void throw_corrupt(const fs::path& path, std::string_view found, std::string_view expected) {
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("'{}' is damaged: found {}, expected {}", path.string(), found, expected));
+}
+
+void FileSummary::add(std::span<const std::byte> data) noexcept {
+  crc32 = static_cast<std::uint32_t>(
+      ::crc32_z(crc32, reinterpret_cast<const unsigned char*>(data.data()), data.size()));
+  bytes += data.size();
+}
+
+FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() { close(); }
+
+int FileDescriptor::close() noexcept {
+  const int fd = std::exchange(fd_, -1);
+  return fd >= 0 && ::close(fd) != 0 ? errno : 0;
+}
+
+FileWriter::FileWriter(fs::path path)
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (file_.get() < 0) throw_io("create", path_, errno);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  // In pieces, so that each is still in the cache when its checksum is taken.
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  while (!bytes.empty()) {
+    const ::ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), piece));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw_io("write", path_, errno);
+    }
+    summary_.add(bytes.first(static_cast<std::size_t>(written)));
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+FileSummary FileWriter::finish() {
+  if (::fsync(file_.get()) != 0) throw_io("sync", path_, errno);
+  if (const int error = file_.close()) throw_io("close", path_, error);
+  return summary_;
+}
+
+// Non-blocking, so that opening a pipe put in a file's place does not wait for a writer.
+FileReader::FileReader(fs::path path)
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (file_.get() < 0) throw_io("open", path_, errno);
+  struct ::stat status {};
+  if (::fstat(file_.get(), &status) != 0) throw_io("inspect", path_, errno);
+  if (!S_ISREG(status.st_mode)) throw_corrupt(path_, "something that is not a regular file", "a file");
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void FileReader::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  const std::uint64_t wanted = offset + bytes.size();
+  while (!bytes.empty()) {
+    const ::ssize_t got =
+        ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<::off_t>(wanted - bytes.size()));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      // A bad disk, not a lack of rights: what it held is lost.
+      if (errno == EIO) throw_corrupt(path_, "an input/output error (EIO)", "bytes that can be read");
+      throw_io("read", path_, errno);
+    }
+    if (got == 0) {
+      throw_corrupt(path_, fmt::format("its end after {} bytes", wanted - bytes.size()),
+                    fmt::format("at least {} bytes", wanted));
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+std::string FileReader::read_all() const {
+  std::string text(size_, '\0');
+  read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+FileSummary FileReader::summary() const {
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(size_, std::uint64_t{1} << 20));
+  FileSummary summary;
+  while (summary.bytes < size_) {
+    const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), size_ - summary.bytes));
+    read_at(summary.bytes, piece);
+    summary.add(piece);
+  }
+  return summary;
+}
+
+void sync_directory(const fs::path& directory) {
+  FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.get() < 0) throw_io("open", directory, errno);
+  // Some network file systems cannot sync a directory and say EINVAL.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io("sync", directory, errno);
+}
+
+AtomicFileWriter::AtomicFileWriter(fs::path path)
+    : path_(std::move(path)),
+      temporary_(directory_of(path_) / fmt::format(".{}.tmp-{}", path_.filename().string(), ::getpid())),
+      file_(temporary_) {}
+
+AtomicFileWriter::~AtomicFileWriter() {
+  if (!finished_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFileWriter::finish() {
+  file_.finish();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_io("replace", path_, errno);
+  finished_ = true;
+  sync_directory(directory_of(path_));
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  AtomicFileWriter file(path);
+  file.write(bytes);
+  file.finish();
+}
+
+}  // namespace ddl

@@ -1,0 +1,235 @@
+#include "ddl/gradients/buckets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/parameters/parameters.hpp"
+
+namespace ddl {
+namespace {
+
+/// Fills one bucket after the other.
+class Packer {
+ public:
+  explicit Packer(const LayoutRequest& request) : request_(request) {}
+
+  std::vector<BucketLayout> pack() {
+    for (std::size_t i = 0; i < request_.order.size(); ++i) {
+      const std::size_t gradient = request_.order[i];
+      const bool goes_up = i + 1 < request_.order.size() && request_.order[i + 1] == gradient + 1;
+      if (has_rows(gradient)) {
+        add_rows(gradient);
+      } else {
+        add(gradient, goes_up);
+      }
+    }
+    if (count_ > 0) close(0);
+    return std::move(buckets_);
+  }
+
+ private:
+  /// A piece, and from which side elements are taken away from it.
+  struct Part {
+    GradientPiece piece;
+    bool goes_up;
+  };
+
+  [[nodiscard]] bool has_rows(std::size_t gradient) const {
+    return !request_.rows.empty() && request_.rows[gradient] != 0 && request_.counts[gradient] > 0;
+  }
+
+  void add_rows(std::size_t gradient) {
+    buckets_.push_back({.pieces = {{gradient, 0, request_.counts[gradient]}}, .rows = true});
+  }
+
+  void add(std::size_t gradient, bool goes_up) {
+    std::size_t left = request_.counts[gradient];
+    const std::size_t limit = request_.bucket_count;
+    if (left > room() && 2 * count_ >= limit && can_close()) close(leftover());
+    while (left > 0) {
+      const std::size_t count = std::min(left, room());
+      const std::size_t first = goes_up ? request_.counts[gradient] - left : left - count;
+      parts_.push_back({{gradient, first, count}, goes_up});
+      count_ += count;
+      left -= count;
+      if (room() == 0) close(leftover());
+    }
+  }
+
+  [[nodiscard]] std::size_t room() const {
+    // What is left over of one bucket begins the next, so a bucket holds a multiple at least.
+    const std::size_t limit = std::max(request_.bucket_count, request_.multiple);
+    return limit > count_ ? limit - count_ : 0;
+  }
+  [[nodiscard]] bool can_close() const { return count_ >= request_.multiple; }
+  [[nodiscard]] std::size_t leftover() const { return count_ % request_.multiple; }
+
+  /// Ends a bucket; `left_over` elements, those that became ready last, begin the next one.
+  void close(std::size_t left_over) {
+    std::vector<Part> next;
+    std::size_t moved = 0;
+    while (moved < left_over) {
+      Part& last = parts_.back();
+      const std::size_t count = std::min(left_over - moved, last.piece.count);
+      Part part = last;
+      part.piece.count = count;
+      last.piece.count -= count;
+      (last.goes_up ? part : last).piece.first += last.goes_up ? last.piece.count : count;
+      if (last.piece.count == 0) parts_.pop_back();
+      next.insert(next.begin(), part);
+      moved += count;
+    }
+    BucketLayout bucket{.pieces = in_order(parts_)};
+    const std::size_t remainder = bucket.count() % request_.multiple;
+    bucket.padding = remainder == 0 ? 0 : request_.multiple - remainder;
+    buckets_.push_back(std::move(bucket));
+    parts_ = std::move(next);
+    count_ = left_over;
+  }
+
+  static std::vector<GradientPiece> in_order(const std::vector<Part>& parts) {
+    std::vector<GradientPiece> pieces;
+    for (const Part& part : parts) pieces.push_back(part.piece);
+    std::ranges::sort(pieces, {}, [](const GradientPiece& p) { return std::pair(p.gradient, p.first); });
+    std::vector<GradientPiece> joined;
+    for (const GradientPiece& piece : pieces) {
+      const bool goes_on = !joined.empty() && joined.back().gradient == piece.gradient &&
+                           joined.back().first + joined.back().count == piece.first;
+      if (goes_on) {
+        joined.back().count += piece.count;
+      } else {
+        joined.push_back(piece);
+      }
+    }
+    return joined;
+  }
+
+  const LayoutRequest& request_;
+  std::vector<Part> parts_;  // of the bucket that is being filled, in order of readiness
+  std::size_t count_ = 0;    // its elements
+  std::vector<BucketLayout> buckets_;
+};
+
+constexpr const char* format = "ddl gradient reducer";
+constexpr int version = 1;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("GradientReducer::restore: {}; expected what GradientReducer::state gave", why));
+}
+
+bool is_permutation(std::vector<std::size_t> order) {
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != i) return false;
+  }
+  return true;
+}
+
+constexpr std::size_t least_bytes = std::size_t{16} << 10;
+constexpr std::size_t most_bytes = std::size_t{32} << 20;
+/// One rank has nothing to hide, but makes means of each bucket once it is complete: what backward has just
+/// written is then still near the processor.
+constexpr std::size_t near_bytes = std::size_t{64} << 10;
+/// What takes less is not worth hiding.
+constexpr double short_us = 100;
+
+double predicted_us(Context& context, std::size_t bytes) {
+  const auto plan = context.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
+  // Plans are for classes of sizes.
+  return plan.predicted_us * static_cast<double>(bytes) /
+         static_cast<double>(std::max<std::uint64_t>(plan.bytes, 1));
+}
+
+std::size_t cheap_bytes(Context& context) {
+  std::vector<std::size_t> sizes;
+  std::vector<double> costs;
+  for (std::size_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
+    sizes.push_back(bytes);
+    costs.push_back(predicted_us(context, bytes) / static_cast<double>(bytes));
+  }
+  const double best = *std::ranges::min_element(costs);
+  const auto cheap = std::ranges::find_if(costs, [&](double cost) { return cost <= 1.05 * best; });
+  return sizes[static_cast<std::size_t>(cheap - costs.begin())];
+}
+
+}  // namespace
+
+std::size_t BucketLayout::count() const noexcept {
+  std::size_t sum = padding;
+  for (const GradientPiece& piece : pieces) sum += piece.count;
+  return sum;
+}
+
+std::vector<BucketLayout> bucket_layout(const LayoutRequest& request) { return Packer(request).pack(); }
+
+std::string LearnedBuckets::json() const {
+  return nlohmann::ordered_json{
+      {"format", format}, {"version", version}, {"gradients", gradients}, {"bucket_bytes", bucket_bytes},
+      {"order", order},   {"ranks", ranks},     {"plans", plans}}
+      .dump();
+}
+
+LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
+  LearnedBuckets state;
+  try {
+    const auto object = nlohmann::json::parse(json);
+    if (object.at("format") != format) refuse("found another kind of JSON");
+    if (object.at("version") != version) {
+      refuse(fmt::format("found version {}, which this version of the library does not know",
+                         object.at("version").dump()));
+    }
+    object.at("gradients").get_to(state.gradients);
+    object.at("bucket_bytes").get_to(state.bucket_bytes);
+    object.at("order").get_to(state.order);
+    object.at("ranks").get_to(state.ranks);
+    object.at("plans").get_to(state.plans);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(fmt::format("this is no state: {}", error.what()));
+  }
+  const bool fits = state.order.empty() || (state.order.size() == count && is_permutation(state.order));
+  if (!fits || state.bucket_bytes == 0) refuse("its buckets or its order cannot be");
+  return state;
+}
+
+std::vector<std::size_t> reverse_order(std::size_t gradients) {
+  std::vector<std::size_t> order(gradients);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const std::size_t> own,
+                                     std::size_t gradients) {
+  std::vector<std::int64_t> places(gradients, static_cast<std::int64_t>(gradients));
+  for (std::size_t i = 0; i < own.size(); ++i) places[own[i]] = static_cast<std::int64_t>(i);
+  communicator.all_reduce(std::span(places), ReduceOp::sum);
+  std::vector<std::size_t> order = reverse_order(gradients);
+  std::ranges::stable_sort(order, {}, [&](std::size_t index) { return places[index]; });
+  return order;
+}
+
+std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept {
+  std::uint64_t hash = 0;
+  for (const std::string& entry : entries) hash = hash_of(std::span(entry), hash);
+  return hash;
+}
+
+std::size_t host_bucket_bytes(Context& context, std::size_t total) {
+  if (context.size() == 1) return near_bytes;
+  std::int64_t bytes = 0;
+  if (context.is_root()) {
+    const std::size_t twentieth = std::max(total / 20, least_bytes);
+    const bool is_short = predicted_us(context, total) < short_us;
+    bytes = static_cast<std::int64_t>(is_short ? std::max(total, least_bytes)
+                                               : std::min(cheap_bytes(context), twentieth));
+  }
+  context.communicator().broadcast(std::span(&bytes, 1));
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace ddl

@@ -1,0 +1,79 @@
+#include "ddl/gradient_reducer.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ddl/gradients/reducer.hpp"
+
+namespace ddl {
+
+GradientReducer::GradientReducer(Context& context, std::vector<Gradient> gradients,
+                                 GradientReducerOptions options)
+    : state_(std::make_unique<State>(context, std::move(gradients), options, make_host_queue(context))) {}
+
+GradientReducer::~GradientReducer() = default;
+GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
+GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = default;
+
+void GradientReducer::begin(double weight) { state_->begin(weight); }
+void GradientReducer::ready(std::size_t index, std::span<const std::int32_t> rows, DeviceStream stream) {
+  state_->report("ready", index, true, rows, stream);
+}
+void GradientReducer::absent(std::size_t index) { state_->report("absent", index, false, {}, nullptr); }
+
+ReducedStep GradientReducer::wait(double weight) {
+  const ReducedStep step = state_->end("wait", weight, nullptr);
+  return state_->queue->is_on_device() && !state_->no_sync ? state_->result() : step;
+}
+ReducedStep GradientReducer::wait() {
+  const ReducedStep step = state_->end("wait", {}, nullptr);
+  return state_->queue->is_on_device() && !state_->no_sync ? state_->result() : step;
+}
+
+void GradientReducer::State::require_device(const char* name) const {
+  if (queue->is_on_device()) return;
+  throw invalid(
+      fmt::format("{}() is for gradients on devices; these are in the host's memory: call wait()", name));
+}
+void GradientReducer::finish(double weight, DeviceStream stream) {
+  state_->require_device("finish");
+  state_->end("finish", weight, stream);
+}
+void GradientReducer::finish(DeviceStream stream) {
+  state_->require_device("finish");
+  state_->end("finish", {}, stream);
+}
+const DeviceOutcome* GradientReducer::outcome() const noexcept { return state_->queue->outcome(); }
+ReducedStep GradientReducer::result() {
+  state_->require_device("result");
+  return state_->result();
+}
+
+GradientReducer::NoSync::NoSync(bool& scope) noexcept : scope_(scope) { scope_ = true; }
+GradientReducer::NoSync::~NoSync() { scope_ = false; }
+GradientReducer::NoSync GradientReducer::no_sync() {
+  if (state_->no_sync) throw State::invalid("no_sync() within no_sync()");
+  return NoSync(state_->no_sync);
+}
+
+bool GradientReducer::has_gradient(std::size_t index) const { return state_->has_gradient(index); }
+std::span<const std::uint32_t> GradientReducer::touched_rows(std::size_t index) const {
+  state_->require_index("touched_rows", index);
+  return state_->touched[index].all();
+}
+
+std::span<const GradientShard> GradientReducer::shards() const { return state_->shards; }
+void GradientReducer::gather(const std::vector<Parameter>& parameters, DeviceStream stream) {
+  state_->gather(parameters, stream);
+}
+
+std::string GradientReducer::state() const { return state_->state(); }
+void GradientReducer::restore(std::string_view state) { state_->restore(state); }
+std::vector<NamedTensor> GradientReducer::residuals() { return state_->queue->residuals(); }
+
+std::size_t GradientReducer::bytes() const noexcept { return state_->bytes; }
+std::size_t GradientReducer::buckets() const noexcept { return state_->buckets.size(); }
+std::size_t GradientReducer::largest_bucket() const noexcept { return state_->largest_bucket(); }
+
+}  // namespace ddl

@@ -1,0 +1,500 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "ddl/context/context_state.hpp"
+#include "ddl/gradients/elementwise.hpp"
+#include "ddl/gradients/gradient_norm.hpp"
+#include "ddl/gradients/gradient_queue.hpp"
+#include "ddl/gradients/host_wire.hpp"
+#include "ddl/shared_buffer.hpp"
+#include "ddl/work.hpp"
+
+// Gradients in the host's memory: works of the communicator reduce buckets, where gradients lie one after the
+// other in place.
+
+namespace ddl {
+namespace {
+
+using topology::Collective;
+
+/// Wakes who waits for any of several works. Continuations hold it, so it may be gone for all others.
+class WorkEvents {
+ public:
+  void signal() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    changed_.notify_all();
+  }
+  /// How many there have been; to be read before one looks whether anything is done.
+  [[nodiscard]] std::uint64_t seen() {
+    const std::lock_guard lock(mutex_);
+    return count_;
+  }
+  void wait_beyond(std::uint64_t seen) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return count_ > seen; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t count_ = 0;
+};
+
+/// Elements [first, end) of a bucket.
+struct Slice {
+  std::size_t first, end;
+};
+
+/// Rank's slice of `count` elements: all slices together are the whole; the first ones have one more.
+Slice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
+  const std::size_t whole = count / ranks;
+  const std::size_t longer = count % ranks;
+  const std::size_t first = rank * whole + std::min(rank, longer);
+  return {first, first + whole + (rank < longer ? 1 : 0)};
+}
+
+class HostQueue final : public GradientQueue {
+ public:
+  explicit HostQueue(Context& context)
+      : context_(context),
+        all_(context.communicator()),
+        rank_(static_cast<std::size_t>(context.rank())),
+        ranks_(static_cast<std::size_t>(context.size())),
+        norm_(context.options().reproducible) {}
+
+  [[nodiscard]] bool is_on_device() const noexcept override { return false; }
+
+  void open(const ReducerParts& parts) override {
+    parts_.emplace(parts);
+    for (const Gradient& gradient : parts.gradients) {
+      places_.push_back(elements_);
+      elements_ += gradient.values.size();
+      if (gradient.row_width > 0 && !rows_) rows_.emplace(all_.split(0));
+    }
+    if (parts.options.wire != DataType::f32 && context_.hosts() > 1) {
+      wire_.emplace(all_, parts.options.wire);
+    }
+  }
+  std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
+  [[nodiscard]] std::size_t multiple() const override {
+    return std::lcm(wire_ ? wire_->shards() : 1, parts_->options.sharded_update ? ranks_ : 1);
+  }
+  void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
+  [[nodiscard]] std::vector<std::string> plans() const override;
+
+  void accumulate(std::size_t gradient, double weight) override {
+    accumulated_.resize(elements_);
+    const std::span<const float> values = parts_->gradients[gradient].values;
+    elementwise::add_scaled(std::span(accumulated_).subspan(places_[gradient], values.size()), values,
+                            weight);
+  }
+  void start_weight(double own, bool blocking) override {
+    total_ = own;
+    weight_sum_ = Work();
+    if (blocking) return all_.all_reduce(std::span(&total_, 1));
+    weight_sum_ = all_.all_reduce_async(std::span(&total_, 1));
+  }
+  [[nodiscard]] bool has_weight() override {
+    return weight_sum_.test() && std::isfinite(total_) && total_ > 0;
+  }
+  [[nodiscard]] double total_weight() override {
+    weight_sum_.wait();
+    return total_;
+  }
+
+  void reduce(std::size_t index, const Contribution& contribution) override;
+  void advance() override {
+    if (events_ || !context_.has_progress_thread()) advance_from(finished_);
+  }
+  [[nodiscard]] bool is_reduced(std::size_t bucket) override { return advance(buckets_[bucket]); }
+  void wait(std::size_t bucket) override;
+  void unpack(std::size_t bucket) override;
+  void conclude(bool has_problem, std::size_t missing) override;
+  StepOutcome fetch() override { return outcome_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept override;
+  void settle(bool counts) override {
+    for (Bucket& bucket : buckets_) bucket.residual.settle(counts);
+  }
+  void next_step() noexcept override {
+    started_ = finished_ = 0;
+    norm_.clear();
+    std::ranges::fill(accumulated_, 0.0f);
+  }
+
+  [[nodiscard]] std::optional<std::size_t> unfinished() noexcept override;
+  [[nodiscard]] bool is_busy() noexcept override {
+    try {
+      return !weight_sum_.test() || unfinished();
+    } catch (const Error&) {
+      return true;
+    }
+  }
+  void drain() noexcept override;
+  void gather(std::span<const Parameter> parameters, Stream stream) override;
+  [[nodiscard]] std::vector<NamedTensor> residuals() override;
+
+ private:
+  enum class Way { dense, scatter, rows, wire };
+
+  struct Bucket {
+    BucketLayout layout;
+    Way way = Way::dense;
+    std::span<float> values;            // what is reduced: the gradients themselves, or `packed`
+    SharedBuffer<float> packed;         // where the gradients do not lie one after the other, or for rows
+    SharedBuffer<float> parameters;     // for `gather`, where they do not lie as the gradients do
+    std::vector<GradientPiece> pieces;  // what travels: the layout's, or the rows that were touched
+    Bucket* before = nullptr;           // that goes the same way
+    int stage = 0;
+    std::vector<Work> works;         // of this stage
+    SharedBuffer<std::uint8_t> map;  // of rows
+    double weight = 1;               // of rows
+    bool adds_accumulated = false;   // of rows
+    WireResidual residual;
+  };
+
+  [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const {
+    return parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
+  }
+  [[nodiscard]] static bool is_in_place(const Bucket& bucket) {
+    return bucket.packed.size() == 0 || bucket.values.data() != bucket.packed.data();
+  }
+  [[nodiscard]] std::span<float> own(std::span<float> values) const {
+    return values.subspan(rank_ * (values.size() / ranks_), values.size() / ranks_);
+  }
+  void pack(const GradientPiece& piece, std::span<float> target, bool counts, double weight,
+            bool adds_accumulated) const;
+  void start_rows(Bucket& bucket, const Contribution& contribution);
+  void reduce_rows(Bucket& bucket);
+  void follow(Bucket& bucket, Work work) const;
+  bool advance(Bucket& bucket);
+  void advance_from(std::size_t first);
+  void finish(std::span<float> part, std::size_t at, const Slice& own, double factor, bool all);
+
+  Context& context_;
+  Communicator& all_;
+  const std::size_t rank_, ranks_;
+  std::optional<ReducerParts> parts_;
+  std::size_t elements_ = 0;
+  std::vector<std::size_t> places_;  // of each gradient among all elements
+  std::optional<Communicator> rows_;
+  std::optional<HostWire> wire_;
+  std::shared_ptr<WorkEvents> events_;  // null: no bucket has several stages
+  std::vector<Bucket> buckets_;
+  std::size_t started_ = 0, finished_ = 0;
+  std::vector<float> accumulated_;  // weighted means of the micro-batches before
+  double total_ = 0;                // this rank's weight, and then all ranks'
+  Work weight_sum_;
+  GradientNorm norm_;
+  StepOutcome outcome_;
+};
+
+// Set-up.
+
+void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final) {
+  const bool narrow = wire_ && is_final;  // residuals belong to buckets: there are none before these stay
+  buckets_.clear();
+  buckets_.reserve(layouts.size());
+  events_.reset();
+  for (const BucketLayout& layout : layouts) {
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.layout = layout;
+    bucket.pieces = layout.pieces;
+    bucket.way = layout.rows                      ? Way::rows
+                 : narrow                         ? Way::wire
+                 : parts_->options.sharded_update ? Way::scatter
+                                                  : Way::dense;
+    bucket.values = one_run(layout, parts_->gradients);
+    if (bucket.values.empty()) {
+      bucket.packed = allocate<float>(context_, layout.count());
+      bucket.values = bucket.packed.span();
+    }
+    if (bucket.way == Way::rows) {
+      bucket.map = allocate<std::uint8_t>(context_, parts_->touched[layout.pieces.front().gradient].rows());
+    }
+    if (bucket.way == Way::wire) bucket.residual.resize(wire_->own(bucket.values).size());
+    const auto same_way = std::find_if(buckets_.rbegin() + 1, buckets_.rend(),
+                                       [&](const Bucket& other) { return other.way == bucket.way; });
+    bucket.before = same_way == buckets_.rend() ? nullptr : &*same_way;
+    const bool has_stages = bucket.way == Way::rows || bucket.way == Way::wire;
+    if (has_stages && !events_) events_ = std::make_shared<WorkEvents>();
+  }
+}
+
+std::vector<std::string> HostQueue::plans() const {
+  std::vector<std::string> plans;
+  for (const Bucket& bucket : buckets_) {
+    const std::size_t count = bucket.layout.count();
+    switch (bucket.way) {
+      case Way::dense:
+        plans.push_back(plan_text(all_, Collective::all_reduce, count, DataType::f32));
+        break;
+      case Way::scatter:
+        plans.push_back(plan_text(all_, Collective::reduce_scatter, count, DataType::f32));
+        break;
+      case Way::rows:  // of all rows; fewer ones may take the plan of a smaller size
+        plans.push_back(plan_text(*rows_, Collective::all_reduce, count, DataType::f32));
+        break;
+      case Way::wire:
+        plans.push_back(wire_->plans(count));
+        break;
+    }
+  }
+  return plans;
+}
+
+// Sums.
+
+void HostQueue::reduce(std::size_t index, const Contribution& contribution) {
+  Bucket& bucket = buckets_[index];
+  started_ = index + 1;
+  bucket.works.clear();
+  bucket.stage = 0;
+  if (bucket.way == Way::rows) return start_rows(bucket, contribution);
+  std::size_t at = 0;
+  for (const GradientPiece& piece : bucket.pieces) {
+    pack(piece, bucket.values.subspan(at, piece.count), contribution.counts(piece.gradient),
+         contribution.weight, contribution.adds_accumulated);
+    at += piece.count;
+  }
+  std::ranges::fill(bucket.values.subspan(at), 0.0f);
+  float* const values = bucket.values.data();
+  if (bucket.way == Way::wire) {
+    for (Work& work : wire_->sum_on_host(bucket.values)) follow(bucket, std::move(work));
+  } else if (bucket.way == Way::scatter) {
+    const std::span<float> mine = own(bucket.values);
+    follow(bucket, all_.reduce_scatter_async(values, mine.data(), mine.size(), DataType::f32, ReduceOp::sum));
+  } else if (ranks_ > 1 && buckets_.size() == 1) {
+    all_.all_reduce(values, bucket.values.size(), DataType::f32, ReduceOp::sum);
+  } else if (ranks_ > 1) {
+    follow(bucket, all_.all_reduce_async(values, values, bucket.values.size(), DataType::f32, ReduceOp::sum));
+  }
+}
+
+void HostQueue::pack(const GradientPiece& piece, std::span<float> target, bool counts, double weight,
+                     bool adds_accumulated) const {
+  const std::span<const float> source = gradient(piece);
+  if (!counts) {
+    std::ranges::fill(target, 0.0f);
+  } else if (source.data() != target.data()) {
+    elementwise::scale_into(target, source, weight);
+  } else if (weight != 1) {
+    elementwise::scale(target, weight);
+  }
+  if (!adds_accumulated || accumulated_.empty()) return;
+  const std::size_t at = places_[piece.gradient] + piece.first;
+  elementwise::add_scaled(target, std::span(accumulated_).subspan(at, piece.count), 1.0);
+}
+
+void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
+  const GradientPiece& whole = bucket.layout.pieces.front();
+  const bool counts = contribution.counts(whole.gradient);
+  if (!counts) std::ranges::fill(gradient(whole), 0.0f);
+  bucket.weight = counts ? contribution.weight : 1;
+  bucket.adds_accumulated = contribution.adds_accumulated;
+  std::ranges::copy(parts_->touched[whole.gradient].own(), bucket.map.begin());
+  follow(bucket, all_.all_reduce_async(bucket.map.span(), ReduceOp::max));
+}
+
+/// Once all ranks have told which rows they have touched. Others are zeros.
+void HostQueue::reduce_rows(Bucket& bucket) {
+  const GradientPiece& whole = bucket.layout.pieces.front();
+  TouchedRows& touched = parts_->touched[whole.gradient];
+  touched.set_all(bucket.map.span());
+  bucket.pieces = touched.pieces(whole.gradient);
+  const bool alone = touched.travel_alone(context_);
+  bucket.values = gradient(whole);
+  if (alone) {
+    const std::size_t count = touched.all().size() * parts_->gradients[whole.gradient].row_width;
+    if (bucket.packed.size() < count) bucket.packed = allocate<float>(context_, count + count / 4);
+    bucket.values = bucket.packed.span().first(count);
+  }
+  std::size_t at = 0;
+  for (const GradientPiece& piece : bucket.pieces) {
+    const std::span<float> target = alone ? bucket.values.subspan(at, piece.count) : gradient(piece);
+    pack(piece, target, true, bucket.weight, bucket.adds_accumulated);
+    at += piece.count;
+  }
+  if (ranks_ > 1 && !bucket.values.empty()) follow(bucket, rows_->all_reduce_async(bucket.values));
+}
+
+void HostQueue::follow(Bucket& bucket, Work work) const {
+  if (events_) work.then([events = events_](const Error*) { events->signal(); });
+  bucket.works.push_back(std::move(work));
+}
+
+/// Enters what stage it can; true once this rank's part is over. Buckets that go the same way enter each of
+/// their stages in order, whichever is done first: a communicator's calls must come in one order on all
+/// ranks.
+bool HostQueue::advance(Bucket& bucket) {
+  const int last = bucket.way == Way::wire ? 2 : bucket.way == Way::rows ? 1 : 0;
+  for (;;) {
+    if (!std::ranges::all_of(bucket.works, [](Work& work) { return work.test(); })) return false;
+    if (bucket.stage > last) return true;
+    if (bucket.stage < last && bucket.before != nullptr && bucket.before->stage <= bucket.stage) return false;
+    ++bucket.stage;
+    if (bucket.stage > last) return true;
+    bucket.works.clear();
+    if (bucket.way == Way::rows) {
+      reduce_rows(bucket);
+    } else if (bucket.stage == 1) {
+      if (auto work = wire_->sum_over_hosts(bucket.values, bucket.residual)) follow(bucket, *work);
+    } else {
+      for (Work& work : wire_->share_on_host(bucket.values, bucket.residual)) follow(bucket, std::move(work));
+    }
+  }
+}
+
+void HostQueue::advance_from(std::size_t first) {
+  for (std::size_t i = first; i < started_; ++i) static_cast<void>(advance(buckets_[i]));
+}
+
+void HostQueue::wait(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  if (!events_ || !context_.has_progress_thread()) {
+    while (!advance(bucket)) {
+      for (Work& work : bucket.works) work.wait();
+    }
+    return;
+  }
+  RunObserver* const observer = observer_of(context_);
+  for (std::uint64_t seen = events_->seen(); !advance(bucket); seen = events_->seen()) {
+    advance_from(index + 1);
+    const collectives::CountedWait counted(observer == nullptr ? nullptr : observer->recorder().get());
+    events_->wait_beyond(seen);
+  }
+}
+
+std::optional<std::size_t> HostQueue::unfinished() noexcept {
+  for (std::size_t i = 0; i < started_; ++i) {
+    try {
+      if (!advance(buckets_[i])) return i;
+    } catch (const Error&) {
+      return i;
+    }
+  }
+  return {};
+}
+
+void HostQueue::drain() noexcept {
+  const auto ignoring_errors = [](const auto& wait) {
+    try {
+      wait();
+    } catch (const std::exception&) {  // those that wait for results have it, too
+    }
+  };
+  ignoring_errors([&] { weight_sum_.wait(); });
+  for (std::size_t i = 0; i < started_; ++i) ignoring_errors([&] { wait(i); });
+}
+
+// Results.
+
+void HostQueue::unpack(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  finished_ = index + 1;
+  const double factor = parts_->options.leave_sums ? 1.0 : 1.0 / total_;
+  std::size_t count = bucket.values.size();
+  if (bucket.way == Way::rows) {
+    count = 0;
+    for (const GradientPiece& piece : bucket.pieces) count += piece.count;
+  }
+  const Slice own = slice_of(count, rank_, ranks_);
+  const bool in_place = is_in_place(bucket);
+  if (in_place && bucket.way != Way::rows) {
+    return finish(bucket.values, 0, own, factor, bucket.way != Way::scatter);
+  }
+  if (!in_place) norm_.add(bucket.values.subspan(own.first, own.end - own.first));
+  std::size_t at = 0;
+  for (const GradientPiece& piece : bucket.pieces) {
+    if (in_place) {
+      finish(gradient(piece), at, own, factor, true);
+    } else {
+      elementwise::scale_into(gradient(piece), bucket.values.subspan(at, piece.count), factor);
+    }
+    at += piece.count;
+  }
+}
+
+/// `part` begins at element `at` of its bucket: `own` elements count for the norm, and become means; so do
+/// the others if `all`.
+void HostQueue::finish(std::span<float> part, std::size_t at, const Slice& own, double factor, bool all) {
+  const std::size_t first = std::clamp(own.first, at, at + part.size()) - at;
+  const std::size_t end = std::clamp(own.end, at, at + part.size()) - at;
+  norm_.add_and_scale(part.subspan(first, end - first), factor);
+  if (factor == 1 || !all) return;
+  elementwise::scale(part.first(first), factor);
+  elementwise::scale(part.subspan(end), factor);
+}
+
+void HostQueue::conclude(bool has_problem, std::size_t missing) {
+  std::array<double, 2> counts = {has_problem ? 1.0 : 0.0, static_cast<double>(missing)};
+  const double norm = norm_.over_all(all_, counts) / total_;
+  outcome_ = {total_,   parts_->options.leave_sums ? 1.0 / total_ : 1.0, norm, std::isfinite(norm), counts[0],
+              counts[1]};
+}
+
+std::uint64_t HostQueue::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const Bucket& bucket : buckets_) {
+    sum += bucket.map.size() +
+           bucket.values.size() * (bucket.way == Way::wire ? sizeof(std::uint16_t) : sizeof(float));
+  }
+  return sum;
+}
+
+void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
+  std::vector<std::span<float>> gathered;
+  std::vector<Work> works;
+  /// Between the parameters and a bucket's memory, in which they lie one after the other.
+  const auto copy = [&](const Bucket& bucket, float* memory, bool back) {
+    for (const GradientPiece& piece : bucket.layout.pieces) {
+      float* const values = parameters[piece.gradient].values.data() + piece.first;
+      back ? std::copy_n(memory, piece.count, values) : std::copy_n(values, piece.count, memory);
+      memory += piece.count;
+    }
+  };
+  for (Bucket& bucket : buckets_) {
+    std::span<float> values = one_run(bucket.layout, parameters);
+    if (values.empty()) {
+      const std::size_t count = bucket.layout.count();
+      SharedBuffer<float>& memory = bucket.packed.size() >= count ? bucket.packed : bucket.parameters;
+      if (memory.size() == 0) memory = allocate<float>(context_, count);
+      values = memory.span().first(count);
+      copy(bucket, values.data(), false);
+    }
+    const std::span<float> mine = own(values);
+    works.push_back(all_.all_gather_async(mine.data(), values.data(), mine.size(), DataType::f32));
+    gathered.push_back(values);
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    works[i].wait();
+    if (one_run(buckets_[i].layout, parameters).empty()) copy(buckets_[i], gathered[i].data(), true);
+  }
+}
+
+std::vector<NamedTensor> HostQueue::residuals() {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const std::span<float> kept = buckets_[i].residual.kept;
+    if (kept.empty()) continue;
+    tensors.push_back({"residual/" + std::to_string(i),
+                       DataType::f32,
+                       {static_cast<std::int64_t>(kept.size())},
+                       std::as_writable_bytes(kept)});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::unique_ptr<GradientQueue> make_host_queue(Context& context) {
+  return std::make_unique<HostQueue>(context);
+}
+
+}  // namespace ddl

@@ -1,0 +1,271 @@
+#include "ddl/gradients/reducer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/log.hpp"
+
+// How a reducer is made: what ranks agree on, and its buckets.
+
+namespace ddl {
+namespace {
+
+void check_no_overlap(const std::vector<Gradient>& gradients) {
+  std::vector<const Gradient*> order;
+  for (const Gradient& gradient : gradients) {
+    if (!gradient.values.empty()) order.push_back(&gradient);
+  }
+  const auto address = [](const Gradient* gradient) { return gradient->values.data(); };
+  std::ranges::sort(order, std::less<const float*>(), address);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const std::span<float> previous = order[i - 1]->values;
+    if (std::less<const float*>()(order[i]->values.data(), previous.data() + previous.size())) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("GradientReducer: gradients '{}' and '{}' overlap in memory, so one would be "
+                              "reduced twice; register shared gradients once",
+                              order[i - 1]->name, order[i]->name));
+    }
+  }
+}
+
+/// States hold a hash of these: what is new on devices is added only where it is used.
+std::vector<std::string> entries_of(const GradientReducerOptions& options, bool on_device) {
+  const std::string kind = options.gradients == GradientKind::mean ? "means" : "sums";
+  const std::string bucket_bytes = fmt::format("bucket_bytes {}", options.bucket_bytes);
+  const std::string wire = fmt::format("wire {}", to_string(options.wire));
+  const std::string overlap = fmt::format("overlap {}", options.overlap);
+  const std::string sharded = fmt::format("sharded_update {}", options.sharded_update);
+  const std::string sums = fmt::format("leave_sums {}", options.leave_sums);
+  if (!on_device) return {kind, bucket_bytes, overlap, wire, sharded, sums};
+  std::vector<std::string> entries = {kind, bucket_bytes, sums,
+                                      fmt::format("micro_batches {}", options.micro_batches), wire};
+  if (!options.overlap) entries.push_back(overlap);
+  if (options.sharded_update) entries.push_back(sharded);
+  return entries;
+}
+
+std::vector<std::string> entries_of(const std::vector<Gradient>& gradients) {
+  std::vector<std::string> entries;
+  for (const Gradient& gradient : gradients) {
+    const std::string rows =
+        gradient.row_width > 0 ? fmt::format(" in rows of {}", gradient.row_width) : std::string();
+    entries.push_back(fmt::format("'{}' of {} floats{}", gradient.name, gradient.values.size(), rows));
+  }
+  return entries;
+}
+
+}  // namespace
+
+Error GradientReducer::State::invalid(const std::string& message) {
+  return {ErrorCode::invalid_argument, "GradientReducer: " + message};
+}
+
+GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, GradientReducerOptions opts,
+                              std::unique_ptr<GradientQueue> its_queue)
+    : context(ctx),
+      gradients(std::move(registered)),
+      options(opts),
+      queue(std::move(its_queue)),
+      watch_(ctx),
+      ledger_(gradients.size()),
+      waiter_(std::this_thread::get_id()),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      job_watch_(context.size() > 1 ? watch_of(context) : nullptr) {
+  context.on_all_ranks("registering gradients", [&] { check(); });
+  agree();
+  for (const Gradient& gradient : gradients) {
+    bytes += gradient.values.size_bytes();
+    touched.emplace_back(gradient);
+  }
+  queue->open({context, gradients, options, touched});
+  learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
+  make_buckets();
+}
+
+GradientReducer::State::~State() {
+  // Peers that are in a step would wait for buckets of this rank that never come.
+  const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+  if (is_unwinding && queue->is_busy()) {
+    announce_failure(context, "an exception has ended a step in which gradients are being reduced");
+  }
+  queue->drain();
+}
+
+void GradientReducer::State::check() const {
+  if (options.gradients != GradientKind::sum && options.gradients != GradientKind::mean) {
+    throw invalid("the kind of gradients is neither sum nor mean");
+  }
+  const DataType wire = options.wire;
+  if (wire != DataType::f32 && wire != DataType::bf16 && wire != DataType::f16) {
+    throw invalid(fmt::format("the wire type is {}; expected f32, bf16 or f16", to_string(wire)));
+  }
+  for (const Gradient& gradient : gradients) {
+    if (!gradient.values.empty() && gradient.values.data() == nullptr) {
+      throw invalid(
+          fmt::format("gradient '{}' of {} floats has no memory", gradient.name, gradient.values.size()));
+    }
+    if (gradient.row_width > 0 && gradient.values.size() % gradient.row_width != 0) {
+      throw invalid(fmt::format("gradient '{}' has {} elements, which is no whole number of rows of {}",
+                                gradient.name, gradient.values.size(), gradient.row_width));
+    }
+  }
+  check_no_overlap(gradients);
+}
+
+void GradientReducer::State::agree() {
+  std::vector<std::string> entries = entries_of(options, queue->is_on_device());
+  require_same_entries(context, "GradientReducer", "option", entries);
+  const std::vector<std::string> described = entries_of(gradients);
+  require_same_entries(context, "GradientReducer", "gradient", described);
+  if (queue->is_on_device()) entries.emplace_back("on devices");
+  entries.insert(entries.end(), described.begin(), described.end());
+  learned.gradients = hash_of_entries(entries);
+}
+
+/// In the order in which they are reduced. Shards are not to move, so that of buckets for a sharded update
+/// only the order is learned.
+std::vector<BucketLayout> GradientReducer::State::layouts() const {
+  std::vector<std::size_t> counts;
+  std::vector<std::uint8_t> rows;
+  for (const Gradient& gradient : gradients) {
+    counts.push_back(gradient.values.size());
+    rows.push_back(gradient.row_width > 0 ? 1 : 0);
+  }
+  const bool by_readiness = is_learned() && !options.sharded_update;
+  const std::vector<std::size_t> order = by_readiness ? learned.order : reverse_order(gradients.size());
+  std::vector<BucketLayout> layouts =
+      bucket_layout({.counts = counts,
+                     .rows = rows,
+                     .order = order,
+                     .bucket_count = std::max<std::size_t>(learned.bucket_bytes / sizeof(float), 1),
+                     .multiple = queue->multiple()});
+  if (is_learned() && options.sharded_update) {
+    std::vector<std::size_t> place(gradients.size());
+    for (std::size_t i = 0; i < learned.order.size(); ++i) place[learned.order[i]] = i;
+    std::ranges::stable_sort(layouts, {}, [&](const BucketLayout& layout) {
+      std::size_t last = 0;
+      for (const GradientPiece& piece : layout.pieces) last = std::max(last, place[piece.gradient]);
+      return last;
+    });
+  }
+  // How many rows travel is known when a step ends: a device's other buckets are not to wait for that.
+  if (queue->is_on_device()) std::ranges::stable_partition(layouts, [](const auto& l) { return !l.rows; });
+  return layouts;
+}
+
+void GradientReducer::State::make_buckets() {
+  const std::vector<BucketLayout> made = layouts();
+  queue->arrange(made, is_learned());
+  buckets.clear();
+  buckets_of_.assign(gradients.size(), {});
+  for (const BucketLayout& layout : made) {
+    Bucket& bucket = buckets.emplace_back(Bucket{.layout = layout});
+    for (const GradientPiece& piece : layout.pieces) {
+      auto& of_gradient = buckets_of_[piece.gradient];
+      if (!of_gradient.empty() && of_gradient.back() == buckets.size() - 1) continue;
+      of_gradient.push_back(buckets.size() - 1);
+      ++bucket.gradients;
+    }
+    bucket.missing = bucket.gradients;
+  }
+  // On hosts a bucket that is alone has nothing to overlap with: `wait` reduces it in the caller's thread.
+  overlaps_ = options.overlap && (queue->is_on_device() || buckets.size() > 1);
+  if (options.sharded_update) shards = own_shards();
+  // Ranks may be in groups with different plans, so all of them count. Reproducible sums depend on no plan.
+  learned.plans = 0;
+  if (context.options().reproducible || context.size() == 1) return;
+  learned.plans = hash_of_entries(gather_texts(context, fmt::format("{}", fmt::join(queue->plans(), ","))));
+}
+
+/// What is left over, of a gradient with rows, is everybody's.
+std::vector<GradientShard> GradientReducer::State::own_shards() const {
+  std::vector<GradientShard> result;
+  const auto add = [&](const BucketLayout& layout, std::size_t first, std::size_t end) {
+    std::size_t at = 0;
+    for (const GradientPiece& piece : layout.pieces) {
+      const std::size_t from = std::max(first, at);
+      const std::size_t to = std::min(end, at + piece.count);
+      if (from < to) result.push_back({piece.gradient, piece.first + from - at, to - from});
+      at += piece.count;
+    }
+  };
+  const auto rank = static_cast<std::size_t>(context.rank());
+  const auto ranks = static_cast<std::size_t>(context.size());
+  for (const Bucket& bucket : buckets) {
+    const std::size_t count = bucket.layout.count() / ranks;
+    add(bucket.layout, rank * count, (rank + 1) * count);
+    add(bucket.layout, count * ranks, bucket.layout.count());
+  }
+  return result;
+}
+
+/// "bucket 3 of 20 (gradients 'a' to 'f')"
+std::string GradientReducer::State::name_of(std::size_t bucket) const {
+  const auto& pieces = buckets[bucket].layout.pieces;
+  const std::string& first = gradients[pieces.front().gradient].name;
+  const std::string& last = gradients[pieces.back().gradient].name;
+  return fmt::format("bucket {} of {} ({})", bucket + 1, buckets.size(),
+                     buckets[bucket].gradients == 1 ? fmt::format("gradient '{}'", first)
+                                                    : fmt::format("gradients '{}' to '{}'", first, last));
+}
+
+std::size_t GradientReducer::State::largest_bucket() const noexcept {
+  std::size_t largest = 0;
+  for (const Bucket& bucket : buckets) {
+    if (!bucket.layout.rows) largest = std::max(largest, bucket.layout.count());
+  }
+  return largest * sizeof(float);
+}
+
+std::string GradientReducer::State::state() const {
+  LearnedBuckets now = learned;
+  now.ranks = context.size();
+  return now.json();
+}
+
+void GradientReducer::State::restore(std::string_view json) {
+  LearnedBuckets saved;
+  context.on_all_ranks("GradientReducer::restore", [&] {
+    saved = LearnedBuckets::parse(json, gradients.size());
+    if (saved.gradients == learned.gradients) return;
+    throw Error(ErrorCode::mismatch,
+                "GradientReducer::restore: the state is one of other gradients (names, sizes, order) or "
+                "options; give the reducer those that it was saved with, or do without it");
+  });
+  require_same_entries(context, "GradientReducer::restore", "state", {std::string(json)});
+  learned = saved;
+  make_buckets();
+  if (saved.ranks == context.size() && saved.plans != learned.plans) {
+    context.log().notice(
+        "GradientReducer: buckets are reduced by other plans than when the state was saved (another "
+        "topology, "
+        "placement, DDL_OPTIONS, DDL_PLAN or other measured figures of links), so sums may differ in their "
+        "last bits");
+  }
+}
+
+void GradientReducer::State::gather(const std::vector<Parameter>& parameters, DeviceStream stream) {
+  if (!options.sharded_update) {
+    throw invalid("gather: this reducer was made without sharded_update; every rank updates all parameters");
+  }
+  const bool alike = std::ranges::equal(
+      parameters, gradients, {}, [](const Parameter& p) { return p.values.size(); },
+      [](const Gradient& g) { return g.values.size(); });
+  if (!alike) {
+    throw invalid(
+        fmt::format("gather: {} parameters do not have the numbers of elements of the {} gradients, "
+                    "one by one",
+                    parameters.size(), gradients.size()));
+  }
+  if (context.size() > 1) queue->gather(parameters, stream);
+}
+
+}  // namespace ddl

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "collectives/timeline/run_statistics.hpp"
+#include "collectives/watch/watch.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/error.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/gradients/buckets.hpp"
+#include "ddl/gradients/gradient_queue.hpp"
+#include "ddl/gradients/step_dump.hpp"
+#include "ddl/gradients/step_ledger.hpp"
+#include "ddl/timeline.hpp"
+#include "ddl/timeline/run_observer.hpp"
+
+namespace ddl {
+
+/// What a reducer tells of its steps: events on the timeline, and figures. Does next to nothing where nobody
+/// wants to know. Used by one thread at a time.
+class GradientWatch {
+ public:
+  explicit GradientWatch(Context& context) : timeline_(context.timeline()), observer_(observer_of(context)) {
+    if (const int every = context.options().dump_iterations; every > 0 && observer_ != nullptr) {
+      dump_.emplace(context, *observer_, every);
+    }
+  }
+
+  /// A step's first gradient, or its weight, is there; later calls in the step do nothing.
+  void begin() {
+    if (observer_ != nullptr && !at_begin_) at_begin_ = shares();
+  }
+  void ready(const std::string& gradient, bool has_value) {
+    if (timeline_.is_on()) timeline_.instant(track, (has_value ? "ready: " : "absent: ") + gradient);
+  }
+  /// Whether names of buckets are wanted.
+  [[nodiscard]] bool wants_buckets() const noexcept { return timeline_.is_on() || dump_; }
+  void queued(const std::string& bucket, std::uint64_t bytes) {
+    if (dump_) dump_->arrived();
+    timeline_.instant(track, "queue " + bucket, {{"bytes", static_cast<std::int64_t>(bytes)}});
+  }
+  [[nodiscard]] Timeline::Scope waiting() { return timeline_.scope("wait for gradients"); }
+  /// All sums are there.
+  void reduced() {
+    if (observer_ == nullptr || !at_begin_) return;
+    const collectives::RunStatistics::Shares now = shares();
+    observer_->recorder()->statistics().gradient_step(now.busy - at_begin_->busy,
+                                                      now.waited - at_begin_->waited);
+  }
+  /// On all ranks. Collective.
+  void step_over() {
+    if (dump_) dump_->step_over();
+  }
+  /// Whatever became of it.
+  void end() noexcept { at_begin_.reset(); }
+
+ private:
+  static constexpr const char* track = "gradients";
+
+  [[nodiscard]] collectives::RunStatistics::Shares shares() const {
+    return observer_->recorder()->settled_statistics().all();
+  }
+
+  Timeline& timeline_;
+  RunObserver* observer_;  // may be null
+  std::optional<StepDump> dump_;
+  std::optional<collectives::RunStatistics::Shares> at_begin_;
+};
+
+/// What stands behind a `GradientReducer`, wherever its gradients are: checks, agreement, the layout of
+/// buckets, and the order of a step. The queue does the work.
+struct GradientReducer::State {
+  State(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options,
+        std::unique_ptr<GradientQueue> queue);
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  /// Waits for what was started: its memory is about to go.
+  ~State();
+
+  static Error invalid(const std::string& message);
+  [[nodiscard]] bool is_mean() const noexcept { return options.gradients == GradientKind::mean; }
+  void require_index(const char* name, std::size_t index) const;
+  /// `name`: the call, for messages.
+  void require_device(const char* name) const;
+
+  void begin(double weight);
+  /// `rows`: those that were touched; all, if not given.
+  void report(const char* name, std::size_t index, bool has_value,
+              std::optional<std::span<const std::int32_t>> rows, DeviceStream stream);
+  /// Ends a step or a micro-batch. `given`: the weight, if the call has one. On hosts the result is what is
+  /// returned; on devices it is queued.
+  ReducedStep end(const char* name, std::optional<double> given, DeviceStream stream);
+  ReducedStep result();
+
+  [[nodiscard]] bool has_gradient(std::size_t index);
+  void gather(const std::vector<Parameter>& parameters, DeviceStream stream);
+  [[nodiscard]] std::string state() const;
+  void restore(std::string_view json);
+  [[nodiscard]] std::size_t largest_bucket() const noexcept;
+
+  struct Bucket {
+    BucketLayout layout;
+    std::size_t gradients = 0;  // that have a piece in it
+    std::size_t missing = 0;    // of them in this step
+  };
+
+  // What stays.
+  Context& context;
+  std::vector<Gradient> gradients;
+  GradientReducerOptions options;
+  std::vector<TouchedRows> touched;  // of each gradient
+  std::unique_ptr<GradientQueue> queue;
+  LearnedBuckets learned;  // its plans: those by which the buckets are reduced, on all ranks
+  std::vector<Bucket> buckets;
+  std::vector<GradientShard> shards;
+  std::size_t bytes = 0;
+  bool no_sync = false;
+
+ private:
+  void check() const;
+  void agree();
+  [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }
+  [[nodiscard]] std::vector<BucketLayout> layouts() const;
+  void make_buckets();
+  [[nodiscard]] std::vector<GradientShard> own_shards() const;
+  [[nodiscard]] std::string name_of(std::size_t bucket) const;
+
+  void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;
+  void start_complete();
+  void start(std::size_t bucket);
+  void name_what_is_missing(std::size_t reported);
+  void wait_for_other_threads(std::unique_lock<std::mutex>& lock);
+  void end_micro_batch(const char* name, DeviceStream stream);
+  void reduce_rest(const char* name);
+  ReducedStep agree_on_step();
+  [[nodiscard]] Error with_bucket(const Error& error);
+  [[nodiscard]] std::optional<Error> weight_problem() const;
+  [[nodiscard]] std::optional<Error> problem(const char* name) const;
+  [[nodiscard]] Error total_problem(double total) const;
+  void start_weight(bool blocking);
+  void require_good_total();
+  void throw_agreed(const std::optional<Error>& mine);
+  void learn();
+  void end_step() noexcept;
+
+  GradientWatch watch_;
+  std::vector<std::vector<std::size_t>> buckets_of_;  // of each gradient
+  bool overlaps_ = false;                             // buckets are reduced during backward
+
+  // Of a step.
+  std::mutex mutex_;  // held for all that reports and waits do, but for waiting for reports
+  StepLedger ledger_;
+  std::size_t started_ = 0;   // buckets
+  std::size_t finished_ = 0;  // of them
+  bool begun_ = false;
+  double weight_ = 0;              // of this micro-batch
+  double weight_before_ = 0;       // of those before it
+  std::size_t micro_batches_ = 0;  // before this one
+  bool has_started_weight_ = false;
+  std::optional<Error> kept_problem_;
+
+  // Of the last step.
+  std::vector<std::uint8_t> values_somewhere_;  // of each gradient
+  bool values_are_own_ = false;                 // other ranks' are not among them yet
+  std::uint64_t bytes_of_step_ = 0;
+  bool has_result_ = false;  // which was not asked for yet
+
+  std::condition_variable complete_;
+  std::thread::id waiter_;     // of the last wait
+  bool other_thread_ = false;  // has reported gradients of this step, or of an earlier one
+  const int exceptions_at_start_;
+  collectives::Watch* job_watch_;            // null: nobody wants to know
+  std::optional<std::string> scope_before_;  // once this step has one of its own
+  std::size_t named_gradient_ = 0;           // in it
+};
+
+}  // namespace ddl

@@ -1,0 +1,321 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "ddl/context/context_state.hpp"
+#include "ddl/gradients/reducer.hpp"
+#include "topology/json_text.hpp"
+
+// One step of a reducer, from the first report to the means.
+
+namespace ddl {
+
+void GradientReducer::ready(std::size_t index, DeviceStream stream) {
+  state_->report("ready", index, true, {}, stream);
+}
+
+void GradientReducer::State::require_index(const char* name, std::size_t index) const {
+  if (index < gradients.size()) return;
+  throw invalid(fmt::format("{}({}): there are only {} gradients", name, index, gradients.size()));
+}
+
+void GradientReducer::State::require_rows(std::size_t index, std::span<const std::int32_t> rows) const {
+  const std::size_t count = touched[index].rows();
+  if (gradients[index].row_width == 0) {
+    throw invalid(fmt::format("ready({}, rows): gradient '{}' was registered without row_width", index,
+                              gradients[index].name));
+  }
+  for (const std::int32_t row : rows) {
+    if (row >= 0 && static_cast<std::size_t>(row) < count) continue;
+    throw invalid(fmt::format("ready({}, rows): found row {}; gradient '{}' has {} rows", index, row,
+                              gradients[index].name, count));
+  }
+}
+
+void GradientReducer::State::begin(double own_weight) {
+  const std::lock_guard lock(mutex_);
+  if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
+  begun_ = true;
+  watch_.begin();
+  weight_ = own_weight;
+  // Buckets can become means during backward only if the total is known by then.
+  if (!no_sync && overlaps_) start_weight(false);
+}
+
+void GradientReducer::State::report(const char* name, std::size_t index, bool has_value,
+                                    std::optional<std::span<const std::int32_t>> rows, DeviceStream stream) {
+  require_index(name, index);
+  const std::lock_guard lock(mutex_);
+  if (is_mean() && !begun_) {
+    throw invalid(
+        fmt::format("{}() before begin(weight): gradient means need their weight before backward", name));
+  }
+  if (rows) require_rows(index, *rows);
+  if (has_value) queue->ready_on(stream);
+  if (!ledger_.report(index, has_value)) {
+    throw invalid(fmt::format("{}({}): gradient '{}' was reported before in this step", name, index,
+                              gradients[index].name));
+  }
+  watch_.begin();
+  watch_.ready(gradients[index].name, has_value);
+  other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
+  if (has_value && touched[index].rows() > 0) {
+    rows ? touched[index].add(*rows) : touched[index].add_all();
+  }
+  if (!no_sync) {
+    for (const std::size_t bucket : buckets_of_[index]) --buckets[bucket].missing;
+    if (overlaps_) {
+      start_complete();
+      name_what_is_missing(index);
+    }
+  }
+  if (ledger_.is_complete()) complete_.notify_all();
+}
+
+/// Starts buckets that are complete, as far as their order allows; finishes those whose sums are there.
+void GradientReducer::State::start_complete() {
+  while (started_ < buckets.size() && buckets[started_].missing == 0) start(started_++);
+  queue->advance();
+  if (!has_started_weight_ || !queue->has_weight()) return;
+  for (; finished_ < started_ && queue->is_reduced(finished_); ++finished_) queue->unpack(finished_);
+}
+
+void GradientReducer::State::start(std::size_t bucket) {
+  if (watch_.wants_buckets()) {
+    watch_.queued(name_of(bucket), buckets[bucket].layout.count() * sizeof(float));
+  }
+  queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
+}
+
+/// For the exit report: peers that wait for a bucket of this rank's are to learn which gradient it waits for.
+void GradientReducer::State::name_what_is_missing(std::size_t reported) {
+  if (job_watch_ == nullptr || (scope_before_ && reported != named_gradient_)) return;
+  std::string scope = "in a step whose gradients are all ready";
+  if (started_ < buckets.size()) {
+    const auto& pieces = buckets[started_].layout.pieces;
+    // Backward goes from the last gradients to the first, as a rule.
+    const auto missing = std::find_if(pieces.rbegin(), pieces.rend(), [&](const GradientPiece& piece) {
+      return !ledger_.is_reported(piece.gradient);
+    });
+    named_gradient_ = missing->gradient;
+    scope = fmt::format("in backward: gradient '{}' is not ready, which {} waits for",
+                        topology::printable(gradients[named_gradient_].name), name_of(started_));
+  }
+  std::string before = job_watch_->set_scope(std::move(scope));
+  if (!scope_before_) scope_before_ = std::move(before);
+}
+
+void GradientReducer::State::wait_for_other_threads(std::unique_lock<std::mutex>& lock) {
+  if (waiter_ != std::this_thread::get_id()) {
+    // Reports of the thread that waited before, or that made the reducer, are not another thread's.
+    other_thread_ = false;
+    waiter_ = std::this_thread::get_id();
+  }
+  if (!other_thread_ || ledger_.is_complete()) return;
+  // Half of what the other ranks wait: they are to be there to hear which one it is.
+  complete_.wait_for(lock, context.options().deadline / 2, [&] { return ledger_.is_complete(); });
+}
+
+ReducedStep GradientReducer::State::end(const char* name, std::optional<double> given, DeviceStream stream) {
+  if (given && is_mean()) {
+    throw invalid(
+        fmt::format("{0}(weight) is for gradient sums; this reducer was made for means: give the "
+                    "weight to begin, before backward, and call {0}()",
+                    name));
+  }
+  if (given && begun_) {
+    throw invalid(fmt::format("{0}(weight) after begin(weight): the step has its weight; call {0}()", name));
+  }
+  if (!given && !begun_) {
+    throw invalid(is_mean() ? fmt::format("{}() without begin(weight) before it in this step", name)
+                            : fmt::format("{0}() without a weight: this reducer was made for sums; call "
+                                          "{0}(weight), or begin(weight) before backward",
+                                          name));
+  }
+  queue->require_usable(stream);
+  std::unique_lock lock(mutex_);
+  wait_for_other_threads(lock);
+  if (given) weight_ = *given;
+  if (no_sync) {
+    end_micro_batch(name, stream);
+    return {.weight = weight_before_};
+  }
+  const struct EndStep {
+    State& state;
+    ~EndStep() { state.end_step(); }
+  } end_whatever_happens{*this};
+  try {
+    reduce_rest(name);
+    if (!queue->is_on_device()) return agree_on_step();
+    queue->precede(stream);
+    if (!is_learned() && !gradients.empty()) {
+      queue->fetch();  // no kernel of this rank waits for others any more
+      learn();
+    }
+  } catch (const Error& error) {
+    if (error.agreed()) throw;
+    const Error named = with_bucket(error);
+    queue->drain();
+    throw named;
+  }
+  values_are_own_ = true;
+  has_result_ = true;
+  if (kept_problem_) throw Error(*kept_problem_);
+  return {};
+}
+
+void GradientReducer::State::end_micro_batch(const char* name, DeviceStream stream) {
+  if (!kept_problem_) kept_problem_ = problem(name);
+  if (is_mean() && weight_ > 0 && std::isfinite(weight_)) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (ledger_.has_value_now(i)) queue->accumulate(i, weight_);
+    }
+  }
+  queue->precede(stream);  // backward is about to write them again
+  weight_before_ += weight_;
+  ++micro_batches_;
+  begun_ = false;
+  ledger_.next_micro_batch();
+}
+
+std::optional<Error> GradientReducer::State::weight_problem() const {
+  if (std::isfinite(weight_) && weight_ >= 0) return {};
+  return invalid(fmt::format("the weight is {}; expected the number of items, 0 or more", weight_));
+}
+
+std::optional<Error> GradientReducer::State::problem(const char* name) const {
+  if (auto wrong = weight_problem()) return wrong;
+  if (const auto missing = ledger_.missing()) {
+    return invalid(fmt::format(
+        "{}: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has "
+        "no value",
+        name, *missing, gradients[*missing].name, *missing, *missing));
+  }
+  return {};
+}
+
+/// A NaN among the weights tells every rank that one of them has a problem.
+void GradientReducer::State::start_weight(bool blocking) {
+  if (!kept_problem_) kept_problem_ = weight_problem();
+  has_started_weight_ = true;
+  queue->start_weight(kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + weight_,
+                      blocking);
+}
+
+Error GradientReducer::State::total_problem(double total) const {
+  if (total == 0) {
+    return invalid(
+        fmt::format("the total weight of all {} ranks is 0: no rank had any item in this step; "
+                    "skip such steps on every rank",
+                    context.size()));
+  }
+  if (std::isinf(total)) {
+    return invalid(fmt::format("the total weight of all {} ranks overflows", context.size()));
+  }
+  return invalid(fmt::format(
+      "the sum of the weights of all {} ranks is {}: some rank's weight is no number of items, or "
+      "it had another problem, which it reports itself",
+      context.size(), total));
+}
+
+void GradientReducer::State::require_good_total() {
+  const double total = queue->total_weight();
+  if (std::isfinite(total) && total > 0) return;
+  queue->drain();
+  throw_agreed(kept_problem_);
+  throw total_problem(total).as_agreed();
+}
+
+/// Throws on all ranks if any has a problem.
+void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
+  context.on_all_ranks("gradient reduction", [&] {
+    if (mine) throw *mine;
+  });
+}
+
+/// All that is left of a step, until its outcome: for a device it is queued, for the host it is done then.
+void GradientReducer::State::reduce_rest(const char* name) {
+  watch_.begin();
+  Timeline::Scope waiting = watch_.waiting();
+  while (started_ < buckets.size()) start(started_++);
+  // After all buckets: how many of them have been started differs between ranks.
+  if (!has_started_weight_) start_weight(true);
+  if (!kept_problem_) kept_problem_ = problem(name);
+  if (!queue->is_on_device()) require_good_total();
+  for (; finished_ < buckets.size(); ++finished_) {
+    queue->wait(finished_);
+    queue->unpack(finished_);
+  }
+  waiting.end();
+  if (!queue->is_on_device()) watch_.reduced();
+  values_somewhere_ = ledger_.values();
+  queue->conclude(kept_problem_.has_value(),
+                  static_cast<std::size_t>(std::ranges::count(values_somewhere_, 0)));
+  bytes_of_step_ = queue->bytes();
+}
+
+/// The end of a step on hosts: all ranks have the same result, or the same error.
+ReducedStep GradientReducer::State::agree_on_step() {
+  const StepOutcome outcome = queue->fetch();
+  queue->settle(outcome.finite && outcome.problems == 0);
+  if (outcome.problems > 0) throw_agreed(kept_problem_);
+  if (outcome.missing > 0) {
+    context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
+  }
+  if (!is_learned() && !gradients.empty()) learn();
+  watch_.step_over();
+  return {outcome.weight, outcome.scale, outcome.norm, outcome.finite, bytes_of_step_};
+}
+
+ReducedStep GradientReducer::State::result() {
+  if (!has_result_) {
+    throw invalid("result() before finish(): no step has been finished since the last result");
+  }
+  has_result_ = false;
+  const StepOutcome outcome = queue->fetch();
+  if (!(std::isfinite(outcome.weight) && outcome.weight > 0)) throw total_problem(outcome.weight);
+  return {outcome.weight, outcome.scale, outcome.norm, outcome.finite, bytes_of_step_};
+}
+
+bool GradientReducer::State::has_gradient(std::size_t index) {
+  require_index("has_gradient", index);
+  if (values_are_own_) {
+    context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
+    values_are_own_ = false;
+  }
+  return !values_somewhere_.empty() && values_somewhere_[index] != 0;
+}
+
+/// All calls end with a job's first failure; the bucket that was under way says what this rank was about.
+Error GradientReducer::State::with_bucket(const Error& error) {
+  const std::optional<std::size_t> bucket = queue->unfinished();
+  if (!bucket) return error;
+  return {error.code(), fmt::format("GradientReducer: {}: {}", name_of(*bucket), error.what())};
+}
+
+/// From the next step on, buckets go by the mean place of each gradient over all ranks.
+void GradientReducer::State::learn() {
+  learned.order = learn_order(context.communicator(), ledger_.order(), gradients.size());
+  make_buckets();
+}
+
+void GradientReducer::State::end_step() noexcept {
+  begun_ = false;
+  watch_.end();
+  ledger_.next_step();
+  queue->next_step();
+  started_ = finished_ = 0;
+  for (Bucket& bucket : buckets) bucket.missing = bucket.gradients;
+  for (TouchedRows& rows : touched) rows.clear();
+  if (scope_before_) job_watch_->set_scope(std::move(*scope_before_));
+  scope_before_.reset();
+  micro_batches_ = 0;
+  weight_before_ = 0;
+  has_started_weight_ = false;
+  kept_problem_.reset();
+}
+
+}  // namespace ddl

@@ -1,0 +1,168 @@
+#include "ddl/parameters/parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/context/agreement.hpp"
+#include "ddl/drift_check.hpp"
+#include "ddl/error.hpp"
+#include "ddl/hash.hpp"
+
+namespace ddl {
+
+namespace {
+
+/// A multiplication takes 3 cycles, and one can begin in each: more than enough lanes to hide that.
+constexpr std::size_t lanes = 8;
+constexpr std::size_t block_bytes = lanes * sizeof(std::uint64_t);
+constexpr std::uint64_t odd = 0x9fb21c651e98df25;
+
+using Lanes = std::array<std::uint64_t, lanes>;
+
+void take_block(Lanes& state, const std::byte* block) noexcept {
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, block + lane * sizeof word, sizeof word);
+    word ^= state[lane];
+    // No two words, and no two states, become one. Without the rotations a word's highest bit would only
+    // reach the highest, and one flipped in the next word would take that back.
+    state[lane] = (word ^ std::rotl(word, 24) ^ std::rotl(word, 49)) * odd;
+  }
+}
+
+}  // namespace
+
+std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
+  Lanes state;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    state[lane] = SplitMix64::finish(before + (lane + 1) * SplitMix64::gamma);
+  }
+  std::size_t at = 0;
+  for (; at + block_bytes <= bytes.size(); at += block_bytes) take_block(state, bytes.data() + at);
+  if (at < bytes.size()) {
+    std::array<std::byte, block_bytes> last{};
+    std::memcpy(last.data(), bytes.data() + at, bytes.size() - at);
+    take_block(state, last.data());
+  }
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t each : state) hash = SplitMix64::finish(hash ^ each);
+  return hash;
+}
+
+namespace {
+
+std::string describe(const Parameter& parameter) {
+  return fmt::format("'{}' of {} floats", parameter.name, parameter.values.size());
+}
+
+std::uint64_t hash_of_all(const std::vector<Parameter>& parameters) {
+  std::uint64_t hash = 0;
+  for (const Parameter& parameter : parameters) {
+    hash = hash_of(parameter.values, hash_of(std::span(parameter.name), hash));
+  }
+  return hash;
+}
+
+bool is_same_on_all(Context& context, std::uint64_t hash) {
+  // The complement turns the order of integers round, so the least one is that of the greatest hash.
+  std::array<std::int64_t, 2> least{std::bit_cast<std::int64_t>(hash), std::bit_cast<std::int64_t>(~hash)};
+  context.communicator().all_reduce(std::span(least), ReduceOp::min);
+  return least[0] == ~least[1];
+}
+
+}  // namespace
+
+void require_same_shapes(Context& context, std::string_view operation,
+                         const std::vector<Parameter>& parameters) {
+  std::vector<std::string> entries;
+  for (const Parameter& parameter : parameters) entries.push_back(describe(parameter));
+  require_same_entries(context, operation, "parameter", entries);
+}
+
+void require_same_bits(Context& context, std::string_view operation, const std::vector<Parameter>& parameters,
+                       std::string_view advice) {
+  if (is_same_on_all(context, hash_of_all(parameters))) return;
+  std::vector<std::string> entries;
+  for (const Parameter& parameter : parameters) {
+    entries.push_back(fmt::format("{} with hash {:016x}", describe(parameter), hash_of(parameter.values)));
+  }
+  const std::optional<std::string> difference = first_difference(context, "parameter", entries);
+  throw Error(ErrorCode::mismatch,
+              fmt::format("{}: {}; {}", operation,
+                          difference.value_or("the parameters change while they are compared"), advice))
+      .as_agreed();
+}
+
+namespace {
+
+/// 1 for each parameter that starts where the one before it ends, on every rank.
+std::vector<std::uint8_t> joined_with_previous(Context& context, const std::vector<Parameter>& parameters) {
+  std::vector<std::uint8_t> joined(parameters.size());
+  for (std::size_t i = 1; i < parameters.size(); ++i) {
+    const std::span<float> previous = parameters[i - 1].values;
+    joined[i] = previous.data() + previous.size() == parameters[i].values.data();
+  }
+  context.communicator().all_reduce(std::span(joined), ReduceOp::min);
+  return joined;
+}
+
+}  // namespace
+
+void broadcast_parameters(Context& context, const std::vector<Parameter>& parameters, int root) {
+  require_same_entries(context, "broadcast_parameters", "argument", {fmt::format("root {}", root)});
+  if (root < 0 || root >= context.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("broadcast_parameters: root {} is none of the {} ranks", root, context.size()))
+        .as_agreed();
+  }
+  require_same_shapes(context, "broadcast_parameters", parameters);
+  if (parameters.empty()) return;
+
+  const std::vector<std::uint8_t> joined = joined_with_previous(context, parameters);
+  for (std::size_t begin = 0; begin < parameters.size();) {
+    std::size_t end = begin + 1;
+    std::size_t count = parameters[begin].values.size();
+    for (; end < parameters.size() && joined[end] != 0; ++end) count += parameters[end].values.size();
+    context.communicator().broadcast(std::span(parameters[begin].values.data(), count), root);
+    begin = end;
+  }
+  require_same_bits(
+      context, "broadcast_parameters", parameters,
+      "after the broadcast all must have the root's bits: parameters of a rank overlap in memory, "
+      "or something writes to them meanwhile; if neither, please report it");
+}
+
+void check_same_parameters(Context& context, const std::vector<Parameter>& parameters) {
+  require_same_bits(
+      context, "check_same_parameters", parameters,
+      "the ranks' models have drifted apart. Go on from a checkpoint of before, and look for what "
+      "ranks do differently: an update that one skips, a random number, memory that is overwritten");
+}
+
+DriftCheck::DriftCheck(Context& context, std::vector<Parameter> parameters, std::uint64_t every_steps)
+    : context_(context), parameters_(std::move(parameters)), every_steps_(every_steps) {
+  require_same_entries(context_, "DriftCheck", "argument", {fmt::format("every {} steps", every_steps_)});
+  require_same_shapes(context_, "DriftCheck", parameters_);
+}
+
+bool DriftCheck::is_due(std::uint64_t step) const noexcept {
+  return every_steps_ != 0 && step % every_steps_ == 0;
+}
+
+bool DriftCheck::step(std::uint64_t step) {
+  if (!is_due(step)) return false;
+  check_same_parameters(context_, parameters_);
+  return true;
+}
+
+}  // namespace ddl

@@ -1,0 +1,96 @@
+#include "ddl/tools/plan_wiring.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "topology/plan/algorithms.hpp"
+#include "topology/plan/phases.hpp"
+#include "topology/planner/plan_groups.hpp"
+
+namespace ddl::tools {
+namespace {
+
+using topology::Decomposition;
+using topology::LinkKind;
+using topology::Phase;
+using topology::Plan;
+
+std::size_t as_index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Calls `visit` with every group of the dimension that exchanges data, the root's first if there is one.
+void for_each_group(const Plan& plan, int dimension, int root, const topology::GroupVisitor& visit) {
+  std::vector<topology::Algorithm> algorithms;
+  for (const topology::PlanDimension& each : plan.dimensions) algorithms.push_back(each.algorithm);
+  const auto root_position = static_cast<int>(std::ranges::find(plan.order, root) - plan.order.begin());
+  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
+      .for_each(dimension, visit);
+}
+
+/// Messages that one of the pattern becomes where pieces that lie apart go together, at most.
+double ranges_in_message(const Plan& plan, int dimension) {
+  if (!has_pieces(plan.collective)) return 1;
+  const Decomposition& grid = plan.decomposition;
+  int stride = 1;
+  for (int d = 0; d <= dimension; ++d) stride *= grid.size(d);
+  if (grid.ragged() || plan.chunks > 1) return std::ceil(1.0 * grid.ranks() / stride);
+  return topology::neighbour_runs(plan.order, stride);
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
+  std::vector<std::vector<int>> groups;
+  for_each_group(plan, dimension, root, [&](const topology::ProfiledGroup& group) {
+    if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
+  });
+  return groups;
+}
+
+double transfers_of(const Plan& plan) {
+  double transfers = 0;
+  for (const Phase& phase : phases_of(plan)) {
+    const topology::Algorithm algorithm = plan.dimensions[as_index(phase.dimension)].algorithm;
+    std::map<std::size_t, double> messages;  // of a group, by its size
+    double sent = 0;
+    for_each_group(plan, phase.dimension, 0, [&](const topology::ProfiledGroup& group) {
+      const auto [entry, is_new] = messages.try_emplace(group.ranks.size(), 0);
+      if (is_new) {
+        entry->second = messages_of(
+            topology::GroupPattern(plan.collective, algorithm, phase.kind, static_cast<int>(entry->first)));
+      }
+      sent += entry->second;
+    });
+    transfers += sent * ranges_in_message(plan, phase.dimension);
+  }
+  return transfers * plan.chunks;
+}
+
+std::string wires_of(const topology::Topology& topology, const topology::Placement& placement,
+                     const Plan& plan, int dimension, int root) {
+  constexpr std::array order = {LinkKind::memory, LinkKind::nvlink, LinkKind::pcie, LinkKind::socket,
+                                LinkKind::network};
+  constexpr std::size_t most_groups = 16;
+  constexpr std::size_t most_members = 64;
+  std::size_t farthest = 0;
+  double narrowest = 0;
+  for (const std::vector<int>& group : groups_of(plan, dimension, root, most_groups)) {
+    const std::size_t members = std::min(group.size(), most_members);
+    for (std::size_t i = 0; i < members && group.size() > 1; ++i) {
+      const int from = topology.devices()[as_index(placement[as_index(group[i])])];
+      const int to = topology.devices()[as_index(placement[as_index(group[(i + 1) % group.size()])])];
+      for (const topology::Channel channel : topology.route(from, to)) {
+        const topology::Link& link = topology.links()[as_index(topology::link_of(channel))];
+        farthest = std::max(farthest, as_index(std::ranges::find(order, link.kind) - order.begin()));
+        narrowest = narrowest == 0 ? link.bandwidth : std::min(narrowest, link.bandwidth);
+      }
+    }
+  }
+  if (narrowest == 0) return "-";
+  return fmt::format("{} {:.4g} GB/s", to_string(order[farthest]), narrowest);
+}
+
+}  // namespace ddl::tools

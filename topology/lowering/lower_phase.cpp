@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <utility>
+
+#include "topology/lowering/lower_phases.hpp"
+
+namespace ddl::topology {
+namespace {
+
+/// ((x0 op x1) op x2) ... on every member, so that all have the same bits whatever op does.
+void all_reduce_in_scratch(StepList& steps, const GroupPattern& pattern, const Group& group, Range range) {
+  std::vector<Message> messages;
+  pattern.sends(0, group.mine, messages);
+  for (const Message& message : messages) steps.send(0, group.rank_at(message.peer), range);
+  std::vector<std::size_t> operands;  // where each member's is
+  for (int index = 0; index < group.size; ++index) {
+    operands.push_back(index == group.mine ? range.begin : steps.take_scratch(range.size()).begin);
+  }
+  pattern.receives(0, group.mine, messages);
+  for (const Message& message : messages) {
+    const std::size_t begin = operands[static_cast<std::size_t>(message.peer)];
+    steps.receive(0, group.rank_at(message.peer), Range{begin, begin + range.size()});
+  }
+  const Range sum{operands[0], operands[0] + range.size()};
+  for (std::size_t i = 1; i < operands.size(); ++i) steps.reduce(0, sum, operands[i]);
+  if (group.mine != 0) steps.copy(0, range, sum.begin);
+}
+
+}  // namespace
+
+const GroupPattern& TimedPhase::pattern(int size) const {
+  return *std::ranges::find(patterns, size, &GroupPattern::size);
+}
+
+void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares) {
+  if (group.size == 1) return;
+  const GroupPattern& pattern = timed.pattern(group.size);
+  const bool in_one_pass = timed.carrier == Carrier::shared_memory;
+  std::vector<Message> messages;
+  for (int round = 0; round < pattern.rounds(); ++round) {
+    pattern.sends(round, group.mine, messages);
+    for (const Message& message : messages) {
+      steps.send(round, group.rank_at(message.peer), shares.pieces(message.first, message.last));
+    }
+    pattern.receives(round, group.mine, messages);
+    if (!pattern.reduces()) {
+      for (const Message& message : messages) {
+        steps.receive(round, group.rank_at(message.peer), shares.pieces(message.first, message.last));
+      }
+      continue;
+    }
+    if (messages.empty()) continue;
+    // All are added to the same pieces.
+    const std::span<const Range> own = shares.pieces(messages[0].first, messages[0].last);
+    if (messages.size() == 1 || in_one_pass) {
+      for (const Range& range : own) {
+        for (const Message& message : messages) {
+          steps.receive_reduce(round, group.rank_at(message.peer), range);
+        }
+      }
+      continue;
+    }
+    std::vector<std::pair<Range, Range>> received;  // and what each is added to
+    for (const Message& message : messages) {
+      for (const Range& range : own) {
+        received.emplace_back(steps.take_scratch(range.size()), range);
+        steps.receive(round, group.rank_at(message.peer), received.back().first);
+      }
+    }
+    for (const auto& [part, range] : received) steps.reduce(round, range, part.begin);
+  }
+}
+
+void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+  if (range.empty() || group.size == 1) return;
+  const GroupPattern& pattern = timed.pattern(group.size);
+  if (timed.phase.kind == PhaseKind::all_reduce) return all_reduce_in_scratch(steps, pattern, group, range);
+  EqualShares shares(range, pattern.pieces());
+  lower_phase(steps, timed, group, shares);
+}
+
+}  // namespace ddl::topology
