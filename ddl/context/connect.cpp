@@ -48,7 +48,9 @@ void save_topology(const ContextOptions& options, const topology::Topology& topo
   if (options.save_topology.empty()) return;
   try {
     const std::string path = fmt::format("{}{}", options.save_topology, suffix);
-    write_file_atomically(path, to_json(topology));
+    AtomicFileWriter file(path);
+    file.write(to_json(topology));
+    file.finish();
     log.info(fmt::format("topology: {}", path));
   } catch (const Error& error) {
     log.warning(fmt::format("the topology is not written (DDL_SAVE_TOPOLOGY): {}", error.what()));
