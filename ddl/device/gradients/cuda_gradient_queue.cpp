@@ -6,7 +6,7 @@
 
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
-#include "ddl/device/nvtx_range.hpp"
+#include "ddl/device/runtime/nvtx_range.hpp"
 #include "ddl/gradients/reducer.hpp"
 
 // A step on a device.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddl/device.hpp"
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/gradients/gradient_pass.hpp"
 #include "ddl/gradients/gradient_queue.hpp"
 #include "ddl/work.hpp"
