@@ -6,7 +6,7 @@
 #include <string>
 
 #include "collectives/watch/flight_recorder.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 

@@ -21,12 +21,12 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/device_paths.hpp"
-#include "ddl/device/device_table.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/device_timeline.hpp"
-#include "ddl/device/nvtx_range.hpp"
-#include "ddl/device/process_settings.hpp"
+#include "ddl/device/runtime/nvtx_range.hpp"
+#include "ddl/device/runtime/process_settings.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {

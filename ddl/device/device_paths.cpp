@@ -13,7 +13,7 @@
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/device_table.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/host_path.hpp"
 #include "ddl/device/nccl/nccl_path.hpp"
 #include "ddl/log.hpp"

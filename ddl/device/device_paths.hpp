@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/device/device_path.hpp"
-#include "ddl/device/device_table.hpp"
-#include "ddl/device/exchange_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/exchange/exchange_path.hpp"
 #include "ddl/device/plan_executor.hpp"
 #include "ddl/device/reproducible_path.hpp"
 

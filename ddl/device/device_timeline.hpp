@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddl/device.hpp"
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/timeline.hpp"
 
 namespace ddl::device {

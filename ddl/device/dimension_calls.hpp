@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 

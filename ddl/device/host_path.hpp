@@ -9,9 +9,9 @@
 #include <mutex>
 #include <optional>
 
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
-#include "ddl/device/device_table.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 
 namespace ddl::device {
 

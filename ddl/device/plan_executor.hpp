@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator/plan_book.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/device_timeline.hpp"
 #include "ddl/device/dimension_calls.hpp"
 

@@ -9,7 +9,7 @@
 #include "collectives/device/reproducible_kernels.hpp"
 #include "collectives/kernels/exact_form.hpp"
 #include "ddl/context.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -122,8 +121,6 @@ class GradientQueue {
   virtual void gather(std::span<const Parameter> parameters, Stream stream) = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> residuals() = 0;
 };
-
-std::unique_ptr<GradientQueue> make_host_queue(Context& context);
 
 /// The hash of a communicator's plan for `count` values, as text; empty for one rank alone.
 template <typename AnyCommunicator>

@@ -4,13 +4,15 @@
 
 #include <utility>
 
+#include "ddl/gradients/host_queue.hpp"
 #include "ddl/gradients/reducer.hpp"
 
 namespace ddl {
 
 GradientReducer::GradientReducer(Context& context, std::vector<Gradient> gradients,
                                  GradientReducerOptions options)
-    : state_(std::make_unique<State>(context, std::move(gradients), options, make_host_queue(context))) {}
+    : state_(std::make_unique<State>(context, std::move(gradients), options,
+                                     std::make_unique<HostQueue>(context))) {}
 
 GradientReducer::~GradientReducer() = default;
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;

@@ -1,199 +1,25 @@
-#include <algorithm>
+#include "ddl/gradients/host_queue.hpp"
+
 #include <array>
-#include <cmath>
-#include <condition_variable>
-#include <limits>
-#include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "ddl/context/context_state.hpp"
-#include "ddl/gradients/elementwise.hpp"
-#include "ddl/gradients/gradient_norm.hpp"
-#include "ddl/gradients/gradient_queue.hpp"
-#include "ddl/gradients/host_wire.hpp"
-#include "ddl/shared_buffer.hpp"
-#include "ddl/work.hpp"
-
-// Gradients in the host's memory: works of the communicator reduce buckets, where gradients lie one after the
-// other in place.
 
 namespace ddl {
-namespace {
 
 using topology::Collective;
 
-/// Wakes who waits for any of several works. Continuations hold it, so it may be gone for all others.
-class WorkEvents {
- public:
-  void signal() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-    changed_.notify_all();
-  }
-  /// How many there have been; to be read before one looks whether anything is done.
-  [[nodiscard]] std::uint64_t seen() {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
-  void wait_beyond(std::uint64_t seen) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return count_ > seen; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t count_ = 0;
-};
-
-/// Elements [first, end) of a bucket.
-struct Slice {
-  std::size_t first, end;
-};
+namespace {
 
 /// Rank's slice of `count` elements: all slices together are the whole; the first ones have one more.
-Slice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
+BucketSlice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
   const std::size_t whole = count / ranks;
   const std::size_t longer = count % ranks;
   const std::size_t first = rank * whole + std::min(rank, longer);
   return {first, first + whole + (rank < longer ? 1 : 0)};
 }
 
-class HostQueue final : public GradientQueue {
- public:
-  explicit HostQueue(Context& context)
-      : context_(context),
-        all_(context.communicator()),
-        rank_(static_cast<std::size_t>(context.rank())),
-        ranks_(static_cast<std::size_t>(context.size())),
-        norm_(context.options().reproducible) {}
-
-  [[nodiscard]] bool is_on_device() const noexcept override { return false; }
-
-  void open(const ReducerParts& parts) override {
-    parts_.emplace(parts);
-    for (const Gradient& gradient : parts.gradients) {
-      places_.push_back(elements_);
-      elements_ += gradient.values.size();
-      if (gradient.row_width > 0 && !rows_) rows_.emplace(all_.split(0));
-    }
-    if (parts.options.wire != DataType::f32 && context_.hosts() > 1) {
-      wire_.emplace(all_, parts.options.wire);
-    }
-  }
-  std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
-  [[nodiscard]] std::size_t multiple() const override {
-    return std::lcm(wire_ ? wire_->shards() : 1, parts_->options.sharded_update ? ranks_ : 1);
-  }
-  void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
-  [[nodiscard]] std::vector<std::string> plans() const override;
-
-  void accumulate(std::size_t gradient, double weight) override {
-    accumulated_.resize(elements_);
-    const std::span<const float> values = parts_->gradients[gradient].values;
-    elementwise::add_scaled(std::span(accumulated_).subspan(places_[gradient], values.size()), values,
-                            weight);
-  }
-  void start_weight(double own, bool blocking) override {
-    total_ = own;
-    weight_sum_ = Work();
-    if (blocking) return all_.all_reduce(std::span(&total_, 1));
-    weight_sum_ = all_.all_reduce_async(std::span(&total_, 1));
-  }
-  [[nodiscard]] bool has_weight() override {
-    return weight_sum_.test() && std::isfinite(total_) && total_ > 0;
-  }
-  [[nodiscard]] double total_weight() override {
-    weight_sum_.wait();
-    return total_;
-  }
-
-  void reduce(std::size_t index, const Contribution& contribution) override;
-  void advance() override {
-    if (events_ || !context_.has_progress_thread()) advance_from(finished_);
-  }
-  [[nodiscard]] bool is_reduced(std::size_t bucket) override { return advance(buckets_[bucket]); }
-  void wait(std::size_t bucket) override;
-  void unpack(std::size_t bucket) override;
-  void conclude(bool has_problem, std::size_t missing) override;
-  StepOutcome fetch() override { return outcome_; }
-  [[nodiscard]] std::uint64_t bytes() const noexcept override;
-  void settle(bool counts) override {
-    for (Bucket& bucket : buckets_) bucket.residual.settle(counts);
-  }
-  void next_step() noexcept override {
-    started_ = finished_ = 0;
-    norm_.clear();
-    std::ranges::fill(accumulated_, 0.0f);
-  }
-
-  [[nodiscard]] std::optional<std::size_t> unfinished() noexcept override;
-  [[nodiscard]] bool is_busy() noexcept override {
-    try {
-      return !weight_sum_.test() || unfinished();
-    } catch (const Error&) {
-      return true;
-    }
-  }
-  void drain() noexcept override;
-  void gather(std::span<const Parameter> parameters, Stream stream) override;
-  [[nodiscard]] std::vector<NamedTensor> residuals() override;
-
- private:
-  enum class Way { dense, scatter, rows, wire };
-
-  struct Bucket {
-    BucketLayout layout;
-    Way way = Way::dense;
-    std::span<float> values;            // what is reduced: the gradients themselves, or `packed`
-    SharedBuffer<float> packed;         // where the gradients do not lie one after the other, or for rows
-    SharedBuffer<float> parameters;     // for `gather`, where they do not lie as the gradients do
-    std::vector<GradientPiece> pieces;  // what travels: the layout's, or the rows that were touched
-    Bucket* before = nullptr;           // that goes the same way
-    int stage = 0;
-    std::vector<Work> works;         // of this stage
-    SharedBuffer<std::uint8_t> map;  // of rows
-    double weight = 1;               // of rows
-    bool adds_accumulated = false;   // of rows
-    WireResidual residual;
-  };
-
-  [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const {
-    return parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
-  }
-  [[nodiscard]] static bool is_in_place(const Bucket& bucket) {
-    return bucket.packed.size() == 0 || bucket.values.data() != bucket.packed.data();
-  }
-  [[nodiscard]] std::span<float> own(std::span<float> values) const {
-    return values.subspan(rank_ * (values.size() / ranks_), values.size() / ranks_);
-  }
-  void pack(const GradientPiece& piece, std::span<float> target, bool counts, double weight,
-            bool adds_accumulated) const;
-  void start_rows(Bucket& bucket, const Contribution& contribution);
-  void reduce_rows(Bucket& bucket);
-  void follow(Bucket& bucket, Work work) const;
-  bool advance(Bucket& bucket);
-  void advance_from(std::size_t first);
-  void finish(std::span<float> part, std::size_t at, const Slice& own, double factor, bool all);
-
-  Context& context_;
-  Communicator& all_;
-  const std::size_t rank_, ranks_;
-  std::optional<ReducerParts> parts_;
-  std::size_t elements_ = 0;
-  std::vector<std::size_t> places_;  // of each gradient among all elements
-  std::optional<Communicator> rows_;
-  std::optional<HostWire> wire_;
-  std::shared_ptr<WorkEvents> events_;  // null: no bucket has several stages
-  std::vector<Bucket> buckets_;
-  std::size_t started_ = 0, finished_ = 0;
-  std::vector<float> accumulated_;  // weighted means of the micro-batches before
-  double total_ = 0;                // this rank's weight, and then all ranks'
-  Work weight_sum_;
-  GradientNorm norm_;
-  StepOutcome outcome_;
-};
+}  // namespace
 
 // Set-up.
 
@@ -404,7 +230,7 @@ void HostQueue::unpack(std::size_t index) {
     count = 0;
     for (const GradientPiece& piece : bucket.pieces) count += piece.count;
   }
-  const Slice own = slice_of(count, rank_, ranks_);
+  const BucketSlice own = slice_of(count, rank_, ranks_);
   const bool in_place = is_in_place(bucket);
   if (in_place && bucket.way != Way::rows) {
     return finish(bucket.values, 0, own, factor, bucket.way != Way::scatter);
@@ -423,7 +249,8 @@ void HostQueue::unpack(std::size_t index) {
 
 /// `part` begins at element `at` of its bucket: `own` elements count for the norm, and become means; so do
 /// the others if `all`.
-void HostQueue::finish(std::span<float> part, std::size_t at, const Slice& own, double factor, bool all) {
+void HostQueue::finish(std::span<float> part, std::size_t at, const BucketSlice& own, double factor,
+                       bool all) {
   const std::size_t first = std::clamp(own.first, at, at + part.size()) - at;
   const std::size_t end = std::clamp(own.end, at, at + part.size()) - at;
   norm_.add_and_scale(part.subspan(first, end - first), factor);
@@ -489,12 +316,6 @@ std::vector<NamedTensor> HostQueue::residuals() {
                        std::as_writable_bytes(kept)});
   }
   return tensors;
-}
-
-}  // namespace
-
-std::unique_ptr<GradientQueue> make_host_queue(Context& context) {
-  return std::make_unique<HostQueue>(context);
 }
 
 }  // namespace ddl

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "ddl/context.hpp"
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/nccl/fingerprint_kernels.hpp"
 #include "ddl/device/nccl/nccl_group.hpp"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ddl/communicator.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/nccl/nccl_library.hpp"
 
 namespace ddl::device {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "collectives/transports/network/network.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 #include "ddl/device/ucx/recipes.hpp"

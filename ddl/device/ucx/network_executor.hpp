@@ -11,7 +11,7 @@
 #include "collectives/engine/prepared_program.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "ddl/data_type.hpp"
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {

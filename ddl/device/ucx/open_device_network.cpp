@@ -8,7 +8,7 @@
 
 #include "collectives/transports/network/open_ucx.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/ucx/device_memory.hpp"
 
 namespace ddl::device {

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "collectives/engine/prepared_program.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 

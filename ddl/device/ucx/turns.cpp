@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 
 namespace ddl::device {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "collectives/device/network_body.hpp"
 #include "collectives/transports/network/network.hpp"
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 
 namespace ddl::device {
 

@@ -10,7 +10,7 @@
 
 #include "collectives/device/network_kernels.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_path.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {

@@ -13,9 +13,9 @@
 
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/ucx_network.hpp"
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
-#include "ddl/device/device_table.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
 #include "ddl/device/ucx/turns.hpp"
 

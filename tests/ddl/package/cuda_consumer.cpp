@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ddl/cuda_check.hpp>
 #include <ddl/ddl.hpp>
+#include <ddl/device.hpp>
 
 int main() {
   return ddl::Context::run_from_environment([](ddl::Context& context) {

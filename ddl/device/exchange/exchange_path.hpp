@@ -7,10 +7,10 @@
 
 #include "collectives/device/exchange.hpp"
 #include "ddl/context.hpp"
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
-#include "ddl/device/device_table.hpp"
-#include "ddl/device/peer_memory.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/peer_memory.hpp"
 
 namespace ddl::device {
 

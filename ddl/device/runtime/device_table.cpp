@@ -1,4 +1,4 @@
-#include "ddl/device/device_table.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"

@@ -1,4 +1,4 @@
-#include "ddl/device/cuda_handles.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
 
 #include <fmt/format.h>
 

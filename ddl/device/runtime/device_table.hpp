@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/device/peer_memory.hpp"
+#include "ddl/device/runtime/peer_memory.hpp"
 #include "ddl/topology/topology.hpp"
 
 namespace ddl::device {

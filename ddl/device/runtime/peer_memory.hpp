@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 

@@ -1,4 +1,4 @@
-#include "ddl/device/process_settings.hpp"
+#include "ddl/device/runtime/process_settings.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "ddl/device/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_path.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 #include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/cuda_handles.hpp"
-#include "ddl/device/device_path.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddl/device/peer_memory.hpp"
+#include "ddl/device/runtime/peer_memory.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,0 +1,215 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "ddl/cuda_check.hpp"
+#include "ddl/device/gradients/cuda_gradient_queue.hpp"
+#include "ddl/device/gradients/gradient_kernels.hpp"
+#include "ddl/error.hpp"
+
+// Set-up of a queue: its memory on the device, and where buckets are in it.
+
+namespace ddl {
+
+using gradient_pass::Outcome;
+using gradient_pass::Piece;
+using topology::Collective;
+
+namespace {
+
+/// Enough for a device's full rate; a first and a last one that are not worth mention.
+constexpr std::size_t most_bucket_bytes = std::size_t{25} << 20;
+constexpr std::size_t least_bucket_bytes = std::size_t{1} << 20;
+constexpr std::size_t buckets_wanted = 20;
+/// Between which buckets begin.
+constexpr std::size_t line_bytes = 128;
+
+std::size_t lines_of(std::size_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
+
+gradient_pass::Wire wire_of(DataType type) {
+  if (type == DataType::bf16) return gradient_pass::Wire::bf16;
+  return type == DataType::f16 ? gradient_pass::Wire::f16 : gradient_pass::Wire::f32;
+}
+
+}  // namespace
+
+CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communicator_(communicator) {
+  communicator.context().on_all_ranks("gradients on devices", [&] {
+    check_cuda(gradient_pass::load_gradient_kernels(), "cudaFuncGetAttributes");
+    stream_ = device::make_urgent_stream();
+    event_ = device::make_event();
+    uploaded_ = device::make_event();
+    fetched_ = static_cast<Outcome*>(pinned(sizeof(Outcome)));
+  });
+}
+
+CudaGradientQueue::~CudaGradientQueue() {
+  try {
+    if (stream_) communicator_.release(stream_.get());
+  } catch (const std::exception&) {
+    // What failed is known, or will be: the communicator keeps it. Its kernels do not wait any more.
+    cudaStreamSynchronize(stream_.get());
+  }
+}
+
+std::byte* CudaGradientQueue::allocate_bytes(std::size_t bytes) {
+  void* memory = nullptr;
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  if (const cudaError_t result = cudaMalloc(&memory, wanted); result != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorCode::unsupported,
+                fmt::format("GradientReducer: rank {} cannot have {} bytes of device memory: {}",
+                            communicator_.rank(), wanted, cudaGetErrorString(result)));
+  }
+  memory_.emplace_back(static_cast<std::byte*>(memory));
+  zero(memory, wanted);
+  check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  return memory_.back().get();
+}
+
+void* CudaGradientQueue::pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  return pinned_memory_.emplace_back(memory).get();
+}
+
+std::size_t CudaGradientQueue::bucket_bytes(std::size_t total) {
+  return std::clamp(total / buckets_wanted, least_bucket_bytes, most_bucket_bytes);
+}
+
+void CudaGradientQueue::open(const ReducerParts& parts) {
+  parts_.emplace(parts);
+  std::size_t elements = 0;
+  std::size_t most_rows = 0;
+  std::size_t row_pieces = 0;
+  for (std::size_t i = 0; i < parts.gradients.size(); ++i) {
+    const std::size_t count = parts.gradients[i].values.size();
+    places_.push_back(elements);
+    elements += count;
+    if (parts.gradients[i].row_width == 0) continue;
+    most_rows = std::max(most_rows, count);
+    row_pieces += parts.touched[i].rows() / 2 + 1;  // rows that lie side by side are one piece
+  }
+  parts.context.on_all_ranks("device memory", [&] {
+    weight_sum_ = allocate<double>(1);
+    square_sum_ = allocate<double>(1);
+    outcome_ = allocate<Outcome>(1);
+    if (parts.context.options().reproducible) exact_squares_ = allocate<ExactSquares>(1);
+    const bool accumulates = parts.options.micro_batches && parts.options.gradients == GradientKind::mean;
+    if (accumulates) accumulated_ = allocate<float>(elements);
+    if (wire() != DataType::f32) residual_ = allocate<float>(elements);
+    if (row_pieces == 0) return;
+    row_pieces_ = allocate<Piece>(row_pieces);
+    staged_ = static_cast<Piece*>(pinned(row_pieces * sizeof(Piece)));
+  });
+  if (most_rows > 0) {
+    packed_rows_ = reinterpret_cast<float*>(communicator_.allocate(most_rows * sizeof(float)).data);
+  }
+}
+
+/// Of which element `at` of a bucket is the first.
+Piece CudaGradientQueue::piece_of(const GradientPiece& piece, std::size_t at) const {
+  const std::size_t place = places_[piece.gradient] + piece.first;
+  return {parts_->gradients[piece.gradient].values.data() + piece.first,
+          accumulated_ == nullptr ? nullptr : accumulated_ + place,
+          residual_ == nullptr ? nullptr : residual_ + place, at, at + piece.count};
+}
+
+void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool /*is_final*/) {
+  buckets_.clear();
+  parameters_.clear();
+  for (const BucketLayout& layout : layouts) {
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.layout = layout;
+    bucket.on_device.count = layout.count() - layout.padding;
+    bucket.on_device.wire = wire_of(layout.rows ? DataType::f32 : wire());
+    bucket.on_device.scattered = scatters(bucket);
+    const bool narrow = wire() != DataType::f32 && !layout.rows;
+    const std::span<float> run = one_run(layout, parts_->gradients);
+    bucket.is_packed = narrow || run.empty() || !communicator_.reaches(run.data(), run.size_bytes());
+    if (layout.rows) bucket.map.resize(parts_->touched[layout.pieces.front().gradient].rows());
+  }
+  place_buckets();
+  write_pieces();
+}
+
+/// Shared memory is allocated by all ranks alike, also by those that could do without.
+void CudaGradientQueue::place_buckets() {
+  const auto bytes_of = [&](const Bucket& bucket) {
+    return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.count() * size_of(wire())) : 0;
+  };
+  std::int64_t most = 0;
+  for (const Bucket& bucket : buckets_) most += static_cast<std::int64_t>(bytes_of(bucket));
+  parts_->context.communicator().all_reduce(std::span(&most, 1), ReduceOp::max);
+  if (static_cast<std::size_t>(most) > packed_bytes_) {
+    packed_bytes_ = static_cast<std::size_t>(most);
+    packed_ = communicator_.allocate(packed_bytes_).data;
+  }
+  std::byte* at = packed_;
+  for (Bucket& bucket : buckets_) {
+    const GradientPiece& first = bucket.layout.pieces.front();
+    const bool has_own = bucket.is_packed && !bucket.layout.rows;
+    bucket.on_device.values =
+        has_own ? static_cast<void*>(at) : parts_->gradients[first.gradient].values.data() + first.first;
+    at += bytes_of(bucket);
+  }
+}
+
+/// For kernels.
+void CudaGradientQueue::write_pieces() {
+  std::vector<Piece> pieces;
+  parts_->context.on_all_ranks("device memory", [&] {
+    for (const Bucket& bucket : buckets_) {
+      std::size_t at = 0;
+      for (const GradientPiece& piece : bucket.layout.pieces) {
+        pieces.push_back(piece_of(piece, at));
+        at += piece.count;
+      }
+    }
+    if (pieces.size() > piece_room_) {
+      piece_room_ = pieces.size();
+      pieces_ = allocate<Piece>(piece_room_);
+    }
+    upload(pieces_, pieces.data(), pieces.size() * sizeof(Piece));
+    const std::size_t squares = std::max<std::size_t>(buckets_.size(), 1) * gradient_pass::unpacking_blocks;
+    if (squares > square_room_) {
+      square_room_ = squares;
+      squares_ = allocate<double>(square_room_);
+    }
+  });
+  Piece* at = pieces_;
+  double* squares = squares_;
+  for (Bucket& bucket : buckets_) {
+    bucket.on_device.pieces = at;
+    bucket.on_device.piece_count = static_cast<std::uint32_t>(bucket.layout.pieces.size());
+    at += bucket.layout.pieces.size();
+    bucket.squares = squares;
+    squares += gradient_pass::unpacking_blocks;
+  }
+}
+
+std::vector<std::string> CudaGradientQueue::plans() const {
+  std::vector<std::string> plans;
+  for (const Bucket& bucket : buckets_) {
+    const Collective collective = scatters(bucket) ? Collective::reduce_scatter : Collective::all_reduce;
+    plans.push_back(plan_text(communicator_, collective, bucket.layout.count(),
+                              bucket.layout.rows ? DataType::f32 : wire()));
+  }
+  return plans;
+}
+
+std::vector<NamedTensor> CudaGradientQueue::residuals() {
+  std::vector<NamedTensor> tensors;
+  if (residual_ == nullptr) return tensors;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Gradient& gradient = parts_->gradients[i];
+    tensors.push_back({"residual/" + gradient.name,
+                       DataType::f32,
+                       {static_cast<std::int64_t>(gradient.values.size())},
+                       std::as_writable_bytes(std::span(residual_ + places_[i], gradient.values.size()))});
+  }
+  return tensors;
+}
+
+}  // namespace ddl

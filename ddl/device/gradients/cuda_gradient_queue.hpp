@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddl/device.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/gradients/gradient_pass.hpp"
+#include "ddl/gradients/gradient_queue.hpp"
+#include "ddl/work.hpp"
+
+namespace ddl {
+
+/// Gradients in a device's memory: all is queued on one stream, ahead of others that are ready to run.
+class CudaGradientQueue final : public GradientQueue {
+ public:
+  /// Collective.
+  explicit CudaGradientQueue(DeviceCommunicator& communicator);
+  /// Waits for what is queued; memory that others may still use after a failure is not given back.
+  ~CudaGradientQueue() override;
+
+  [[nodiscard]] bool is_on_device() const noexcept override { return true; }
+  void open(const ReducerParts& parts) override;
+  std::size_t bucket_bytes(std::size_t total) override;
+  [[nodiscard]] std::size_t multiple() const override { return parts_->options.sharded_update ? ranks() : 1; }
+  void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
+  [[nodiscard]] std::vector<std::string> plans() const override;
+
+  void require_usable(Stream stream) const override;
+  void ready_on(Stream stream) override;
+  void precede(Stream stream) override;
+  void accumulate(std::size_t gradient, double weight) override;
+  void start_weight(double own, bool blocking) override;
+  [[nodiscard]] bool has_weight() override { return true; }
+  void reduce(std::size_t index, const Contribution& contribution) override;
+  [[nodiscard]] bool is_reduced(std::size_t bucket) override { return !buckets_[bucket].layout.rows; }
+  void wait(std::size_t index) override {
+    if (buckets_[index].layout.rows) reduce_rows(buckets_[index]);
+  }
+  void unpack(std::size_t index) override;
+  void conclude(bool has_problem, std::size_t missing) override;
+  StepOutcome fetch() override;
+  [[nodiscard]] const DeviceOutcome* outcome() const noexcept override {
+    return reinterpret_cast<const DeviceOutcome*>(outcome_);
+  }
+  [[nodiscard]] std::uint64_t bytes() const noexcept override;
+  void next_step() noexcept override {
+    has_accumulated_ = false;
+    staged_pieces_ = 0;
+  }
+  void gather(std::span<const Parameter> parameters, Stream stream) override;
+  [[nodiscard]] std::vector<NamedTensor> residuals() override;
+
+ private:
+  struct Bucket {
+    BucketLayout layout;
+    gradient_pass::Bucket on_device = {};  // of rows: of this step
+    bool is_packed = false;                // is not where the gradients are
+    double* squares = nullptr;
+    // For rows.
+    std::vector<std::uint8_t> map;
+    Work exchange;
+    double weight = 1;
+  };
+  struct FreeDevice {
+    void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+  };
+  struct FreePinned {
+    void operator()(void* memory) const noexcept { cudaFreeHost(memory); }
+  };
+
+  [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(communicator_.rank()); }
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(communicator_.size()); }
+  /// What travels, but for rows: between hosts only.
+  [[nodiscard]] DataType wire() const {
+    return parts_->context.hosts() > 1 ? parts_->options.wire : DataType::f32;
+  }
+  [[nodiscard]] bool scatters(const Bucket& bucket) const {
+    return parts_->options.sharded_update && !bucket.layout.rows;
+  }
+  /// Zeros.
+  std::byte* allocate_bytes(std::size_t bytes);
+  template <typename T>
+  T* allocate(std::size_t count) {
+    return reinterpret_cast<T*>(allocate_bytes(count * sizeof(T)));
+  }
+  /// Page-locked, on the host.
+  void* pinned(std::size_t bytes);
+  [[nodiscard]] gradient_pass::Piece piece_of(const GradientPiece& piece, std::size_t at) const;
+  void place_buckets();
+  void write_pieces();
+  void upload(void* to, const void* from, std::size_t bytes);
+  void follow(Stream stream);
+  void zero(void* data, std::size_t bytes);
+  void pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated);
+  void all_reduce(void* data, std::size_t count, DataType type);
+  void reduce_rows(Bucket& bucket);
+  [[nodiscard]] gradient_pass::Range own_range(const Bucket& bucket) const;
+
+  DeviceCommunicator& communicator_;
+  device::Stream stream_;
+  device::Event event_;
+  device::Event uploaded_;  // the last step's pieces of rows
+  std::vector<std::unique_ptr<std::byte, FreeDevice>> memory_;
+  std::vector<std::unique_ptr<void, FreePinned>> pinned_memory_;
+  gradient_pass::Outcome* fetched_;  // page-locked
+
+  std::optional<ReducerParts> parts_;
+  std::vector<std::size_t> places_;  // of each gradient among all elements
+  std::vector<Bucket> buckets_;
+
+  // In the device's memory.
+  std::byte* packed_ = nullptr;
+  std::size_t packed_bytes_ = 0;
+  gradient_pass::Piece* pieces_ = nullptr;
+  std::size_t piece_room_ = 0;
+  float* accumulated_ = nullptr;  // of all gradients, in order of registration
+  float* residual_ = nullptr;     // the same
+  double* squares_ = nullptr;     // of each bucket
+  std::size_t square_room_ = 0;
+  ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
+  double* weight_sum_ = nullptr;
+  double* square_sum_ = nullptr;
+  gradient_pass::Outcome* outcome_ = nullptr;
+  // Of rows: memory for the largest gradient that has any, and the pieces of a step, here and on the host.
+  float* packed_rows_ = nullptr;
+  gradient_pass::Piece* row_pieces_ = nullptr;
+  gradient_pass::Piece* staged_ = nullptr;
+  // For `gather`.
+  float* gathered_ = nullptr;
+  std::size_t gathered_room_ = 0;
+  gradient_pass::Piece* parameter_pieces_ = nullptr;
+  std::size_t parameter_room_ = 0;
+  std::vector<const float*> parameters_;  // that they are of
+
+  // Of a step.
+  std::vector<Stream> reported_on_;  // since the queue has followed them
+  bool has_accumulated_ = false;
+  std::size_t staged_pieces_ = 0;
+};
+
+}  // namespace ddl
