@@ -20,7 +20,7 @@
 #include "ddl/tools/plan_table.hpp"
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topology_source.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "topology/units.hpp"
 
 namespace {

@@ -19,6 +19,7 @@
 #include "ddl/failure_files.hpp"
 #include "ddl/named_topology.hpp"
 #include "ddl/timeline/trace_file.hpp"
+#include "ddl/topology/program.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/bootstrap_mpi.hpp"
 #endif
@@ -111,8 +112,7 @@ void require_devices(const topology::Topology& topology, int ranks) {
 }
 
 bool may_want_mpi_alone(const ContextOptions& options) {
-  return options.mode == topology::Mode::mpi ||
-         std::ranges::any_of(options.plans, collectives::wants_mpi_alone);
+  return options.mode == topology::Mode::mpi || std::ranges::any_of(options.plans, topology::is_by_mpi_alone);
 }
 
 /// Before the options are known to be good; those that are not are refused with the others'.

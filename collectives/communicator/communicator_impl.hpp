@@ -116,7 +116,6 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
 
   const Runnable& runnable_for(const Request& request);
   Runnable made_runnable(const Request& request);
-  [[nodiscard]] std::vector<int> combined_in_order(const PlanUse& use) const;
   PlanUse& plan_use_for(const Request& request);
 
   [[nodiscard]] Comparison comparison_for(const Request& request, const PlanUse& use) const;
@@ -151,7 +150,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;
   std::map<Key, Runnable> runnables_;
   std::array<const std::pair<const Key, Runnable>*, 64> recent_{};  // of `runnables_`, by `Key::slot`
-  std::size_t kept_steps_ = 0;  // of all runnables
+  std::size_t kept_steps_ = 0;                                      // of all runnables
 
   // Held for moments; never while something else is called.
   std::mutex flow_mutex_;

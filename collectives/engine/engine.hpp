@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "collectives/engine/operation.hpp"
-#include "collectives/engine/work_state.hpp"
 #include "collectives/memory/host_memory.hpp"
 #include "collectives/network/network.hpp"
 #include "collectives/timeline/run_recorder.hpp"

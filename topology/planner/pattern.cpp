@@ -5,8 +5,8 @@
 #include <map>
 
 #include "ddl/error.hpp"
-#include "topology/lowering/binary_tree.hpp"
 #include "topology/plan/phase_figures.hpp"
+#include "topology/program/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "topology/lowering/lower_algorithms.hpp"
+#include "topology/program/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "topology/lowering/lower_algorithms.hpp"
-#include "topology/lowering/lower_phases.hpp"
+#include "topology/program/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {

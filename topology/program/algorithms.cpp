@@ -1,13 +1,45 @@
-// Algorithms whose members send to several others at once.
+#include "topology/program/algorithms.hpp"
 
+#include <bit>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "topology/lowering/lower_algorithms.hpp"
 #include "topology/plan/phase_figures.hpp"
 
 namespace ddl::topology {
+
+void ring_reduce_scatter(StepList& steps, const Group& group, Shares& shares) {
+  if (group.size == 1) return;
+  const int next = group.after(1);
+  const int previous = group.after(-1);
+  for (int round = 0; round + 1 < group.size; ++round) {
+    steps.send(round, next, shares.piece(group.index_after(-1 - round)));
+    steps.receive_reduce(round, previous, shares.piece(group.index_after(-2 - round)));
+  }
+}
+
+void ring_all_gather(StepList& steps, const Group& group, Shares& shares) {
+  if (group.size == 1) return;
+  const int next = group.after(1);
+  const int previous = group.after(-1);
+  for (int round = 0; round + 1 < group.size; ++round) {
+    steps.send(round, next, shares.piece(group.index_after(-round)));
+    steps.receive(round, previous, shares.piece(group.index_after(-1 - round)));
+  }
+}
+
+void chain_broadcast(StepList& steps, const Group& group, Range range) {
+  if (group.mine > 0) steps.receive(group.mine - 1, group.after(-1), range);
+  if (group.mine + 1 < group.size) steps.send(group.mine, group.after(1), range);
+}
+
+void chain_reduce(StepList& steps, const Group& group, Range range) {
+  const int to_the_end = group.size - 1 - group.mine;
+  if (to_the_end > 0) steps.receive_reduce(to_the_end - 1, group.after(1), range);
+  if (group.mine > 0) steps.send(to_the_end, group.after(-1), range);
+}
+
 namespace {
 
 /// One stage of halving and doubling: an exchange between the members that differ in one digit.
@@ -83,7 +115,40 @@ void exchange(StepList& steps, int round, const Group& group, const RangesOf& ra
   }
 }
 
+/// The sum of all in the members' order, one after the other, apart from the range: others read that until
+/// they have their own sums, and nobody waits for another one's.
+void reduce_in_turn(StepList& steps, const Group& group, Range range, bool finishes) {
+  const Range sum = steps.take_scratch(range.size());
+  for (int index = 0; index < group.size; ++index) {
+    if (index == group.mine) {
+      index == 0 ? steps.copy(0, sum, range.begin) : steps.reduce(0, sum, range.begin);
+    } else if (index == 0) {
+      steps.receive(0, group.rank_at(index), sum);
+    } else {
+      steps.receive_reduce(0, group.rank_at(index), sum);
+    }
+  }
+  if (finishes) steps.finish(0, sum);
+  steps.copy(0, range, sum.begin);
+}
+
 }  // namespace
+
+int rounds_of(Algorithm algorithm, int size) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return size - 1;
+    case Algorithm::halving_doubling:
+      return static_cast<int>(prime_factors(size).size());
+    case Algorithm::two_shot:
+    case Algorithm::one_shot:
+      return 1;
+    case Algorithm::tree:
+    case Algorithm::double_tree:
+      return tree_rounds(size);
+  }
+  return 0;
+}
 
 Intake intake_of(Carrier carrier) {
   return carrier == Carrier::shared_memory ? Intake::in_turn : Intake::side_by_side;
@@ -156,9 +221,10 @@ void all_gather(StepList& steps, Algorithm algorithm, const Group& group, Shares
   }
 }
 
-void one_shot_all_reduce(StepList& steps, const Group& group, Range range) {
+void one_shot_all_reduce(StepList& steps, const Group& group, Range range, Intake intake, bool finishes) {
   if (range.empty() || group.size == 1) return;
   for (int distance = 1; distance < group.size; ++distance) steps.send(0, group.after(distance), range);
+  if (group.size == 2 || intake == Intake::in_turn) return reduce_in_turn(steps, group, range, finishes);
   std::vector<std::size_t> operands;  // where each member's is
   for (int index = 0; index < group.size; ++index) {
     operands.push_back(index == group.mine ? range.begin : steps.take_scratch(range.size()).begin);
@@ -171,6 +237,7 @@ void one_shot_all_reduce(StepList& steps, const Group& group, Range range) {
   // ((x0 op x1) op x2) ... on every member, so that all have the same bits whatever op does.
   const Range sum{operands[0], operands[0] + range.size()};
   for (std::size_t i = 1; i < operands.size(); ++i) steps.reduce(0, sum, operands[i]);
+  if (finishes) steps.finish(0, sum);
   if (group.mine != 0) steps.copy(0, range, sum.begin);
 }
 
@@ -220,6 +287,58 @@ void all_gather_scattered(StepList& steps, const Group& group, Range range) {
     const int index = group.index_after(-distance);
     steps.receive(0, group.rank_at(index), pieces.piece(index));
   }
+}
+
+namespace {
+
+void send_down(StepList& steps, const Group& group, const BinaryTree& tree, Range range) {
+  if (range.empty() || group.size == 1) return;
+  const int node = tree.node_of(group.mine);
+  const int depth = tree.depth_of(node);
+  if (node != 0) steps.receive(depth - 1, group.rank_at(tree.member_of(tree.parent_of(node))), range);
+  const auto send_to = [&](int child) {
+    if (!tree.has(child) || tree.parent_of(child) != node) return false;
+    steps.send(depth, group.rank_at(tree.member_of(child)), range);
+    return true;
+  };
+  if (node == 0) {
+    send_to(static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size - 1))));
+    return;
+  }
+  // The right child is nearer where the tree ends.
+  const int half = (node & -node) >> 1;
+  if (half > 0) send_to(node - half);
+  for (int distance = half; distance > 0 && !send_to(node + distance); distance >>= 1) {
+  }
+}
+
+}  // namespace
+
+void tree_reduce(StepList& steps, const Group& group, Range range) {
+  for (int round = 0; round < tree_rounds(group.size); ++round) {
+    const int bit = 1 << round;
+    if ((group.mine & bit) != 0) return steps.send(round, group.after(-bit), range);
+    if (group.mine + bit < group.size) steps.receive_reduce(round, group.after(bit), range);
+  }
+}
+
+void tree_broadcast(StepList& steps, const Group& group, Range range) {
+  const int height = tree_rounds(group.size);
+  for (int round = 0; round < height; ++round) {
+    const int bit = 1 << (height - 1 - round);
+    if ((group.mine & (bit - 1)) != 0) continue;
+    if ((group.mine & bit) != 0) {
+      steps.receive(round, group.after(-bit), range);
+    } else if (group.mine + bit < group.size) {
+      steps.send(round, group.after(bit), range);
+    }
+  }
+}
+
+void double_tree_broadcast(StepList& steps, const Group& group, Range range) {
+  const Partition halves(range, 2);
+  send_down(steps, group, BinaryTree(group.size, false), halves.piece(0));
+  send_down(steps, group, BinaryTree(group.size, true), halves.piece(1));
 }
 
 }  // namespace ddl::topology
