@@ -224,7 +224,7 @@ void all_gather(StepList& steps, Algorithm algorithm, const Group& group, Shares
 void one_shot_all_reduce(StepList& steps, const Group& group, Range range, Intake intake, bool finishes) {
   if (range.empty() || group.size == 1) return;
   for (int distance = 1; distance < group.size; ++distance) steps.send(0, group.after(distance), range);
-  if (group.size == 2 || intake == Intake::in_turn) return reduce_in_turn(steps, group, range, finishes);
+  if (intake == Intake::in_turn) return reduce_in_turn(steps, group, range, finishes);
   std::vector<std::size_t> operands;  // where each member's is
   for (int index = 0; index < group.size; ++index) {
     operands.push_back(index == group.mine ? range.begin : steps.take_scratch(range.size()).begin);

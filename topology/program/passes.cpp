@@ -135,7 +135,7 @@ class Fuser {
   void find_chain(std::uint32_t first) {
     chain_.assign(1, first);
     const StepKind head = steps_[first].kind;
-    if ((!is_receive(head) && head != StepKind::copy) || is_remote_[steps_[first].phase]) return;
+    if (head == StepKind::send || head == StepKind::finish || is_remote_[steps_[first].phase]) return;
     for (std::uint32_t next = follower(first); next != none; next = follower(first)) {
       chain_.push_back(next);
       if (steps_[next].kind == StepKind::finish) break;
@@ -157,6 +157,7 @@ class Fuser {
         continue;
       }
       if (step.kind == StepKind::finish) return next;
+      if (head.kind == StepKind::reduce) continue;  // of what was received on its own
       const bool reduces = step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce;
       if (reduces && step.phase == head.phase && step.chunk == head.chunk) return next;
     }
