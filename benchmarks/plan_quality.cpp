@@ -17,8 +17,8 @@
 
 #include "ddl/error.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/planner.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 
 namespace {

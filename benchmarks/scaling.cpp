@@ -19,7 +19,7 @@
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "topology/units.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "ddl/tools/command_line.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 
 namespace {

@@ -2,8 +2,8 @@
 
 #include <numeric>
 
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/planner.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 
 namespace perf {
@@ -25,16 +25,8 @@ Prediction predict(const topology::Topology& topology, const topology::Plan& pla
   topology::Planner(topology, placement).predict(predicted);
   topology::SimulationOptions options;
   options.element_bytes = size_of(plan.type);
-  topology::Schedule schedule = lower_all(plan, bytes / options.element_bytes, root);
-  const auto host_of = [&](int rank) {
-    const int node = topology.devices()[static_cast<std::size_t>(rank)];
-    return topology.nodes()[static_cast<std::size_t>(node)].host;
-  };
-  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-    split_steps(schedule.ranks[static_cast<std::size_t>(rank)],
-                topology::message_bytes.of(options.element_bytes),
-                [&](int peer) { return host_of(peer) == host_of(rank); });
-  }
+  const topology::Schedule schedule =
+      schedule_to_run(plan, bytes / options.element_bytes, root, topology, placement);
   return {predicted.predicted_us, simulate(topology, placement, schedule, options).total_us};
 }
 

@@ -9,7 +9,7 @@
 #include "collectives/communicator/plan_carriers.hpp"
 #include "collectives/communicator/plan_comparison.hpp"
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
@@ -299,26 +299,8 @@ CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& reques
   runnable.steps = program.steps.size();
   runnable.program = std::make_shared<const PreparedProgram>(
       std::move(program), request.elements, element, settings_.members, job_->engine().ways(mpi_alone),
-      std::move(names), runnable.use == nullptr ? std::vector<int>() : combined_in_order(*runnable.use));
+      std::move(names));
   return runnable;
-}
-
-/// The order in which all ranks combine what they exchange at once, if that is all the plan is, and inside of
-/// a host.
-std::vector<int> CommunicatorImpl::combined_in_order(const PlanUse& use) const {
-  const topology::Plan& plan = use.chosen->plan;
-  const std::vector<topology::Phase> phases = phases_of(plan);
-  if (plan.dimensions.size() != 1 || plan.chunks != 1 || use.mpi_alone || phases.size() != 1 ||
-      phases[0].kind != topology::PhaseKind::all_reduce) {
-    return {};
-  }
-  const std::vector<int>& member_of = job_->engine().ways(false).member;
-  std::vector<int> ranks;
-  for (const int rank : plan.order) {
-    ranks.push_back(settings_.members[static_cast<std::size_t>(rank)]);
-    if (member_of[static_cast<std::size_t>(ranks.back())] == Ways::no_member) return {};
-  }
-  return ranks;
 }
 
 CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request) {
@@ -326,7 +308,7 @@ CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request
   std::unique_ptr<PlanUse>& entry = uses_[{request.collective, size_class(bytes), request.type}];
   if (!entry) {
     const auto chosen = settings_.plans->plan(request.collective, bytes, request.type);
-    const bool mpi_alone = wants_mpi_alone(chosen->plan) && job_->engine().has_mpi();
+    const bool mpi_alone = topology::is_by_mpi_alone(chosen->plan) && job_->engine().has_mpi();
     entry = std::make_unique<PlanUse>(chosen, mpi_alone);
   }
   return *entry;

@@ -116,7 +116,6 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
 
   const Runnable& runnable_for(const Request& request);
   Runnable made_runnable(const Request& request);
-  [[nodiscard]] std::vector<int> combined_in_order(const PlanUse& use) const;
   PlanUse& plan_use_for(const Request& request);
 
   [[nodiscard]] Comparison comparison_for(const Request& request, const PlanUse& use) const;

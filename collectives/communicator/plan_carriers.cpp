@@ -4,16 +4,13 @@
 
 #include <algorithm>
 
+#include "ddl/topology/program.hpp"
+
 namespace ddl::collectives {
 
 using topology::Carrier;
 using topology::Plan;
 using topology::PlanDimension;
-
-bool wants_mpi_alone(const Plan& plan) {
-  return std::ranges::all_of(
-      plan.dimensions, [](const PlanDimension& dimension) { return dimension.carrier == Carrier::mpi; });
-}
 
 std::vector<std::string> carrier_notes(const Plan& plan, bool over_mpi) {
   std::vector<std::string> notes;
@@ -23,10 +20,11 @@ std::vector<std::string> carrier_notes(const Plan& plan, bool over_mpi) {
   constexpr std::string_view instead =
       "their bytes go through shared memory inside a host and through the network between hosts";
   if (has(Carrier::mpi) && !over_mpi) {
-    notes.push_back(fmt::format(
-        "a plan wants dimensions carried by MPI, {}; {}",
-        wants_mpi_alone(plan) ? "but this job has no MPI" : "which is done only if all its dimensions are",
-        instead));
+    notes.push_back(fmt::format("a plan wants dimensions carried by MPI, {}; {}",
+                                topology::is_by_mpi_alone(plan)
+                                    ? "but this job has no MPI"
+                                    : "which is done only if all its dimensions are",
+                                instead));
   }
   for (const Carrier carrier : {Carrier::cuda_ipc, Carrier::nccl}) {
     if (!has(carrier)) continue;

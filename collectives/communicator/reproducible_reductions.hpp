@@ -11,7 +11,6 @@
 
 #include "collectives/communicator/request.hpp"
 #include "collectives/engine/operation.hpp"
-#include "collectives/engine/work_state.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

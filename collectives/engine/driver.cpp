@@ -9,10 +9,8 @@
 #include <new>
 #include <utility>
 
-#include "collectives/engine/pause.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -125,6 +123,14 @@ OperationState* Driver::find(const MessageTag& tag) noexcept {
 }
 
 OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work) {
+  OperationState& operation = free_operation();
+  place(operation, call);
+  operation.work = std::move(work);
+  begin_from(operation, 0);
+  return operation;
+}
+
+OperationState& Driver::free_operation() {
   if (free_operations_.empty()) {
     all_operations_.push_back(std::make_unique<OperationState>());
     free_operations_.reserve(all_operations_.size());
@@ -133,58 +139,76 @@ OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work)
   }
   OperationState& operation = *free_operations_.back();
   free_operations_.pop_back();
-  operation.work = std::move(work);
-  set_up(operation, call);
-  if (run_ != nullptr) note_begun(operation);
-  operations_.push_back(&operation);
-  if (!call.compares) recorder_.begun(call.record);
-  for (const int member : operation.program().members()) {
-    Link& peer = link(member);
-    if (peer.listeners++ == 0) listened_.push_back(&peer);
-  }
-  post_receives(operation);
-  take_early(operation);
   return operation;
 }
 
-void Driver::set_up(OperationState& operation, const Call& call) {
+/// Says where a call's elements are; it is not under way yet.
+void Driver::place(OperationState& operation, const Call& call) {
   const PreparedProgram& program = *call.program;
-  const std::size_t tasks = program.tasks().size();
   operation.call = call;
-  operation.active = true;
-  operation.done = false;
-  operation.failed = false;
   operation.element = size_of(call.type);
-  operation.started = Clock::now();
-  operation.until = call.deadline == std::chrono::milliseconds::max() ? Clock::time_point::max()
-                                                                      : operation.started + call.deadline;
-  operation.unfinished = tasks;
-  operation.missing.assign(program.missing().begin(), program.missing().end());
-  operation.ready.clear();
-  operation.ready.reserve(tasks);
-  for (const std::uint32_t task : program.first()) operation.ready.push_back(program.urgency(task));
-  operation.arrivals.assign(program.inputs().size(), {});
-  operation.posts.assign(program.members().empty() ? 0 : tasks, {});
-  operation.posts_out = 0;
-  operation.unstaged.clear();
-  operation.transfers.assign(program.net_tasks(), {});
-  operation.blocks.assign(program.net_tasks(), nullptr);
-  operation.transferring.clear();
-  operation.unsent.clear();
-  operation.sending = 0;
-  operation.flush_until.reset();
-  operation.next_net_reduce = 0;
-  operation.receiving_blocks = 0;
   if (operation.scratch_bytes < program.scratch() * operation.element) {
     operation.scratch.reset();
     operation.scratch_bytes = program.scratch() * operation.element;
     operation.scratch = shared_bytes(operation.scratch_bytes);
   }
   place_elements(operation);
-  // What the members of the host read and write together; a pass sees only its part of it.
+  // What the members of the host read and write together; a run sees only its part of it.
   const std::size_t touched = (program.members().size() + 1) * 2 * program.count() * operation.element;
   const bool in_place = call.buffers.input == call.buffers.output;
   operation.stores = !in_place && touched > cache_bytes_ ? Stores::streaming : Stores::automatic;
+}
+
+/// The runs before `step` are done.
+void Driver::begin_from(OperationState& operation, std::uint32_t step) {
+  set_up(operation);
+  if (run_ != nullptr) note_begun(operation);
+  operations_.push_back(&operation);
+  if (!operation.call.compares) recorder_.begun(operation.call.record);
+  for (const int member : operation.program().members()) {
+    Link& peer = link(member);
+    if (peer.listeners++ == 0) listened_.push_back(&peer);
+  }
+  for (std::uint32_t run = 0; run < step; run = operation.program().end_of_run(run)) {
+    if (run_ != nullptr) operation.phase_times.begun(operation.step(run));
+    complete(operation, run);
+    operation.missing[run] = 0;
+  }
+  if (step != 0) {
+    std::erase_if(operation.ready,
+                  [&](std::uint64_t urgency) { return static_cast<std::uint32_t>(urgency) < step; });
+    std::make_heap(operation.ready.begin(), operation.ready.end(), std::greater<>());
+  }
+  post_receives(operation);
+  take_early(operation);
+}
+
+void Driver::set_up(OperationState& operation) {
+  const PreparedProgram& program = operation.program();
+  const std::chrono::milliseconds deadline = operation.call.deadline;
+  operation.active = true;
+  operation.done = false;
+  operation.failed = false;
+  operation.started = Clock::now();
+  operation.until =
+      deadline == std::chrono::milliseconds::max() ? Clock::time_point::max() : operation.started + deadline;
+  operation.unfinished = program.runs();
+  operation.missing.assign(program.missing().begin(), program.missing().end());
+  operation.ready.clear();
+  operation.ready.reserve(program.runs());
+  for (const std::uint32_t run : program.first()) operation.ready.push_back(program.urgency(run));
+  operation.arrivals.assign(program.arrivals(), {});
+  operation.posts.assign(program.posts(), {});
+  operation.posts_out = 0;
+  operation.unstaged.clear();
+  operation.transfers.assign(program.transfers(), {});
+  operation.blocks.assign(program.transfers(), nullptr);
+  operation.transferring.clear();
+  operation.unsent.clear();
+  operation.sending = 0;
+  operation.flush_until.reset();
+  operation.next_net_reduce = 0;
+  operation.receiving_blocks = 0;
 }
 
 /// Where elements are read and written.
@@ -221,7 +245,8 @@ void Driver::place_elements(OperationState& operation) {
   operation.input_was_copied = true;
 }
 
-void Driver::finish(OperationState& operation) {
+/// Copies to the output what the program has left elsewhere.
+void Driver::deliver(const OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;
   const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
@@ -238,8 +263,12 @@ void Driver::finish(OperationState& operation) {
       if (begin < end) copy(buffers.input, begin, end);
     }
   }
+}
+
+void Driver::finish(OperationState& operation) {
+  deliver(operation);
   std::erase(operations_, &operation);
-  for (const int member : program.members()) {
+  for (const int member : operation.program().members()) {
     Link& peer = link(member);
     if (--peer.listeners == 0) std::erase(listened_, &peer);
   }
@@ -293,7 +322,7 @@ bool Driver::progress() {
 /// not needed. Where there is none, a peer that is elsewhere keeps it for so long at most.
 bool Driver::has_left(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
-  if (has_thread_ || operation.program().net_tasks() == 0) return true;
+  if (has_thread_ || operation.program().transfers() == 0) return true;
   Network& network = *network_of(operation);
   if (!operation.flush_until) {
     network.flush();
@@ -329,65 +358,83 @@ void Driver::announce_leaving() {
 }
 
 OperationState* Driver::run_small(const Call& call) {
+  if (!is_small(call)) return &begin(call, nullptr);
+  if (small_ == nullptr) small_ = &free_operation();
+  place(*small_, call);
+  const std::uint32_t done = run_in_order(*small_);
+  if (done == call.program->steps().size()) {
+    deliver(*small_);
+    return nullptr;
+  }
+  OperationState& operation = *std::exchange(small_, nullptr);
+  begin_from(operation, done);
+  return &operation;
+}
+
+/// Whether a call's messages are copied to their receivers at once, so that no send waits.
+bool Driver::is_small(const Call& call) const {
   const PreparedProgram& program = *call.program;
-  const std::span<const int> order = program.combined_in_order();
-  const std::size_t bytes = call.buffers.end * size_of(call.type);
-  const bool is_small = !order.empty() && bytes <= parcels_.block_bytes();
-  if (!is_small || busy() || !kept_early_.empty() || !has_room(program)) return &begin(call, nullptr);
-  const MessageTag tag{call.channel(), static_cast<std::uint16_t>(call.sequence), 0};
-  for (const int member : program.members()) announce_bytes(link(member), call, 0, call.buffers.input, bytes);
-  events_.expect_small(call);
-  sources_.clear();
+  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 &&
+         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
+         (run_ == nullptr || program.has_one_phase());
+}
+
+/// Does runs in the order of the list, each as soon as its messages are there. Returns the first that would
+/// keep this rank waiting for longer than it spins; the end if there is none. A result that is copied next is
+/// written there: nobody reads the range any more, as what was to be sent has been.
+std::uint32_t Driver::run_in_order(OperationState& operation) {
+  const PreparedProgram& program = operation.program();
+  const auto size = static_cast<std::uint32_t>(program.steps().size());
+  operation.active = false;
+  operation.arrivals.resize(program.arrivals());
   int idle = 0;
-  for (const int rank : order) {
-    if (rank == settings_.rank) {
-      sources_.push_back(call.buffers.input);
+  bool expects = false;
+  std::uint32_t run = 0;
+  for (std::uint32_t end = 0; run < size; run = end) {
+    end = program.end_of_run(run);
+    if (program.step(run).kind == topology::StepKind::send) {
+      Link& peer = link(program.way(run).member);
+      if (peer.is_full() || !peer.outbox.empty()) break;
+      announce_bytes(peer, operation.call, program.way(run).message, operation.range_of(run),
+                     operation.bytes_of(run));
       continue;
     }
-    Link& peer = link(member_of_[static_cast<std::size_t>(rank)]);
-    const Notice* notice = peer.arrived();
-    for (; notice == nullptr && idle < spins_; ++idle) {
-      pause_briefly();
-      notice = peer.arrived();
+    if (!std::exchange(expects, true)) events_.expect_small(operation.call);
+    bool has_come = true;
+    for (std::uint32_t i = run; i < end && has_come; ++i) {
+      if (is_receive(program.step(i).kind)) has_come = await_small(operation, i, idle);
     }
-    if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
-        notice->fingerprint != call.fingerprint || notice->bytes != bytes ||
-        notice->kind > Notice::Kind::parcel) {
-      return &begin_posted(call);
+    if (!has_come) break;
+    const std::uint32_t copy = program.copy_after(run);
+    combine(operation, run, operation.target_of(copy == end ? copy : run));
+    for (std::uint32_t i = run; i < end; ++i) {
+      if (is_receive(program.step(i).kind)) link(program.way(i).member).drop();
     }
-    sources_.push_back(notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel());
+    if (copy == end) ++end;
   }
-  std::byte* target = call.buffers.output;
-  reduce(call.type, call.op, std::span(&target, 1), sources_, call.buffers.end,
-         call.op == ReduceOp::avg ? program.ranks() : 1);
-  for (const int member : program.members()) {
-    link(member).drop();
-    link(member).make_room();
-  }
-  return nullptr;
+  if (!expects) events_.expect_small(operation.call);
+  for (const int member : program.members()) link(member).make_room();
+  return run;
 }
 
-bool Driver::has_room(const PreparedProgram& program) {
-  for (const int member : program.members()) {
-    Link& peer = link(member);
-    if (peer.is_full() || !peer.outbox.empty()) return false;
+/// Whether what a step receives comes soon, and before anything else.
+bool Driver::await_small(OperationState& operation, std::uint32_t step, int& idle) {
+  const StepWay& way = operation.way(step);
+  Link& peer = link(way.member);
+  const Notice* notice = peer.arrived();
+  for (; notice == nullptr && idle < spins_; ++idle) {
+    pause_briefly();
+    notice = peer.arrived();
   }
+  const MessageTag tag = operation.tag(way.message);
+  if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
+      notice->message != tag.message || notice->fingerprint != operation.call.fingerprint ||
+      notice->kind > Notice::Kind::parcel || notice->bytes != operation.bytes_of(step)) {
+    return false;
+  }
+  operation.arrival(step) = {.data = notice->kind == Notice::Kind::here ? notice->inlined.data()
+                                                                        : peer.arrived_parcel()};
   return true;
-}
-
-/// A small call whose posts have gone out, but that has to wait, or to make way for others.
-OperationState& Driver::begin_posted(const Call& call) {
-  OperationState& operation = begin(call, nullptr);
-  const auto is_post = [&](std::uint64_t urgency) {
-    return operation.task(static_cast<std::uint32_t>(urgency)).kind == Task::Kind::post;
-  };
-  // A whole-buffer exchange: all of its posts could be started at once.
-  std::erase_if(operation.ready, is_post);
-  std::make_heap(operation.ready.begin(), operation.ready.end(), std::greater<>());
-  for (std::uint32_t i = 0; i < operation.program().tasks().size(); ++i) {
-    if (operation.task(i).kind == Task::Kind::post) complete(operation, i);
-  }
-  return operation;
 }
 
 }  // namespace ddl::collectives

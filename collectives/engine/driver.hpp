@@ -10,13 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/block_pool.hpp"
-#include "collectives/engine/call_events.hpp"
-#include "collectives/engine/core_spreading.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/link.hpp"
-#include "collectives/engine/meanwhile.hpp"
 #include "collectives/engine/operation_state.hpp"
+#include "collectives/engine/waiting.hpp"
 
 namespace ddl::collectives {
 
@@ -34,14 +30,14 @@ class Driver {
   /// Begins a call. `work` is null if the caller waits for `done` of the result, and gives it back then.
   OperationState& begin(const Call& call, std::shared_ptr<WorkState> work);
   void give_back(OperationState& operation);
-  /// Begins a call as `begin` does, or, if it is small and alone and nobody keeps it waiting, does all of it
-  /// and returns null.
+  /// Begins a call as `begin` does, or, if its messages are small and nobody keeps it waiting, runs its
+  /// program in the order of the list and returns null.
   OperationState* run_small(const Call& call);
   /// Such a call is over.
   void note_small(const Call& call, const FlightRecorder::Times& times) {
     events_.add_small(call, times.called, times.ended);
   }
-  /// What of them is not in the run's record yet is put there.
+  /// Flushes small calls that are not recorded yet.
   void settle_record() { events_.settle(); }
 
   /// Does what can be done now. False if that was nothing.
@@ -82,11 +78,16 @@ class Driver {
  private:
   // What is under way: driver.cpp.
   [[nodiscard]] OperationState* find(const MessageTag& tag) noexcept;
-  void set_up(OperationState& operation, const Call& call);
+  OperationState& free_operation();
+  void place(OperationState& operation, const Call& call);
+  void begin_from(OperationState& operation, std::uint32_t step);
+  void set_up(OperationState& operation);
   void place_elements(OperationState& operation);
-  [[nodiscard]] bool has_room(const PreparedProgram& program);
-  OperationState& begin_posted(const Call& call);
+  [[nodiscard]] bool is_small(const Call& call) const;
+  [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
+  [[nodiscard]] bool await_small(OperationState& operation, std::uint32_t step, int& idle);
   [[nodiscard]] bool has_left(OperationState& operation);
+  static void deliver(const OperationState& operation);
   void finish(OperationState& operation);
   std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);
   [[nodiscard]] Network* network_of(const OperationState& operation) const noexcept;
@@ -107,7 +108,7 @@ class Driver {
                       std::size_t bytes);
   Link& link(int member);
 
-  // Tasks: tasks.cpp.
+  // What steps do: steps.cpp.
   bool run_ready(OperationState& operation);
   void run(OperationState& operation, std::uint32_t index);
   void complete(OperationState& operation, std::uint32_t index);
@@ -116,9 +117,8 @@ class Driver {
   bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
   void unstage(OperationState& operation, std::uint32_t index);
   bool stage_more(OperationState& operation, bool beyond_limit);
-  void pull(OperationState& operation, std::uint32_t index);
-  void pass(OperationState& operation, std::uint32_t index);
-  void release_input(OperationState& operation, std::uint32_t input);
+  void combine(OperationState& operation, std::uint32_t first, std::byte* target);
+  void release_arrival(OperationState& operation, std::uint32_t index);
   void transfer_range(OperationState& operation, std::uint32_t index);
   void post_receives(OperationState& operation);
   void reduce_received(OperationState& operation, std::uint32_t index);
@@ -154,9 +154,9 @@ class Driver {
   [[nodiscard]] std::string describe_plan(const Call& call) const;
   [[nodiscard]] std::string rank_and_host(int rank) const;
   [[nodiscard]] std::string describe_awaited(const OperationState& operation) const;
-  /// Calls `f(rank, task, what)` for each message that is waited for.
-  template <typename F>
-  void each_awaited(const OperationState& operation, F&& f) const;
+  using Awaited = std::function<void(int rank, std::uint32_t step, const char* what)>;
+  /// Visits each message that is waited for.
+  void each_awaited(const OperationState& operation, const Awaited& visit) const;
   [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text,
                                 std::string brief = {});
   /// `rank` has called something else.
@@ -189,6 +189,7 @@ class Driver {
   std::vector<OperationState*> operations_;  // under way, oldest first
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;
+  OperationState* small_ = nullptr;  // of the last call that `run_small` did by itself
   std::vector<std::unique_ptr<Early>> early_;
   std::vector<Early*> free_early_;
   std::vector<Early*> kept_early_;

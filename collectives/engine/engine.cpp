@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "collectives/engine/driver.hpp"
-#include "collectives/engine/meanwhile.hpp"
+#include "collectives/engine/waiting.hpp"
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "collectives/engine/operation.hpp"
-#include "collectives/engine/work_state.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"

@@ -70,23 +70,24 @@ void Driver::take(OperationState& operation, Link& link, const Notice& notice, c
   if (notice.kind != Notice::Kind::read && notice.kind != Notice::Kind::answered) {
     return take_data(operation, notice, link.peer, parcel, may_run);
   }
-  const std::uint32_t index = operation.program().post_of(link.peer, notice.message);
-  if (index == Task::none || !operation.posts[index].is_out) {
+  const std::uint32_t index = operation.program().send_of(link.peer, notice.message);
+  if (index == StepWay::none || !operation.post(index).is_out) {
     throw_about(operation.call, ErrorCode::internal,
                 fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
                             rank_and_host(link.rank), notice.message));
   }
-  operation.posts[index].is_out = false;
+  OperationState::Post& post = operation.post(index);
+  post.is_out = false;
   --operation.posts_out;
-  const Task& post = operation.task(index);
-  if (notice.kind == Notice::Kind::answered && operation.posts[index].staging != nullptr) {
-    std::memcpy(operation.target(post.begin), operation.posts[index].staging, operation.bytes_of(post));
+  if (notice.kind == Notice::Kind::answered && post.staging != nullptr) {
+    std::memcpy(operation.target_of(index), post.staging, operation.bytes_of(index));
   }
   unstage(operation, index);
   complete(operation, index);
   if (notice.kind != Notice::Kind::answered) return;
-  complete(operation, post.partner);
-  operation.missing[post.partner] = 0;  // its message is not waited for any more
+  const std::uint32_t answer = operation.way(index).answer;
+  complete(operation, answer);
+  operation.missing[answer] = 0;  // its message is not waited for any more
 }
 
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
@@ -95,30 +96,31 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   if (notice.fingerprint != operation.call.fingerprint) {
     throw_differs(operation.call, settings_.members[static_cast<std::size_t>(member)]);
   }
-  const std::uint32_t index = program.input_of(member, notice.message);
-  const Task* task = index == Task::none ? nullptr : &program.tasks()[program.inputs()[index].task];
-  if (task == nullptr || operation.bytes_of(*task) != notice.bytes ||
-      operation.arrivals[index].data != nullptr) {
+  const std::uint32_t index = program.receive_of(member, notice.message);
+  const bool is_known = index != StepWay::none;
+  if (!is_known || operation.bytes_of(index) != notice.bytes || operation.arrival(index).data != nullptr) {
     throw_about(operation.call, ErrorCode::mismatch,
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
                             describe(operation.call), notice.message,
                             rank_and_host(settings_.members[static_cast<std::size_t>(member)]), notice.bytes,
-                            task == nullptr ? "no such message" : std::to_string(operation.bytes_of(*task)),
+                            is_known ? std::to_string(operation.bytes_of(index)) : "no such message",
                             describe_plan(operation.call)));
   }
-  const Input& input = program.inputs()[index];
-  OperationState::Arrival& arrival = operation.arrivals[index];
+  OperationState::Arrival& arrival = operation.arrival(index);
+  const std::uint32_t answer = operation.step(index).kind == topology::StepKind::receive_reduce
+                                   ? program.way(index).answer
+                                   : StepWay::none;
   const bool is_open = notice.kind == Notice::Kind::open || notice.kind == Notice::Kind::lent;
   if (is_open) {
     arrival.data = memory_->at(notice.address, notice.bytes);
     arrival.wants_read = true;
-    if (notice.kind == Notice::Kind::lent && input.answer != Task::none &&
-        operation.task(input.answer).message == notice.answer) {
-      OperationState::Post& answer = operation.posts[input.answer];
-      answer.is_answer = true;
-      answer.answers = notice.message;
-      answer.answer_at = notice.answer_at;
+    if (notice.kind == Notice::Kind::lent && answer != StepWay::none &&
+        operation.way(answer).message == notice.answer) {
+      OperationState::Post& post = operation.post(answer);
+      post.is_answer = true;
+      post.answers = notice.message;
+      post.answer_at = notice.answer_at;
       arrival.wants_read = false;
       if (memory_->at(notice.answer_at, notice.bytes) == nullptr) arrival.data = nullptr;
     }
@@ -130,9 +132,10 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   } else {
     arrival.data = notice.kind == Notice::Kind::here ? notice.inlined.data() : parcel;
   }
-  if (--operation.missing[input.task] == 0) {
-    if (may_run) return run(operation, input.task);
-    operation.make_ready(input.task);
+  const std::uint32_t first = program.begin_of_run(index);
+  if (--operation.missing[first] == 0) {
+    if (may_run) return run(operation, first);
+    operation.make_ready(first);
   }
   if (is_open || !may_run) return;
   arrival.held = parcels_.take();
@@ -176,7 +179,7 @@ void Driver::take_early(OperationState& operation) {
     }
     take(operation, link(kept->member), kept->notice, kept->held, false);
     if (kept->held != nullptr) {
-      operation.arrivals[operation.program().input_of(kept->member, kept->notice.message)].held = kept->held;
+      operation.arrival(operation.program().receive_of(kept->member, kept->notice.message)).held = kept->held;
     }
     kept->held = nullptr;
     free_early_.push_back(kept);
@@ -226,7 +229,7 @@ bool Driver::empty_outbox(Link& link) {
     --waiting_notices_;
     moved = true;
     if (waiting.operation != nullptr) {
-      post_now(*waiting.operation, link, waiting.task);
+      post_now(*waiting.operation, link, waiting.step);
       continue;
     }
     Notice& notice = link.next();

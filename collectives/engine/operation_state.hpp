@@ -1,20 +1,60 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "collectives/engine/operation.hpp"
-#include "collectives/engine/phase_times.hpp"
-#include "collectives/engine/work_state.hpp"
+#include "collectives/engine/recording.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 
 namespace ddl::collectives {
+
+/// Blocks of one size, used again and again, the last one first because caches still hold it.
+class BlockPool {
+ public:
+  using Slab = std::shared_ptr<std::byte>;
+
+  BlockPool(std::size_t block_bytes, std::size_t blocks_per_slab,
+            std::function<Slab(std::size_t bytes)> allocate)
+      : block_bytes_(block_bytes), blocks_per_slab_(blocks_per_slab), allocate_(std::move(allocate)) {}
+
+  [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_; }
+  [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
+
+  std::byte* take() {
+    if (free_.empty()) grow();
+    std::byte* block = free_.back();
+    free_.pop_back();
+    ++taken_;
+    return block;
+  }
+  void give_back(std::byte* block) noexcept {
+    free_.push_back(block);  // within capacity
+    --taken_;
+  }
+
+ private:
+  void grow() {
+    slabs_.push_back(allocate_(block_bytes_ * blocks_per_slab_));
+    free_.reserve(slabs_.size() * blocks_per_slab_);
+    for (std::size_t i = blocks_per_slab_; i-- > 0;) free_.push_back(slabs_.back().get() + i * block_bytes_);
+  }
+
+  std::size_t block_bytes_;
+  std::size_t blocks_per_slab_;
+  std::function<Slab(std::size_t)> allocate_;
+  std::vector<Slab> slabs_;
+  std::vector<std::byte*> free_;
+  std::size_t taken_ = 0;
+};
 
 /// How far a call has come. Used again for later calls, so that those allocate nothing.
 struct OperationState {
@@ -45,15 +85,15 @@ struct OperationState {
   std::uint64_t begun = 0;  ///< `Ticks`, where the run is recorded.
   PhaseTimes phase_times;   ///< There, too.
 
-  std::size_t unfinished = 0;          ///< Tasks.
-  std::vector<std::uint32_t> missing;  ///< By task: as in the program, less what has come.
-  std::vector<std::uint64_t> ready;    ///< Urgencies of tasks that can be run: a heap.
-  std::vector<Arrival> arrivals;       ///< By input.
-  std::vector<Post> posts;             ///< By task.
+  std::size_t unfinished = 0;          ///< Runs of the program.
+  std::vector<std::uint32_t> missing;  ///< By run: as in the program, less what has come.
+  std::vector<std::uint64_t> ready;    ///< Urgencies of runs that can be done: a heap.
+  std::vector<Arrival> arrivals;       ///< By slot.
+  std::vector<Post> posts;             ///< By slot.
   std::size_t posts_out = 0;
   std::vector<std::uint32_t> unstaged;  ///< Posts that wait for staging memory.
   std::vector<Transfer> transfers;      ///< By slot.
-  std::vector<std::byte*> blocks;       ///< By slot: what a `net_reduce` receives into.
+  std::vector<std::byte*> blocks;       ///< By slot: what is received into before it is reduced.
   std::vector<std::uint32_t> transferring;
   std::vector<std::uint32_t> unsent;  ///< Sends through the network that wait for their turn.
   std::size_t sending = 0;
@@ -71,11 +111,18 @@ struct OperationState {
   std::size_t work_bytes = 0;
 
   [[nodiscard]] const PreparedProgram& program() const noexcept { return *call.program; }
-  [[nodiscard]] const Task& task(std::uint32_t index) const noexcept { return call.program->tasks()[index]; }
+  [[nodiscard]] const topology::Step& step(std::uint32_t index) const noexcept {
+    return call.program->step(index);
+  }
+  [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return call.program->way(index); }
+  [[nodiscard]] Arrival& arrival(std::uint32_t step) noexcept { return arrivals[way(step).slot]; }
+  [[nodiscard]] Post& post(std::uint32_t step) noexcept { return posts[way(step).slot]; }
   [[nodiscard]] MessageTag tag(std::uint32_t message) const noexcept {
     return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
   }
-  [[nodiscard]] std::size_t bytes_of(const Task& task) const noexcept { return task.size() * element; }
+  [[nodiscard]] std::size_t bytes_of(std::uint32_t index) const noexcept {
+    return step(index).size() * element;
+  }
 
   /// Where a range is to be written.
   [[nodiscard]] std::byte* target(std::size_t begin) const noexcept {
@@ -84,10 +131,26 @@ struct OperationState {
     const bool in_output = begin >= call.buffers.begin && begin < call.buffers.end && !all_in_work;
     return in_output ? call.buffers.output + begin * element : work_memory.get() + begin * element;
   }
-  /// Where it is to be read.
+  [[nodiscard]] std::byte* target_of(std::uint32_t index) const noexcept { return target(step(index).begin); }
+  /// Where a range, or a step's, is to be read.
   [[nodiscard]] const std::byte* source(std::size_t begin, bool is_input) const noexcept {
     if (is_input && !input_was_copied) return call.buffers.input + begin * element;
     return target(begin);
+  }
+  [[nodiscard]] const std::byte* range_of(std::uint32_t index) const noexcept {
+    return source(step(index).begin, way(index).reads_input);
+  }
+  [[nodiscard]] const std::byte* source_of(std::uint32_t index) const noexcept {
+    return source(step(index).source, way(index).source_is_input);
+  }
+
+  /// How many messages of members a run still waits for.
+  [[nodiscard]] std::uint32_t arrivals_missing(std::uint32_t first) const noexcept {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = first; i < call.program->end_of_run(first); ++i) {
+      if (is_receive(step(i).kind) && !way(i).by_network() && arrivals[way(i).slot].data == nullptr) ++count;
+    }
+    return count;
   }
 
   void make_ready(std::uint32_t index) {
@@ -100,6 +163,89 @@ struct OperationState {
     ready.pop_back();
     return index;
   }
+};
+
+/// This rank's end of the two rings of notices that it shares with one member.
+class Link {
+ public:
+  /// What could not be sent because the ring was full: a send's message, or that a message is done with.
+  struct Waiting {
+    OperationState* operation = nullptr;
+    std::uint32_t step = 0;
+    MessageTag tag = {};
+    Notice::Kind kind = Notice::Kind::read;
+  };
+
+  Link(HostMemory& memory, int self, int peer_index, int peer_rank)
+      : peer(peer_index),
+        rank(peer_rank),
+        memory_(memory),
+        mask_(memory.notices_per_ring() - 1),
+        out_(memory.notices(self, peer_index)),
+        out_parcels_(memory.parcels(self, peer_index)),
+        out_state_(memory.ring_state(self, peer_index)),
+        in_(memory.notices(peer_index, self)),
+        in_parcels_(memory.parcels(peer_index, self)),
+        in_state_(memory.ring_state(peer_index, self)) {}
+
+  const int peer;  ///< Index in the memory.
+  const int rank;  ///< In the job.
+  std::deque<Waiting> outbox;
+  int listeners = 0;  ///< Operations with messages from or to the peer.
+
+  [[nodiscard]] bool is_full() noexcept {
+    if (written_ - read_by_peer_ <= mask_) return false;
+    read_by_peer_ = out_state_.read.load(std::memory_order_seq_cst);
+    return written_ - read_by_peer_ > mask_;
+  }
+  /// The next notice to write, and its parcel. Not if it is full.
+  [[nodiscard]] Notice& next() noexcept { return out_[written_ & mask_]; }
+  [[nodiscard]] std::byte* next_parcel() noexcept {
+    return out_parcels_ + (written_ & mask_) * memory_.parcel_bytes();
+  }
+  /// Sends it.
+  void publish() noexcept {
+    next().stamp.store(written_ + 1, std::memory_order_seq_cst);
+    ++written_;
+    memory_.ring(peer);
+  }
+
+  /// The next notice that has come; null if there is none.
+  [[nodiscard]] const Notice* arrived() const noexcept {
+    const Notice& notice = in_[read_ & mask_];
+    return notice.stamp.load(std::memory_order_seq_cst) == read_ + 1 ? &notice : nullptr;
+  }
+  [[nodiscard]] const std::byte* arrived_parcel() const noexcept {
+    return in_parcels_ + (read_ & mask_) * memory_.parcel_bytes();
+  }
+  void drop() noexcept { ++read_; }
+  /// Lets the peer use the places of dropped notices again. A peer that sleeps because its ring is full has a
+  /// ring's notices to be read yet, and is woken on the way.
+  void make_room() noexcept {
+    const std::uint64_t dropped = read_ - given_back_;
+    if (dropped == 0) return;
+    given_back_ = read_;
+    in_state_.read.store(read_, std::memory_order_seq_cst);
+    since_ring_ += dropped;
+    if (since_ring_ * 4 <= mask_) return;
+    since_ring_ = 0;
+    memory_.ring(peer);
+  }
+
+ private:
+  HostMemory& memory_;
+  std::uint64_t mask_;
+  Notice* out_;
+  std::byte* out_parcels_;
+  RingState& out_state_;
+  const Notice* in_;
+  const std::byte* in_parcels_;
+  RingState& in_state_;
+  std::uint64_t written_ = 0;
+  std::uint64_t read_by_peer_ = 0;
+  std::uint64_t read_ = 0;
+  std::uint64_t given_back_ = 0;
+  std::uint64_t since_ring_ = 0;
 };
 
 }  // namespace ddl::collectives

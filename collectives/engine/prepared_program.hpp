@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddl/topology/lowering.hpp"
-#include "ddl/topology/schedule.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
@@ -31,102 +30,102 @@ struct Ways {
   std::vector<int> member;
   bool mpi_alone = false;  ///< Everything goes through MPI.
   /// At which steps are cut. The same on all ranks.
-  topology::PieceSizes message_bytes = topology::message_bytes;
+  topology::MessageSizes message_bytes = topology::message_bytes;
+
+  /// Whether a rank's memory can be read.
+  [[nodiscard]] bool shares_with(int rank) const noexcept {
+    return !mpi_alone && member[static_cast<std::size_t>(rank)] != no_member;
+  }
 };
 
-/// What an engine does at a time: one step of a program, or several that are one pass over memory.
-struct Task {
+/// How this rank does a step of its program.
+struct StepWay {
   static constexpr std::uint32_t none = UINT32_MAX;
-  enum class Kind : std::uint8_t {
-    post,         ///< Makes the range known to a member of the host.
-    pull,         ///< Copies a member's range into the range.
-    pass,         ///< range = (range op a member's) op another member's ...
-    net_send,     ///< Sends the range through the network.
-    net_receive,  ///< Receives the range from there.
-    net_reduce,   ///< range = range op what is received.
-    reduce,       ///< range = range op the source range.
-    copy,         ///< range = the source range.
-    finish,       ///< Divides the range, if the operation does.
-  };
 
-  Kind kind = Kind::finish;
-  std::uint8_t phase = 0;
-  std::uint16_t chunk = 0;
-  bool divides = false;          ///< A `pass` that is followed by `finish`.
+  std::int32_t peer = -1;                 ///< Rank in the job.
+  std::int32_t member = Ways::no_member;  ///< The peer's index in the host's memory; none: by the network.
+  std::uint32_t message = 0;              ///< Index in the stream to or from the peer.
+  /// A number of its own among the receives from members, the sends to members, or what goes by the network.
+  std::uint32_t slot = 0;
+  /// Of a receive_reduce from a member: the send that brings the same range back to it, if there is one. Of a
+  /// send to a member: the receive that its peer may do in its place, because it comes next for the range.
+  std::uint32_t answer = none;
+  bool follows_run = false;      ///< A send that waits for one run alone, which can do it.
   bool reads_input = false;      ///< The range has not been written to before.
   bool source_is_input = false;  ///< The same of the source range.
-  std::int32_t peer = -1;        ///< Rank in the job; of a `pass` the first one.
-  std::int32_t member = Ways::no_member;
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::size_t source = 0;
-  std::uint32_t message = 0;                         ///< Index in the stream to or from the peer.
-  std::uint32_t inputs_begin = 0, inputs_end = 0;    ///< In `PreparedProgram::inputs`.
-  std::uint32_t answers_begin = 0, answers_end = 0;  ///< Of a `pass`, in `answers`.
-  /// Of a `post`: the `pull` that its peer may do in its place, because it comes next for the range.
-  std::uint32_t partner = none;
-  std::uint32_t slot = 0;  ///< Of network tasks: a number of its own.
 
-  [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
+  [[nodiscard]] bool by_network() const noexcept { return peer >= 0 && member == Ways::no_member; }
 };
 
-/// A message from a member of the host.
-struct Input {
-  std::int32_t peer = -1;
-  std::int32_t member = -1;
-  std::uint32_t message = 0;
-  std::uint32_t task = Task::none;    ///< Which takes it.
-  std::uint32_t answer = Task::none;  ///< The `post` that sends the same range back, if there is one.
-};
-
-/// A program made ready to be run any number of times by an `Engine`. Immutable; any thread.
-///
-/// Steps that are longer than `Ways::message_bytes` are cut. A chain of reductions of members' ranges into
-/// one range, with the `finish` after it, becomes one pass: each of the chain depends on the one before it
-/// alone, so nothing waits for a part of it.
+/// A program as it runs, and what an `Engine` needs to run it any number of times: how each step is done,
+/// what each run waits for, and in which order. A run goes by its first step; steps that are not joined are
+/// runs of one. Immutable; any thread.
 class PreparedProgram {
  public:
-  /// For buffers of `count` elements of `element_bytes`. `ranks`: the rank in the job of each of the
-  /// program's peers. `combined_in_order`: not empty for an all-reduce in which each rank sends all it has to
-  /// each other one; the ranks in the job, in the order in which their operands are combined. Throws
-  /// `internal` for a program that cannot be run: an address outside buffer and scratch memory, a range that
-  /// is partly in either, a step without a peer.
+  /// Cuts and fuses a program for buffers of `count` elements of `element_bytes`. `ranks`: the rank in the
+  /// job of each of the program's peers. Throws `internal` for a program that cannot be run: an address
+  /// outside buffer and scratch memory, a range that is partly in either, a step without a peer.
   PreparedProgram(topology::Program program, std::size_t count, std::size_t element_bytes,
                   std::span<const int> ranks, const Ways& ways,
-                  std::shared_ptr<const PlanNames> names = nullptr, std::vector<int> combined_in_order = {});
+                  std::shared_ptr<const PlanNames> names = nullptr);
 
   /// No other program of the process ever has it.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  /// What runs.
+  [[nodiscard]] const topology::Program& program() const noexcept { return program_; }
+  [[nodiscard]] std::span<const topology::Step> steps() const noexcept { return program_.steps; }
+  [[nodiscard]] const topology::Step& step(std::uint32_t index) const noexcept {
+    return program_.steps[index];
+  }
+  [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return ways_[index]; }
+  [[nodiscard]] std::uint32_t begin_of_run(std::uint32_t step) const noexcept {
+    return static_cast<std::uint32_t>(program_.begin_of_run(step));
+  }
+  [[nodiscard]] std::uint32_t end_of_run(std::uint32_t step) const noexcept {
+    return static_cast<std::uint32_t>(program_.end_of_run(step));
+  }
+
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  [[nodiscard]] std::size_t scratch() const noexcept { return scratch_; }
+  [[nodiscard]] std::size_t scratch() const noexcept { return program_.scratch; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
   [[nodiscard]] const PlanNames* names() const noexcept { return names_.get(); }
   [[nodiscard]] const std::shared_ptr<const PlanNames>& shared_names() const noexcept { return names_; }
-  [[nodiscard]] std::span<const int> combined_in_order() const noexcept { return combined_in_order_; }
 
-  [[nodiscard]] std::span<const Task> tasks() const noexcept { return tasks_; }
-  [[nodiscard]] std::span<const Input> inputs() const noexcept { return inputs_; }
-  /// Of the passes: posts that can be done as part of them.
-  [[nodiscard]] std::span<const std::uint32_t> answers() const noexcept { return answers_; }
-  /// By task: tasks that must be complete before it, and messages that it takes.
+  [[nodiscard]] std::size_t runs() const noexcept { return runs_; }
+  /// By a run's first step: runs that must be complete before it, and messages that it takes.
   [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
-  [[nodiscard]] std::span<const std::uint32_t> after(std::uint32_t task) const noexcept {
-    return std::span(after_).subspan(after_begin_[task], after_begin_[task + 1] - after_begin_[task]);
+  /// The runs that wait for one.
+  [[nodiscard]] std::span<const std::uint32_t> after(std::uint32_t run) const noexcept {
+    return std::span(after_).subspan(after_begin_[run], after_begin_[run + 1] - after_begin_[run]);
   }
-  /// Tasks that nothing is missing of, as they are to be started.
+  /// The copy of a run's result that is all that waits for it; none if there is no such step.
+  [[nodiscard]] std::uint32_t copy_after(std::uint32_t run) const noexcept;
+  /// Runs that nothing is missing of, as they are to be started.
   [[nodiscard]] std::span<const std::uint32_t> first() const noexcept { return first_; }
-  /// In which order tasks are started that could be: the least first.
-  [[nodiscard]] std::uint64_t urgency(std::uint32_t task) const noexcept { return urgency_[task]; }
-  /// `net_reduce` tasks, in the program's order.
+  /// In which order runs are started that could be: the least first.
+  [[nodiscard]] std::uint64_t urgency(std::uint32_t run) const noexcept { return urgency_[run]; }
+  /// Receives through the network that end in a reduction, in the program's order.
   [[nodiscard]] std::span<const std::uint32_t> net_reduces() const noexcept { return net_reduces_; }
-  [[nodiscard]] std::uint32_t net_tasks() const noexcept { return net_tasks_; }
+
+  // How many steps have a slot.
+  [[nodiscard]] std::uint32_t transfers() const noexcept { return transfers_; }  ///< By the network.
+  [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrivals_; }    ///< From members.
+  [[nodiscard]] std::uint32_t posts() const noexcept { return posts_; }          ///< To members.
+
   /// Members of the host that it exchanges messages with.
   [[nodiscard]] std::span<const std::int32_t> members() const noexcept { return members_; }
-  /// Index in `inputs` of a member's message; none if there is no such message.
-  [[nodiscard]] std::uint32_t input_of(std::int32_t member, std::uint32_t message) const noexcept;
-  /// The `post` of a message to a member; none if there is no such message.
-  [[nodiscard]] std::uint32_t post_of(std::int32_t member, std::uint32_t message) const noexcept;
+  /// The step that receives a member's message, or sends one to it; none if there is no such message.
+  [[nodiscard]] std::uint32_t receive_of(std::int32_t member, std::uint32_t message) const noexcept {
+    return receives_.of(member, message);
+  }
+  [[nodiscard]] std::uint32_t send_of(std::int32_t member, std::uint32_t message) const noexcept {
+    return sends_.of(member, message);
+  }
+
+  /// Elements of the longest message.
+  [[nodiscard]] std::size_t longest_message() const noexcept { return longest_message_; }
+  [[nodiscard]] bool has_one_phase() const noexcept { return has_one_phase_; }
 
   struct Range {
     std::size_t begin;
@@ -142,33 +141,39 @@ class PreparedProgram {
 
  private:
   class Builder;
-  struct Stream {
-    std::uint32_t begin = 0;
-    std::uint32_t end = 0;
+  /// Steps by the member that they exchange a message with, and its number.
+  struct Messages {
+    std::vector<std::vector<std::uint32_t>> steps;
+
+    void add(std::int32_t member, std::uint32_t step);
+    [[nodiscard]] std::uint32_t of(std::int32_t member, std::uint32_t message) const noexcept {
+      const auto m = static_cast<std::size_t>(member);
+      return m < steps.size() && message < steps[m].size() ? steps[m][message] : StepWay::none;
+    }
   };
 
   std::uint64_t id_;
+  topology::Program program_;
   std::size_t count_;
-  std::size_t scratch_ = 0;
   int ranks_;
   bool mpi_alone_;
   std::shared_ptr<const PlanNames> names_;
-  std::vector<int> combined_in_order_;
-  std::vector<Task> tasks_;
-  std::vector<Input> inputs_;
-  std::vector<std::uint32_t> answers_;
+  std::vector<StepWay> ways_;
+  std::size_t runs_ = 0;
   std::vector<std::uint32_t> missing_;
   std::vector<std::uint32_t> after_begin_;
   std::vector<std::uint32_t> after_;
   std::vector<std::uint32_t> first_;
   std::vector<std::uint64_t> urgency_;
   std::vector<std::uint32_t> net_reduces_;
-  std::uint32_t net_tasks_ = 0;
+  std::uint32_t transfers_ = 0;
+  std::uint32_t arrivals_ = 0;
+  std::uint32_t posts_ = 0;
   std::vector<std::int32_t> members_;
-  std::vector<Stream> inputs_from_;  // by member, in inputs_by_message_
-  std::vector<Stream> posts_to_;     // by member, in posts_by_message_
-  std::vector<std::uint32_t> inputs_by_message_;
-  std::vector<std::uint32_t> posts_by_message_;
+  Messages receives_;
+  Messages sends_;
+  std::size_t longest_message_ = 0;
+  bool has_one_phase_ = true;
   std::vector<Range> unwritten_;
   bool reads_mixtures_ = false;
 };

@@ -1,5 +1,10 @@
 // What goes into the run's record.
 
+#include "collectives/engine/recording.hpp"
+
+#include <algorithm>
+#include <span>
+
 #include "collectives/engine/driver.hpp"
 
 namespace ddl::collectives {
@@ -59,6 +64,105 @@ const Driver::Label& Driver::phase_label(std::string_view name) {
   if (found != phase_labels_.end()) return found->second;
   const Label label{run_->name(name), run_->track(name)};
   return phase_labels_.emplace(name, label).first->second;
+}
+
+void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course) {
+  if (!run_->keeps_events()) return;
+  const std::uint64_t called = call.compares ? 0 : calls_.called_at(call.record);
+  run_->add(event_of(call, plan, called != 0 ? called : course.begun, course));
+}
+
+void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64_t ended) {
+  settle();
+  first_ = call;
+  first_course_ = {.begun = called, .ended = ended};
+  small_ = {.next = call.called.sequence + 1,
+            .program = call.program.get(),
+            .name = call.called.name,
+            .fingerprint = call.fingerprint,
+            .communicator = call.communicator,
+            .type = call.type,
+            .op = call.op,
+            .ended = ended,
+            .calls = 1};
+}
+
+void CallEvents::put_down_small() {
+  RunStatistics& statistics = run_->statistics();
+  const RunStatistics::Program& program = statistics.program(first_.program);
+  const std::span<const RepeatedCall> repeats(repeats_.data(), small_.calls - 1);
+  std::uint64_t ticks = first_course_.ended - first_course_.begun;
+  std::uint64_t least = ticks;
+  for (const RepeatedCall& repeat : repeats) {
+    ticks += repeat.length;
+    least = std::min<std::uint64_t>(least, repeat.length);
+  }
+  statistics.alone(ticks);
+  statistics.ran(
+      *first_.program, program,
+      {.element_bytes = size_of(first_.type), .calls = small_.calls, .ticks = ticks, .least = least});
+  if (run_->keeps_events()) {
+    run_->add(event_of(first_, program.plan, first_course_.begun, first_course_), repeats);
+  }
+  small_.calls = 0;
+  small_.program = nullptr;  // the next one begins anew
+}
+
+Event CallEvents::event_of(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course) {
+  if (labelled_ != call.called.name) {
+    labelled_ = call.called.name;
+    label_ = run_->name(labelled_);
+    track_ = run_->track("collectives");
+  }
+  CallFacts facts;
+  facts.sequence = call.called.sequence;
+  facts.count = call.called.count;
+  facts.called = called;
+  facts.plan = plan;
+  facts.communicator = call.communicator;
+  facts.type = call.called.type;
+  facts.op = call.called.op;
+  facts.root = call.called.root;
+  facts.way = course.way;
+  return {course.begun, course.ended, label_, track_, Event::Kind::call, false, facts};
+}
+
+void PhaseTimes::start(const PreparedProgram& program) {
+  spans_.clear();
+  chunks_ = 1;
+  if (program.names() == nullptr || program.names()->dimension_of.empty()) return;
+  std::size_t phases = 0;
+  for (const topology::Step& step : program.steps()) {
+    chunks_ = std::max(chunks_, std::size_t{step.chunk} + 1);
+    phases = std::max(phases, std::size_t{step.phase} + 1);
+  }
+  spans_.resize(phases * chunks_);
+  for (const topology::Step& step : program.steps()) {
+    if (step.joined) continue;
+    Span& span = span_of(step);
+    ++span.left;
+    span.elements += step.size();
+  }
+}
+
+std::span<const std::uint64_t> PhaseTimes::dimension_ticks(const PlanNames& names) {
+  ticks_.assign(spans_.empty() ? 0 : names.dimensions.size(), 0);
+  for (std::size_t dimension = 0; dimension < ticks_.size(); ++dimension) {
+    intervals_.clear();
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      const std::size_t phase = i / chunks_;
+      const bool counts = phase < names.dimension_of.size() &&
+                          names.dimension_of[phase] == static_cast<int>(dimension) && spans_[i].end != 0;
+      if (counts) intervals_.emplace_back(spans_[i].begin, spans_[i].end);
+    }
+    std::ranges::sort(intervals_);
+    std::uint64_t until = 0;
+    for (const auto& [begin, end] : intervals_) {
+      if (end > until) ticks_[dimension] += end - std::max(begin, until);
+      until = std::max(until, end);
+    }
+  }
+  return ticks_;
 }
 
 }  // namespace ddl::collectives

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "collectives/engine/driver.hpp"
-#include "collectives/engine/each_awaited.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -33,29 +32,52 @@ std::string Driver::describe_plan(const Call& call) const {
   return names == nullptr || names->plan.empty() ? "" : fmt::format("; plan: {}", names->plan);
 }
 
+void Driver::each_awaited(const OperationState& operation, const Awaited& visit) const {
+  const PreparedProgram& program = operation.program();
+  const auto size = static_cast<std::uint32_t>(program.steps().size());
+  for (std::uint32_t run = 0; run < size; run = program.end_of_run(run)) {
+    const StepWay& way = program.way(run);
+    const bool is_post = program.step(run).kind == topology::StepKind::send && !way.by_network();
+    if (is_post && operation.posts[way.slot].is_out) visit(way.peer, run, "not read");
+    const std::uint32_t to_come = operation.arrivals_missing(run);
+    // Only what waits for messages alone.
+    if (to_come == 0 || operation.missing[run] != to_come) continue;
+    for (std::uint32_t i = run; i < program.end_of_run(run); ++i) {
+      const bool waits =
+          is_receive(program.step(i).kind) && operation.arrivals[program.way(i).slot].data == nullptr;
+      if (waits) visit(program.way(i).peer, i, "nothing has come of");
+    }
+  }
+  for (const std::uint32_t index : operation.transferring) {
+    const bool sends = program.step(index).kind == topology::StepKind::send;
+    visit(program.way(index).peer, index, sends ? "not taken" : "not received");
+  }
+}
+
 std::string Driver::describe_awaited(const OperationState& operation) const {
-  struct Awaited {
+  struct Peer {
     int rank;
     std::string text;
     std::size_t more = 0;
   };
-  std::vector<Awaited> all;
+  std::vector<Peer> all;
   const PlanNames* names = operation.program().names();
-  each_awaited(operation, [&](int rank, const Task& task, const char* what) {
-    const auto known = std::ranges::find(all, rank, &Awaited::rank);
+  each_awaited(operation, [&](int rank, std::uint32_t index, const char* what) {
+    const auto known = std::ranges::find(all, rank, &Peer::rank);
     if (known != all.end()) {
       ++known->more;
       return;
     }
-    std::string text = fmt::format("{} {} bytes", what, operation.bytes_of(task));
-    if (names != nullptr && task.phase < names->phases.size()) {
-      text += fmt::format(" in {}, chunk {}", names->phases[task.phase], task.chunk);
+    const topology::Step& step = operation.step(index);
+    std::string text = fmt::format("{} {} bytes", what, operation.bytes_of(index));
+    if (names != nullptr && step.phase < names->phases.size()) {
+      text += fmt::format(" in {}, chunk {}", names->phases[step.phase], step.chunk);
     }
     all.push_back({rank, std::move(text)});
   });
   // Ranks that are waited for in the same way are named together.
   std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (const Awaited& each : all) {
+  for (const Peer& each : all) {
     std::string text = each.text;
     if (each.more != 0) text += fmt::format("; {} messages more", each.more);
     const auto known = std::ranges::find(groups, text, &std::pair<std::string, std::vector<int>>::first);
@@ -106,14 +128,13 @@ void Driver::throw_timeout(const OperationState& operation) {
 }
 
 void Driver::throw_transfer_failed(const OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
   const Network& network = *network_of(operation);
-  const bool sends = task.kind == Task::Kind::net_send;
+  const bool sends = operation.step(index).kind == topology::StepKind::send;
   throw_about(operation.call, network.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
               fmt::format("{}: {} of {} bytes {} {} through {} failed: {}{}", describe(operation.call),
-                          sends ? "the send" : "the receive", operation.bytes_of(task), sends ? "to" : "from",
-                          rank_and_host(task.peer), network.name(), network.failure(),
-                          describe_plan(operation.call)));
+                          sends ? "the send" : "the receive", operation.bytes_of(index),
+                          sends ? "to" : "from", rank_and_host(operation.way(index).peer), network.name(),
+                          network.failure(), describe_plan(operation.call)));
 }
 
 }  // namespace ddl::collectives

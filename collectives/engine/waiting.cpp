@@ -1,5 +1,7 @@
 // What a rank does while there is nothing to do.
 
+#include "collectives/engine/waiting.hpp"
+
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
@@ -8,19 +10,19 @@
 #include <algorithm>
 #include <array>
 #include <thread>
+#include <utility>
 
 #include "collectives/engine/driver.hpp"
-#include "collectives/engine/each_awaited.hpp"
-#include "collectives/engine/pause.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
+
 namespace {
 
 /// A peer on this rank's core is let run; one that waits for the network itself is not soon done.
 constexpr int yields_before_sleep = 100;
 constexpr int yields_before_sleep_with_network = 8;
-constexpr std::size_t most_tasks_looked_at = 4096;
+constexpr std::size_t most_steps_looked_at = 4096;
 constexpr std::size_t most_receives_looked_at = 16;
 // At what only concerns this thread's caller.
 constexpr int spins_between_looks = 64;
@@ -76,7 +78,7 @@ Network* Driver::watched_network() const noexcept {
 /// Whether some operation waits for it.
 bool Driver::needs(const Network* network) const noexcept {
   return std::ranges::any_of(operations_, [&](const OperationState* operation) {
-    return operation->program().net_tasks() != 0 && network_of(*operation) == network;
+    return operation->program().transfers() != 0 && network_of(*operation) == network;
   });
 }
 
@@ -85,28 +87,24 @@ std::int32_t Driver::rings_needed() const {
   if (operations_.size() != 1 || waiting_notices_ != 0) return 1;
   const OperationState& operation = *operations_.front();
   const PreparedProgram& program = operation.program();
-  const std::span<const Task> tasks = program.tasks();
-  if (program.net_tasks() != 0 || tasks.size() > most_tasks_looked_at) return 1;
-  std::uint32_t least = Task::none;
-  for (std::uint32_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    const std::uint32_t missing = operation.missing[i];
-    if (task.kind == Task::Kind::post) {
-      if (!operation.posts[i].is_out) continue;
-      // Its answer may come in the place of the post's partner; then nothing else may wait for it.
-      const std::uint32_t last = task.partner == Task::none ? i : task.partner;
-      if (!program.after(last).empty()) return 1;
+  const auto size = static_cast<std::uint32_t>(program.steps().size());
+  if (program.transfers() != 0 || size > most_steps_looked_at) return 1;
+  std::uint32_t least = StepWay::none;
+  for (std::uint32_t run = 0; run < size; run = program.end_of_run(run)) {
+    if (program.step(run).kind == topology::StepKind::send) {
+      if (!operation.posts[program.way(run).slot].is_out) continue;
+      // Its answer may come in the place of what it waits for; then nothing else may wait for that.
+      const std::uint32_t answer = program.way(run).answer;
+      if (!program.after(answer == StepWay::none ? run : answer).empty()) return 1;
       continue;
     }
-    if (missing == 0 || task.inputs_begin == task.inputs_end) continue;
-    std::uint32_t to_come = 0;
-    for (std::uint32_t k = task.inputs_begin; k < task.inputs_end; ++k) {
-      if (operation.arrivals[k].data == nullptr) ++to_come;
-    }
-    // What waits for other tasks as well cannot be the next one.
+    const std::uint32_t missing = operation.missing[run];
+    if (missing == 0) continue;
+    const std::uint32_t to_come = operation.arrivals_missing(run);
+    // What waits for other runs as well cannot be the next one.
     if (to_come == missing) least = std::min(least, to_come);
   }
-  if (least == Task::none) least = static_cast<std::uint32_t>(operation.posts_out);
+  if (least == StepWay::none) least = static_cast<std::uint32_t>(operation.posts_out);
   // A member whose ring is full cannot ring any more.
   const std::size_t most = memory_ == nullptr ? 1 : memory_->notices_per_ring();
   return static_cast<std::int32_t>(std::clamp<std::size_t>(least, 1, most));
@@ -205,7 +203,7 @@ void Driver::check_peers() {
   for (std::size_t i = 0; i < had_left_.size() && i < listened_.size(); ++i) {
     if (!had_left_[i]) continue;
     for (const OperationState* operation : operations_) {
-      each_awaited(*operation, [&](int rank, const Task&, const char*) {
+      each_awaited(*operation, [&](int rank, std::uint32_t, const char*) {
         if (rank != listened_[i]->rank) return;
         throw_about(
             operation->call, ErrorCode::peer_failed,
@@ -221,10 +219,11 @@ void Driver::look_for_others(const OperationState& operation) {
   if (operation.call.compares) return;  // the others' calls may have begun
   const std::size_t looked_at = std::min(operation.transferring.size(), most_receives_looked_at);
   for (std::size_t i = 0; i < looked_at; ++i) {
-    const Task& task = operation.task(operation.transferring[i]);
-    if (task.kind == Task::Kind::net_send) continue;
-    if (network_of(operation)->has_other(task.peer, operation.tag(task.message))) {
-      throw_differs(operation.call, task.peer);
+    const std::uint32_t index = operation.transferring[i];
+    const StepWay& way = operation.way(index);
+    if (operation.step(index).kind == topology::StepKind::send) continue;
+    if (network_of(operation)->has_other(way.peer, operation.tag(way.message))) {
+      throw_differs(operation.call, way.peer);
     }
   }
 }
@@ -243,6 +242,64 @@ Clock::time_point Driver::next_deadline() const {
     if (operation->flush_until) next = std::min(next, *operation->flush_until);
   }
   return next;
+}
+
+namespace {
+
+thread_local Meanwhile::Look current = nullptr;
+
+}  // namespace
+
+Meanwhile::Meanwhile(Look at) noexcept : before_(std::exchange(current, at)) {}
+Meanwhile::~Meanwhile() { current = before_; }
+
+bool Meanwhile::wanted() noexcept { return current != nullptr; }
+void Meanwhile::look() {
+  if (current != nullptr) current();
+}
+
+namespace {
+
+constexpr auto shortest_stay = std::chrono::milliseconds(5);
+/// With more members than that a core, each core always has some, and counting them costs more than it gains.
+constexpr std::size_t most_members_per_core = 4;
+
+}  // namespace
+
+CoreSpreading::CoreSpreading() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) allowed_.push_back(core);
+  }
+}
+
+int CoreSpreading::better_core(const std::vector<int>& allowed, const std::vector<int>& cores,
+                               std::size_t self) noexcept {
+  const int own = cores[self];
+  const auto members_on = [&](int core) { return std::ranges::count(cores, core); };
+  const bool later_one_is_here =
+      std::find(cores.begin() + static_cast<std::ptrdiff_t>(self) + 1, cores.end(), own) != cores.end();
+  if (own < 0 || later_one_is_here) return -1;
+  int best = own;
+  for (const int core : allowed) {
+    if (members_on(core) < members_on(best)) best = core;
+  }
+  return members_on(own) - members_on(best) >= 2 ? best : -1;
+}
+
+void CoreSpreading::spread(const std::vector<int>& cores, std::size_t self) noexcept {
+  if (allowed_.size() < 2 || cores.size() > most_members_per_core * allowed_.size()) return;
+  const Clock::time_point now = Clock::now();
+  if (now < next_) return;
+  next_ = now + shortest_stay;
+  const int core = better_core(allowed_, cores, self);
+  cpu_set_t usual;
+  if (core < 0 || sched_getaffinity(0, sizeof usual, &usual) != 0 || !CPU_ISSET(core, &usual)) return;
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(core, &there);
+  if (sched_setaffinity(0, sizeof there, &there) == 0) sched_setaffinity(0, sizeof usual, &usual);
 }
 
 }  // namespace ddl::collectives

@@ -12,11 +12,8 @@ constexpr std::size_t most_plans = 1024;
 
 std::vector<std::pair<std::int32_t, std::uint64_t>> elements_from(const PreparedProgram& program) {
   std::map<std::int32_t, std::uint64_t> sums;
-  for (const Input& input : program.inputs()) sums[input.peer] += program.tasks()[input.task].size();
-  for (const Task& task : program.tasks()) {
-    if (task.kind == Task::Kind::net_receive || task.kind == Task::Kind::net_reduce) {
-      sums[task.peer] += task.size();
-    }
+  for (std::uint32_t i = 0; i < program.steps().size(); ++i) {
+    if (is_receive(program.step(i).kind)) sums[program.way(i).peer] += program.step(i).size();
   }
   return {sums.begin(), sums.end()};
 }

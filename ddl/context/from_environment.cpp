@@ -18,6 +18,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/context/failure_files.hpp"
 #include "ddl/timeline/trace.hpp"
+#include "ddl/topology/program.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/context/bootstrap_mpi.hpp"
 #endif
@@ -110,8 +111,7 @@ void require_devices(const topology::Topology& topology, int ranks) {
 }
 
 bool may_want_mpi_alone(const ContextOptions& options) {
-  return options.mode == topology::Mode::mpi ||
-         std::ranges::any_of(options.plans, collectives::wants_mpi_alone);
+  return options.mode == topology::Mode::mpi || std::ranges::any_of(options.plans, topology::is_by_mpi_alone);
 }
 
 /// Before the options are known to be good; those that are not are refused with the others'.

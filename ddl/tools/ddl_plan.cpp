@@ -13,7 +13,7 @@
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {
@@ -163,8 +163,7 @@ Plan given_plan(const std::string& path, Planner& planner) {
 }
 
 /// Empty if the plan's schedule is small enough, else what to do.
-std::string too_large(const Plan& plan, double most_transfers) {
-  const double transfers = transfers_of(plan);
+std::string too_large(const Plan& plan, double transfers, double most_transfers) {
   if (transfers <= most_transfers) return {};
   return fmt::format(
       "found a schedule of about {:.2g} transfers ({} of memory), expected at most {:.2g}; give fewer chunks "
@@ -180,9 +179,9 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
   const bool simulate_if_possible = arguments.explain || arguments.svg_file.has_value();
   const bool must_simulate = arguments.simulate || arguments.trace_file.has_value();
   if (!arguments.verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
-  const double transfers = transfers_of(report.plan);
+  const double transfers = transfers_to_run(report.plan, planner);
   const bool is_cheap = transfers <= most_transfers_unasked;
-  const std::string problem = too_large(report.plan, arguments.most_transfers);
+  const std::string problem = too_large(report.plan, transfers, arguments.most_transfers);
   if (!problem.empty() && (arguments.verify || must_simulate)) {
     const char* flag = arguments.verify ? "--verify" : arguments.simulate ? "--simulate" : "--trace";
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", flag, problem));
@@ -193,7 +192,8 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
       must_simulate || (simulate_if_possible && problem.empty()) || (arguments.json && is_cheap);
   if (!verifies && !simulates) return;
   const std::size_t element_bytes = size_of(report.plan.type);
-  report.schedule = topology::lower_all(report.plan, topology::elements_of(report.plan), report.root);
+  report.schedule = topology::schedule_to_run(report.plan, topology::elements_of(report.plan), report.root,
+                                              planner.topology(), planner.placement());
   if (verifies) report.verdict = topology::verify(*report.schedule);
   if (!simulates) return;
   topology::SimulationOptions options = arguments.simulation;

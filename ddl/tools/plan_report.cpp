@@ -7,8 +7,9 @@
 #include <set>
 
 #include "ddl/tools/plan_wiring.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
+#include "topology/plan/phases.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -39,8 +40,20 @@ bool is_flat_ring(const Plan& plan) {
 
 }  // namespace
 
-bool SimulationBudget::spend(const Plan& plan) {
-  const double transfers = transfers_of(plan);
+double transfers_to_run(const Plan& plan, const topology::Planner& planner) {
+  const Topology& topology = planner.topology();
+  const int device = planner.placement().front();
+  const int node = topology.devices()[as_index(device)];
+  if (topology.nodes()[as_index(node)].kind != topology::NodeKind::cpu) return transfers_of(plan);
+  double bytes = 0;
+  for (const topology::Phase& phase : phases_of(plan)) bytes += figures_of(plan, phase).bytes_per_rank;
+  const auto& most = topology::message_bytes;
+  return transfers_of(plan) +
+         bytes * plan.decomposition.ranks() /
+             static_cast<double>(topology.hosts().size() == 1 ? most.inside_host : most.between_hosts);
+}
+
+bool SimulationBudget::spend(double transfers) {
   if (transfers > of_one_ || transfers > of_all_) return false;
   of_all_ -= transfers;
   return true;
@@ -49,9 +62,10 @@ bool SimulationBudget::spend(const Plan& plan) {
 void rate(std::vector<RatedPlan>& plans, topology::Planner& planner, int root,
           topology::SimulationOptions options, SimulationBudget budget) {
   for (RatedPlan& rated : plans) {
-    if (!budget.spend(rated.plan)) continue;
+    if (!budget.spend(transfers_to_run(rated.plan, planner))) continue;
     options.element_bytes = size_of(rated.plan.type);
-    const auto schedule = topology::lower_all(rated.plan, topology::elements_of(rated.plan), root);
+    const auto schedule = topology::schedule_to_run(rated.plan, topology::elements_of(rated.plan), root,
+                                                    planner.topology(), planner.placement());
     rated.simulated_us =
         topology::simulate(planner.topology(), planner.placement(), schedule, options).total_us;
   }

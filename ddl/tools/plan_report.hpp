@@ -34,13 +34,17 @@ struct PlanReport {
   std::size_t candidates_in_all = 0;
 };
 
+/// About how many transfers the schedule has that the ranks run: those of the plan, and more where ranks on
+/// `cpu` devices cut long ones into messages.
+double transfers_to_run(const topology::Plan& plan, const topology::Planner& planner);
+
 /// A limit on the transfers that may still be simulated.
 class SimulationBudget {
  public:
   SimulationBudget(double most_of_one, double most_of_all) : of_one_(most_of_one), of_all_(most_of_all) {}
 
-  /// Takes the plan's transfers out of what is left, if it has enough.
-  bool spend(const topology::Plan& plan);
+  /// Takes so many transfers out of what is left, if it has enough.
+  bool spend(double transfers);
 
  private:
   double of_one_;

@@ -16,10 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/engine/core_spreading.hpp"
+#include "collectives/engine/waiting.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
+#include "ddl/topology/verifier.hpp"
 #include "mailbox_network.hpp"
 #include "support/thrown_error.hpp"
 
@@ -387,9 +388,8 @@ TEST(Engine, SmallExchangesMixWithOthers) {
         [&](Engine& engine) {
           std::minstd_rand random(static_cast<unsigned>(engine.rank()));
           for (const std::size_t count : {1u, 6u, 7u, 1000u}) {
-            const auto small =
-                std::make_shared<PreparedProgram>(topology::lower(one_shot, engine.rank(), count), count, 4,
-                                                  all_ranks(3), engine.ways(false), nullptr, all_ranks(3));
+            const auto small = std::make_shared<PreparedProgram>(
+                topology::lower(one_shot, engine.rank(), count), count, 4, all_ranks(3), engine.ways(false));
             const auto other = std::make_shared<PreparedProgram>(topology::lower(ring, engine.rank(), count),
                                                                  count, 4, all_ranks(3), engine.ways(false));
             const Values sum = sum_of_all(3, count);
@@ -411,6 +411,61 @@ TEST(Engine, SmallExchangesMixWithOthers) {
         spins);
     EXPECT_EQ(job.errors, std::vector<std::string>{});
     EXPECT_EQ(wrong, 0);
+  }
+}
+
+// What ddl-plan proves and simulates would be something else than what the ranks do.
+TEST(Engine, RunsWhatIsVerifiedAndSimulated) {
+  const topology::Topology graph = topology::make_preset("ethernet:2x3");
+  for (const Algorithm algorithm : all_algorithms) {
+    for (const std::size_t count : {7u, 300'000u}) {
+      const Plan plan = plan_of("3x2", algorithm, 6, 2, true);
+      const topology::Schedule schedule =
+          topology::schedule_to_run(plan, count, 0, graph, topology::place_by_host(graph, 6));
+      EXPECT_TRUE(topology::verify(schedule)) << topology::verify(schedule).problem;
+      Job job({0, 0, 0, 1, 1, 1}, Sharing::processes);
+      std::atomic<int> others = 0;
+      job.run([&](Engine& engine) {
+        const PreparedProgram program(topology::lower(plan, engine.rank(), count), count, 4, all_ranks(6),
+                                      engine.ways(false));
+        if (program.program() != schedule.ranks[static_cast<std::size_t>(engine.rank())]) ++others;
+      });
+      EXPECT_EQ(others, 0) << to_string(algorithm) << " of " << count;
+    }
+  }
+}
+
+// Whether a small call has to wait decides who runs it: its bits must not depend on that, nor on the rank.
+TEST(Engine, SmallCallsOfHalfPrecisionHaveTheSameBitsEitherWay) {
+  constexpr std::size_t count = 500;
+  for (const int ranks : {2, 3, 4}) {
+    Job job(std::vector<int>(static_cast<std::size_t>(ranks)), Sharing::processes);
+    const Plan plan = plan_of(std::to_string(ranks), Algorithm::one_shot, ranks, 1, true);
+    std::vector<std::vector<std::uint16_t>> results(static_cast<std::size_t>(2 * ranks));
+    job.run([&](Engine& engine) {
+      const auto rank = static_cast<std::size_t>(engine.rank());
+      const auto program = std::make_shared<PreparedProgram>(topology::lower(plan, engine.rank(), count),
+                                                             count, 2, all_ranks(ranks), engine.ways(false));
+      for (const bool starts : {false, true}) {
+        std::minstd_rand random(static_cast<unsigned>(rank + 1));
+        std::vector<std::uint16_t> values(count);
+        for (std::uint16_t& value : values) value = static_cast<std::uint16_t>(0x3c00 + random() % 0x800);
+        Values none(count);
+        Call call = all_reduce_of(none, none, starts ? 2 : 1, program);
+        auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+        call.buffers = {bytes, bytes, 0, count};
+        call.type = DataType::bf16;
+        call.op = ReduceOp::avg;
+        if (starts) {
+          engine.start(call)->wait();
+        } else {
+          engine.run(call);
+        }
+        results[2 * rank + (starts ? 1 : 0)] = values;
+      }
+    });
+    EXPECT_EQ(job.errors, std::vector<std::string>{});
+    for (const auto& result : results) EXPECT_EQ(result, results[0]) << ranks << " ranks";
   }
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +21,8 @@ namespace ddl::topology {
 /// Each element is a random number of 64 bits. Two operations run side by side: a sum modulo 2^64, which
 /// shows what is lost, doubled or in the wrong place, and one that neither commutes nor associates, which
 /// shows whether all ranks combine in one order. `finish` maps x to 3x + 1, so that it must be there once and
-/// last. For barriers a step knows of the ranks whose steps it waited for.
+/// last. What a run reduces is rounded once, at its end. For barriers a step knows of the ranks whose steps
+/// it waited for.
 class ConcreteRun {
  public:
   /// `seed` draws the data and the order of progress. The schedule must outlive the run.
@@ -64,9 +65,7 @@ class ConcreteRun {
   static bool overlap(std::size_t a, std::size_t a_end, std::size_t b, std::size_t b_end) {
     return a < b_end && b < a_end;
   }
-  static bool reads_source(const Step& step) {
-    return step.kind == StepKind::reduce || step.kind == StepKind::copy;
-  }
+  static bool reads_source(const Step& step) { return has_source(step.kind); }
   static bool conflict(const Step& a, const Step& b) {
     const bool a_writes = a.kind != StepKind::send;
     const bool b_writes = b.kind != StepKind::send;
@@ -75,12 +74,21 @@ class ConcreteRun {
     return reads_source(b) && a_writes && overlap(b.source, b.source + b.size(), a.begin, a.end);
   }
 
+  static bool may_join(const Step& before, const Step& step) {
+    const bool goes_on = step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce ||
+                         step.kind == StepKind::finish;
+    return goes_on && before.kind != StepKind::send && before.kind != StepKind::finish &&
+           before.begin == step.begin && before.end == step.end;
+  }
+
   [[nodiscard]] bool addresses_are_valid() const {
     const int ranks = static_cast<int>(schedule_.ranks.size());
     for (int rank = 0; rank < ranks; ++rank) {
       const Program& program = schedule_.ranks[static_cast<std::size_t>(rank)];
       const std::size_t size = schedule_.count + program.scratch;
-      for (const Step& step : program.steps) {
+      for (std::size_t i = 0; i < program.steps.size(); ++i) {
+        const Step& step = program.steps[i];
+        if (step.joined && (i == 0 || !may_join(program.steps[i - 1], step))) return false;
         if (step.begin >= step.end || step.end > size) return false;
         if (reads_source(step) && (step.source > size || step.size() > size - step.source)) return false;
         if (!is_local(step.kind) && (step.peer < 0 || step.peer >= ranks || step.peer == rank)) return false;
@@ -93,6 +101,7 @@ class ConcreteRun {
     return {a.sum + b.sum, mix(a.mixed * 5 + mix(b.mixed) * 3)};
   }
   static Element finished(const Element& a) { return {a.sum * 3 + 1, mix(a.mixed + 7)}; }
+  static Element rounded(const Element& a) { return {a.sum, mix(a.mixed + 11)}; }
 
   void prepare() {
     for (const Program& program : schedule_.ranks) {
@@ -116,10 +125,36 @@ class ConcreteRun {
     }
   }
 
-  [[nodiscard]] bool may_start(std::size_t rank, std::size_t step) const {
+  /// But for what comes with it in its run, from step `from` on.
+  [[nodiscard]] bool may_start(std::size_t rank, std::size_t step, std::size_t from = SIZE_MAX) const {
     const State& state = states_[rank];
-    return !state.done[step] &&
-           std::ranges::all_of(state.before[step], [&](std::size_t earlier) { return state.done[earlier]; });
+    return !state.done[step] && std::ranges::all_of(state.before[step], [&](std::size_t earlier) {
+      return earlier >= from || state.done[earlier];
+    });
+  }
+
+  /// The send that a rank receives next from a peer; none if it cannot start yet.
+  [[nodiscard]] std::optional<std::size_t> send_to(std::size_t rank, std::size_t peer) const {
+    const auto& steps = schedule_.ranks[peer].steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].kind != StepKind::send || steps[i].peer != static_cast<int>(rank)) continue;
+      if (!states_[peer].done[i]) return may_start(peer, i) ? std::optional(i) : std::nullopt;
+    }
+    return {};
+  }
+
+  /// Whether the run that begins at a step may start, with a send for each thing that it receives.
+  [[nodiscard]] bool run_may_start(std::size_t rank, std::size_t first) const {
+    const Program& program = schedule_.ranks[rank];
+    std::set<int> peers;
+    for (std::size_t i = first; i < program.end_of_run(first); ++i) {
+      const Step& step = program.steps[i];
+      if (!may_start(rank, i, first)) return false;
+      if (!is_receive(step.kind)) continue;
+      if (!peers.insert(step.peer).second || !send_to(rank, static_cast<std::size_t>(step.peer)))
+        return false;
+    }
+    return true;
   }
 
   void learn(std::size_t rank, std::size_t step) {
@@ -136,68 +171,67 @@ class ConcreteRun {
     std::size_t left = 0;
     for (const Program& program : schedule_.ranks) left += program.steps.size();
     while (left > 0) {
-      std::vector<std::array<std::size_t, 4>> choices;  // rank, step, peer, its step
-      std::map<std::pair<std::size_t, std::size_t>, std::size_t> receives;
+      std::vector<std::pair<std::size_t, std::size_t>> choices;  // rank, first step of a run
       for (std::size_t rank = 0; rank < states_.size(); ++rank) {
         const auto& steps = schedule_.ranks[rank].steps;
         for (std::size_t i = 0; i < steps.size(); ++i) {
-          if (!may_start(rank, i)) continue;
-          if (is_local(steps[i].kind)) choices.push_back({rank, i, rank, i});
-          if (is_receive(steps[i].kind)) receives[{static_cast<std::size_t>(steps[i].peer), rank}] = i;
-        }
-      }
-      for (std::size_t rank = 0; rank < states_.size(); ++rank) {
-        const auto& steps = schedule_.ranks[rank].steps;
-        for (std::size_t i = 0; i < steps.size(); ++i) {
-          if (steps[i].kind != StepKind::send || !may_start(rank, i)) continue;
-          const auto peer = static_cast<std::size_t>(steps[i].peer);
-          if (const auto met = receives.find({rank, peer}); met != receives.end()) {
-            choices.push_back({rank, i, peer, met->second});
-          }
+          if (steps[i].joined || steps[i].kind == StepKind::send || states_[rank].done[i]) continue;
+          if (run_may_start(rank, i)) choices.emplace_back(rank, i);
         }
       }
       if (choices.empty()) return false;
       // Several at a time, to be quick: they don't conflict, as all may start.
       std::shuffle(choices.begin(), choices.end(), random_);
       choices.resize(1 + random_() % choices.size());
-      for (const auto& [rank, step, peer, other] : choices) {
-        if (!execute(rank, step, peer, other)) return false;
-        left -= rank == peer ? 1 : 2;
+      for (const auto& [rank, first] : choices) {
+        const Program& program = schedule_.ranks[rank];
+        const std::size_t end = program.end_of_run(first);
+        bool reduces = false;
+        for (std::size_t i = first; i < end; ++i) {
+          if (!execute(rank, i)) return false;
+          const StepKind kind = program.steps[i].kind;
+          reduces |= kind != StepKind::receive && kind != StepKind::copy;
+          left -= is_receive(kind) ? 2 : 1;
+        }
+        for (std::size_t i = program.steps[first].begin; reduces && i < program.steps[first].end; ++i) {
+          states_[rank].memory[i] = rounded(states_[rank].memory[i]);
+        }
       }
     }
     return true;
   }
 
-  bool execute(std::size_t rank, std::size_t at, std::size_t peer, std::size_t other) {
+  /// A local step, or a receive with its send.
+  bool execute(std::size_t rank, std::size_t at) {
     const Step& step = schedule_.ranks[rank].steps[at];
     State& state = states_[rank];
     learn(rank, at);
     state.done[at] = true;
-    if (rank != peer) {
-      const Step& target = schedule_.ranks[peer].steps[other];
-      if (target.size() != step.size()) {
-        problem_ = "a transfer of two lengths";
-        return false;
-      }
-      State& receiver = states_[peer];
-      learn(peer, other);
-      add(receiver.knows[other], state.knows[at]);
-      receiver.done[other] = true;
-      for (std::size_t i = 0; i < step.size(); ++i) {
-        put(receiver.memory[target.begin + i], state.memory[step.begin + i],
-            target.kind == StepKind::receive_reduce);
-      }
-      return true;
-    }
     if (step.kind == StepKind::finish) {
       for (std::size_t i = step.begin; i < step.end; ++i) state.memory[i] = finished(state.memory[i]);
       return true;
     }
-    const std::vector<Element> source(
-        state.memory.begin() + static_cast<std::ptrdiff_t>(step.source),
-        state.memory.begin() + static_cast<std::ptrdiff_t>(step.source + step.size()));
+    std::size_t from = rank;
+    std::size_t begin = step.source;
+    if (is_receive(step.kind)) {
+      from = static_cast<std::size_t>(step.peer);
+      const std::size_t send = *send_to(rank, from);
+      const Step& sent = schedule_.ranks[from].steps[send];
+      learn(from, send);
+      add(state.knows[at], states_[from].knows[send]);
+      states_[from].done[send] = true;
+      if (sent.size() != step.size()) {
+        problem_ = "a transfer of two lengths";
+        return false;
+      }
+      begin = sent.begin;
+    }
+    const auto& memory = states_[from].memory;
+    const std::vector<Element> source(memory.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      memory.begin() + static_cast<std::ptrdiff_t>(begin + step.size()));
     for (std::size_t i = 0; i < source.size(); ++i) {
-      put(state.memory[step.begin + i], source[i], step.kind == StepKind::reduce);
+      put(state.memory[step.begin + i], source[i],
+          step.kind == StepKind::reduce || step.kind == StepKind::receive_reduce);
     }
     return true;
   }

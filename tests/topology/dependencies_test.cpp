@@ -1,4 +1,3 @@
-#include "ddl/topology/dependencies.hpp"
 
 #include <gtest/gtest.h>
 

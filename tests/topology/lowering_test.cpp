@@ -1,8 +1,6 @@
 // Runs every lowering on symbols instead of numbers, so that a contribution that is lost, counted twice or
 // in the wrong place shows, whatever the numbers would have been.
 
-#include "ddl/topology/lowering.hpp"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +18,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
-#include "ddl/topology/dependencies.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/verifier.hpp"
 
 namespace ddl::topology {
@@ -839,15 +837,16 @@ TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
 }
 
 /// Of hosts of three ranks each, whose messages to one another are cut otherwise.
-Schedule split(Schedule schedule, const PieceSizes& most) {
+Schedule all_cut(Schedule schedule, const MessageSizes& most) {
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    split_steps(schedule.ranks[rank], most, [&](int peer) { return peer / 3 == static_cast<int>(rank) / 3; });
+    schedule.ranks[rank] = cut(std::move(schedule.ranks[rank]), most,
+                               [&](int peer) { return peer / 3 == static_cast<int>(rank) / 3; });
   }
   return schedule;
 }
 
 // The engine would run large messages in pieces that mean something else than the plan.
-TEST(Lowering, SplitStepsDoTheSame) {
+TEST(Lowering, CutStepsDoTheSame) {
   std::minstd_rand random(7);
   const auto pick = [&](const auto& from) { return from[random() % from.size()]; };
   for (int i = 0; i < 400; ++i) {
@@ -862,12 +861,12 @@ TEST(Lowering, SplitStepsDoTheSame) {
     const Plan plan = over_shared_memory(plan_for(collective, shape.text, shape.ranks, algorithms, chunks),
                                          static_cast<unsigned>(random()));
     const std::size_t count = random() % 300 / plan.order.size() * plan.order.size();
-    const PieceSizes most = {1 + random() % 40, 1 + random() % 40};
+    const MessageSizes most = {1 + random() % 40, 1 + random() % 40};
     SCOPED_TRACE(fmt::format("{}, at most {} inside a host, {} between hosts", name_of(plan, count),
                              most.inside_host, most.between_hosts));
     const int root = static_cast<int>(random()) % shape.ranks;
     const Schedule whole = lower_all(plan, count, root);
-    const Schedule pieces = split(whole, most);
+    const Schedule pieces = all_cut(whole, most);
     const Verdict verdict = verify(pieces);
     ASSERT_TRUE(verdict.ok) << verdict.problem;
     ASSERT_EQ(verdict.elements_sent, verify(whole).elements_sent);
@@ -897,7 +896,7 @@ TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
        step(send, 1, 0, 10), step(send, 1, 0, 10), step(copy, -1, 10, 20, 0), step(send, 3, 0, 4)},
       20};
   const auto all_inside = [](int) { return true; };
-  split_steps(program, {5, 3}, all_inside);
+  program = cut(program, {5, 3}, all_inside);
   EXPECT_EQ(program.steps,
             (std::vector{step(receive_reduce, 1, 0, 5), step(receive_reduce, 2, 0, 5), step(finish, -1, 0, 5),
                          step(send, 1, 0, 5), step(receive_reduce, 1, 5, 10), step(receive_reduce, 2, 5, 10),
@@ -907,23 +906,79 @@ TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
                          step(copy, -1, 15, 20, 5), step(send, 3, 0, 4)}));
   EXPECT_EQ(program.scratch, 20U);
   const Program before = program;
-  split_steps(program, {5, 3}, all_inside);
+  program = cut(program, {5, 3}, all_inside);
   EXPECT_EQ(program, before);
-  split_steps(program, {SIZE_MAX, SIZE_MAX}, all_inside);
+  program = cut(program, {SIZE_MAX, SIZE_MAX}, all_inside);
   EXPECT_EQ(program, before);
   program.steps = {step(send, 1, 0, 11)};
-  split_steps(program, {4, 3}, all_inside);
+  program = cut(program, {4, 3}, all_inside);
   EXPECT_EQ(program.steps, (std::vector{step(send, 1, 0, 4), step(send, 1, 4, 8), step(send, 1, 8, 11)}));
-  EXPECT_THROW(split_steps(program, {0, 1}, all_inside), Error);
-  EXPECT_THROW(split_steps(program, {1, 0}, all_inside), Error);
+  EXPECT_THROW(cut(program, {0, 1}, all_inside), Error);
+  EXPECT_THROW(cut(program, {1, 0}, all_inside), Error);
   // 1 is on the host, 2 is not.
   program.steps = {step(receive, 2, 0, 6),         step(send, 2, 0, 6),     step(send, 1, 0, 6),
                    step(receive_reduce, 1, 6, 12), step(finish, -1, 6, 12), step(finish, -1, 12, 18)};
-  split_steps(program, {6, 3}, [](int peer) { return peer == 1; });
+  program = cut(program, {6, 3}, [](int peer) { return peer == 1; });
   EXPECT_EQ(program.steps,
             (std::vector{step(receive, 2, 0, 3), step(send, 2, 0, 3), step(receive, 2, 3, 6),
                          step(send, 2, 3, 6), step(send, 1, 0, 6), step(receive_reduce, 1, 6, 12),
                          step(finish, -1, 6, 12), step(finish, -1, 12, 15), step(finish, -1, 15, 18)}));
+}
+
+Step joined(Step step) {
+  step.joined = true;
+  return step;
+}
+
+// The engine would read and write memory once for each peer, or two ranks would round at other places.
+TEST(Fuse, ReductionsOfWhatPeersHaveInMemoryAreOneRun) {
+  Plan plan = over_shared_memory(plan_for(Collective::all_reduce, "4", 4, {Algorithm::two_shot}, 1), 1);
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  const Program program = fuse(lower(plan, 1, 400), [](int) { return true; });
+  for (std::size_t i = 0; i < program.steps.size(); ++i) EXPECT_EQ(program.steps[i].joined, i >= 4 && i <= 6);
+  EXPECT_EQ(program.end_of_run(3), 7U);
+  EXPECT_EQ(program.begin_of_run(6), 3U);
+  EXPECT_EQ(program.steps[6].kind, StepKind::finish);
+  // All of a sum is rounded once on each rank, whatever its place in the order.
+  plan.dimensions[0].algorithm = Algorithm::one_shot;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Program one_shot = fuse(lower(plan, rank, 400), [](int) { return true; });
+    EXPECT_EQ(std::ranges::count(one_shot.steps, true, &Step::joined), 4) << rank;
+    EXPECT_EQ(one_shot.scratch, 400U);
+  }
+}
+
+TEST(Fuse, WhatCannotBeOnePassStaysAsItIs) {
+  const auto step = [](StepKind kind, int peer, std::size_t begin, std::size_t end) {
+    return Step{.kind = kind, .peer = peer, .begin = begin, .end = end};
+  };
+  using enum StepKind;
+  const auto all = [](int) { return true; };
+  const auto unchanged = [](const Program& program, const SharesMemory& shares) {
+    return fuse(program, shares) == program;
+  };
+  const Program chain{{step(receive_reduce, 1, 0, 4), step(receive_reduce, 2, 0, 4), step(finish, -1, 0, 4)},
+                      0};
+  EXPECT_FALSE(unchanged(chain, all));
+  EXPECT_TRUE(unchanged(chain, [](int peer) { return peer == 1; })) << "a part comes by the network";
+  // Somebody reads what is between two reductions.
+  EXPECT_TRUE(unchanged(
+      {{step(receive_reduce, 1, 0, 4), step(send, 3, 0, 4), step(receive_reduce, 2, 0, 4)}, 0}, all));
+  // Only a part of the range goes on.
+  EXPECT_TRUE(unchanged({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 2, 0, 3)}, 0}, all));
+  // One peer twice, and two peers in two orders: messages would overtake one another.
+  EXPECT_TRUE(unchanged({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 1, 0, 4)}, 0}, all));
+  const Program crossed = fuse({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 2, 4, 8),
+                                 step(receive_reduce, 2, 0, 4), step(receive_reduce, 1, 4, 8)},
+                                0},
+                               all);
+  EXPECT_EQ(std::ranges::count(crossed.steps, true, &Step::joined), 1)
+      << "the second run comes after the first one's messages";
+  // Steps of other ranges between them do not keep two apart.
+  const Program between =
+      fuse({{step(receive_reduce, 1, 0, 4), step(send, 3, 4, 8), step(receive_reduce, 2, 0, 4)}, 0}, all);
+  EXPECT_EQ(between.steps, (std::vector{step(receive_reduce, 1, 0, 4), joined(step(receive_reduce, 2, 0, 4)),
+                                        step(send, 3, 4, 8)}));
 }
 
 // A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.

@@ -30,6 +30,7 @@ enum class Mutation {
   shorten_at_the_begin,
   change_kind,
   shift_source,
+  toggle_joined,
   drop_pair,
   duplicate_pair,
   shift_pair,
@@ -53,6 +54,7 @@ constexpr std::string_view to_string(Mutation mutation) {
                                                              "shorten_at_the_begin",
                                                              "change_kind",
                                                              "shift_source",
+                                                             "toggle_joined",
                                                              "drop_pair",
                                                              "duplicate_pair",
                                                              "shift_pair",
@@ -148,6 +150,9 @@ std::optional<Schedule> mutant(const Schedule& original, std::size_t rank, std::
     case Mutation::shift_source:
       if (step.kind != StepKind::reduce && step.kind != StepKind::copy) return {};
       step.source += random() % 2 == 0 ? 1 : std::size_t{0} - 1;
+      break;
+    case Mutation::toggle_joined:
+      step.joined = !step.joined;
       break;
     case Mutation::drop_pair:
       erase(steps, at);

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/planner.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/random_graph.hpp"

@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/physical_bound.hpp"
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/planner.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 #include "ddl/topology/verifier.hpp"
 #include "topology/random_cluster.hpp"
@@ -348,9 +348,13 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsNearTheFirstCandid
       ASSERT_EQ(plan.phase_us.size(), phases_of(plan).size());
       ASSERT_GE(plan.predicted_us, 0);
       expect_json_returns(plan);
-      expect_verified(plan, random_count(plan, machines.random()),
-                      below(machines.random(), machines.ranks()));
+      const std::size_t count = random_count(plan, machines.random());
+      const int root = below(machines.random(), machines.ranks());
+      expect_verified(plan, count, root);
       if (HasFatalFailure()) return;
+      const Verdict run =
+          verify(schedule_to_run(plan, count, root, machines.topology(), machines.placement()));
+      ASSERT_TRUE(run.ok) << "what runs: " << run.problem;
       if (machines.ranks() <= 16 && mode == Mode::explore) {
         // Simulation may prefer another one of those that are predicted alike.
         const auto candidates = machines.planner().candidates(request);

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 #include "ddl/topology/verifier.hpp"
 #include "support/thrown_error.hpp"

@@ -10,9 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/physical_bound.hpp"
+#include "ddl/topology/program.hpp"
 #include "topology/graph_support.hpp"
+#include "topology/program_support.hpp"
 #include "topology/random_graph.hpp"
 
 namespace ddl::topology {
@@ -37,14 +38,6 @@ Plan plan_for(int ranks, const std::string& grid, std::vector<Algorithm> algorit
   std::iota(plan.order.begin(), plan.order.end(), 0);
   plan.chunks = chunks;
   return plan;
-}
-
-Step send(int peer, std::size_t begin, std::size_t end) { return {StepKind::send, 0, 0, peer, begin, end}; }
-Step receive(int peer, std::size_t begin, std::size_t end) {
-  return {StepKind::receive, 0, 0, peer, begin, end};
-}
-Step receive_reduce(int peer, std::size_t begin, std::size_t end) {
-  return {StepKind::receive_reduce, 0, 0, peer, begin, end};
 }
 
 Schedule by_hand(std::vector<std::vector<Step>> steps) {
@@ -134,7 +127,9 @@ TEST(Simulator, TwoShotOverSharedMemoryReadsAndWritesEachBufferOnce) {
     Plan plan = plan_for(ranks, std::to_string(ranks), {Algorithm::two_shot});
     plan.dimensions[0].carrier = Carrier::shared_memory;
     const std::size_t count = 1U << 22U;
-    const auto simulation = run(topology, lower_all(plan, count));
+    Schedule schedule = lower_all(plan, count);
+    for (Program& program : schedule.ranks) program = fuse(std::move(program), [](int) { return true; });
+    const auto simulation = run(topology, schedule);
     const double n = ranks;
     const double bytes = 4 * count;
     const CostModel cost;
@@ -351,10 +346,10 @@ TEST(Simulator, ReductionsTakeTheDevicesTime) {
     const Topology topology({"h"}, {{"a", device, 0}, {"b", device, 0}}, {{0, 1, LinkKind::nvlink, 10, 0.5}});
     SimulationOptions options = bytes_alone();
     options.cost = {0, 2, 5};
-    Step reduce{StepKind::reduce, 0, 0, -1, 0, 10000, 20000};
-    Step copy{StepKind::copy, 0, 0, -1, 0, 20000, 20000};
-    const auto simulation =
-        run(topology, by_hand({{send(1, 0, 20000)}, {receive_reduce(0, 0, 20000), reduce, copy}}), options);
+    const Step reduced = reduce(0, 10000, 20000);
+    const Step copied = copy(0, 20000, 20000);
+    const auto simulation = run(
+        topology, by_hand({{send(1, 0, 20000)}, {receive_reduce(0, 0, 20000), reduced, copied}}), options);
     const double reduction = device == NodeKind::cpu ? 2e3 : 5e3;
     expect_time(event_of(simulation, 0, 0).end_us, 2);
     expect_time(event_of(simulation, 1, 0).end_us, 2.5 + 20000 / reduction);
@@ -367,7 +362,7 @@ TEST(Simulator, ReductionsTakeTheDevicesTime) {
 TEST(Simulator, FinishTakesNoTimeAndNothingToDoTakesNone) {
   const Topology topology = make_preset("host:2");
   EXPECT_EQ(run(topology, by_hand({{}, {}})).total_us, 0);
-  const auto simulation = run(topology, by_hand({{{StepKind::finish, 3, 0, -1, 0, 10}}, {}}));
+  const auto simulation = run(topology, by_hand({{{.kind = StepKind::finish, .phase = 3, .end = 10}}, {}}));
   EXPECT_EQ(simulation.total_us, 0);
   ASSERT_EQ(simulation.phases.size(), 1U);
   EXPECT_EQ(simulation.phases[0].phase, 3);
@@ -403,7 +398,7 @@ TEST(Simulator, ReductionsOfACpuShareItsCoreWithTransfers) {
   // Rank 0 reduces one half of its buffer into the other while rank 1 sends to a third place of it.
   const Topology topology = make_preset("host:2");
   constexpr std::size_t count = 1U << 18U;
-  const Step reduction{StepKind::reduce, 0, 0, -1, 0, count, count};
+  const Step reduction = reduce(0, count, count);
   const Schedule schedule =
       by_hand({{receive(1, 2 * count, 3 * count), reduction}, {send(0, 2 * count, 3 * count)}});
   SimulationOptions options;
@@ -458,7 +453,13 @@ Case random_case(unsigned seed) {
   Plan plan = plan_for(ranks, grid, chosen, 1 << (random() % 5));
   std::ranges::shuffle(plan.order, random);
   const std::size_t count = 1 + random() % 100000;
-  return {topology, ranks, lower_all(plan, count), count};
+  for (PlanDimension& dimension : plan.dimensions) {
+    if (random() % 2 == 0) dimension.carrier = Carrier::shared_memory;
+  }
+  Schedule schedule = seed % 2 == 0
+                          ? lower_all(plan, count)
+                          : schedule_to_run(plan, count, 0, topology, place_by_host(topology, ranks));
+  return {topology, ranks, std::move(schedule), count};
 }
 
 TEST(Simulator, NeverBeatsTheBytesOverACut) {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/verifier.hpp"
 #include "topology/concrete_run.hpp"
 #include "topology/mutants.hpp"
@@ -97,6 +97,23 @@ std::vector<int> shuffled(int ranks, std::mt19937_64& random) {
   return order;
 }
 
+/// What ranks run who share memory with all others, or with their group of the first dimension.
+Schedule cut_and_fused(const Plan& plan, Schedule schedule, std::mt19937_64& random) {
+  const MessageSizes most = {1 + random() % 4, 1 + random() % 4};
+  const bool all_share = random() % 2 == 0;
+  std::vector<int> host(plan.order.size());
+  for (std::size_t position = 0; position < plan.order.size(); ++position) {
+    host[static_cast<std::size_t>(plan.order[position])] =
+        all_share ? 0 : plan.decomposition.group_of(static_cast<int>(position));
+  }
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    Program& program = schedule.ranks[rank];
+    const SharesMemory shares = [&](int peer) { return host[static_cast<std::size_t>(peer)] == host[rank]; };
+    program = fuse(cut(std::move(program), most, shares), shares);
+  }
+  return schedule;
+}
+
 /// 2 to 9 ranks in one to three dimensions, ragged ones too, with each algorithm in each dimension.
 std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
   const bool is_all_reduce = collective == Collective::all_reduce;
@@ -129,6 +146,10 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
         const std::size_t count = static_cast<std::size_t>(ranks) * (chunks == 1 ? 2 : 3) + rest;
         const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
         originals.push_back({names(plan), lower_all(plan, count, is_all_reduce ? 0 : root)});
+        Schedule run = cut_and_fused(plan, originals.back().schedule, random);
+        if (run.ranks != originals.back().schedule.ranks) {
+          originals.push_back({names(plan) + ", cut and fused", std::move(run)});
+        }
       }
     }
   }

@@ -176,6 +176,62 @@ TEST(Verifier, FindsSendsAndReceivesWithoutEachOther) {
   expect_problem(schedule, {"rank 1, step 0", "waits for nothing", "sends 0 times"});
 }
 
+// Runs.
+
+TEST(Verifier, RefusesStepsThatCannotBeJoined) {
+  const auto joined = [](Step step) {
+    step.joined = true;
+    return step;
+  };
+  const Program peer{{send(0, 0, 4)}, 0};
+  const auto expect = [&](std::vector<Step> steps, const char* problem) {
+    expect_problem(all_reduce(4, {{std::move(steps), 0}, peer, peer}), {"rank 0, step", problem});
+  };
+  expect({joined(receive_reduce(1, 0, 4))}, "the first step is joined");
+  expect({receive_reduce(1, 0, 4), joined(receive(2, 0, 4))}, "a receive is joined");
+  expect({receive_reduce(1, 0, 4), joined(send(2, 0, 4))}, "a send is joined");
+  expect({receive_reduce(1, 0, 4), joined(receive_reduce(2, 0, 3))},
+         "joined to a receive_reduce [0, 4) from 1");
+  expect({send(1, 0, 4), joined(receive_reduce(2, 0, 4))}, "joined to a send");
+  expect({receive_reduce(1, 0, 4), finish(0, 4), joined(receive_reduce(2, 0, 4))}, "joined to a finish");
+  expect({receive_reduce(1, 0, 4), joined(receive_reduce(1, 0, 4))}, "takes from rank 1 twice");
+}
+
+// A run reads all peers at once: two that each wait for the other's end of a run never start.
+TEST(Verifier, FindsRunsThatWaitForEachOther) {
+  const auto schedule_with = [](bool is_joined) {
+    std::vector<Program> ranks(3);
+    Step second = receive_reduce(2, 0, 4);
+    second.joined = is_joined;
+    ranks[0].steps = {receive_reduce(1, 0, 4), second, send(1, 0, 4)};
+    // Rank 1 writes over what rank 0 reads first, and rank 2 sends only then.
+    ranks[1].steps = {send(0, 0, 4), copy(0, 4, 4), send(2, 0, 4), receive(0, 4, 8)};
+    ranks[1].scratch = 4;
+    ranks[2].steps = {receive(1, 4, 8), copy(0, 4, 4), send(0, 0, 4)};
+    ranks[2].scratch = 4;
+    ranks[1].steps.insert(ranks[1].steps.begin(), copy(4, 8, 0));
+    return all_reduce(4, std::move(ranks));
+  };
+  EXPECT_EQ(verify(schedule_with(false)).problem.find("deadlock"), std::string::npos)
+      << verify(schedule_with(false)).problem;
+  expect_problem(schedule_with(true), {"deadlock"});
+  EXPECT_EQ(run_concretely(schedule_with(true), 1), "deadlock");
+}
+
+// 16-bit sums that one rank rounds after each operand and another one at the end have other bits.
+TEST(Verifier, FindsRanksThatRoundAtOtherPlaces) {
+  Schedule schedule = one_shot_all_reduce(3, 2);
+  ASSERT_TRUE(verify(schedule).ok);
+  std::vector<Step>& steps = schedule.ranks[1].steps;
+  const auto first = std::ranges::find(steps, StepKind::reduce, &Step::kind);
+  (first + 1)->joined = true;
+  expect_problem(schedule, {"ranks 0 and 1", "combined in another order"});
+  for (Program& program : schedule.ranks) {
+    (std::ranges::find(program.steps, StepKind::reduce, &Step::kind) + 1)->joined = true;
+  }
+  EXPECT_TRUE(verify(schedule).ok) << verify(schedule).problem;
+}
+
 // Results.
 
 TEST(Verifier, FindsMemoryThatNothingWasWrittenTo) {
@@ -409,7 +465,7 @@ TEST(Verifier, LooksAtNothingThatDecidesNothing) {
   for (Program& program : schedule.ranks) {
     for (Step& step : program.steps) {
       step.phase = 255;
-      step.chunk = 65535;
+      step.chunk = 255;
       if (step.kind == StepKind::finish) step.peer = -77;
       step.source = huge;
     }

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "topology/lowering/lower_steps.hpp"
+#include "topology/program/lowering.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -1,6 +1,8 @@
 #include "topology/planner/plan_trial.hpp"
 
-#include "ddl/topology/lowering.hpp"
+#include <algorithm>
+
+#include "ddl/topology/program.hpp"
 
 namespace ddl::topology {
 
@@ -10,7 +12,13 @@ double PlanTrial::time(const Plan& plan) {
   SimulationOptions options;
   options.cost = cost_;
   options.element_bytes = size_of(plan.type);
-  return simulator_.run(lower_all(plan, elements_of(plan)), options).total_us;
+  const std::size_t count = elements_of(plan);
+  std::size_t messages = 0;
+  for (const Program& program : lower_all(plan, count).ranks) {
+    messages += static_cast<std::size_t>(std::ranges::count(program.steps, StepKind::send, &Step::kind));
+  }
+  return simulator_.run(schedule_to_run(plan, count, 0, *topology_, placement_, 2 * messages), options)
+      .total_us;
 }
 
 }  // namespace ddl::topology

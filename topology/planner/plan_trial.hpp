@@ -9,16 +9,18 @@ namespace ddl::topology {
 class PlanTrial {
  public:
   PlanTrial(const Topology& topology, const Placement& placement, const CostModel& cost)
-      : simulator_(topology, placement), cost_(cost) {}
+      : topology_(&topology), placement_(placement), simulator_(topology, placement), cost_(cost) {}
 
   /// Transfers that a choice among the best plans for so many ranks may simulate: a few milliseconds up to
   /// 16 ranks, tens of milliseconds up to 64, none for more.
   static double most_transfers(int ranks);
 
-  /// us
+  /// us, of what the ranks run, in at most twice as many messages as the plan has.
   double time(const Plan& plan);
 
  private:
+  const Topology* topology_;
+  Placement placement_;
   Simulator simulator_;
   CostModel cost_;
 };

@@ -99,17 +99,32 @@ class Walk {
     const std::uint32_t stream_index = streams_.of_step(global(effect.rank, effect.step));
     if (stream_index == Streams::none) return dependency(effect.rank, effect.step, time);
     const Stream& stream = streams_.all()[stream_index];
-    const std::uint32_t transfer = transfer_of(stream, effect);
-    if (auto cause = dependency(stream.from, streams_.send(transfer), time)) return cause;
-    if (auto cause = dependency(stream.to, streams_.receive(transfer), time)) return cause;
-    if (transfer > stream.first) {
-      const SimulatedEvent previous = event(stream.from, streams_.send(transfer - 1));
-      if (previous.end_us == time) return previous;
+    const std::uint32_t receive = streams_.receive(transfer_of(stream, effect));
+    const Program& program = schedule_.ranks[static_cast<std::size_t>(stream.to)];
+    const std::size_t begin = program.begin_of_run(receive);
+    // The transfers of a run start together.
+    for (std::size_t step = begin; step < program.end_of_run(begin); ++step) {
+      const std::uint32_t at = global(stream.to, static_cast<std::uint32_t>(step));
+      if (streams_.of_step(at) == Streams::none || start_[at] != time) continue;
+      if (auto cause = cause_of_transfer(stream.to, static_cast<std::uint32_t>(step), time)) return cause;
     }
-    for (const int rank : {stream.from, stream.to}) {
-      if (joined_[static_cast<std::size_t>(rank)] == time) return {};
+    for (std::size_t step = begin; step < program.end_of_run(begin); ++step) {
+      const std::uint32_t of = streams_.of_step(global(stream.to, static_cast<std::uint32_t>(step)));
+      if (of == Streams::none) continue;
+      if (joined_[static_cast<std::size_t>(streams_.all()[of].from)] == time) return {};
     }
+    if (joined_[static_cast<std::size_t>(stream.to)] == time) return {};
     return issue_before(stream.from, time);
+  }
+
+  std::optional<SimulatedEvent> cause_of_transfer(int rank, std::uint32_t receive, double time) {
+    const Stream& stream = streams_.all()[streams_.of_step(global(rank, receive))];
+    const std::uint32_t transfer = transfer_of(stream, event(rank, receive));
+    if (auto cause = dependency(stream.from, streams_.send(transfer), time)) return cause;
+    if (auto cause = dependency(rank, receive, time)) return cause;
+    if (transfer == stream.first) return {};
+    const SimulatedEvent previous = event(stream.from, streams_.send(transfer - 1));
+    return previous.end_us == time ? std::optional(previous) : std::nullopt;
   }
 
   [[nodiscard]] std::uint32_t transfer_of(const Stream& stream, const SimulatedEvent& event) const {

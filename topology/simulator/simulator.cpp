@@ -73,6 +73,7 @@ class Run {
         topology_(routes.topology()),
         max_min_(route_streams(routes)),
         pending_(streams_.steps()),
+        has_come_(streams_.steps(), false),
         start_(streams_.steps(), -1),
         end_(streams_.steps(), -1),
         joined_(schedule.ranks.size(), -1),
@@ -289,13 +290,14 @@ class Run {
 
   void become_ready(int rank, std::uint32_t step) {
     const std::uint32_t at = rank_at(rank).first_step + step;
+    if (has_come_[at]) return complete(rank, step);
     if (const std::uint32_t stream = streams_.of_step(at); stream != Streams::none) {
       offer(stream);
       return;
     }
     start_[at] = now_;
     const Step& what = step_of(rank, step);
-    if (what.kind == StepKind::finish) {
+    if (what.kind == StepKind::finish || what.joined) {
       complete(rank, step);
     } else {
       reduce(rank, step);
@@ -327,17 +329,41 @@ class Run {
     if (!state.to_reduce.empty()) start_reduction(rank);
   }
 
-  /// Makes a stream's next transfer a candidate for its sender's issue unit if nothing else holds it up.
+  /// Makes a stream's next transfer a candidate for its sender's issue unit if nothing else holds it up; of a
+  /// run, all of its transfers at once.
   void offer(std::uint32_t index) {
     const Stream& stream = streams_.all()[index];
-    StreamState& state = states_[index];
+    const StreamState& state = states_[index];
     if (state.is_offered || state.next == stream.first + stream.transfers) return;
-    Rank& from = rank_at(stream.from);
+    const Program& program = schedule_.ranks[static_cast<std::size_t>(stream.to)];
+    const std::uint32_t receive = streams_.receive(state.next);
+    const auto begin = static_cast<std::uint32_t>(program.begin_of_run(receive));
+    const auto end = static_cast<std::uint32_t>(program.end_of_run(begin));
     const Rank& to = rank_at(stream.to);
+    if (!to.has_joined || pending_[to.first_step + begin] != 0) return;
+    for (std::uint32_t step = begin; step < end; ++step) {
+      if (is_receive(program.steps[step].kind) && !may_be_sent(to.first_step + step, step)) return;
+    }
+    for (std::uint32_t step = begin; step < end; ++step) {
+      if (is_receive(program.steps[step].kind)) make_candidate(streams_.of_step(to.first_step + step));
+    }
+  }
+
+  /// Whether the sender has come to what a step receives.
+  [[nodiscard]] bool may_be_sent(std::uint32_t at, std::uint32_t receive) const {
+    const std::uint32_t index = streams_.of_step(at);
+    const Stream& stream = streams_.all()[index];
+    const StreamState& state = states_[index];
+    const Rank& from = ranks_[static_cast<std::size_t>(stream.from)];
+    return state.next < stream.first + stream.transfers && streams_.receive(state.next) == receive &&
+           !state.is_offered && from.has_joined && pending_[from.first_step + streams_.send(state.next)] == 0;
+  }
+
+  void make_candidate(std::uint32_t index) {
+    const Stream& stream = streams_.all()[index];
+    StreamState& state = states_[index];
+    Rank& from = rank_at(stream.from);
     const std::uint32_t send = streams_.send(state.next);
-    const bool is_held = !from.has_joined || !to.has_joined || pending_[from.first_step + send] != 0 ||
-                         pending_[to.first_step + streams_.receive(state.next)] != 0;
-    if (is_held) return;
     state.is_offered = true;
     from.candidates.push_back({send, index});
     std::ranges::push_heap(from.candidates, std::greater<>{});
@@ -389,18 +415,6 @@ class Run {
     return step_of(rank, receive).kind == StepKind::receive_reduce || is_lent_[at] ? 0.5 : 1;
   }
 
-  /// Whether a receive_reduce goes on with one of the same range, in the same pass over it.
-  [[nodiscard]] bool is_joined(int rank, std::uint32_t step) const {
-    const auto joins = [&](std::uint32_t s) {
-      const std::uint32_t stream = streams_.of_step(streams_.first_step(rank) + s);
-      return step_of(rank, s).kind == StepKind::receive_reduce && states_[stream].route.in_memory;
-    };
-    if (step == 0 || !joins(step) || !joins(step - 1)) return false;
-    const Step& mine = step_of(rank, step);
-    const Step& before = step_of(rank, step - 1);
-    return mine.begin == before.begin && mine.end == before.end;
-  }
-
   /// Receives of what this rank sent the same peer before: `is_lent_`.
   void find_lent() {
     is_lent_.assign(streams_.steps(), false);
@@ -450,11 +464,14 @@ class Run {
     complete(stream.from, streams_.send(transfer));
     const std::uint32_t step = streams_.receive(transfer);
     const Step& receive = step_of(stream.to, step);
-    // What the others have in memory is looked for once.
-    const bool joins = is_joined(stream.to, step);
+    // A run looks for what the others have in memory once, and has one result.
+    const std::uint32_t at = rank_at(stream.to).first_step + step;
+    const bool joins = receive.joined && state.route.in_memory;
     const double delay = joins ? 0 : state.latency * latency_factor(stream, transfer - stream.first);
     const bool reduces = receive.kind == StepKind::receive_reduce && !joins;
-    if (delay > 0) {
+    if (pending_[at] != 0) {  // the steps before it in its run are not over
+      has_come_[at] = true;
+    } else if (delay > 0) {
       events_.push(now_ + delay, {reduces ? EventKind::arrived : EventKind::complete,
                                   static_cast<std::uint32_t>(stream.to), step});
     } else if (reduces) {
@@ -587,6 +604,7 @@ class Run {
   std::vector<std::span<const Channel>> channels_;  // of each stream; the route table's
   MaxMin max_min_;
   std::vector<std::uint32_t> pending_;  // of each step, how many steps it waits for
+  std::vector<bool> has_come_;          // of each step: its transfer is over, but it waits
   std::vector<double> start_;           // of each step; -1: not yet
   std::vector<double> end_;
   std::vector<double> joined_;  // of each rank

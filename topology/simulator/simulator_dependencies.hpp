@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddl/topology/dependencies.hpp"
 #include "ddl/topology/schedule.hpp"
 
 namespace ddl::topology {

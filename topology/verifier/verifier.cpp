@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "topology/verifier/verifier_content.hpp"
 #include "topology/verifier/verifier_order.hpp"
@@ -113,13 +114,50 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
   return {};
 }
 
+/// A joined step and the one before it; see `Program`.
+std::string check_joined(const Step& before, const Step& step) {
+  if (step.kind != StepKind::receive_reduce && step.kind != StepKind::reduce &&
+      step.kind != StepKind::finish) {
+    return fmt::format("found that a {} is joined, expected a receive_reduce, reduce or finish",
+                       to_string(step.kind));
+  }
+  if (before.kind == StepKind::send || before.kind == StepKind::finish || before.begin != step.begin ||
+      before.end != step.end) {
+    return fmt::format(
+        "found that it is joined to a {}, expected a step before it that reduces into the same range",
+        to_string(before));
+  }
+  return {};
+}
+
+/// A run that begins at `first`. Takes from a peer once, or its first message would have to wait for itself.
+std::string check_run(const Program& program, std::size_t first) {
+  std::vector<std::int32_t> peers;
+  const std::size_t end = program.end_of_run(first);
+  if (end == first + 1) return {};
+  for (std::size_t i = first; i < end; ++i) {
+    if (is_receive(program.steps[i].kind)) peers.push_back(program.steps[i].peer);
+  }
+  std::ranges::sort(peers);
+  const auto twice = std::ranges::adjacent_find(peers);
+  if (twice == peers.end()) return {};
+  return fmt::format("found that its run takes from rank {} twice, expected once", *twice);
+}
+
 std::string check_steps(const StepNumbers& steps) {
   const Schedule& schedule = steps.schedule();
   const int ranks = static_cast<int>(schedule.ranks.size());
   for (StepId id = 0; id < steps.size(); ++id) {
     const int rank = steps.rank(id);
-    const std::string problem = check_step(steps[id], rank, ranks, schedule.count,
-                                           schedule.ranks[static_cast<std::size_t>(rank)].scratch);
+    const Program& program = schedule.ranks[static_cast<std::size_t>(rank)];
+    const Step& step = steps[id];
+    std::string problem = check_step(step, rank, ranks, schedule.count, program.scratch);
+    if (problem.empty() && step.joined) {
+      problem = steps.index(id) == 0 ? "found that the first step is joined, expected one before it"
+                                     : check_joined(steps[id - 1], step);
+    } else if (problem.empty()) {
+      problem = check_run(program, steps.index(id));
+    }
     if (!problem.empty()) return steps.name(id) + ": " + problem;
   }
   return {};

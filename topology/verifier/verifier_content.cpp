@@ -54,25 +54,24 @@ class SymbolicRun {
   }
   SymbolicMemory& memory(StepId id) { return memories_[static_cast<std::size_t>(steps_.rank(id))]; }
 
+  /// A send with its receive, a local step, or a run.
   std::string run(StepId id) {
+    if (steps_[id].kind == StepKind::send) return run_step(streams_.partner[id]);
+    const StepId end = steps_.end_of_run(id);
+    std::string problem;
+    for (; id < end && problem.empty(); ++id) problem = run_step(id);
+    return problem;
+  }
+
+  std::string run_step(StepId id) {
     const Step& step = steps_[id];
-    switch (step.kind) {
-      case StepKind::send: {
-        memory(id).read(step.begin, step.end, incoming_);
-        if (std::string problem = check_written(id, step.begin, incoming_); !problem.empty()) return problem;
-        const StepId receive = streams_.partner[id];
-        return take(receive, steps_[receive].kind == StepKind::receive_reduce);
-      }
-      case StepKind::reduce:
-      case StepKind::copy:
-        memory(id).read(step.source, step.source + step.size(), incoming_);
-        if (std::string problem = check_written(id, step.source, incoming_); !problem.empty()) {
-          return problem;
-        }
-        return take(id, step.kind == StepKind::reduce);
-      default:
-        return finish(id);
-    }
+    if (step.kind == StepKind::finish) return finish(id);
+    const bool receives = is_receive(step.kind);
+    const StepId from = receives ? streams_.partner[id] : id;
+    const std::size_t begin = receives ? steps_[from].begin : step.source;
+    memory(from).read(begin, begin + step.size(), incoming_);
+    if (std::string problem = check_written(from, begin, incoming_); !problem.empty()) return problem;
+    return take(id, step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce);
   }
 
   std::string check_written(StepId id, std::size_t begin, const Pieces& pieces) const {
@@ -114,6 +113,8 @@ class SymbolicRun {
     }
     memory(id).read(step.begin, step.end, present_);
     if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
+    // Until the end of a run its sum is not rounded: it is another one than that of steps one by one.
+    const bool is_rounded = steps_.end_of_run(id) == id + 1;
     result_.clear();
     auto present = present_.begin();
     auto incoming = incoming_.begin();
@@ -129,8 +130,9 @@ class SymbolicRun {
                            steps_.name(id), present->origin,
                            present->finished ? "of the range" : "that comes in", "`finish`");
       }
-      append(result_, {length, present->origin,
-                       expressions_.combine(present->expression, incoming->expression, id), false});
+      append(result_,
+             {length, present->origin,
+              expressions_.combine(present->expression, incoming->expression, id, is_rounded), false});
       advance(present, length);
       advance(incoming, length);
       at += length;

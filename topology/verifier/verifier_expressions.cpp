@@ -13,29 +13,31 @@ Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)),
   for (Expression& own : all_) own.complete = ranks_ == 1;
 }
 
-std::size_t Expressions::slot_of(Id target, Id source) const {
-  std::uint64_t hash = (std::uint64_t{target} << 32 | source) * 0x9e3779b97f4a7c15;
+std::size_t Expressions::slot_of(Id target, Id source, bool is_rounded) const {
+  std::uint64_t hash = ((std::uint64_t{target} << 32 | source) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
   hash ^= hash >> 32;
   std::size_t slot = hash & (slots_.size() - 1);
-  while (slots_[slot] != nothing &&
-         (all_[slots_[slot]].target != target || all_[slots_[slot]].source != source)) {
-    slot = (slot + 1) & (slots_.size() - 1);
-  }
+  const auto is_it = [&](const Expression& known) {
+    return known.target == target && known.source == source && known.is_rounded == is_rounded;
+  };
+  while (slots_[slot] != nothing && !is_it(all_[slots_[slot]])) slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 
 void Expressions::grow() {
   slots_.assign(slots_.size() * 2, nothing);
-  for (Id id = ranks_; id < all_.size(); ++id) slots_[slot_of(all_[id].target, all_[id].source)] = id;
+  for (Id id = ranks_; id < all_.size(); ++id) {
+    slots_[slot_of(all_[id].target, all_[id].source, all_[id].is_rounded)] = id;
+  }
 }
 
-Expressions::Id Expressions::combine(Id target, Id source, StepId step) {
-  const std::size_t slot = slot_of(target, source);
+Expressions::Id Expressions::combine(Id target, Id source, StepId step, bool is_rounded) {
+  const std::size_t slot = slot_of(target, source, is_rounded);
   if (slots_[slot] != nothing) return slots_[slot];
   const auto id = static_cast<Id>(all_.size());
   const std::uint64_t leaves = std::uint64_t{all_[target].leaves} + all_[source].leaves;
-  all_.push_back(
-      {target, source, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step, false});
+  all_.push_back({target, source, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)),
+                  step, is_rounded, false});
   slots_[slot] = id;
   if (all_.size() * 2 > slots_.size()) grow();
   return id;

@@ -9,8 +9,8 @@
 
 namespace ddl::topology::verification {
 
-/// What is known of the content of memory: a rank's own data, or two expressions combined in this order.
-/// Equal ones have one number. A few ten bytes for each that differs.
+/// What is known of the content of memory: a rank's own data, or two expressions combined in this order, and
+/// whether the result was rounded. Equal ones have one number. A few ten bytes for each that differs.
 class Expressions {
  public:
   using Id = std::uint32_t;
@@ -20,7 +20,7 @@ class Expressions {
   explicit Expressions(int ranks);
 
   /// `target op source`, first made by `step`.
-  Id combine(Id target, Id source, StepId step);
+  Id combine(Id target, Id source, StepId step, bool is_rounded);
 
   [[nodiscard]] bool is_own_data(Id id) const noexcept { return id < ranks_; }
   /// Holds each rank's data exactly once. O(ranks) when first asked of an expression.
@@ -37,11 +37,12 @@ class Expressions {
     Id source = nothing;
     std::uint32_t leaves = 1;  // with multiplicity, at most UINT32_MAX
     StepId step = no_step;
+    bool is_rounded = true;
     bool complete = false;
   };
 
   void grow();
-  [[nodiscard]] std::size_t slot_of(Id target, Id source) const;
+  [[nodiscard]] std::size_t slot_of(Id target, Id source, bool is_rounded) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "ddl/topology/dependencies.hpp"
-
 namespace ddl::topology::verification {
 namespace {
 
@@ -14,32 +12,32 @@ class Progress {
   Progress(const StepNumbers& steps, const Streams& streams) : steps_(steps), streams_(streams) {
     const auto& programs = steps.schedule().ranks;
     dependencies_.reserve(programs.size());
-    waits_for_.reserve(steps.size());
-    for (const Program& program : programs) {
-      const Dependencies& dependencies = dependencies_.emplace_back(program);
-      for (std::size_t i = 0; i < program.steps.size(); ++i) {
-        const std::uint32_t before_in_stream = streams.has_before[waits_for_.size()] ? 1 : 0;
-        waits_for_.push_back(dependencies.number_before(i) + before_in_stream);
-      }
+    for (const Program& program : programs) dependencies_.emplace_back(program);
+    node_.reserve(steps.size());
+    for (StepId id = 0; id < steps.size(); ++id) node_.push_back(find_node(id));
+    waits_for_.assign(steps.size(), 0);
+    for (StepId id = 0; id < steps.size(); ++id) {
+      for_each_after(id, [&](StepId later) { ++waits_for_[node_[later]]; });
     }
   }
 
   Order run() {
     for (StepId id = 0; id < steps_.size(); ++id) {
-      if (steps_[id].kind == StepKind::send || is_local(steps_[id].kind)) add_if_ready(id);
+      if (node_[id] == id && waits_for_[id] == 0) ready_.push_back(id);
     }
     Order order;
     std::size_t happened = 0;
     while (!ready_.empty()) {
-      const StepId id = ready_.back();
+      const StepId node = ready_.back();
       ready_.pop_back();
-      order.steps.push_back(id);
-      complete(id);
-      ++happened;
-      if (streams_.partner[id] != no_step) {
-        complete(streams_.partner[id]);
+      order.steps.push_back(node);
+      waits_for_[node] = done;
+      for_each_step(node, [&](StepId id) {
         ++happened;
-      }
+        for_each_after(id, [&](StepId later) {
+          if (--waits_for_[node_[later]] == 0) ready_.push_back(node_[later]);
+        });
+      });
     }
     if (happened != steps_.size()) order.problem = describe_cycle(steps_.size() - happened);
     return order;
@@ -48,31 +46,33 @@ class Progress {
  private:
   static constexpr std::uint32_t done = UINT32_MAX;
 
-  /// What happens first: a transfer goes by its send.
-  [[nodiscard]] StepId node(StepId id) const {
-    return is_receive(steps_[id].kind) ? streams_.partner[id] : id;
+  [[nodiscard]] bool is_run(StepId id) const { return steps_[id].joined || steps_.end_of_run(id) != id + 1; }
+  /// What stands for all that happens at once: a transfer's send, or the first step of a run.
+  [[nodiscard]] StepId find_node(StepId id) const {
+    const StepId mine = steps_[id].kind == StepKind::send ? streams_.partner[id] : id;
+    if (is_run(mine)) return steps_.begin_of_run(mine);
+    return is_receive(steps_[mine].kind) ? streams_.partner[mine] : mine;
   }
 
-  void add_if_ready(StepId id) {
-    const StepId partner = streams_.partner[id];
-    if (waits_for_[id] == 0 && (partner == no_step || waits_for_[partner] == 0)) ready_.push_back(node(id));
+  template <typename Visit>
+  void for_each_step(StepId node, Visit visit) const {
+    const bool sends = steps_[node].kind == StepKind::send;
+    const StepId end = sends ? node + 1 : steps_.end_of_run(node);
+    for (StepId id = node; id < end; ++id) {
+      visit(id);
+      if (streams_.partner[id] != no_step) visit(streams_.partner[id]);
+    }
   }
 
+  /// Steps that wait for a step, but for those of its own run, which come with it.
   template <typename Visit>
   void for_each_after(StepId id, Visit visit) const {
     const StepId first = id - steps_.index(id);
     for (const std::uint32_t later :
          dependencies_[static_cast<std::size_t>(steps_.rank(id))].after(steps_.index(id))) {
-      visit(first + later);
+      if (node_[first + later] != node_[id]) visit(first + later);
     }
     if (streams_.next[id] != no_step) visit(streams_.next[id]);
-  }
-
-  void complete(StepId id) {
-    waits_for_[id] = done;
-    for_each_after(id, [&](StepId later) {
-      if (--waits_for_[later] == 0) add_if_ready(later);
-    });
   }
 
   /// Every step that has not happened waits for one, over its partner if not itself: going back from any of
@@ -85,14 +85,14 @@ class Progress {
     std::vector<Reason> reasons(steps_.size());
     StepId start = no_step;
     for (StepId id = 0; id < steps_.size(); ++id) {
-      if (waits_for_[id] == done) continue;
-      if (start == no_step) start = node(id);
-      for_each_after(id, [&](StepId later) { reasons[node(later)] = {later, id}; });
+      if (waits_for_[node_[id]] == done) continue;
+      if (start == no_step) start = node_[id];
+      for_each_after(id, [&](StepId later) { reasons[node_[later]] = {later, id}; });
     }
     std::vector<bool> seen(steps_.size(), false);
     while (!seen[start]) {
       seen[start] = true;
-      start = node(reasons[start].earlier);
+      start = node_[reasons[start].earlier];
     }
     std::string text;
     std::size_t length = 0;
@@ -110,7 +110,7 @@ class Progress {
                               steps_.index(streams_.partner[earlier]));
         }
       }
-      at = node(earlier);
+      at = node_[earlier];
     } while (at != start);
     if (length > most_described) text += fmt::format("; and so on over {} waits", length);
     return fmt::format(
@@ -121,7 +121,8 @@ class Progress {
   const StepNumbers& steps_;
   const Streams& streams_;
   std::vector<Dependencies> dependencies_;
-  std::vector<std::uint32_t> waits_for_;
+  std::vector<StepId> node_;              // of each step
+  std::vector<std::uint32_t> waits_for_;  // of each node
   std::vector<StepId> ready_;
 };
 

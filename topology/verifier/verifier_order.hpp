@@ -7,14 +7,16 @@
 
 namespace ddl::topology::verification {
 
-/// An order in which the steps can happen: local steps and sends, a receive together with its send. Where
-/// there is none, `problem` describes a cycle of steps that wait for each other.
+/// An order in which the steps can happen: local steps, sends with their receives, and runs by their first
+/// step, with the sends that they take. Where there is none, `problem` describes a cycle of steps that wait
+/// for each other.
 struct Order {
   std::vector<StepId> steps;
   std::string problem;
 };
 
-/// Why a cycle is what a deadlock is: make one node of each send with its receive. A node can happen once all
+/// Why a cycle is what a deadlock is: make one node of each send with its receive, and of each run with all
+/// sends that it takes. A node can happen once all
 /// nodes before it have: those that its steps conflict with (on the sender or on the receiver), and the
 /// transfers before it in its streams.
 ///

@@ -30,6 +30,18 @@ class StepNumbers {
   [[nodiscard]] const Step& operator[](StepId id) const {
     return schedule_.ranks[static_cast<std::size_t>(rank_[id])].steps[index(id)];
   }
+  /// The first step of the run that a step is in, and the one after the run's last one.
+  [[nodiscard]] StepId begin_of_run(StepId id) const {
+    while ((*this)[id].joined) --id;
+    return id;
+  }
+  [[nodiscard]] StepId end_of_run(StepId id) const {
+    const StepId end = begin_[static_cast<std::size_t>(rank_[id]) + 1];
+    do {
+      ++id;
+    } while (id < end && (*this)[id].joined);
+    return id;
+  }
   /// "rank 2, step 7 (send [0, 4) to 3)"
   [[nodiscard]] std::string name(StepId id) const;
 

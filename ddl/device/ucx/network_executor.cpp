@@ -13,14 +13,14 @@
 namespace ddl::device {
 
 using collectives::Transfer;
+using topology::StepKind;
 
 namespace {
 
 constexpr auto before_looks_for_trouble = std::chrono::milliseconds(10);
 
-bool is_transfer(collectives::Task::Kind kind) {
-  return kind == collectives::Task::Kind::net_send || kind == collectives::Task::Kind::net_receive;
-}
+/// A receive_reduce is a transfer, too, but what is waited for is what the device does after it.
+bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepKind::receive; }
 
 }  // namespace
 
@@ -47,9 +47,9 @@ const std::byte* NetworkExecutor::source(std::size_t begin, bool is_input) const
   return is_input ? run_->buffers.input + begin * element_ : target(begin);
 }
 
-collectives::MessageTag NetworkExecutor::tag_of(const Task& task) const {
+collectives::MessageTag NetworkExecutor::tag_of(std::uint32_t index) const {
   collectives::MessageTag tag = run_->tag;
-  tag.message = task.message;
+  tag.message = way(index).message;
   return tag;
 }
 
@@ -73,10 +73,10 @@ void NetworkExecutor::start(const Run& run) {
     throw Error(ErrorCode::internal, fmt::format("a program takes {} bytes of scratch memory, of {}",
                                                  program.scratch() * element_, memory_.scratch_bytes));
   }
-  unfinished_ = program.tasks().size();
+  unfinished_ = program.runs();
   missing_.assign(program.missing().begin(), program.missing().end());
-  transfers_.assign(program.net_tasks(), {});
-  blocks_.assign(program.net_tasks(), nullptr);
+  transfers_.assign(program.transfers(), {});
+  blocks_.assign(program.transfers(), nullptr);
   next_receive_ = 0;
   for (const std::uint32_t index : program.first()) {
     ready_.push_back(program.urgency(index));
@@ -86,8 +86,8 @@ void NetworkExecutor::start(const Run& run) {
   post_receives();
 }
 
-bool NetworkExecutor::has_room(const Task& task) const noexcept {
-  return task.kind == Task::Kind::net_send ? sending_ < most_sending : queued_.size() < most_queued;
+bool NetworkExecutor::has_room(StepKind kind) const noexcept {
+  return kind == StepKind::send ? sending_ < most_sending : queued_.size() < most_queued;
 }
 
 bool NetworkExecutor::run_ready() {
@@ -98,11 +98,11 @@ bool NetworkExecutor::run_ready() {
     std::pop_heap(ready_.begin(), ready_.end(), std::greater<>());
     ready_.pop_back();
     // Receives never wait: what others have under way may need them.
-    const bool sends = task(index).kind == Task::Kind::net_send;
+    const bool sends = step(index).kind == StepKind::send;
     std::deque<std::uint32_t>& waiting = sends ? unsent_ : unqueued_;
-    if (task(index).kind == Task::Kind::net_receive) {
+    if (step(index).kind == StepKind::receive) {
       transfer(index);
-    } else if (waiting.empty() && has_room(task(index))) {
+    } else if (waiting.empty() && has_room(step(index).kind)) {
       sends ? transfer(index) : queue(index);
     } else {
       waiting.push_back(index);
@@ -115,23 +115,24 @@ bool NetworkExecutor::run_ready() {
 
 bool NetworkExecutor::start_in_turn(std::deque<std::uint32_t>& waiting) {
   bool moved = false;
-  while (!waiting.empty() && has_room(task(waiting.front()))) {
+  while (!waiting.empty() && has_room(step(waiting.front()).kind)) {
     const std::uint32_t index = waiting.front();
     waiting.pop_front();
-    is_transfer(task(index).kind) ? transfer(index) : queue(index);
+    is_transfer(step(index).kind) ? transfer(index) : queue(index);
     moved = true;
   }
   return moved;
 }
 
 void NetworkExecutor::transfer(std::uint32_t index) {
-  const Task& task = this->task(index);
-  Transfer& transfer = transfers_[task.slot];
-  if (task.kind == Task::Kind::net_send) {
+  const collectives::StepWay& way = this->way(index);
+  Transfer& transfer = transfers_[way.slot];
+  if (step(index).kind == StepKind::send) {
     ++sending_;
-    network_.send(task.peer, tag_of(task), {source(task.begin, task.reads_input), bytes_of(task)}, transfer);
+    network_.send(way.peer, tag_of(index), {source(step(index).begin, way.reads_input), bytes_of(index)},
+                  transfer);
   } else {
-    network_.receive(task.peer, tag_of(task), {target(task.begin), bytes_of(task)}, transfer);
+    network_.receive(way.peer, tag_of(index), {target(step(index).begin), bytes_of(index)}, transfer);
   }
   transferring_.push_back(index);
 }
@@ -142,41 +143,45 @@ void NetworkExecutor::post_receives() {
   const auto all = run_->program.net_reduces();
   while (next_receive_ < all.size() && !receiving_.empty()) {
     const std::uint32_t index = all[next_receive_++];
-    const Task& task = this->task(index);
-    std::byte*& block = blocks_[task.slot];
+    const collectives::StepWay& way = this->way(index);
+    std::byte*& block = blocks_[way.slot];
     block = receiving_.back();
     receiving_.pop_back();
-    network_.receive(task.peer, tag_of(task), {block, bytes_of(task)}, transfers_[task.slot]);
+    network_.receive(way.peer, tag_of(index), {block, bytes_of(index)}, transfers_[way.slot]);
     transferring_.push_back(index);
   }
 }
 
 /// What the device is to do.
 void NetworkExecutor::queue(std::uint32_t index) {
-  const Task& task = this->task(index);
-  std::byte* const to = target(task.begin);
-  const std::byte* const from = source(task.begin, task.reads_input);
-  collectives::device::Combination combination{.target = to, .elements = task.size()};
+  const topology::Step& step = this->step(index);
+  const collectives::StepWay& way = this->way(index);
+  std::byte* const to = target(step.begin);
+  const std::byte* const from = source(step.begin, way.reads_input);
+  collectives::device::Combination combination{.target = to, .elements = step.size()};
   combination.sources[0] = from;
-  switch (task.kind) {
-    case Task::Kind::copy:
-      check_cuda(cudaMemcpyAsync(to, source(task.source, task.source_is_input), bytes_of(task),
+  if (!is_local(step.kind) && !way.by_network()) {
+    throw Error(ErrorCode::internal, "a program for a network shares memory with other ranks");
+  }
+  switch (step.kind) {
+    case StepKind::copy:
+      check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
                                  cudaMemcpyDeviceToDevice, stream()),
                  "cudaMemcpyAsync");
       return queued(index);
-    case Task::Kind::net_reduce:
-      combination.sources[1] = blocks_[task.slot];
+    case StepKind::receive_reduce:
+      combination.sources[1] = blocks_[way.slot];
       break;
-    case Task::Kind::reduce:
-      combination.sources[1] = source(task.source, task.source_is_input);
+    case StepKind::reduce:
+      combination.sources[1] = source(step.source, way.source_is_input);
       break;
-    case Task::Kind::finish:
+    case StepKind::finish:
       combination.operands = 1;
       combination.divisor = run_->op == ReduceOp::avg ? static_cast<int>(ranks_.size()) : 1;
       if (combination.divisor == 1 && to == from) return queued(index);  // behind what it depends on
       break;
     default:
-      throw Error(ErrorCode::internal, "a program for a network shares memory with other ranks");
+      throw Error(ErrorCode::internal, "the device is to send or receive by itself");
   }
   check_cuda(collectives::device::launch_combine(combination, run_->type, run_->op, stream()),
              "launch of a combination");
@@ -187,7 +192,7 @@ void NetworkExecutor::queued(std::uint32_t index) {
   done_.write(++marked_, stream());
   queued_.push_back({index, marked_});
   for (const std::uint32_t later : run_->program.after(index)) {
-    if (!is_transfer(task(later).kind)) satisfy(later);  // the stream keeps the order
+    if (!is_transfer(step(later).kind)) satisfy(later);  // the stream keeps the order
   }
 }
 
@@ -200,16 +205,15 @@ void NetworkExecutor::satisfy(std::uint32_t later) {
 bool NetworkExecutor::sweep_stream() {
   bool moved = false;
   while (!queued_.empty() && done_.value() >= queued_.front().mark) {
-    const std::uint32_t index = queued_.front().task;
+    const std::uint32_t index = queued_.front().step;
     queued_.pop_front();
-    const Task& task = this->task(index);
-    if (task.kind == Task::Kind::net_reduce) {
-      receiving_.push_back(std::exchange(blocks_[task.slot], nullptr));
+    if (step(index).kind == StepKind::receive_reduce) {
+      receiving_.push_back(std::exchange(blocks_[way(index).slot], nullptr));
       post_receives();
     }
     --unfinished_;
     for (const std::uint32_t later : run_->program.after(index)) {
-      if (is_transfer(this->task(later).kind)) satisfy(later);
+      if (is_transfer(step(later).kind)) satisfy(later);
     }
     moved = true;
   }
@@ -220,21 +224,21 @@ bool NetworkExecutor::sweep_transfers() {
   bool moved = false;
   for (std::size_t i = 0; i < transferring_.size();) {
     const std::uint32_t index = transferring_[i];
-    const Task& task = this->task(index);
-    const Transfer& transfer = transfers_[task.slot];
+    const StepKind kind = step(index).kind;
+    const Transfer& transfer = transfers_[way(index).slot];
     if (!transfer.over()) {
       ++i;
       continue;
     }
-    if (transfer.state == Transfer::State::failed) throw_transfer_failed(task);
+    if (transfer.state == Transfer::State::failed) throw_transfer_failed(index);
     transferring_[i] = transferring_.back();
     transferring_.pop_back();
     moved = true;
-    if (task.kind == Task::Kind::net_reduce) {
+    if (kind == StepKind::receive_reduce) {
       satisfy(index);
       continue;
     }
-    if (task.kind == Task::Kind::net_send) --sending_;
+    if (kind == StepKind::send) --sending_;
     --unfinished_;
     for (const std::uint32_t later : run_->program.after(index)) satisfy(later);
   }
@@ -268,7 +272,7 @@ std::string NetworkExecutor::awaited_ranks() const {
   std::vector<int> peers;
   const auto collect = [&](bool senders) {
     for (const std::uint32_t index : transferring_) {
-      if ((task(index).kind != Task::Kind::net_send) == senders) peers.push_back(task(index).peer);
+      if ((step(index).kind != StepKind::send) == senders) peers.push_back(way(index).peer);
     }
   };
   collect(true);
@@ -279,10 +283,10 @@ std::string NetworkExecutor::awaited_ranks() const {
   return fmt::format("{}", fmt::join(peers, ", "));
 }
 
-void NetworkExecutor::throw_transfer_failed(const Task& task) const {
+void NetworkExecutor::throw_transfer_failed(std::uint32_t index) const {
   throw Error(network_.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
               fmt::format("the {} rank {} through {} failed: {}",
-                          task.kind == Task::Kind::net_send ? "send to" : "receive from", task.peer,
+                          step(index).kind == StepKind::send ? "send to" : "receive from", way(index).peer,
                           network_.name(), network_.failure()));
 }
 

@@ -58,9 +58,8 @@ class NetworkExecutor {
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
  private:
-  using Task = collectives::Task;
   struct Queued {
-    std::uint32_t task;
+    std::uint32_t step;
     std::uint64_t mark;
   };
   static constexpr std::size_t most_queued = 64;
@@ -69,7 +68,7 @@ class NetworkExecutor {
   void start(const Run& run);
   bool run_ready();
   bool start_in_turn(std::deque<std::uint32_t>& waiting);
-  [[nodiscard]] bool has_room(const Task& task) const noexcept;
+  [[nodiscard]] bool has_room(topology::StepKind kind) const noexcept;
   void transfer(std::uint32_t index);
   void queue(std::uint32_t index);
   void queued(std::uint32_t index);
@@ -79,13 +78,16 @@ class NetworkExecutor {
   void satisfy(std::uint32_t later);
   void look_for_trouble();
   [[nodiscard]] std::string awaited_ranks() const;
-  [[noreturn]] void throw_transfer_failed(const Task& task) const;
+  [[noreturn]] void throw_transfer_failed(std::uint32_t index) const;
 
-  [[nodiscard]] const Task& task(std::uint32_t index) const { return run_->program.tasks()[index]; }
-  [[nodiscard]] std::size_t bytes_of(const Task& task) const { return task.size() * element_; }
+  [[nodiscard]] const topology::Step& step(std::uint32_t index) const { return run_->program.step(index); }
+  [[nodiscard]] const collectives::StepWay& way(std::uint32_t index) const {
+    return run_->program.way(index);
+  }
+  [[nodiscard]] std::size_t bytes_of(std::uint32_t index) const { return step(index).size() * element_; }
   [[nodiscard]] std::byte* target(std::size_t begin) const;
   [[nodiscard]] const std::byte* source(std::size_t begin, bool is_input) const;
-  [[nodiscard]] collectives::MessageTag tag_of(const Task& task) const;
+  [[nodiscard]] collectives::MessageTag tag_of(std::uint32_t index) const;
 
   collectives::Network& network_;
   Turns& turns_;
@@ -100,8 +102,8 @@ class NetworkExecutor {
 
   const Run* run_ = nullptr;
   std::size_t element_ = 1;
-  std::size_t unfinished_ = 0;                    // tasks
-  std::vector<std::uint32_t> missing_;            // by task: what must be before it can begin
+  std::size_t unfinished_ = 0;                    // runs
+  std::vector<std::uint32_t> missing_;            // by run: what must be before it can begin
   std::vector<std::uint64_t> ready_;              // urgencies: a heap
   std::deque<std::uint32_t> unsent_;              // ready, but too many are under way: sends,
   std::deque<std::uint32_t> unqueued_;            // and what the device does

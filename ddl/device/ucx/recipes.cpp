@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/topology/lowering.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::device {
 namespace {

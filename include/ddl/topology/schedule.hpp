@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,10 @@ enum class StepKind : std::uint8_t {
   finish,          ///< The range is fully reduced: `avg` divides it by n, other operations do nothing.
 };
 
+/// Whether it reads `source`.
+constexpr bool has_source(StepKind kind) noexcept {
+  return kind == StepKind::reduce || kind == StepKind::copy;
+}
 constexpr bool is_local(StepKind kind) noexcept { return kind >= StepKind::reduce; }
 constexpr bool is_receive(StepKind kind) noexcept {
   return kind == StepKind::receive || kind == StepKind::receive_reduce;
@@ -31,9 +36,10 @@ constexpr bool is_receive(StepKind kind) noexcept {
 /// One step of one rank, over elements [begin, end) of its addresses. Never empty.
 struct Step {
   StepKind kind = StepKind::finish;
-  std::uint8_t phase = 0;   ///< Index into `phases_of(plan)`; for reports alone.
-  std::uint16_t chunk = 0;  ///< For reports alone.
-  std::int32_t peer = -1;   ///< The other rank; -1 for local steps.
+  std::uint8_t phase = 0;  ///< Index into `phases_of(plan)`; for reports alone.
+  std::uint8_t chunk = 0;  ///< For reports alone.
+  bool joined = false;     ///< Part of the run of the step before it: see `Program`.
+  std::int32_t peer = -1;  ///< The other rank; -1 for local steps.
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t source = 0;  ///< `reduce` and `copy` read [source, source + (end - begin)).
@@ -52,11 +58,53 @@ struct Step {
 ///
 /// Nothing is assumed of the transport's buffers: a send may have to wait until its receive has started.
 /// More buffering only lets steps complete earlier, so what cannot deadlock without any cannot deadlock.
+///
+/// A step and the joined steps that follow it are a run: one pass over memory, which reads what several peers
+/// have in theirs. A joined step is a receive_reduce, reduce or finish of the range of the step before it,
+/// and a run takes from a peer once. A run starts when all of it may, with all of its peers' sends, which are
+/// over when the run is. Its result is rounded once, so runs are part of what makes ranks' bits equal.
 struct Program {
   std::vector<Step> steps;
   std::size_t scratch = 0;  ///< Elements.
 
+  /// Where the run that `step` begins ends: the next step that is not joined.
+  [[nodiscard]] std::size_t end_of_run(std::size_t step) const noexcept {
+    do {
+      ++step;
+    } while (step < steps.size() && steps[step].joined);
+    return step;
+  }
+  /// Where the run that `step` is in begins.
+  [[nodiscard]] std::size_t begin_of_run(std::size_t step) const noexcept {
+    while (step > 0 && steps[step].joined) --step;
+    return step;
+  }
   friend bool operator==(const Program&, const Program&) = default;
+};
+
+/// Which steps of a program must be complete before each may start: the earlier ones that touch the same
+/// memory, one of the two writing. Only the last of a chain is listed: a step depends on what its
+/// predecessors depend on. The order of a stream (see `Program`) is not in here.
+///
+/// Any program is taken; ranges that are empty or wrap around touch nothing.
+/// O(S log S) for S steps whose ranges nest or tile, as those of lowerings do. Immutable; any thread.
+class Dependencies {
+ public:
+  explicit Dependencies(const Program& program);
+
+  [[nodiscard]] std::size_t steps() const noexcept { return before_.size(); }
+  /// How many steps `after` lists this one for.
+  [[nodiscard]] std::uint32_t number_before(std::size_t step) const { return before_[step]; }
+  /// The later steps that wait for this one, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> after(std::size_t step) const {
+    return std::span(after_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
+  }
+  friend bool operator==(const Dependencies&, const Dependencies&) = default;
+
+ private:
+  std::vector<std::uint32_t> before_;
+  std::vector<std::uint32_t> begin_;  // steps + 1 positions in after_
+  std::vector<std::uint32_t> after_;
 };
 
 /// Every rank's program: what is explained, verified, simulated and executed.
@@ -69,7 +117,7 @@ struct Schedule {
 
 std::string_view to_string(Collective collective) noexcept;
 std::string_view to_string(StepKind kind) noexcept;
-/// E.g. "receive_reduce [0, 1024) from 5".
+/// E.g. "receive_reduce [0, 1024) from 5", ", joined" if it is.
 std::string to_string(const Step& step);
 
 }  // namespace ddl::topology

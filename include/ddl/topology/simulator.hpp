@@ -73,10 +73,10 @@ struct Simulation {
 /// devices; flows share each channel (both of a half-duplex link) max-min fairly. The send is complete when
 /// the last byte has left; the receive one latency of the route later, and a receive_reduce after `bytes /
 /// reduction` more. In memory (`is_in_memory`) half of the bytes of a receive_reduce count, and of a receive
-/// of what the rank has sent the same peer; and a receive_reduce that follows one of the same range in the
-/// list has no latency and no reduction of its own. `reduce` and `copy` take `bytes / reduction`; `finish`
-/// nothing. A ring of n ranks with nothing shared thus takes 2(n-1)(alpha + N/n beta) + gamma N (1 - 1/n),
-/// alpha the overhead and latency: DESIGN's closed form.
+/// of what the rank has sent the same peer. The transfers of a run (`Program`) start together, once all of
+/// them may, and its joined steps have no latency and no reduction of their own. `reduce` and `copy` take
+/// `bytes / reduction`; `finish` nothing. A ring of n ranks with nothing shared thus takes 2(n-1)(alpha + N/n
+/// beta) + gamma N (1 - 1/n), alpha the overhead and latency: DESIGN's closed form.
 ///
 /// Events of one instant (1e-9 of the time) are handled together, so that equal ranks cost little: a
 /// 1,024-rank all-reduce with a few million transfers takes seconds and some hundred bytes a transfer. Where

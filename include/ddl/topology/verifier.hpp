@@ -29,10 +29,12 @@ struct Verdict {
 /// - no step reads memory that nothing has been written to, touches an address outside buffer and scratch, or
 ///   both of them with one range (they need not lie side by side);
 /// - freedom from deadlock: with transports that buffer nothing, in whatever order the steps progress. A send
-///   and its receive start together once each one's conflicts are over and its stream has come to it; that
-///   relation must be without cycles. Buffers of any size then only help (see `Program`);
-/// - agreement: the order of operands in which each element is combined is the same on all ranks, so that
-///   all end with the same bits (all_reduce).
+///   and its receive start together once each one's conflicts are over and its stream has come to it, a run
+///   (see `Program`) with all that it takes; that relation must be without cycles. Buffers of any size then
+///   only help (see `Program`);
+/// - agreement: the order of operands in which each element is combined, and where the sum is rounded between
+///   (at the end of a step or run), are the same on all ranks, so that all end with the same bits
+///   (all_reduce).
 ///
 /// Takes any value and never throws for what it holds: negative peers, ranges that wrap around, kinds that
 /// are none. `phase`, `chunk` and what a kind does not use are not looked at.

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "ddl/error.hpp"
-#include "ddl/topology/lowering.hpp"
 #include "ddl/topology/plan.hpp"
+#include "ddl/topology/program.hpp"
 #include "ddl/topology/verifier.hpp"
 
 namespace ddl::topology {

@@ -4,14 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "topology/lowering/lower_phases.hpp"
+#include "topology/program/lowering.hpp"
 
 namespace ddl::topology {
 namespace {
 
 /// A phase as one rank sees it. With a ragged first dimension it is in several groups of each later one.
 struct Exchange {
-  TimedPhase timed;
+  const TimedPhase& timed;
   int phase;
   Group group;
   std::vector<std::vector<int>> ranks;  // whose pieces belong to each of the group's pieces

@@ -1,4 +1,6 @@
-#include "ddl/topology/dependencies.hpp"
+#include "ddl/topology/schedule.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -6,6 +8,54 @@
 #include <utility>
 
 namespace ddl::topology {
+
+std::string_view to_string(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::barrier:
+      return "barrier";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+std::string_view to_string(StepKind kind) noexcept {
+  switch (kind) {
+    case StepKind::send:
+      return "send";
+    case StepKind::receive:
+      return "receive";
+    case StepKind::receive_reduce:
+      return "receive_reduce";
+    case StepKind::reduce:
+      return "reduce";
+    case StepKind::copy:
+      return "copy";
+    case StepKind::finish:
+      return "finish";
+  }
+  return "?";
+}
+
+std::string to_string(const Step& step) {
+  std::string text = fmt::format("{} [{}, {})", to_string(step.kind), step.begin, step.end);
+  if (step.kind == StepKind::send) text += fmt::format(" to {}", step.peer);
+  if (is_receive(step.kind)) text += fmt::format(" from {}", step.peer);
+  if (has_source(step.kind)) {
+    text += fmt::format(" from own [{}, {})", step.source, step.source + step.size());
+  }
+  if (step.joined) text += ", joined";
+  return text;
+}
+
 namespace {
 
 constexpr std::uint32_t nobody = UINT32_MAX;
@@ -73,9 +123,7 @@ Dependencies::Dependencies(const Program& program) {
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     before.clear();
-    if (step.kind == StepKind::reduce || step.kind == StepKind::copy) {
-      memory.read(i, step.source, step.source + step.size(), before);
-    }
+    if (has_source(step.kind)) memory.read(i, step.source, step.source + step.size(), before);
     if (step.kind == StepKind::send) {
       memory.read(i, step.begin, step.end, before);
     } else {

@@ -1,16 +1,34 @@
 #include <algorithm>
 #include <utility>
 
-#include "topology/lowering/lower_phases.hpp"
+#include "topology/program/lowering.hpp"
 
 namespace ddl::topology {
 namespace {
 
-/// ((x0 op x1) op x2) ... on every member, so that all have the same bits whatever op does.
-void all_reduce_in_scratch(StepList& steps, const GroupPattern& pattern, const Group& group, Range range) {
+/// Sums of what all members send, in the members' order on each of them, so that all have the same bits
+/// whatever the operation does. They are made apart from the range, which others read until they have their
+/// own.
+void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
+                           bool finishes) {
+  const GroupPattern& pattern = timed.pattern(group.size);
   std::vector<Message> messages;
   pattern.sends(0, group.mine, messages);
   for (const Message& message : messages) steps.send(0, group.rank_at(message.peer), range);
+  if (timed.in_one_pass()) {
+    const Range sum = steps.take_scratch(range.size());
+    for (int index = 0; index < group.size; ++index) {
+      if (index == group.mine) {
+        index == 0 ? steps.copy(0, sum, range.begin) : steps.reduce(0, sum, range.begin);
+      } else if (index == 0) {
+        steps.receive(0, group.rank_at(index), sum);
+      } else {
+        steps.receive_reduce(0, group.rank_at(index), sum);
+      }
+    }
+    if (finishes) steps.finish(0, sum);
+    return steps.copy(0, range, sum.begin);
+  }
   std::vector<std::size_t> operands;  // where each member's is
   for (int index = 0; index < group.size; ++index) {
     operands.push_back(index == group.mine ? range.begin : steps.take_scratch(range.size()).begin);
@@ -22,6 +40,7 @@ void all_reduce_in_scratch(StepList& steps, const GroupPattern& pattern, const G
   }
   const Range sum{operands[0], operands[0] + range.size()};
   for (std::size_t i = 1; i < operands.size(); ++i) steps.reduce(0, sum, operands[i]);
+  if (finishes) steps.finish(0, sum);
   if (group.mine != 0) steps.copy(0, range, sum.begin);
 }
 
@@ -34,7 +53,6 @@ const GroupPattern& TimedPhase::pattern(int size) const {
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares) {
   if (group.size == 1) return;
   const GroupPattern& pattern = timed.pattern(group.size);
-  const bool in_one_pass = timed.carrier == Carrier::shared_memory;
   std::vector<Message> messages;
   for (int round = 0; round < pattern.rounds(); ++round) {
     pattern.sends(round, group.mine, messages);
@@ -51,7 +69,7 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
     if (messages.empty()) continue;
     // All are added to the same pieces.
     const std::span<const Range> own = shares.pieces(messages[0].first, messages[0].last);
-    if (messages.size() == 1 || in_one_pass) {
+    if (messages.size() == 1 || timed.in_one_pass()) {
       for (const Range& range : own) {
         for (const Message& message : messages) {
           steps.receive_reduce(round, group.rank_at(message.peer), range);
@@ -70,11 +88,12 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
   }
 }
 
-void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range) {
+void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range, bool finishes) {
   if (range.empty() || group.size == 1) return;
-  const GroupPattern& pattern = timed.pattern(group.size);
-  if (timed.phase.kind == PhaseKind::all_reduce) return all_reduce_in_scratch(steps, pattern, group, range);
-  EqualShares shares(range, pattern.pieces());
+  if (timed.phase.kind == PhaseKind::all_reduce) {
+    return all_reduce_in_scratch(steps, timed, group, range, finishes);
+  }
+  EqualShares shares(range, timed.pattern(group.size).pieces());
   lower_phase(steps, timed, group, shares);
 }
 

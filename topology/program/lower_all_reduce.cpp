@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
-#include "topology/lowering/lower_phases.hpp"
+#include "topology/program/lowering.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -25,8 +26,11 @@ class ChunkReduction {
     const auto first_down = std::find_if(plan_.phases.begin(), plan_.phases.end(),
                                          [](const TimedPhase& timed) { return !is_up(timed.phase.kind); });
     int phase = 0;
-    for (auto timed = plan_.phases.begin(); timed != first_down; ++timed) go_up(*timed, phase++);
-    if (active_) {
+    for (auto timed = plan_.phases.begin(); timed != first_down; ++timed) {
+      go_up(*timed, phase++, std::next(timed) == first_down);
+    }
+    const bool is_finished = phase > 0 && std::prev(first_down)->phase.kind == PhaseKind::all_reduce;
+    if (active_ && !is_finished) {
       const int rounds_up = first_down == plan_.phases.end() ? plan_.rounds : first_down->first_round;
       steps_.start_phase(std::max(phase - 1, 0), std::max(rounds_up - 1, 0));
       for (const Part& part : parts_) steps_.finish(0, part.range);
@@ -44,12 +48,13 @@ class ChunkReduction {
     std::vector<Part> parts;
   };
 
-  void go_up(const TimedPhase& timed, int phase) {
+  void go_up(const TimedPhase& timed, int phase, bool is_last) {
     if (!active_) return;
     steps_.start_phase(phase, timed.first_round);
     taken_.push_back({timed.phase.dimension, parts_});
     for (const Part& part : parts_) {
-      in_group(timed, part, [&](const Group& group) { lower_phase(steps_, timed, group, part.range); });
+      in_group(timed, part,
+               [&](const Group& group) { lower_phase(steps_, timed, group, part.range, is_last); });
     }
     leave(timed);
   }

@@ -1,4 +1,4 @@
-// What tasks do.
+// What the steps of a program do.
 
 #include <cstring>
 #include <optional>
@@ -9,6 +9,10 @@
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
+
+using topology::Step;
+using topology::StepKind;
+
 namespace {
 
 /// Copies of ranges that are not in shared memory: so much at a time stays in a core's cache. More is taken
@@ -17,68 +21,78 @@ constexpr std::size_t most_staged_bytes = std::size_t{2} << 20;
 /// Memory to receive into before it is known when it can be reduced.
 constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
-constexpr int tasks_at_a_time = 8;
+constexpr int runs_at_a_time = 8;
 
 }  // namespace
 
 bool Driver::run_ready(OperationState& operation) {
   bool moved = false;
-  for (int i = 0; i < tasks_at_a_time && !operation.ready.empty(); ++i) {
+  for (int i = 0; i < runs_at_a_time && !operation.ready.empty(); ++i) {
     run(operation, operation.take_ready());
     moved = true;
   }
   return moved;
 }
 
+/// Does a run, by its first step.
 void Driver::run(OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
-  const Call& call = operation.call;
-  if (run_ != nullptr) operation.phase_times.begun(task);
-  switch (task.kind) {
-    case Task::Kind::post:
-      return post(operation, index);
-    case Task::Kind::pull:
-      return pull(operation, index);
-    case Task::Kind::pass:
-      return pass(operation, index);
-    case Task::Kind::net_send:
-    case Task::Kind::net_receive:
-      return transfer_range(operation, index);
-    case Task::Kind::net_reduce:
-      return reduce_received(operation, index);
-    case Task::Kind::reduce: {
-      std::byte* target = operation.target(task.begin);
-      const std::byte* sources[] = {operation.source(task.begin, task.reads_input),
-                                    operation.source(task.source, task.source_is_input)};
-      reduce(call.type, call.op, std::span(&target, 1), sources, task.size());
-      return complete(operation, index);
+  const Step& step = operation.step(index);
+  if (run_ != nullptr) operation.phase_times.begun(step);
+  if (operation.way(index).by_network()) {
+    return step.kind == StepKind::receive_reduce ? reduce_received(operation, index)
+                                                 : transfer_range(operation, index);
+  }
+  if (step.kind == StepKind::send) return post(operation, index);
+  combine(operation, index, operation.target_of(index));
+  complete(operation, index);
+}
+
+/// One pass over memory: `target = range op ...` of all that the run takes in.
+void Driver::combine(OperationState& operation, std::uint32_t first, std::byte* target) {
+  const PreparedProgram& program = operation.program();
+  const std::uint32_t end = program.end_of_run(first);
+  const bool overwrites =
+      operation.step(first).kind == StepKind::receive || operation.step(first).kind == StepKind::copy;
+  const std::size_t bytes = operation.bytes_of(first);
+  int divisor = 1;
+  sources_.clear();
+  targets_.assign(1, target);
+  if (!overwrites) sources_.push_back(operation.range_of(first));
+  for (std::uint32_t i = first; i < end; ++i) {
+    const StepKind kind = operation.step(i).kind;
+    if (kind == StepKind::finish && operation.call.op == ReduceOp::avg) divisor = program.ranks();
+    if (has_source(kind)) sources_.push_back(operation.source_of(i));
+    if (is_receive(kind)) sources_.push_back(operation.arrival(i).data);
+    if (kind != StepKind::receive_reduce || !operation.active) continue;
+    const std::uint32_t answer = program.way(i).answer;
+    if (answer == StepWay::none || !program.way(answer).follows_run || !operation.post(answer).is_answer) {
+      continue;
     }
-    case Task::Kind::copy:
-      std::memmove(operation.target(task.begin), operation.source(task.source, task.source_is_input),
-                   operation.bytes_of(task));
-      return complete(operation, index);
-    case Task::Kind::finish: {
-      std::byte* target = operation.target(task.begin);
-      const std::byte* source = operation.source(task.begin, task.reads_input);
-      const int divisor = call.op == ReduceOp::avg ? operation.program().ranks() : 1;
-      if (divisor != 1 || target != source) {
-        reduce(call.type, call.op, std::span(&target, 1), std::span(&source, 1), task.size(), divisor);
-      }
-      return complete(operation, index);
-    }
+    targets_.push_back(memory_->at(operation.post(answer).answer_at, bytes));
+    operation.post(answer).is_written = true;
+  }
+  if (divisor == 1 && sources_.size() == 1 && targets_.size() == 1) {
+    if (targets_[0] != sources_[0]) std::memmove(targets_[0], sources_[0], bytes);
+  } else {
+    const bool reads_peers = is_receive(operation.step(first).kind);
+    reduce(operation.call.type, operation.call.op, targets_, sources_, operation.step(first).size(), divisor,
+           reads_peers ? operation.stores : Stores::automatic);
+  }
+  for (std::uint32_t i = first; i < end; ++i) {
+    if (is_receive(operation.step(i).kind)) release_arrival(operation, i);
   }
 }
 
 void Driver::complete(OperationState& operation, std::uint32_t index) {
   --operation.unfinished;
-  if (run_ != nullptr) operation.phase_times.over(operation.task(index));
+  if (run_ != nullptr) operation.phase_times.over(operation.step(index));
   for (const std::uint32_t later : operation.program().after(index)) {
     if (--operation.missing[later] == 0) operation.make_ready(later);
   }
 }
 
 void Driver::post(OperationState& operation, std::uint32_t index) {
-  Link& peer = link(operation.task(index).member);
+  Link& peer = link(operation.way(index).member);
   if (!peer.outbox.empty() || peer.is_full()) {
     peer.outbox.push_back({&operation, index, {}, {}});
     ++waiting_notices_;
@@ -89,10 +103,10 @@ void Driver::post(OperationState& operation, std::uint32_t index) {
 
 /// There is room in the ring.
 void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index) {
-  const Task& task = operation.task(index);
-  OperationState::Post& post = operation.posts[index];
-  const std::size_t bytes = operation.bytes_of(task);
-  const std::byte* data = operation.source(task.begin, task.reads_input);
+  const StepWay& way = operation.way(index);
+  OperationState::Post& post = operation.post(index);
+  const std::size_t bytes = operation.bytes_of(index);
+  const std::byte* data = operation.range_of(index);
   if (post.is_answer) {
     if (!post.is_written) std::memcpy(memory_->at(post.answer_at, bytes), data, bytes);
     acknowledge(operation, link, post.answers, Notice::Kind::answered);
@@ -100,33 +114,33 @@ void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index
   }
   const std::optional<SharedAddress> address = memory_->address_of(data, bytes);
   if (bytes <= (address ? eager_bytes_ : parcels_.block_bytes())) {
-    announce_bytes(link, operation.call, task.message, data, bytes);
+    announce_bytes(link, operation.call, way.message, data, bytes);
     return complete(operation, index);
   }
   if (!address && post.staging == nullptr && !stage(operation, index, false)) {
     operation.unstaged.push_back(index);
     return;
   }
-  bool lends = task.partner != Task::none;
+  bool lends = way.answer != StepWay::none;
   SharedAddress from = 0;
   SharedAddress answer_at = 0;
   if (post.staging != nullptr) {
     from = answer_at = *memory_->address_of(post.staging, bytes);
   } else {
     from = *address;
-    const std::optional<SharedAddress> answer = memory_->address_of(operation.target(task.begin), bytes);
+    const std::optional<SharedAddress> answer = memory_->address_of(operation.target_of(index), bytes);
     lends = lends && answer;
     if (answer) answer_at = *answer;
   }
   Notice& notice = link.next();
-  const MessageTag tag = operation.tag(task.message);
+  const MessageTag tag = operation.tag(way.message);
   notice.communicator = tag.communicator;
   notice.call = tag.call;
   notice.message = tag.message;
   notice.bytes = static_cast<std::uint32_t>(bytes);
   notice.fingerprint = operation.call.fingerprint;
   notice.kind = lends ? Notice::Kind::lent : Notice::Kind::open;
-  notice.answer = lends ? operation.task(task.partner).message : 0;
+  notice.answer = lends ? operation.way(way.answer).message : 0;
   notice.address = from;
   notice.answer_at = answer_at;
   post.is_out = true;
@@ -137,15 +151,14 @@ void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index
 /// Copies the range to shared memory. False if that has to wait.
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
   if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
-  const Task& task = operation.task(index);
   std::byte* block = staging_.take();
-  std::memcpy(block, operation.source(task.begin, task.reads_input), operation.bytes_of(task));
-  operation.posts[index].staging = block;
+  std::memcpy(block, operation.range_of(index), operation.bytes_of(index));
+  operation.post(index).staging = block;
   return true;
 }
 
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
-  OperationState::Post& post = operation.posts[index];
+  OperationState::Post& post = operation.post(index);
   if (post.staging == nullptr) return;
   staging_.give_back(std::exchange(post.staging, nullptr));
   for (OperationState* waiting : operations_) {
@@ -163,62 +176,28 @@ bool Driver::stage_more(OperationState& operation, bool beyond_limit) {
   return true;
 }
 
-void Driver::pull(OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
-  std::memcpy(operation.target(task.begin), operation.arrivals[task.inputs_begin].data,
-              operation.bytes_of(task));
-  release_input(operation, task.inputs_begin);
-  complete(operation, index);
-}
-
-void Driver::pass(OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
-  const PreparedProgram& program = operation.program();
-  const std::size_t bytes = operation.bytes_of(task);
-  sources_.clear();
-  targets_.clear();
-  sources_.push_back(operation.source(task.begin, task.reads_input));
-  for (std::uint32_t i = task.inputs_begin; i < task.inputs_end; ++i) {
-    sources_.push_back(operation.arrivals[i].data);
-  }
-  targets_.push_back(operation.target(task.begin));
-  for (const std::uint32_t answer :
-       program.answers().subspan(task.answers_begin, task.answers_end - task.answers_begin)) {
-    OperationState::Post& post = operation.posts[answer];
-    if (!post.is_answer) continue;
-    targets_.push_back(memory_->at(post.answer_at, bytes));
-    post.is_written = true;
-  }
-  const bool divides = task.divides && operation.call.op == ReduceOp::avg;
-  reduce(operation.call.type, operation.call.op, targets_, sources_, task.size(),
-         divides ? program.ranks() : 1, operation.stores);
-  for (std::uint32_t i = task.inputs_begin; i < task.inputs_end; ++i) release_input(operation, i);
-  complete(operation, index);
-}
-
-void Driver::release_input(OperationState& operation, std::uint32_t index) {
-  OperationState::Arrival& arrival = operation.arrivals[index];
-  const Input& input = operation.program().inputs()[index];
+void Driver::release_arrival(OperationState& operation, std::uint32_t index) {
+  OperationState::Arrival& arrival = operation.arrival(index);
+  const StepWay& way = operation.way(index);
   if (arrival.held != nullptr) parcels_.give_back(std::exchange(arrival.held, nullptr));
-  if (arrival.wants_read) acknowledge(operation, link(input.member), input.message, Notice::Kind::read);
+  if (arrival.wants_read) acknowledge(operation, link(way.member), way.message, Notice::Kind::read);
 }
 
 /// Sends or receives a range through the network.
 void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
+  const StepWay& way = operation.way(index);
   Network& network = *network_of(operation);
-  Transfer& transfer = operation.transfers[task.slot];
-  const std::size_t bytes = operation.bytes_of(task);
-  if (task.kind == Task::Kind::net_send) {
+  Transfer& transfer = operation.transfers[way.slot];
+  const std::size_t bytes = operation.bytes_of(index);
+  if (operation.step(index).kind == StepKind::send) {
     if (operation.sending == most_sending) {
       operation.unsent.push_back(index);
       return;
     }
     ++operation.sending;
-    network.send(task.peer, operation.tag(task.message),
-                 {operation.source(task.begin, task.reads_input), bytes}, transfer);
+    network.send(way.peer, operation.tag(way.message), {operation.range_of(index), bytes}, transfer);
   } else {
-    network.receive(task.peer, operation.tag(task.message), {operation.target(task.begin), bytes}, transfer);
+    network.receive(way.peer, operation.tag(way.message), {operation.target_of(index), bytes}, transfer);
   }
   operation.transferring.push_back(index);
 }
@@ -229,12 +208,12 @@ void Driver::post_receives(OperationState& operation) {
   const std::span<const std::uint32_t> all = operation.program().net_reduces();
   while (operation.next_net_reduce < all.size() && operation.receiving_blocks < most_receiving_blocks) {
     const std::uint32_t index = all[operation.next_net_reduce++];
-    const Task& task = operation.task(index);
-    std::byte*& block = operation.blocks[task.slot];
+    const StepWay& way = operation.way(index);
+    std::byte*& block = operation.blocks[way.slot];
     block = receiving_.take();
     ++operation.receiving_blocks;
-    network_of(operation)->receive(task.peer, operation.tag(task.message), {block, operation.bytes_of(task)},
-                                   operation.transfers[task.slot]);
+    network_of(operation)->receive(way.peer, operation.tag(way.message), {block, operation.bytes_of(index)},
+                                   operation.transfers[way.slot]);
     operation.transferring.push_back(index);
   }
 }
@@ -243,8 +222,8 @@ bool Driver::sweep_transfers(OperationState& operation) {
   bool moved = false;
   for (std::size_t i = 0; i < operation.transferring.size();) {
     const std::uint32_t index = operation.transferring[i];
-    const Task& task = operation.task(index);
-    const Transfer& transfer = operation.transfers[task.slot];
+    const StepKind kind = operation.step(index).kind;
+    const Transfer& transfer = operation.transfers[operation.way(index).slot];
     if (!transfer.over()) {
       ++i;
       continue;
@@ -253,11 +232,11 @@ bool Driver::sweep_transfers(OperationState& operation) {
     moved = true;
     operation.transferring[i] = operation.transferring.back();
     operation.transferring.pop_back();
-    if (task.kind == Task::Kind::net_reduce) {
+    if (kind == StepKind::receive_reduce) {
       if (--operation.missing[index] == 0) operation.make_ready(index);
       continue;
     }
-    if (task.kind == Task::Kind::net_send) {
+    if (kind == StepKind::send) {
       --operation.sending;
       if (!operation.unsent.empty()) {
         const std::uint32_t next = operation.unsent.front();
@@ -271,11 +250,12 @@ bool Driver::sweep_transfers(OperationState& operation) {
 }
 
 void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
-  const Task& task = operation.task(index);
-  std::byte* target = operation.target(task.begin);
-  const std::byte* sources[] = {operation.source(task.begin, task.reads_input), operation.blocks[task.slot]};
-  reduce(operation.call.type, operation.call.op, std::span(&target, 1), sources, task.size());
-  receiving_.give_back(std::exchange(operation.blocks[task.slot], nullptr));
+  std::byte*& block = operation.blocks[operation.way(index).slot];
+  std::byte* target = operation.target_of(index);
+  const std::byte* sources[] = {operation.range_of(index), block};
+  reduce(operation.call.type, operation.call.op, std::span(&target, 1), sources,
+         operation.step(index).size());
+  receiving_.give_back(std::exchange(block, nullptr));
   --operation.receiving_blocks;
   complete(operation, index);
   post_receives(operation);

@@ -4,12 +4,59 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "collectives/engine/operation.hpp"
+#include "collectives/engine/prepared_program.hpp"
+#include "collectives/system/clock.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/watch/flight_recorder.hpp"
 
 namespace ddl::collectives {
+
+/// When each chunk of a call was in each phase of its plan, on this rank. With the engine's token.
+class PhaseTimes {
+ public:
+  struct Span {
+    std::uint64_t begin = 0;  ///< `Ticks`; when the first of its runs began.
+    std::uint64_t end = 0;
+    std::uint32_t left = 0;      ///< Runs.
+    std::uint64_t elements = 0;  ///< Of its runs.
+  };
+
+  /// None of a program without a plan's phases.
+  void start(const PreparedProgram& program);
+  void begun(const topology::Step& run) noexcept {
+    if (spans_.empty()) return;
+    Span& span = span_of(run);
+    if (span.begin == 0) span.begin = Ticks::now();
+  }
+  void over(const topology::Step& run) noexcept {
+    if (spans_.empty()) return;
+    Span& span = span_of(run);
+    if (--span.left == 0) span.end = Ticks::now();
+  }
+
+  [[nodiscard]] std::size_t phases() const noexcept { return spans_.size() / chunks_; }
+  [[nodiscard]] std::size_t chunks() const noexcept { return chunks_; }
+  [[nodiscard]] const Span& at(std::size_t phase, std::size_t chunk) const noexcept {
+    return spans_[phase * chunks_ + chunk];
+  }
+  /// For how many ticks some chunk was in each dimension. Valid until the next call.
+  std::span<const std::uint64_t> dimension_ticks(const PlanNames& names);
+
+ private:
+  [[nodiscard]] Span& span_of(const topology::Step& run) noexcept {
+    return spans_[run.phase * chunks_ + run.chunk];
+  }
+
+  std::size_t chunks_ = 1;
+  std::vector<Span> spans_;  // by phase, then chunk
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> intervals_;
+  std::vector<std::uint64_t> ticks_;
+};
 
 /// Puts an engine's calls into the run's record. With the engine's token.
 class CallEvents {
@@ -27,7 +74,7 @@ class CallEvents {
   // down together.
 
   /// To be called in each while it waits for others: does what need not be done when it is over. All ranks
-  /// put down in the same calls, or each would wait for the others to have done it.
+  /// flush in the same calls, or each would wait for the others to have done it.
   void expect_small(const Call& call) {
     if (call.called.sequence % most_small == 0) settle();
     small_.takes_next = small_.takes(call);

@@ -1,9 +1,9 @@
-#include "collectives/engine/work_state.hpp"
+#include "collectives/engine/operation.hpp"
 
 #include <thread>
 #include <utility>
 
-#include "collectives/engine/meanwhile.hpp"
+#include "collectives/engine/waiting.hpp"
 #include "ddl/work.hpp"
 
 namespace ddl::collectives {

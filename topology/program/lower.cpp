@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddl/error.hpp"
+#include "ddl/topology/program.hpp"
+#include "topology/program/lowering.hpp"
+
+namespace ddl::topology {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+int position_of(const Plan& plan, int rank, const char* what) {
+  const auto found = std::find(plan.order.begin(), plan.order.end(), rank);
+  if (found == plan.order.end()) {
+    refuse(fmt::format("lowering: found {} {}, expected 0 to {}", what, rank, plan.order.size() - 1));
+  }
+  return static_cast<int>(found - plan.order.begin());
+}
+
+void require_count(const Plan& plan, std::size_t count) {
+  if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
+  refuse(fmt::format(
+      "lowering: found a{} {} of {} elements, expected a multiple of {}: each rank has a piece of one length",
+      plan.collective == Collective::all_gather ? "n" : "", to_string(plan.collective), count,
+      plan.order.size()));
+}
+
+/// `root` is that of a broadcast or reduce.
+Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
+  StepList steps(count);
+  if (has_pieces(plan.plan->collective)) {
+    lower_pieces(plan, place, count, steps);
+    return std::move(steps).in_order();
+  }
+  const Partition chunks({0, count}, plan.chunks);
+  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+    steps.start_chunk(chunk);
+    const Range range = chunks.piece(chunk);
+    if (plan.plan->collective == Collective::broadcast) {
+      lower_broadcast(plan, place, root, range, steps);
+    } else if (plan.plan->collective == Collective::reduce) {
+      lower_reduce(plan, place, root, range, steps);
+    } else {
+      lower_all_reduce(plan, place, range, steps);
+    }
+  }
+  return std::move(steps).in_order();
+}
+
+}  // namespace
+
+PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
+  for (const Phase& phase : phases_of(of)) {
+    const PlanDimension& dimension = of.dimensions[static_cast<std::size_t>(phase.dimension)];
+    TimedPhase timed{phase, dimension.algorithm, dimension.carrier, rounds, {}};
+    int most = 0;
+    for (const int size : grid.sizes(phase.dimension)) {
+      timed.patterns.emplace_back(of.collective, dimension.algorithm, phase.kind, size);
+      most = std::max(most, timed.patterns.back().rounds());
+    }
+    rounds += most;
+    phases.push_back(std::move(timed));
+  }
+}
+
+Program lower(const Plan& plan, int rank, std::size_t count, int root) {
+  require_valid(plan);
+  require_count(plan, count);
+  const PlanInRounds in_rounds(plan);
+  const Place place = in_rounds.grid.place(position_of(plan, rank, "rank"));
+  const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
+  return lower_at(in_rounds, place, root_place, count);
+}
+
+Schedule lower_all(const Plan& plan, std::size_t count, int root) {
+  require_valid(plan);
+  require_count(plan, count);
+  const PlanInRounds in_rounds(plan);
+  const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
+  Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};
+  for (std::size_t position = 0; position < plan.order.size(); ++position) {
+    const Place place = in_rounds.grid.place(static_cast<int>(position));
+    schedule.ranks[static_cast<std::size_t>(plan.order[position])] =
+        lower_at(in_rounds, place, root_place, count);
+  }
+  return schedule;
+}
+
+Program lower_barrier(int ranks, int rank) {
+  if (rank < 0 || rank >= ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("lowering: found rank {} of {}, expected 0 to {}", rank, ranks, ranks - 1));
+  }
+  Program program;
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    const std::size_t heard = 1 + program.scratch++;
+    program.steps.push_back(
+        {.kind = StepKind::send, .peer = (rank + distance) % ranks, .begin = 0, .end = 1});
+    program.steps.push_back({.kind = StepKind::receive,
+                             .peer = (rank - distance + ranks) % ranks,
+                             .begin = heard,
+                             .end = heard + 1});
+    program.steps.push_back({.kind = StepKind::reduce, .begin = 0, .end = 1, .source = heard});
+  }
+  return program;
+}
+
+bool is_by_mpi_alone(const Plan& plan) {
+  return std::ranges::all_of(
+      plan.dimensions, [](const PlanDimension& dimension) { return dimension.carrier == Carrier::mpi; });
+}
+
+Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const Topology& topology,
+                         const Placement& placement, std::size_t most_messages) {
+  require_valid(topology, placement);
+  Schedule schedule = lower_all(plan, count, root);
+  if (placement.size() != schedule.ranks.size()) {
+    refuse(fmt::format("lowering: found a placement of {} ranks, expected one of the plan's {}",
+                       placement.size(), schedule.ranks.size()));
+  }
+  const auto node_of = [&](std::size_t rank) -> const Node& {
+    const int device = topology.devices()[static_cast<std::size_t>(placement[rank])];
+    return topology.nodes()[static_cast<std::size_t>(device)];
+  };
+  std::vector<int> host;
+  for (std::size_t rank = 0; rank < placement.size(); ++rank) {
+    if (node_of(rank).kind != NodeKind::cpu) return schedule;
+    host.push_back(is_by_mpi_alone(plan) ? static_cast<int>(rank) : node_of(rank).host);
+  }
+  const auto sharing_with = [&host](std::size_t rank) -> SharesMemory {
+    return [&host, rank](int peer) { return host[static_cast<std::size_t>(peer)] == host[rank]; };
+  };
+  const auto messages = [&](const MessageSizes& most) {
+    std::size_t sum = 0;
+    for (std::size_t rank = 0; rank < host.size(); ++rank) {
+      for (const Step& step : schedule.ranks[rank].steps) {
+        if (step.kind != StepKind::send) continue;
+        const bool inside = host[static_cast<std::size_t>(step.peer)] == host[rank];
+        sum += (step.size() - 1) / (inside ? most.inside_host : most.between_hosts) + 1;
+      }
+    }
+    return sum;
+  };
+  MessageSizes most = message_bytes.of(size_of(plan.type));
+  for (std::size_t before = SIZE_MAX, now = messages(most); now > most_messages && now < before;) {
+    most = {2 * most.inside_host, 2 * most.between_hosts};
+    before = std::exchange(now, messages(most));
+  }
+  for (std::size_t rank = 0; rank < host.size(); ++rank) {
+    Program& program = schedule.ranks[rank];
+    program = fuse(cut(std::move(program), most, sharing_with(rank)), sharing_with(rank));
+  }
+  return schedule;
+}
+
+}  // namespace ddl::topology
