@@ -18,7 +18,7 @@
 #include "collectives/communicator/plan_book.hpp"
 #include "collectives/communicator/reproducible_reductions.hpp"
 #include "collectives/communicator/request.hpp"
-#include "collectives/engine/engine.hpp"
+#include "collectives/executor/engine.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/rank_map.hpp"
 

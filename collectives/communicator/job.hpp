@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/engine.hpp"
+#include "collectives/executor/engine.hpp"
 #include "ddl/topology/plan.hpp"
 
 namespace ddl::collectives {

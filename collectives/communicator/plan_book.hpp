@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "ddl/topology/planner.hpp"
 
 namespace ddl::collectives {

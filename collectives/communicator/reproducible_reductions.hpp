@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/request.hpp"
-#include "collectives/engine/operation.hpp"
+#include "collectives/executor/operation.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collectives/engine/operation.hpp"
+#include "collectives/executor/operation.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/schedule.hpp"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "collectives/system/clock.hpp"
 
 namespace ddl::collectives {

@@ -13,7 +13,7 @@
 #include <set>
 #include <utility>
 
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/waiting.hpp"
 #include "ddl/context.hpp"
 #include "ddl/mpi_interposer/open_requests.hpp"
 #include "ddl/mpi_interposer/tally.hpp"

@@ -1,7 +1,7 @@
 // The engine on ranks that are threads: on hosts that share memory as threads do, or as processes do (each
 // with a mapping of its own, so that the ranks' other memory is not shared), with a network between hosts.
 
-#include "collectives/engine/engine.hpp"
+#include "collectives/executor/engine.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/waiting.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"

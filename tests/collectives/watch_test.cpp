@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/engine/operation.hpp"
+#include "collectives/executor/operation.hpp"
 #include "collectives/watch/connection.hpp"
 #include "collectives/watch/exit_report.hpp"
 #include "collectives/watch/flight_recorder.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <tuple>
 
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "ddl/device/runtime/device_path.hpp"
 
 namespace ddl::device {

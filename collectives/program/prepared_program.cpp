@@ -1,4 +1,4 @@
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
 // What goes into the run's record.
 
-#include "collectives/engine/recording.hpp"
+#include "collectives/executor/recording.hpp"
 
 #include <algorithm>
 #include <span>
 
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 
 namespace ddl::collectives {
 

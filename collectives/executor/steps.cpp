@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
 

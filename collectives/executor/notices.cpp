@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

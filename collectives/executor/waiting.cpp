@@ -1,6 +1,6 @@
 // What a rank does while there is nothing to do.
 
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/waiting.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "collectives/engine/operation.hpp"
+#include "collectives/executor/operation.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"

@@ -1,4 +1,4 @@
-#include "collectives/engine/engine.hpp"
+#include "collectives/executor/engine.hpp"
 
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/engine/driver.hpp"
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/driver.hpp"
+#include "collectives/executor/waiting.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 

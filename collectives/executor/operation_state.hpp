@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/engine/operation.hpp"
-#include "collectives/engine/recording.hpp"
+#include "collectives/executor/operation.hpp"
+#include "collectives/executor/recording.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"

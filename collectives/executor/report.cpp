@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {

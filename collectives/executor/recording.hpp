@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/operation.hpp"
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/executor/operation.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "collectives/system/clock.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/watch/flight_recorder.hpp"

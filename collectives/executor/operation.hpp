@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/engine/prepared_program.hpp"
+#include "collectives/program/prepared_program.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/watch/flight_recorder.hpp"

@@ -1,9 +1,9 @@
-#include "collectives/engine/operation.hpp"
+#include "collectives/executor/operation.hpp"
 
 #include <thread>
 #include <utility>
 
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/waiting.hpp"
 #include "ddl/work.hpp"
 
 namespace ddl::collectives {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/engine.hpp"
-#include "collectives/engine/operation_state.hpp"
-#include "collectives/engine/waiting.hpp"
+#include "collectives/executor/engine.hpp"
+#include "collectives/executor/operation_state.hpp"
+#include "collectives/executor/waiting.hpp"
 
 namespace ddl::collectives {
 

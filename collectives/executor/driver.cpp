@@ -1,4 +1,4 @@
-#include "collectives/engine/driver.hpp"
+#include "collectives/executor/driver.hpp"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
