@@ -9,6 +9,7 @@
 #include "collectives/communicator/plan_carriers.hpp"
 #include "collectives/communicator/plan_comparison.hpp"
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
@@ -21,15 +22,10 @@ namespace {
 constexpr std::size_t most_programs = 512;
 constexpr std::size_t most_kept_steps = std::size_t{1} << 20;
 
-/// FNV-1a.
 std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
-  std::uint64_t result = 0xcbf29ce484222325;
-  for (const std::uint64_t part : parts) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      result = (result ^ ((part >> shift) & 0xff)) * 0x100000001b3;
-    }
-  }
-  return result;
+  Fnv fnv;
+  for (const std::uint64_t part : parts) fnv.add_number(part);
+  return fnv.value();
 }
 
 std::uint32_t fingerprint_without_op(const Request& request) {
@@ -112,7 +108,7 @@ void CommunicatorImpl::run(const Request& request) {
   PlanUse* const use = runnable.use;
   if (may_start(use)) {
     order.unlock();
-    return job_->engine().run(call);
+    return job_->engine().run(std::move(call));
   }
   Comparison comparison = use != nullptr ? comparison_for(request, *use) : Comparison{};
   if (!begin_comparison(use)) {
@@ -130,7 +126,7 @@ void CommunicatorImpl::run(const Request& request) {
     throw;
   }
   end_comparison();
-  job_->engine().run(call);
+  job_->engine().run(std::move(call));
 }
 
 std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
@@ -185,7 +181,7 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
     call.sequence = call.called.sequence = ++sequence_;
   }
   call.record = job_->engine().recorder().called(call.called);
-  if (call.program && size() > 1) return job_->engine().run(call);
+  if (call.program && size() > 1) return job_->engine().run(std::move(call));
   job_->engine().recorder().over(call.record, false);
 }
 

@@ -124,7 +124,7 @@ OperationState* Driver::find(const MessageTag& tag) noexcept {
 
 OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work) {
   OperationState& operation = free_operation();
-  place(operation, call);
+  place(operation, Call(call));
   operation.work = std::move(work);
   begin_from(operation, 0);
   return operation;
@@ -143,9 +143,10 @@ OperationState& Driver::free_operation() {
 }
 
 /// Says where a call's elements are; it is not under way yet.
-void Driver::place(OperationState& operation, const Call& call) {
+void Driver::place(OperationState& operation, Call&& arrived) {
+  operation.call = std::move(arrived);
+  const Call& call = operation.call;
   const PreparedProgram& program = *call.program;
-  operation.call = call;
   operation.element = size_of(call.type);
   if (operation.scratch_bytes < program.scratch() * operation.element) {
     operation.scratch.reset();
@@ -357,12 +358,12 @@ void Driver::announce_leaving() {
   for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
 }
 
-OperationState* Driver::run_small(const Call& call) {
+OperationState* Driver::run_small(Call& call) {
   if (!is_small(call)) return &begin(call, nullptr);
   if (small_ == nullptr) small_ = &free_operation();
-  place(*small_, call);
+  place(*small_, std::move(call));
   const std::uint32_t done = run_in_order(*small_);
-  if (done == call.program->steps().size()) {
+  if (done == small_->program().steps().size()) {
     deliver(*small_);
     return nullptr;
   }

@@ -32,10 +32,11 @@ class Driver {
   void give_back(OperationState& operation);
   /// Begins a call as `begin` does, or, if its messages are small and nobody keeps it waiting, runs its
   /// program in the order of the list and returns null.
-  OperationState* run_small(const Call& call);
-  /// Such a call is over.
-  void note_small(const Call& call, const FlightRecorder::Times& times) {
-    events_.add_small(call, times.called, times.ended);
+  /// `call` may lose its program: a copy of that would cost a small call as much as a message.
+  OperationState* run_small(Call& call);
+  /// That call is over.
+  void note_small(const FlightRecorder::Times& times) {
+    events_.add_small(small_->call, times.called, times.ended);
   }
   /// Flushes small calls that are not recorded yet.
   void settle_record() { events_.settle(); }
@@ -79,7 +80,7 @@ class Driver {
   // What is under way: driver.cpp.
   [[nodiscard]] OperationState* find(const MessageTag& tag) noexcept;
   OperationState& free_operation();
-  void place(OperationState& operation, const Call& call);
+  void place(OperationState& operation, Call&& call);
   void begin_from(OperationState& operation, std::uint32_t step);
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);

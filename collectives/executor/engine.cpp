@@ -274,7 +274,7 @@ struct Engine::State {
     return {code_for(report.failure, error.code()), explained(error.what(), report)};
   }
 
-  void run_here(const Call& call) {
+  void run_here(Call& call) {
     OperationState* operation = nullptr;
     try {
       operation = driver->run_small(call);
@@ -284,7 +284,7 @@ struct Engine::State {
     }
     if (operation == nullptr) {
       const FlightRecorder::Times times = recorder.over(call.record, false);
-      if (has_run) driver->note_small(call, times);
+      if (has_run) driver->note_small(times);
       return;
     }
     if (operation->failed) {  // by a continuation
@@ -439,7 +439,7 @@ const Ways& Engine::ways(bool mpi_alone) const noexcept {
 }
 bool Engine::failed() const noexcept { return state_->failed; }
 
-void Engine::run(const Call& call) {
+void Engine::run(Call call) {
   state_->require_usable(call.called.name);
   std::unique_lock hold(state_->token, std::try_to_lock);
   if (!hold) {

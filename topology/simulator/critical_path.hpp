@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "ddl/topology/simulator.hpp"
-#include "topology/simulator/simulator_dependencies.hpp"
 #include "topology/simulator/simulator_streams.hpp"
 
 namespace ddl::topology {

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "ddl/topology/topology.hpp"
+
 namespace ddl::topology {
 
 /// The ways of flows over resources: flow f uses resources[begin[f] .. begin[f + 1]), each once.
@@ -99,5 +101,14 @@ class MaxMin {
   std::uint32_t round_ = 0;
   std::uint32_t fill_ = 0;
 };
+
+/// What flows compete for: channels, or whole links where they are half-duplex.
+struct Sharing {
+  std::vector<double> capacities;  // bytes/us
+  FlowPaths paths;
+};
+
+/// `routes[f]` are flow f's channels. Of resources that the same flows use only the narrowest is kept.
+Sharing share_channels(const Topology& topology, std::span<const std::span<const Channel>> routes);
 
 }  // namespace ddl::topology

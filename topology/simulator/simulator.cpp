@@ -19,8 +19,6 @@
 #include "topology/simulator/critical_path.hpp"
 #include "topology/simulator/event_queue.hpp"
 #include "topology/simulator/max_min.hpp"
-#include "topology/simulator/sharing.hpp"
-#include "topology/simulator/simulator_dependencies.hpp"
 #include "topology/simulator/simulator_routes.hpp"
 #include "topology/simulator/simulator_streams.hpp"
 

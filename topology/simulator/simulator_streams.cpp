@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 
 namespace ddl::topology {
+
 namespace {
 
 constexpr std::size_t most_elements = std::size_t{1} << 50U;
@@ -139,6 +142,38 @@ void Streams::check_lengths(const Schedule& schedule) const {
              "equal lengths");
       }
     }
+  }
+}
+
+namespace {
+
+std::uint64_t hash_of(const Dependencies& dependencies) {
+  Fnv hash;
+  for (std::size_t step = 0; step < dependencies.steps(); ++step) {
+    for (const std::uint32_t later : dependencies.after(step)) hash.add(later);
+    hash.add(UINT32_MAX);
+  }
+  return hash.value();
+}
+
+}  // namespace
+
+SharedDependencies::SharedDependencies(const Schedule& schedule) {
+  std::unordered_multimap<std::uint64_t, std::uint32_t> known;
+  for (const Program& program : schedule.ranks) {
+    Dependencies dependencies(program);
+    const std::uint64_t hash = hash_of(dependencies);
+    const auto [first, last] = known.equal_range(hash);
+    auto same = first;
+    while (same != last && tables_[same->second] != dependencies) ++same;
+    if (same != last) {
+      table_of_.push_back(same->second);
+      continue;
+    }
+    const auto table = static_cast<std::uint32_t>(tables_.size());
+    known.emplace(hash, table);
+    table_of_.push_back(table);
+    tables_.push_back(std::move(dependencies));
   }
 }
 

@@ -7,10 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/verifier/verifier_content.hpp"
-#include "topology/verifier/verifier_order.hpp"
+#include "topology/verifier/verifier_checks.hpp"
 #include "topology/verifier/verifier_steps.hpp"
-#include "topology/verifier/verifier_streams.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -1,9 +1,8 @@
-#include "topology/verifier/verifier_content.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "topology/verifier/verifier_checks.hpp"
 #include "topology/verifier/verifier_expressions.hpp"
 #include "topology/verifier/verifier_memory.hpp"
 

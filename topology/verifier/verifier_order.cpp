@@ -1,8 +1,8 @@
-#include "topology/verifier/verifier_order.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "topology/verifier/verifier_checks.hpp"
 
 namespace ddl::topology::verification {
 namespace {

@@ -1,10 +1,10 @@
-#include "topology/verifier/verifier_streams.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
+
+#include "topology/verifier/verifier_checks.hpp"
 
 namespace ddl::topology::verification {
 namespace {

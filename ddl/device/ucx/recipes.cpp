@@ -16,25 +16,14 @@ using topology::Collective;
 constexpr std::size_t most_recipes = 512;
 constexpr std::size_t line_bytes = 128;
 
-/// What a plan takes of scratch memory, in times of what it is lowered for, at most: see topology::lower.
+/// The scratch memory that any rank takes, in multiples of what the plan is lowered for; rounded up.
 std::size_t scratch_factor(const topology::Plan& plan) {
-  if (plan.collective == Collective::broadcast || plan.collective == Collective::all_gather) return 0;
-  std::size_t factor = 0;
-  for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
-    const auto others = static_cast<std::size_t>(plan.decomposition.ranks() - 1);
-    switch (plan.dimensions[i].algorithm) {
-      case topology::Algorithm::one_shot:
-        factor = std::max(factor, others);
-        break;
-      case topology::Algorithm::two_shot:
-      case topology::Algorithm::halving_doubling:
-        factor = std::max(factor, std::size_t{1});
-        break;
-      default:
-        break;
-    }
+  const std::size_t count = 64 * plan.order.size() * static_cast<std::size_t>(plan.chunks);
+  std::size_t most = 0;
+  for (const topology::Program& program : topology::lower_all(plan, count).ranks) {
+    most = std::max(most, program.scratch);
   }
-  return factor;
+  return (most + count - 1) / count;
 }
 
 }  // namespace

@@ -3,9 +3,20 @@
 #include <string>
 #include <vector>
 
-#include "topology/verifier/verifier_streams.hpp"
+#include "topology/verifier/verifier_steps.hpp"
 
 namespace ddl::topology::verification {
+
+/// Which receive each send meets, and the order of the streams.
+struct Streams {
+  std::vector<StepId> partner;   ///< Of a send its receive, of a receive its send; else no_step.
+  std::vector<StepId> next;      ///< The same rank's next step of the same stream, or no_step.
+  std::vector<bool> has_before;  ///< Whether the stream has an earlier step.
+  std::string problem;           ///< Of the first send or receive that has no match of its length.
+};
+
+/// Peers must be in range. O(S log S).
+Streams match_streams(const StepNumbers& steps);
 
 /// An order in which the steps can happen: local steps, sends with their receives, and runs by their first
 /// step, with the sends that they take. Where there is none, `problem` describes a cycle of steps that wait
@@ -26,5 +37,9 @@ struct Order {
 /// of a stream waits for receive k. Both relations are contained in the one above (the order of the stream
 /// has k before k + B), so buffers remove cycles and never add one.
 Order order_steps(const StepNumbers& steps, const Streams& streams);
+
+/// Runs matched steps on symbols, in an order that `order_steps` gave, and looks at what each rank ends with.
+/// Returns what is wrong, or nothing.
+std::string check_content(const StepNumbers& steps, const Streams& streams, const std::vector<StepId>& order);
 
 }  // namespace ddl::topology::verification
