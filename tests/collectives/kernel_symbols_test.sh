@@ -15,13 +15,16 @@ for object in "$@"; do
   checked=$((checked + 1))
   found=$("$nm" -C --defined-only --extern-only "$object")
   name=$(basename "$object")
+  set_name=$(sed 's/.*kernels_\([a-z0-9]*\).*/\1/' <<<"$name")
   case $name in
-    elementwise_*) space=elementwise name=${name#elementwise_} ;;
-    *) space=collectives ;;
+    elementwise_*) expected="ddl::elementwise::${set_name}_kernels()" ;;
+    *)
+      expected="ddl::collectives::${set_name}_exact_kernels()
+ddl::collectives::${set_name}_kernels()"
+      ;;
   esac
-  expected="ddl::$space::$(sed "s/^\(exact_\)\?kernels_\([a-z0-9]*\).*/\2_\1kernels()/" <<<"$name")"
-  if [ "$(printf '%s\n' "$found" | cut -d' ' -f3-)" != "$expected" ]; then
-    printf '%s: found these symbols, expected %s alone:\n%s\n' "$object" "$expected" "$found"
+  if [ "$(printf '%s\n' "$found" | cut -d' ' -f3- | LC_ALL=C sort)" != "$expected" ]; then
+    printf '%s: expected these symbols alone:\n%s\nfound:\n%s\n' "$object" "$expected" "$found"
     exit 1
   fi
 done
