@@ -99,13 +99,9 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
           [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
 }
 
-Link& Driver::link(int member) {
-  std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(member)];
-  if (!link) {
-    link =
-        std::make_unique<Link>(*memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]);
-  }
-  return *link;
+Link& Driver::open_link(int member) {
+  return *(links_[static_cast<std::size_t>(member)] = std::make_unique<Link>(
+               *memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]));
 }
 
 Network* Driver::network_of(const OperationState& operation) const noexcept {
@@ -356,86 +352,6 @@ void Driver::announce_leaving() {
   if (std::exchange(announced_, true) || memory_ == nullptr) return;
   memory_->member(self_).left.store(1, std::memory_order_seq_cst);
   for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
-}
-
-OperationState* Driver::run_small(Call& call) {
-  if (!is_small(call)) return &begin(call, nullptr);
-  if (small_ == nullptr) small_ = &free_operation();
-  place(*small_, std::move(call));
-  const std::uint32_t done = run_in_order(*small_);
-  if (done == small_->program().steps().size()) {
-    deliver(*small_);
-    return nullptr;
-  }
-  OperationState& operation = *std::exchange(small_, nullptr);
-  begin_from(operation, done);
-  return &operation;
-}
-
-/// Whether a call's messages are copied to their receivers at once, so that no send waits.
-bool Driver::is_small(const Call& call) const {
-  const PreparedProgram& program = *call.program;
-  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 &&
-         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
-         (run_ == nullptr || program.has_one_phase());
-}
-
-/// Does runs in the order of the list, each as soon as its messages are there. Returns the first that would
-/// keep this rank waiting for longer than it spins; the end if there is none. A result that is copied next is
-/// written there: nobody reads the range any more, as what was to be sent has been.
-std::uint32_t Driver::run_in_order(OperationState& operation) {
-  const PreparedProgram& program = operation.program();
-  const auto size = static_cast<std::uint32_t>(program.steps().size());
-  operation.active = false;
-  operation.arrivals.resize(program.arrivals());
-  int idle = 0;
-  bool expects = false;
-  std::uint32_t run = 0;
-  for (std::uint32_t end = 0; run < size; run = end) {
-    end = program.end_of_run(run);
-    if (program.step(run).kind == topology::StepKind::send) {
-      Link& peer = link(program.way(run).member);
-      if (peer.is_full() || !peer.outbox.empty()) break;
-      announce_bytes(peer, operation.call, program.way(run).message, operation.range_of(run),
-                     operation.bytes_of(run));
-      continue;
-    }
-    if (!std::exchange(expects, true)) events_.expect_small(operation.call);
-    bool has_come = true;
-    for (std::uint32_t i = run; i < end && has_come; ++i) {
-      if (is_receive(program.step(i).kind)) has_come = await_small(operation, i, idle);
-    }
-    if (!has_come) break;
-    const std::uint32_t copy = program.copy_after(run);
-    combine(operation, run, operation.target_of(copy == end ? copy : run));
-    for (std::uint32_t i = run; i < end; ++i) {
-      if (is_receive(program.step(i).kind)) link(program.way(i).member).drop();
-    }
-    if (copy == end) ++end;
-  }
-  if (!expects) events_.expect_small(operation.call);
-  for (const int member : program.members()) link(member).make_room();
-  return run;
-}
-
-/// Whether what a step receives comes soon, and before anything else.
-bool Driver::await_small(OperationState& operation, std::uint32_t step, int& idle) {
-  const StepWay& way = operation.way(step);
-  Link& peer = link(way.member);
-  const Notice* notice = peer.arrived();
-  for (; notice == nullptr && idle < spins_; ++idle) {
-    pause_briefly();
-    notice = peer.arrived();
-  }
-  const MessageTag tag = operation.tag(way.message);
-  if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
-      notice->message != tag.message || notice->fingerprint != operation.call.fingerprint ||
-      notice->kind > Notice::Kind::parcel || notice->bytes != operation.bytes_of(step)) {
-    return false;
-  }
-  operation.arrival(step) = {.data = notice->kind == Notice::Kind::here ? notice->inlined.data()
-                                                                        : peer.arrived_parcel()};
-  return true;
 }
 
 }  // namespace ddl::collectives

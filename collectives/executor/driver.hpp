@@ -84,9 +84,6 @@ class Driver {
   void begin_from(OperationState& operation, std::uint32_t step);
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);
-  [[nodiscard]] bool is_small(const Call& call) const;
-  [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
-  [[nodiscard]] bool await_small(OperationState& operation, std::uint32_t step, int& idle);
   [[nodiscard]] bool has_left(OperationState& operation);
   static void deliver(const OperationState& operation);
   void finish(OperationState& operation);
@@ -107,7 +104,11 @@ class Driver {
   void acknowledge(OperationState& operation, Link& link, std::uint32_t message, Notice::Kind kind);
   void announce_bytes(Link& link, const Call& call, std::uint32_t message, const std::byte* data,
                       std::size_t bytes);
-  Link& link(int member);
+  Link& link(int member) {
+    const std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(member)];
+    return link ? *link : open_link(member);
+  }
+  Link& open_link(int member);
 
   // What steps do: steps.cpp.
   bool run_ready(OperationState& operation);
@@ -118,7 +119,14 @@ class Driver {
   bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
   void unstage(OperationState& operation, std::uint32_t index);
   bool stage_more(OperationState& operation, bool beyond_limit);
-  void combine(OperationState& operation, std::uint32_t first, std::byte* target);
+  template <typename DataOf>
+  int collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
+                      const DataOf& data_of);
+  void combine_sources(const OperationState& operation, std::uint32_t first, int divisor);
+  void combine(OperationState& operation, std::uint32_t first);
+  [[nodiscard]] bool is_small(const Call& call) const;
+  [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
+  [[nodiscard]] const std::byte* await_small(const OperationState& operation, std::uint32_t step, int& idle);
   void release_arrival(OperationState& operation, std::uint32_t index);
   void transfer_range(OperationState& operation, std::uint32_t index);
   void post_receives(OperationState& operation);

@@ -43,41 +43,62 @@ void Driver::run(OperationState& operation, std::uint32_t index) {
                                                  : transfer_range(operation, index);
   }
   if (step.kind == StepKind::send) return post(operation, index);
-  combine(operation, index, operation.target_of(index));
+  combine(operation, index);
   complete(operation, index);
 }
 
-/// One pass over memory: `target = range op ...` of all that the run takes in.
-void Driver::combine(OperationState& operation, std::uint32_t first, std::byte* target) {
-  const PreparedProgram& program = operation.program();
-  const std::uint32_t end = program.end_of_run(first);
-  const bool overwrites =
-      operation.step(first).kind == StepKind::receive || operation.step(first).kind == StepKind::copy;
-  const std::size_t bytes = operation.bytes_of(first);
+/// Collects what a run takes in, in `sources_`. `data_of(i)`: what step i has received, null if it has not
+/// come. Returns what the result is divided by; 0 if something has not come.
+template <typename DataOf>
+int Driver::collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
+                            const DataOf& data_of) {
   int divisor = 1;
   sources_.clear();
-  targets_.assign(1, target);
-  if (!overwrites) sources_.push_back(operation.range_of(first));
+  const StepKind how = operation.step(first).kind;
+  if (how != StepKind::receive && how != StepKind::copy) sources_.push_back(operation.range_of(first));
   for (std::uint32_t i = first; i < end; ++i) {
     const StepKind kind = operation.step(i).kind;
-    if (kind == StepKind::finish && operation.call.op == ReduceOp::avg) divisor = program.ranks();
-    if (has_source(kind)) sources_.push_back(operation.source_of(i));
-    if (is_receive(kind)) sources_.push_back(operation.arrival(i).data);
-    if (kind != StepKind::receive_reduce || !operation.active) continue;
+    if (is_receive(kind)) {
+      const std::byte* const data = data_of(i);
+      if (data == nullptr) return 0;
+      sources_.push_back(data);
+    } else if (has_source(kind)) {
+      sources_.push_back(operation.source_of(i));
+    } else if (operation.call.op == ReduceOp::avg) {
+      divisor = operation.program().ranks();
+    }
+  }
+  return divisor;
+}
+
+/// One pass over memory: each of `targets_` = source op source ...
+void Driver::combine_sources(const OperationState& operation, std::uint32_t first, int divisor) {
+  if (divisor == 1 && sources_.size() == 1 && targets_.size() == 1) {
+    if (targets_[0] != sources_[0]) std::memmove(targets_[0], sources_[0], operation.bytes_of(first));
+    return;
+  }
+  const bool reads_peers = is_receive(operation.step(first).kind);
+  reduce(operation.call.type, operation.call.op, targets_, sources_, operation.step(first).size(), divisor,
+         reads_peers ? operation.stores : Stores::automatic);
+}
+
+/// A run whose messages have all come. What is to go back to the peers is written there in the same pass.
+void Driver::combine(OperationState& operation, std::uint32_t first) {
+  const PreparedProgram& program = operation.program();
+  const std::uint32_t end = program.end_of_run(first);
+  const int divisor =
+      collect_sources(operation, first, end, [&](std::uint32_t i) { return operation.arrival(i).data; });
+  targets_.assign(1, operation.target_of(first));
+  for (std::uint32_t i = first; i < end; ++i) {
+    if (operation.step(i).kind != StepKind::receive_reduce) continue;
     const std::uint32_t answer = program.way(i).answer;
     if (answer == StepWay::none || !program.way(answer).follows_run || !operation.post(answer).is_answer) {
       continue;
     }
-    targets_.push_back(memory_->at(operation.post(answer).answer_at, bytes));
+    targets_.push_back(memory_->at(operation.post(answer).answer_at, operation.bytes_of(first)));
     operation.post(answer).is_written = true;
   }
-  if (divisor == 1 && sources_.size() == 1 && targets_.size() == 1) {
-    if (targets_[0] != sources_[0]) std::memmove(targets_[0], sources_[0], bytes);
-  } else {
-    const bool reads_peers = is_receive(operation.step(first).kind);
-    reduce(operation.call.type, operation.call.op, targets_, sources_, operation.step(first).size(), divisor,
-           reads_peers ? operation.stores : Stores::automatic);
-  }
+  combine_sources(operation, first, divisor);
   for (std::uint32_t i = first; i < end; ++i) {
     if (is_receive(operation.step(i).kind)) release_arrival(operation, i);
   }
@@ -259,6 +280,82 @@ void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
   --operation.receiving_blocks;
   complete(operation, index);
   post_receives(operation);
+}
+
+OperationState* Driver::run_small(Call& call) {
+  if (!is_small(call)) return &begin(call, nullptr);
+  if (small_ == nullptr) small_ = &free_operation();
+  place(*small_, std::move(call));
+  const std::uint32_t done = run_in_order(*small_);
+  if (done == small_->program().steps().size()) {
+    deliver(*small_);
+    return nullptr;
+  }
+  OperationState& operation = *std::exchange(small_, nullptr);
+  begin_from(operation, done);
+  return &operation;
+}
+
+/// Whether a call's messages are copied to their receivers at once, so that no send waits.
+bool Driver::is_small(const Call& call) const {
+  const PreparedProgram& program = *call.program;
+  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 &&
+         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
+         (run_ == nullptr || program.has_one_phase());
+}
+
+/// Does runs in the order of the list, each as soon as its messages are there. Returns the first that would
+/// keep this rank waiting for longer than it spins; the end if there is none. A result that is copied next is
+/// written there: nobody reads the range any more, as what was to be sent has been.
+std::uint32_t Driver::run_in_order(OperationState& operation) {
+  const PreparedProgram& program = operation.program();
+  const auto size = static_cast<std::uint32_t>(program.steps().size());
+  operation.active = false;
+  int idle = 0;
+  bool expects = false;
+  std::uint32_t run = 0;
+  for (std::uint32_t end = 0; run < size; run = end) {
+    end = program.end_of_run(run);
+    if (program.step(run).kind == StepKind::send) {
+      Link& peer = link(program.way(run).member);
+      if (peer.is_full() || !peer.outbox.empty()) break;
+      announce_bytes(peer, operation.call, program.way(run).message, operation.range_of(run),
+                     operation.bytes_of(run));
+      continue;
+    }
+    if (!std::exchange(expects, true)) events_.expect_small(operation.call);
+    const int divisor = collect_sources(operation, run, end,
+                                        [&](std::uint32_t i) { return await_small(operation, i, idle); });
+    if (divisor == 0) break;
+    const std::uint32_t copy = program.copy_after(run);
+    targets_.assign(1, operation.target_of(copy == end ? copy : run));
+    combine_sources(operation, run, divisor);
+    for (std::uint32_t i = run; i < end; ++i) {
+      if (is_receive(program.step(i).kind)) link(program.way(i).member).drop();
+    }
+    if (copy == end) ++end;
+  }
+  if (!expects) events_.expect_small(operation.call);
+  for (const int member : program.members()) link(member).make_room();
+  return run;
+}
+
+/// What a step receives, if that comes soon, and before anything else; else null.
+const std::byte* Driver::await_small(const OperationState& operation, std::uint32_t step, int& idle) {
+  const StepWay& way = operation.way(step);
+  Link& peer = link(way.member);
+  const Notice* notice = peer.arrived();
+  for (; notice == nullptr && idle < spins_; ++idle) {
+    pause_briefly();
+    notice = peer.arrived();
+  }
+  const MessageTag tag = operation.tag(way.message);
+  if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
+      notice->message != tag.message || notice->fingerprint != operation.call.fingerprint ||
+      notice->kind > Notice::Kind::parcel || notice->bytes != operation.bytes_of(step)) {
+    return nullptr;
+  }
+  return notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel();
 }
 
 }  // namespace ddl::collectives
