@@ -101,7 +101,8 @@ PlanBook::PlanBook(std::shared_ptr<PlanBook> job, topology::Placement placement)
     : job_(std::move(job)),
       placement_(std::move(placement)),
       find_topology_([this] { return job_->topology(); }),
-      wishes_{.mode = job_->wishes_.mode} {}
+      wishes_(placement_.size() == job_->placement_.size() ? job_->wishes_
+                                                           : PlanWishes{.mode = job_->wishes_.mode}) {}
 
 std::shared_ptr<PlanBook> PlanBook::of_members(std::span<const int> members) {
   if (job_) return job_->of_members(members);

@@ -48,8 +48,8 @@ class PlanBook : public std::enable_shared_from_this<PlanBook> {
 
   /// The plans of a communicator of the job, whose rank r is the job's rank `members[r]`: this book if they
   /// are all of its ranks in their order, else one that all who ask for the same members share as long as one
-  /// of them keeps it. Wishes for a decomposition or certain plans are about the whole job, and left out of
-  /// such a book. Of the job's book, or any that came from it.
+  /// of them keeps it. Modes hold for every book; a decomposition and given plans for those of as many ranks
+  /// as the job has, in whatever order. Of the job's book, or any that came from it.
   std::shared_ptr<PlanBook> of_members(std::span<const int> members);
 
   /// The topology that plans are chosen for. Throws `invalid_argument` if it has fewer devices than ranks.

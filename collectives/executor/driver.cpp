@@ -67,7 +67,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
     cores_.assign(settings_.members.size(), -1);
-    had_left_.reserve(links_.size());  // not when it sleeps for the first time, long after warm-up
+    left_before_.reserve(links_.size());  // not when it sleeps for the first time, long after warm-up
   }
   const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;
   if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);
@@ -99,8 +99,8 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
           [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
 }
 
-Link& Driver::open_link(int member) {
-  return *(links_[static_cast<std::size_t>(member)] = std::make_unique<Link>(
+MemberLink& Driver::open_link(int member) {
+  return *(links_[static_cast<std::size_t>(member)] = std::make_unique<MemberLink>(
                *memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]));
 }
 
@@ -163,7 +163,7 @@ void Driver::begin_from(OperationState& operation, std::uint32_t step) {
   operations_.push_back(&operation);
   if (!operation.call.compares) recorder_.begun(operation.call.record);
   for (const int member : operation.program().members()) {
-    Link& peer = link(member);
+    MemberLink& peer = link(member);
     if (peer.listeners++ == 0) listened_.push_back(&peer);
   }
   for (std::uint32_t run = 0; run < step; run = operation.program().end_of_run(run)) {
@@ -266,7 +266,7 @@ void Driver::finish(OperationState& operation) {
   deliver(operation);
   std::erase(operations_, &operation);
   for (const int member : operation.program().members()) {
-    Link& peer = link(member);
+    MemberLink& peer = link(member);
     if (--peer.listeners == 0) std::erase(listened_, &peer);
   }
   operation.active = false;
@@ -306,7 +306,7 @@ bool Driver::progress() {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
     if (run_ready(operation)) moved = true;
-    if (operation.unfinished != 0 || !has_left(operation)) continue;
+    if (operation.unfinished != 0 || !has_flushed(operation)) continue;
     finish(operation);
     moved = true;
     --i;
@@ -317,7 +317,7 @@ bool Driver::progress() {
 /// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
 /// To make sure of it can take as long as a small call; where there is a thread that goes on later, that is
 /// not needed. Where there is none, a peer that is elsewhere keeps it for so long at most.
-bool Driver::has_left(OperationState& operation) {
+bool Driver::has_flushed(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
   if (has_thread_ || operation.program().transfers() == 0) return true;
   Network& network = *network_of(operation);

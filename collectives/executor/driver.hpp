@@ -84,7 +84,7 @@ class Driver {
   void begin_from(OperationState& operation, std::uint32_t step);
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);
-  [[nodiscard]] bool has_left(OperationState& operation);
+  [[nodiscard]] bool has_flushed(OperationState& operation);
   static void deliver(const OperationState& operation);
   void finish(OperationState& operation);
   std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);
@@ -92,30 +92,30 @@ class Driver {
 
   // Messages inside a host: notices.cpp.
   bool drain();
-  bool drain(Link& link);
-  void take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel,
+  bool drain(MemberLink& link);
+  void take(OperationState& operation, MemberLink& link, const Notice& notice, const std::byte* parcel,
             bool may_run);
   void take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                  bool may_run);
-  void check_comparison(const Link& link, const Notice& notice);
-  void keep_for_later(const Link& link, const Notice& notice);
+  void check_comparison(const MemberLink& link, const Notice& notice);
+  void keep_for_later(const MemberLink& link, const Notice& notice);
   void take_early(OperationState& operation);
-  bool empty_outbox(Link& link);
-  void acknowledge(OperationState& operation, Link& link, std::uint32_t message, Notice::Kind kind);
-  void announce_bytes(Link& link, const Call& call, std::uint32_t message, const std::byte* data,
+  bool empty_outbox(MemberLink& link);
+  void acknowledge(OperationState& operation, MemberLink& link, std::uint32_t message, Notice::Kind kind);
+  void announce_bytes(MemberLink& link, const Call& call, std::uint32_t message, const std::byte* data,
                       std::size_t bytes);
-  Link& link(int member) {
-    const std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(member)];
+  MemberLink& link(int member) {
+    const std::unique_ptr<MemberLink>& link = links_[static_cast<std::size_t>(member)];
     return link ? *link : open_link(member);
   }
-  Link& open_link(int member);
+  MemberLink& open_link(int member);
 
   // What steps do: steps.cpp.
   bool run_ready(OperationState& operation);
   void run(OperationState& operation, std::uint32_t index);
   void complete(OperationState& operation, std::uint32_t index);
   void post(OperationState& operation, std::uint32_t index);
-  void post_now(OperationState& operation, Link& link, std::uint32_t index);
+  void post_now(OperationState& operation, MemberLink& link, std::uint32_t index);
   bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
   void unstage(OperationState& operation, std::uint32_t index);
   bool stage_more(OperationState& operation, bool beyond_limit);
@@ -192,9 +192,9 @@ class Driver {
   Doorbell* bell_;
   int event_ = -1;  // eventfd of this rank
   bool owns_event_ = false;
-  std::vector<std::unique_ptr<Link>> links_;  // by member
-  std::vector<Link*> listened_;
-  std::vector<bool> had_left_;               // by index in listened_: before the last look
+  std::vector<std::unique_ptr<MemberLink>> links_;  // by member
+  std::vector<MemberLink*> listened_;
+  std::vector<bool> left_before_;            // by index in listened_: before the last look
   std::vector<OperationState*> operations_;  // under way, oldest first
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;

@@ -29,7 +29,7 @@ bool Driver::drain() {
   bool moved = false;
   if (waiting_notices_ != 0) {
     // Operations that have ended leave some, too.
-    for (const std::unique_ptr<Link>& link : links_) {
+    for (const std::unique_ptr<MemberLink>& link : links_) {
       if (link && !link->outbox.empty() && empty_outbox(*link)) moved = true;
     }
   }
@@ -40,7 +40,7 @@ bool Driver::drain() {
   return moved;
 }
 
-bool Driver::drain(Link& link) {
+bool Driver::drain(MemberLink& link) {
   bool moved = false;
   for (const Notice* notice = link.arrived(); notice != nullptr; notice = link.arrived()) {
     moved = true;
@@ -58,14 +58,14 @@ bool Driver::drain(Link& link) {
 
 /// All messages of a comparison are taken before its call begins: one that comes later is of a rank that
 /// calls something else, for the first time.
-void Driver::check_comparison(const Link& link, const Notice& notice) {
+void Driver::check_comparison(const MemberLink& link, const Notice& notice) {
   if (!Call::is_comparison(notice.communicator)) return;
   const MessageTag call{Call::channel_of_calls(notice.communicator), notice.call, 0};
   const OperationState* const operation = find(call);
   if (operation != nullptr) throw_differs(operation->call, link.rank);
 }
 
-void Driver::take(OperationState& operation, Link& link, const Notice& notice, const std::byte* parcel,
+void Driver::take(OperationState& operation, MemberLink& link, const Notice& notice, const std::byte* parcel,
                   bool may_run) {
   if (notice.kind != Notice::Kind::read && notice.kind != Notice::Kind::answered) {
     return take_data(operation, notice, link.peer, parcel, may_run);
@@ -143,7 +143,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   arrival.data = arrival.held;
 }
 
-void Driver::keep_for_later(const Link& link, const Notice& notice) {
+void Driver::keep_for_later(const MemberLink& link, const Notice& notice) {
   if (free_early_.empty()) {
     early_.push_back(std::make_unique<Early>());
     free_early_.reserve(early_.size());
@@ -187,7 +187,7 @@ void Driver::take_early(OperationState& operation) {
   kept_early_.resize(left);
 }
 
-void Driver::announce_bytes(Link& link, const Call& call, std::uint32_t message, const std::byte* data,
+void Driver::announce_bytes(MemberLink& link, const Call& call, std::uint32_t message, const std::byte* data,
                             std::size_t bytes) {
   Notice& notice = link.next();
   notice.communicator = call.channel();
@@ -205,7 +205,8 @@ void Driver::announce_bytes(Link& link, const Call& call, std::uint32_t message,
   link.publish();
 }
 
-void Driver::acknowledge(OperationState& operation, Link& link, std::uint32_t message, Notice::Kind kind) {
+void Driver::acknowledge(OperationState& operation, MemberLink& link, std::uint32_t message,
+                         Notice::Kind kind) {
   const MessageTag tag = operation.tag(message);
   if (link.is_full() || !link.outbox.empty()) {
     link.outbox.push_back({nullptr, 0, tag, kind});
@@ -221,10 +222,10 @@ void Driver::acknowledge(OperationState& operation, Link& link, std::uint32_t me
   link.publish();
 }
 
-bool Driver::empty_outbox(Link& link) {
+bool Driver::empty_outbox(MemberLink& link) {
   bool moved = false;
   while (!link.outbox.empty() && !link.is_full()) {
-    const Link::Waiting waiting = link.outbox.front();
+    const MemberLink::Waiting waiting = link.outbox.front();
     link.outbox.pop_front();
     --waiting_notices_;
     moved = true;

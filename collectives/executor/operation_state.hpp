@@ -166,7 +166,7 @@ struct OperationState {
 };
 
 /// This rank's end of the two rings of notices that it shares with one member.
-class Link {
+class MemberLink {
  public:
   /// What could not be sent because the ring was full: a send's message, or that a message is done with.
   struct Waiting {
@@ -176,7 +176,7 @@ class Link {
     Notice::Kind kind = Notice::Kind::read;
   };
 
-  Link(HostMemory& memory, int self, int peer_index, int peer_rank)
+  MemberLink(HostMemory& memory, int self, int peer_index, int peer_rank)
       : peer(peer_index),
         rank(peer_rank),
         memory_(memory),

@@ -113,7 +113,7 @@ void Driver::complete(OperationState& operation, std::uint32_t index) {
 }
 
 void Driver::post(OperationState& operation, std::uint32_t index) {
-  Link& peer = link(operation.way(index).member);
+  MemberLink& peer = link(operation.way(index).member);
   if (!peer.outbox.empty() || peer.is_full()) {
     peer.outbox.push_back({&operation, index, {}, {}});
     ++waiting_notices_;
@@ -123,7 +123,7 @@ void Driver::post(OperationState& operation, std::uint32_t index) {
 }
 
 /// There is room in the ring.
-void Driver::post_now(OperationState& operation, Link& link, std::uint32_t index) {
+void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   OperationState::Post& post = operation.post(index);
   const std::size_t bytes = operation.bytes_of(index);
@@ -317,7 +317,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
   for (std::uint32_t end = 0; run < size; run = end) {
     end = program.end_of_run(run);
     if (program.step(run).kind == StepKind::send) {
-      Link& peer = link(program.way(run).member);
+      MemberLink& peer = link(program.way(run).member);
       if (peer.is_full() || !peer.outbox.empty()) break;
       announce_bytes(peer, operation.call, program.way(run).message, operation.range_of(run),
                      operation.bytes_of(run));
@@ -343,7 +343,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
 /// What a step receives, if that comes soon, and before anything else; else null.
 const std::byte* Driver::await_small(const OperationState& operation, std::uint32_t step, int& idle) {
   const StepWay& way = operation.way(step);
-  Link& peer = link(way.member);
+  MemberLink& peer = link(way.member);
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
     pause_briefly();

@@ -56,7 +56,7 @@ void Driver::look_for_company() noexcept {
   const std::int32_t here = 1 + sched_getcpu();
   MemberState& own = memory_->member(self_);
   if (own.core.load(std::memory_order_relaxed) != here) own.core.store(here, std::memory_order_relaxed);
-  const bool alone = std::ranges::none_of(listened_, [&](const Link* link) {
+  const bool alone = std::ranges::none_of(listened_, [&](const MemberLink* link) {
     return memory_->member(link->peer).core.load(std::memory_order_relaxed) == here;
   });
   spins_ = alone ? settings_.spins : 0;
@@ -115,9 +115,9 @@ void Driver::sleep() {
   const bool polls = network != nullptr && event_ >= 0 && network->event_descriptor() >= 0;
   const std::uint32_t ticket = bell_->prepare(polls);
   // Whether a peer has left is asked before the last look: what it wrote, it wrote before it left.
-  had_left_.clear();
-  for (const Link* link : listened_) {
-    had_left_.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
+  left_before_.clear();
+  for (const MemberLink* link : listened_) {
+    left_before_.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
   }
   if (progress() || !busy() || interrupted_.exchange(false, std::memory_order_seq_cst)) {
     bell_->cancel();
@@ -179,7 +179,7 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
 /// Who has left, or is to end with the job, reads no more that its messages were read.
 void Driver::drop_notices_to_nobody() {
   const bool failed = settings_.watch && settings_.watch->failed();
-  for (const std::unique_ptr<Link>& link : links_) {
+  for (const std::unique_ptr<MemberLink>& link : links_) {
     if (!link || (!failed && memory_->member(link->peer).left.load(std::memory_order_seq_cst) == 0)) continue;
     waiting_notices_ -= link->outbox.size();
     link->outbox.clear();
@@ -200,8 +200,8 @@ void Driver::check_peers() {
                             rank_and_host(network->failed_peer()), network->failure()));
   }
   for (const OperationState* operation : operations_) look_for_others(*operation);
-  for (std::size_t i = 0; i < had_left_.size() && i < listened_.size(); ++i) {
-    if (!had_left_[i]) continue;
+  for (std::size_t i = 0; i < left_before_.size() && i < listened_.size(); ++i) {
+    if (!left_before_[i]) continue;
     for (const OperationState* operation : operations_) {
       each_awaited(*operation, [&](int rank, std::uint32_t, const char*) {
         if (rank != listened_[i]->rank) return;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 #include <string>
 
@@ -62,6 +63,27 @@ TEST(PlanBook, FollowsAnotherTopology) {
   book.replace_topology(preset("ethernet:4x1"));
   EXPECT_EQ(book.topology()->hosts().size(), 4U);
   EXPECT_EQ(book.plan(Collective::all_reduce, 1 << 20, DataType::f32)->plan.decomposition.ranks(), 4);
+}
+
+TEST(PlanBook, WishesHoldForCommunicatorsOfTheJobsRanks) {
+  topology::Plan given;
+  given.collective = Collective::broadcast;
+  given.decomposition = topology::Decomposition({4}, {});
+  given.dimensions = {{topology::Algorithm::tree, topology::Carrier::network}};
+  given.order = {0, 1, 2, 3};
+  const auto book = std::make_shared<PlanBook>(
+      4, [] { return preset("ethernet:2x2"); },
+      PlanWishes{.mode = topology::Mode::rings, .decomposition = {}, .plans = {given}});
+  const auto algorithm_of = [](PlanBook& of, Collective collective) {
+    return of.plan(collective, 1 << 20, DataType::f32)->plan.dimensions[0].algorithm;
+  };
+  const auto reversed = book->of_members(std::array{3, 2, 1, 0});
+  EXPECT_NE(reversed, book);
+  EXPECT_EQ(algorithm_of(*reversed, Collective::broadcast), topology::Algorithm::tree);
+  EXPECT_EQ(algorithm_of(*reversed, Collective::all_reduce), topology::Algorithm::ring);
+  const auto pair = book->of_members(std::array{1, 3});
+  EXPECT_EQ(algorithm_of(*pair, Collective::broadcast), topology::Algorithm::ring) << "it is for four ranks";
+  EXPECT_EQ(pair->plan(Collective::all_reduce, 8, DataType::f32)->plan.mode, topology::Mode::rings);
 }
 
 TEST(PlanBook, ATopologyThatIsTooSmallNamesBothNumbers) {
