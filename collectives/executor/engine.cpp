@@ -439,7 +439,7 @@ const Ways& Engine::ways(bool mpi_alone) const noexcept {
 }
 bool Engine::failed() const noexcept { return state_->failed; }
 
-void Engine::run(Call call) {
+void Engine::run(Call&& call) {
   state_->require_usable(call.called.name);
   std::unique_lock hold(state_->token, std::try_to_lock);
   if (!hold) {

@@ -66,7 +66,9 @@ class Engine {
 
   /// Returns when this rank's part is over. Throws `timeout`, `peer_failed`, `mismatch` or `transport`;
   /// messages name the collective, the plan, the peers that are waited for and the phases in which they are.
-  void run(Call call);
+  /// What is left of the call afterwards is unspecified: a small one costs less than a copy of it.
+  void run(Call&& call);
+  void run(const Call& call) { run(Call(call)); }
   std::shared_ptr<WorkState> start(const Call& call);
 
   [[nodiscard]] bool failed() const noexcept;
