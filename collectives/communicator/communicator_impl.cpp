@@ -6,8 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/communicator/plan_carriers.hpp"
-#include "collectives/communicator/plan_comparison.hpp"
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "ddl/topology/program.hpp"
@@ -68,7 +66,7 @@ CommunicatorImpl::CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSetting
   if (size() == 1) return;
   const auto names =
       std::make_shared<const PlanNames>(PlanNames{"the comparison of plans before the first use", {}});
-  comparison_ = prepare(greatest_program(size(), rank(), Comparison().size()), Comparison().size(),
+  comparison_ = prepare(topology::lower_barrier(size(), rank(), Comparison().size()), Comparison().size(),
                         sizeof(Comparison::value_type), names);
   if (!settings_.lanes.empty()) open_lanes();
 }

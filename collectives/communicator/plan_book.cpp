@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
@@ -189,6 +190,40 @@ Plan PlanBook::choose(const Key& key) {
                                 .nccl = is_on_devices});
   plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   return plan;
+}
+
+std::vector<std::string> carrier_notes(const Plan& plan, bool over_mpi) {
+  std::vector<std::string> notes;
+  const auto has = [&](topology::Carrier carrier) {
+    return std::ranges::find(plan.dimensions, carrier, &topology::PlanDimension::carrier) !=
+           plan.dimensions.end();
+  };
+  constexpr std::string_view instead =
+      "their bytes go through shared memory inside a host and through the network between hosts";
+  if (has(topology::Carrier::mpi) && !over_mpi) {
+    notes.push_back(fmt::format("a plan wants dimensions carried by MPI, {}; {}",
+                                topology::is_by_mpi_alone(plan)
+                                    ? "but this job has no MPI"
+                                    : "which is done only if all its dimensions are",
+                                instead));
+  }
+  for (const topology::Carrier carrier : {topology::Carrier::cuda_ipc, topology::Carrier::nccl}) {
+    if (!has(carrier)) continue;
+    notes.push_back(
+        fmt::format("a plan wants dimensions carried by {}, but this build moves data of CPUs "
+                    "alone; {}",
+                    to_string(carrier), instead));
+  }
+  return notes;
+}
+
+std::array<std::int64_t, 2> comparison_of(std::uint64_t value) noexcept {
+  return {std::bit_cast<std::int64_t>(value), std::bit_cast<std::int64_t>(~value)};
+}
+
+bool are_equal(const std::array<std::int64_t, 2>& greatest) noexcept {
+  // ~x falls as x grows: the second is the complement of the least.
+  return greatest[0] == ~greatest[1];
 }
 
 }  // namespace ddl::collectives

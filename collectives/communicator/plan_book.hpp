@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -76,5 +77,13 @@ class PlanBook : public std::enable_shared_from_this<PlanBook> {
   std::map<Key, std::shared_ptr<const ChosenPlan>> plans_;
   std::map<topology::Placement, std::weak_ptr<PlanBook>> of_members_;  // in the job's
 };
+
+/// What of a plan's carriers is not what its bytes go through here, with the reason; for people.
+std::vector<std::string> carrier_notes(const topology::Plan& plan, bool over_mpi);
+
+/// The numbers of which the ranks take the greatest to find out whether they all have the same `value`.
+std::array<std::int64_t, 2> comparison_of(std::uint64_t value) noexcept;
+/// Whether all had the same, from the greatest of each.
+bool are_equal(const std::array<std::int64_t, 2>& greatest) noexcept;
 
 }  // namespace ddl::collectives

@@ -7,7 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/communicator/plan_comparison.hpp"
+#include "collectives/communicator/plan_book.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
@@ -226,8 +227,8 @@ class Prober {
   }
 
   double greatest(double own) {
-    const auto program =
-        communicator_.prepare(greatest_program(communicator_.size(), communicator_.rank(), 1), 1, sizeof own);
+    const auto program = communicator_.prepare(
+        topology::lower_barrier(communicator_.size(), communicator_.rank()), 1, sizeof own);
     communicator_.run("probe", program, &own, 1, DataType::f64, ReduceOp::max);
     return own;
   }

@@ -16,7 +16,6 @@
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
-
 namespace {
 
 /// A peer on this rank's core is let run; one that waits for the network itself is not soon done.

@@ -12,7 +12,6 @@
 #include "collectives/kernels/reduce.hpp"
 
 namespace ddl::collectives {
-
 namespace {
 
 constexpr int most_bits = 50;  // that one addition of doubles rounds to an integer

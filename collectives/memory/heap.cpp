@@ -10,7 +10,6 @@
 #include <iterator>
 
 namespace ddl::collectives {
-
 namespace {
 
 // A multiple of every usual page size, so that a large block has its pages for itself.

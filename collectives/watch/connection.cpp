@@ -22,7 +22,6 @@
 #include "topology/json_text.hpp"
 
 namespace ddl::collectives {
-
 namespace {
 
 constexpr std::string_view magic = "DDLw";

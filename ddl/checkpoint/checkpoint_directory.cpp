@@ -20,7 +20,6 @@
 #include "ddl/files/durable_file.hpp"
 
 namespace ddl {
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -18,7 +18,6 @@
 #include "topology/json_text.hpp"
 
 namespace ddl {
-
 namespace {
 
 // An entry may hold any byte, so entries are told apart by their lengths.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "collectives/communicator/job_topology.hpp"
-#include "collectives/communicator/plan_carriers.hpp"
 #include "collectives/transports/network/open_network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context/bootstrap_socket.hpp"

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -127,10 +129,7 @@ template <typename AnyCommunicator>
 std::string plan_text(const AnyCommunicator& communicator, topology::Collective collective, std::size_t count,
                       DataType type) {
   if (communicator.size() == 1 || count == 0) return {};
-  char text[17];
-  const std::uint64_t hash = topology::hash(communicator.plan(collective, count * size_of(type), type));
-  for (int i = 0; i < 16; ++i) text[i] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
-  return {text, 16};
+  return fmt::format("{:016x}", topology::hash(communicator.plan(collective, count * size_of(type), type)));
 }
 
 }  // namespace ddl

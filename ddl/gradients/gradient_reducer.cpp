@@ -24,14 +24,12 @@ void GradientReducer::ready(std::size_t index, std::span<const std::int32_t> row
 }
 void GradientReducer::absent(std::size_t index) { state_->report("absent", index, false, {}, nullptr); }
 
-ReducedStep GradientReducer::wait(double weight) {
-  const ReducedStep step = state_->end("wait", weight, nullptr);
-  return state_->queue->is_on_device() && !state_->no_sync ? state_->result() : step;
+ReducedStep GradientReducer::State::wait(std::optional<double> weight) {
+  const ReducedStep step = end("wait", weight, nullptr);
+  return queue->is_on_device() && !no_sync ? result() : step;
 }
-ReducedStep GradientReducer::wait() {
-  const ReducedStep step = state_->end("wait", {}, nullptr);
-  return state_->queue->is_on_device() && !state_->no_sync ? state_->result() : step;
-}
+ReducedStep GradientReducer::wait(double weight) { return state_->wait(weight); }
+ReducedStep GradientReducer::wait() { return state_->wait({}); }
 
 void GradientReducer::State::require_device(const char* name) const {
   if (queue->is_on_device()) return;

@@ -36,19 +36,15 @@ void check_no_overlap(const std::vector<Gradient>& gradients) {
   }
 }
 
-/// States hold a hash of these: what is new on devices is added only where it is used.
+/// States hold a hash of these.
 std::vector<std::string> entries_of(const GradientReducerOptions& options, bool on_device) {
-  const std::string kind = options.gradients == GradientKind::mean ? "means" : "sums";
-  const std::string bucket_bytes = fmt::format("bucket_bytes {}", options.bucket_bytes);
-  const std::string wire = fmt::format("wire {}", to_string(options.wire));
-  const std::string overlap = fmt::format("overlap {}", options.overlap);
-  const std::string sharded = fmt::format("sharded_update {}", options.sharded_update);
-  const std::string sums = fmt::format("leave_sums {}", options.leave_sums);
-  if (!on_device) return {kind, bucket_bytes, overlap, wire, sharded, sums};
-  std::vector<std::string> entries = {kind, bucket_bytes, sums,
-                                      fmt::format("micro_batches {}", options.micro_batches), wire};
-  if (!options.overlap) entries.push_back(overlap);
-  if (options.sharded_update) entries.push_back(sharded);
+  std::vector<std::string> entries = {options.gradients == GradientKind::mean ? "means" : "sums",
+                                      fmt::format("bucket_bytes {}", options.bucket_bytes),
+                                      fmt::format("overlap {}", options.overlap),
+                                      fmt::format("wire {}", to_string(options.wire)),
+                                      fmt::format("sharded_update {}", options.sharded_update),
+                                      fmt::format("leave_sums {}", options.leave_sums)};
+  if (on_device) entries.push_back(fmt::format("micro_batches {}", options.micro_batches));
   return entries;
 }
 
@@ -246,9 +242,8 @@ void GradientReducer::State::restore(std::string_view json) {
   if (saved.ranks == context.size() && saved.plans != learned.plans) {
     context.log().notice(
         "GradientReducer: buckets are reduced by other plans than when the state was saved (another "
-        "topology, "
-        "placement, DDL_OPTIONS, DDL_PLAN or other measured figures of links), so sums may differ in their "
-        "last bits");
+        "topology, placement, DDL_OPTIONS, DDL_PLAN or other measured figures of links), so sums may differ "
+        "in their last bits");
   }
 }
 

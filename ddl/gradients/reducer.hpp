@@ -100,6 +100,7 @@ struct GradientReducer::State {
   /// Ends a step or a micro-batch. `given`: the weight, if the call has one. On hosts the result is what is
   /// returned; on devices it is queued.
   ReducedStep end(const char* name, std::optional<double> given, DeviceStream stream);
+  ReducedStep wait(std::optional<double> weight);
   ReducedStep result();
 
   [[nodiscard]] bool has_gradient(std::size_t index);

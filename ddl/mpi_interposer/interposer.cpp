@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace ddl::mpi {
-
 namespace {
 
 /// The last communicator that a thread has asked for. Good as long as no communicator has gone since.

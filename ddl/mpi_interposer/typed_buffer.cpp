@@ -9,7 +9,6 @@
 #include "ddl/error.hpp"
 
 namespace ddl::mpi {
-
 namespace {
 
 void check(int result, const char* call) {

@@ -15,7 +15,6 @@
 #include "ddl/options/option_table.hpp"
 
 namespace ddl {
-
 namespace {
 
 std::vector<std::string_view> words_of(std::string_view text) {

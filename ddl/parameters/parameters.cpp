@@ -19,7 +19,6 @@
 #include "ddl/hash.hpp"
 
 namespace ddl {
-
 namespace {
 
 /// A multiplication takes 3 cycles, and one can begin in each: more than enough lanes to hide that.

@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "collectives/communicator/plan_comparison.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/system/clock.hpp"
 #include "ddl/timeline.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl {
-
 namespace {
 
 using collectives::CommunicatorImpl;
@@ -46,7 +45,7 @@ std::vector<std::int64_t> all_values(CommunicatorImpl& communicator, std::int64_
   values[static_cast<std::size_t>(communicator.rank())] = own;
   if (ranks == 1) return values;
   auto program = communicator.prepare(
-      collectives::greatest_program(communicator.size(), communicator.rank(), ranks), ranks, sizeof own);
+      topology::lower_barrier(communicator.size(), communicator.rank(), ranks), ranks, sizeof own);
   communicator.run("all_values", std::move(program), values.data(), ranks, DataType::i64, ReduceOp::max);
   return values;
 }

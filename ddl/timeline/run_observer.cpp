@@ -16,7 +16,6 @@
 #include "ddl/timeline/trace.hpp"
 
 namespace ddl {
-
 namespace {
 
 std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {

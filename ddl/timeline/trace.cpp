@@ -19,7 +19,6 @@
 #include "ddl/timeline/clocks.hpp"
 
 namespace ddl {
-
 namespace {
 
 using collectives::Event;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
-#include "collectives/communicator/plan_comparison.hpp"
+#include "collectives/communicator/plan_book.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context.hpp"
 #include "ddl/topology/verifier.hpp"

@@ -89,21 +89,23 @@ Schedule lower_all(const Plan& plan, std::size_t count, int root) {
   return schedule;
 }
 
-Program lower_barrier(int ranks, int rank) {
+Program lower_barrier(int ranks, int rank, std::size_t count) {
   if (rank < 0 || rank >= ranks) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("lowering: found rank {} of {}, expected 0 to {}", rank, ranks, ranks - 1));
   }
   Program program;
   for (int distance = 1; distance < ranks; distance *= 2) {
-    const std::size_t heard = 1 + program.scratch++;
+    // Not straight into the buffer: ranks in a circle would each wait for their send before they receive.
+    program.scratch += count;
+    const std::size_t heard = program.scratch;
     program.steps.push_back(
-        {.kind = StepKind::send, .peer = (rank + distance) % ranks, .begin = 0, .end = 1});
+        {.kind = StepKind::send, .peer = (rank + distance) % ranks, .begin = 0, .end = count});
     program.steps.push_back({.kind = StepKind::receive,
                              .peer = (rank - distance + ranks) % ranks,
                              .begin = heard,
-                             .end = heard + 1});
-    program.steps.push_back({.kind = StepKind::reduce, .begin = 0, .end = 1, .source = heard});
+                             .end = heard + count});
+    program.steps.push_back({.kind = StepKind::reduce, .begin = 0, .end = count, .source = heard});
   }
   return program;
 }

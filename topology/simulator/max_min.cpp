@@ -10,7 +10,6 @@
 #include "ddl/hash.hpp"
 
 namespace ddl::topology {
-
 namespace {
 
 constexpr double no_level = std::numeric_limits<double>::infinity();

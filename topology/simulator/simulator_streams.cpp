@@ -10,7 +10,6 @@
 #include "ddl/hash.hpp"
 
 namespace ddl::topology {
-
 namespace {
 
 constexpr std::size_t most_elements = std::size_t{1} << 50U;

@@ -27,9 +27,8 @@ struct Order {
 };
 
 /// Why a cycle is what a deadlock is: make one node of each send with its receive, and of each run with all
-/// sends that it takes. A node can happen once all
-/// nodes before it have: those that its steps conflict with (on the sender or on the receiver), and the
-/// transfers before it in its streams.
+/// sends that it takes. A node can happen once all nodes before it have: those that its steps conflict with
+/// (on the sender or on the receiver), and the transfers before it in its streams.
 ///
 /// Without cycles, of the nodes that have not happened one always has nothing before it that has not, and it
 /// needs nothing else; so every order of progress goes on to the end, whichever is taken. On a cycle no node

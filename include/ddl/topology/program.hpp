@@ -90,9 +90,10 @@ bool is_by_mpi_alone(const Plan& plan);
 Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const Topology& topology,
                          const Placement& placement, std::size_t most_messages = SIZE_MAX);
 
-/// Dissemination barrier over a buffer of one element: ceil(log2 n) rounds (Hensgen, Finkel and Manber, 1988,
-/// "Two algorithms for barrier synchronization"). After it, each rank has heard of each. Throws
-/// `invalid_argument` for a rank that does not exist.
-Program lower_barrier(int ranks, int rank);
+/// Dissemination barrier over a buffer of `count` elements: ceil(log2 n) rounds (Hensgen, Finkel and Manber,
+/// 1988, "Two algorithms for barrier synchronization"). After it, each rank has heard of each: with
+/// `ReduceOp::max`, whose operands may come in any number of times, all have the greatest of each element. It
+/// needs no plan. Throws `invalid_argument` for a rank that does not exist.
+Program lower_barrier(int ranks, int rank, std::size_t count = 1);
 
 }  // namespace ddl::topology
