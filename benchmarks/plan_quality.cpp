@@ -18,8 +18,8 @@
 #include "ddl/error.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/topology/planner.hpp"
-#include "ddl/topology/program.hpp"
-#include "ddl/topology/simulator.hpp"
+#include "topology/planner/plan_shape.hpp"
+#include "topology/planner/plan_trial.hpp"
 
 namespace {
 
@@ -119,35 +119,21 @@ std::string describe(const Plan& plan) {
   return fmt::format("{} {}, {}, C={}", to_string(plan.decomposition), plan.order_name, ways, plan.chunks);
 }
 
-/// What decides the steps, with halving and doubling written as the dimensions that do the same.
 std::string steps_of(const Plan& plan) {
-  std::string key = plan.order_name + (plan.decomposition.ragged() ? to_string(plan.decomposition) : "");
-  for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
-    const Algorithm algorithm = plan.dimensions[static_cast<std::size_t>(d)].algorithm;
-    int size = plan.decomposition.size(d);
-    const bool is_ragged = d == 0 && plan.decomposition.ragged();
-    if (algorithm == Algorithm::halving_doubling && !is_ragged) {
-      for (int factor = 2; size > 1; ++factor) {
-        for (; size % factor == 0; size /= factor) {
-          const auto same = factor == 2 ? Algorithm::ring : Algorithm::two_shot;
-          key += fmt::format("x{}{}", factor, to_string(same));
-        }
-      }
-    } else {
-      key += fmt::format("x{}{}", size, to_string(algorithm));
-    }
-  }
-  return fmt::format("{} {}", key, plan.chunks);
+  PlanShape shape{0, plan.decomposition, {}};
+  for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
+  return plan.order_name + steps_of(shape, plan.chunks);
 }
 
+/// By the simulated time of what the ranks run.
 class Judge {
  public:
-  Judge(const Topology& topology, const Placement& placement) : simulator_(topology, placement) {}
+  Judge(const Topology& topology, const Placement& placement) : trial_(topology, placement, {}) {}
 
   double time(const Plan& plan) {
     const auto [entry, is_new] = known_.try_emplace(steps_of(plan), 0);
     if (is_new) {
-      const Simulation simulation = simulator_.run(lower_all(plan, elements_of(plan)));
+      const Simulation simulation = trial_.run(plan);
       entry->second = simulation.total_us;
       transfers_ += simulation.transfers;
     }
@@ -162,7 +148,7 @@ class Judge {
   }
 
  private:
-  Simulator simulator_;
+  PlanTrial trial_;
   std::map<std::string, double> known_;
   std::uint64_t transfers_ = 0;
 };

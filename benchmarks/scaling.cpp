@@ -112,7 +112,8 @@ class Reductions {
                                    "{:.2g}; give fewer workers, or smaller --buckets",
                                    planner_.placement().size(), transfers, most_transfers));
     }
-    const auto schedule = lower_all(result.plan, bytes / size_of(result.plan.type));
+    const auto schedule = schedule_to_run(result.plan, bytes / size_of(result.plan.type), 0,
+                                          planner_.topology(), planner_.placement());
     result.ms = simulate(planner_.topology(), planner_.placement(), schedule).total_us / 1e3;
     return known_.emplace(bytes, std::move(result)).first->second;
   }

@@ -8,7 +8,7 @@ namespace ddl::topology {
 
 double PlanTrial::most_transfers(int ranks) { return ranks <= 16 ? 2000 : ranks <= 64 ? 20'000 : 0; }
 
-double PlanTrial::time(const Plan& plan) {
+Simulation PlanTrial::run(const Plan& plan) {
   SimulationOptions options;
   options.cost = cost_;
   options.element_bytes = size_of(plan.type);
@@ -17,8 +17,7 @@ double PlanTrial::time(const Plan& plan) {
   for (const Program& program : lower_all(plan, count).ranks) {
     messages += static_cast<std::size_t>(std::ranges::count(program.steps, StepKind::send, &Step::kind));
   }
-  return simulator_.run(schedule_to_run(plan, count, 0, *topology_, placement_, 2 * messages), options)
-      .total_us;
+  return simulator_.run(schedule_to_run(plan, count, 0, *topology_, placement_, 2 * messages), options);
 }
 
 }  // namespace ddl::topology

@@ -15,8 +15,8 @@ class PlanTrial {
   /// 16 ranks, tens of milliseconds up to 64, none for more.
   static double most_transfers(int ranks);
 
-  /// us, of what the ranks run, in at most twice as many messages as the plan has.
-  double time(const Plan& plan);
+  /// What the ranks run, in at most twice as many messages as the plan has.
+  Simulation run(const Plan& plan);
 
  private:
   const Topology* topology_;

@@ -144,7 +144,7 @@ struct Planner::State {
         PlanRequest of_part = request;
         of_part.bytes = static_cast<std::uint64_t>(static_cast<double>(request.bytes) * part);
         Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
-        us = timed.us * trial->time(plan) / plan.predicted_us;
+        us = timed.us * trial->run(plan).total_us / plan.predicted_us;
       }
       us *= cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
       // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
