@@ -32,6 +32,37 @@ Work Communicator::reduce_scatter_async(const void* input, void* output, std::si
   return Work(impl_->start(reduce_scatter_request(impl_->place(), input, output, count, type, op)));
 }
 
+namespace {
+
+Work start_with_wire(CommunicatorImpl& impl, const Request& request, const Wire& wire) {
+  const Request narrow = with_wire(request, {wire.type}, 0);
+  return Work(impl.start(with_wire(request, wire, wire.kept.empty() ? 0 : impl.residual_size(narrow))));
+}
+
+}  // namespace
+
+Work Communicator::all_reduce_async(std::span<float> values, const Wire& wire) {
+  return start_with_wire(*impl_,
+                         all_reduce_request(impl_->place(), values.data(), values.data(), values.size(),
+                                            DataType::f32, ReduceOp::sum),
+                         wire);
+}
+Work Communicator::reduce_scatter_async(const float* input, float* output, std::size_t count,
+                                        const Wire& wire) {
+  return start_with_wire(
+      *impl_, reduce_scatter_request(impl_->place(), input, output, count, DataType::f32, ReduceOp::sum), wire);
+}
+
+std::size_t Communicator::residual_size(topology::Collective collective, std::size_t count, DataType wire) {
+  Request request;
+  request.name = "residual_size";
+  request.collective = collective;
+  request.count = count;
+  request.elements = count * static_cast<std::size_t>(collective == topology::Collective::reduce_scatter ? size() : 1);
+  request.type = DataType::f32;
+  return impl_->residual_size(with_wire(request, {wire}, 0));
+}
+
 void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type) {
   impl_->run(all_gather_request(impl_->place(), input, output, count, type));
 }
@@ -66,8 +97,9 @@ Communicator Communicator::subgroup(std::span<const int> ranks,
   return Communicator(impl_->subgroup(ranks, greatest));
 }
 
-topology::Plan Communicator::plan(topology::Collective collective, std::uint64_t bytes, DataType type) const {
-  return impl_->plans().plan(collective, bytes, type)->plan;
+topology::Plan Communicator::plan(topology::Collective collective, std::uint64_t bytes, DataType type,
+                                  std::optional<DataType> wire) const {
+  return impl_->plans().plan(collective, bytes, type, wire)->plan;
 }
 
 }  // namespace ddl

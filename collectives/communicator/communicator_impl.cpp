@@ -29,7 +29,8 @@ std::uint64_t hash_of(std::initializer_list<std::uint64_t> parts) {
 std::uint32_t fingerprint_without_op(const Request& request) {
   return static_cast<std::uint32_t>(
       hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
-               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type)}));
+               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
+               static_cast<std::uint64_t>(request.wire.value_or(request.type))}));
 }
 std::uint32_t with_op(std::uint32_t fingerprint, ReduceOp op) {
   constexpr std::uint32_t golden_ratio = 0x9e3779b9;
@@ -127,6 +128,12 @@ void CommunicatorImpl::run(const Request& request) {
   job_->engine().run(std::move(call));
 }
 
+std::size_t CommunicatorImpl::residual_size(const Request& request) {
+  if (is_trivial(request) || reproducible_) return 0;
+  const std::lock_guard order(order_mutex_);
+  return runnable_for(request).program->program().residual;
+}
+
 std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
   try {
     std::unique_lock order(order_mutex_);
@@ -218,6 +225,7 @@ Call CommunicatorImpl::call_for(const Request& request) const {
           .communicator = communicator,
           .sequence = sequence_,
           .buffers = request.buffers,
+          .residual = request.residual,
           .type = request.type,
           .op = request.op,
           .deadline = job_->deadline()};
@@ -247,7 +255,7 @@ std::size_t CommunicatorImpl::Key::slot(std::size_t slots) const noexcept {
 }
 
 const CommunicatorImpl::Runnable& CommunicatorImpl::runnable_for(const Request& request) {
-  const Key key{request.collective, request.root, request.elements, request.type};
+  const Key key{request.collective, request.root, request.elements, request.type, request.wire};
   auto*& recent = recent_[key.slot(recent_.size())];
   if (recent != nullptr && recent->first == key) return recent->second;
   if (const auto found = runnables_.find(key); found != runnables_.end()) {
@@ -299,9 +307,10 @@ CommunicatorImpl::Runnable CommunicatorImpl::made_runnable(const Request& reques
 
 CommunicatorImpl::PlanUse& CommunicatorImpl::plan_use_for(const Request& request) {
   const std::uint64_t bytes = request.elements * size_of(request.type);
-  std::unique_ptr<PlanUse>& entry = uses_[{request.collective, size_class(bytes), request.type}];
+  std::unique_ptr<PlanUse>& entry =
+      uses_[{request.collective, size_class(bytes), request.type, request.wire}];
   if (!entry) {
-    const auto chosen = settings_.plans->plan(request.collective, bytes, request.type);
+    const auto chosen = settings_.plans->plan(request.collective, bytes, request.type, request.wire);
     const bool mpi_alone = topology::is_by_mpi_alone(chosen->plan) && job_->engine().has_mpi();
     entry = std::make_unique<PlanUse>(chosen, mpi_alone);
   }

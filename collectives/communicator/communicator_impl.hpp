@@ -62,6 +62,9 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   /// What is wrong with this job or its plans comes by the result.
   std::shared_ptr<WorkState> start(const Request& request);
 
+  /// How many elements' rounding a call leaves something of on this rank.
+  [[nodiscard]] std::size_t residual_size(const Request& request);
+
   /// A program of the caller's for elements of `element_bytes`.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
       topology::Program program, std::size_t count, std::size_t element_bytes,
@@ -82,6 +85,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     int root;
     std::size_t elements;
     DataType type;
+    std::optional<DataType> wire;
     auto operator<=>(const Key&) const = default;
     [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
   };
@@ -89,6 +93,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     topology::Collective collective;
     std::uint64_t size_class;
     DataType type;
+    std::optional<DataType> wire;
     auto operator<=>(const PlanKey&) const = default;
   };
   /// A plan, and whether all ranks have agreed on it.

@@ -54,6 +54,15 @@ void check(const PlanWishes& wishes, int ranks) {
   }
 }
 
+void set_wire(Plan& plan, std::optional<DataType> wire) {
+  using topology::Carrier;
+  const bool has_one = wire_of(plan) != plan.type;
+  for (topology::PlanDimension& dimension : plan.dimensions) {
+    const bool travels = dimension.carrier != Carrier::shared_memory && dimension.carrier != Carrier::cuda_ipc;
+    dimension.wire = travels && (dimension.wire || !has_one) ? wire : std::nullopt;
+  }
+}
+
 std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
   auto names = std::make_shared<PlanNames>();
   names->plan = summary(plan);
@@ -63,7 +72,7 @@ std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
   for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
     names->dimensions.push_back(
         fmt::format("{} members, {}, {}", plan.decomposition.size(static_cast<int>(i)),
-                    to_string(plan.dimensions[i].algorithm), to_string(plan.dimensions[i].carrier)));
+                    to_string(plan.dimensions[i].algorithm), carrier_text(plan.dimensions[i])));
   }
   for (const topology::Phase& phase : phases_of(plan)) {
     names->dimension_of.push_back(phase.dimension);
@@ -145,8 +154,9 @@ void PlanBook::replace_topology(Topology topology) {
   known_topology();
 }
 
-std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uint64_t bytes, DataType type) {
-  const Key key{collective, size_class(bytes), type};
+std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uint64_t bytes, DataType type,
+                                                 std::optional<DataType> wire) {
+  const Key key{collective, size_class(bytes), type, wire};
   const std::lock_guard lock(mutex_);
   auto& entry = plans_[key];
   if (!entry) {
@@ -160,7 +170,7 @@ std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uin
 }
 
 Plan PlanBook::choose(const Key& key) {
-  const auto& [collective, bytes, type] = key;
+  const auto& [collective, bytes, type, wire] = key;
   if (!planner_) {
     planner_.emplace(known_topology(), placement_);
   }
@@ -172,6 +182,7 @@ Plan PlanBook::choose(const Key& key) {
     Plan plan = given;
     plan.bytes = bytes;
     plan.type = type;
+    set_wire(plan, wire);
     if (planner_->executes(plan)) {
       planner_->predict(plan);
       return plan;
@@ -187,6 +198,7 @@ Plan PlanBook::choose(const Key& key) {
                                 .type = type,
                                 .mode = wishes_.mode,
                                 .decomposition = wishes_.decomposition,
+                                .wire = wire,
                                 .nccl = is_on_devices});
   plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   return plan;

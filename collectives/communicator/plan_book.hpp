@@ -58,11 +58,13 @@ class PlanBook : public std::enable_shared_from_this<PlanBook> {
   /// Plans for another topology from now on. For start-up, before any rank has asked for a plan.
   void replace_topology(Topology topology);
 
-  /// The plan for calls of `bytes` bytes; not for barriers.
-  std::shared_ptr<const ChosenPlan> plan(topology::Collective collective, std::uint64_t bytes, DataType type);
+  /// The plan for calls of `bytes` bytes; not for barriers. `wire`: see `topology::PlanRequest`. A given plan
+  /// has it in the dimensions that have one, or else in all that go over a network.
+  std::shared_ptr<const ChosenPlan> plan(topology::Collective collective, std::uint64_t bytes, DataType type,
+                                         std::optional<DataType> wire = {});
 
  private:
-  using Key = std::tuple<topology::Collective, std::uint64_t, DataType>;
+  using Key = std::tuple<topology::Collective, std::uint64_t, DataType, std::optional<DataType>>;
   PlanBook(std::shared_ptr<PlanBook> job, topology::Placement placement);
   const topology::Topology& known_topology();
   topology::Plan choose(const Key& key);

@@ -183,6 +183,21 @@ Request reduce_request(Place place, const void* input, void* output, std::size_t
   return request;
 }
 
+Request with_wire(Request request, const Wire& wire, std::size_t residual) {
+  if (wire.type != DataType::bf16 && wire.type != DataType::f16) {
+    refuse(request.name, "found the wire {}, expected bf16 or f16", to_string(wire.type));
+  }
+  if (wire.kept.size() != wire.left.size() || (!wire.kept.empty() && wire.kept.size() != residual)) {
+    refuse(request.name,
+           "found {} elements that were kept and memory for {} that are left, expected {} of both "
+           "(Communicator::residual_size), or none",
+           wire.kept.size(), wire.left.size(), residual);
+  }
+  request.wire = wire.type;
+  request.residual = {wire.kept.data(), wire.left.data()};
+  return request;
+}
+
 Request barrier_request() noexcept {
   // Never written to: what the program writes stays in memory of the engine's.
   static constexpr std::byte nothing{};

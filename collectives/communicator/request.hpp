@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "collectives/executor/operation.hpp"
+#include "ddl/communicator.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/schedule.hpp"
 
@@ -39,6 +40,8 @@ struct Request {
     std::uint32_t fingerprint = 0;
   };
   std::optional<PartOf> part_of = {};
+  std::optional<DataType> wire = {};  ///< What travels between hosts, if that is another type.
+  Residual residual = {};
 };
 
 /// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap
@@ -53,5 +56,8 @@ Request broadcast_request(Place place, const void* input, void* output, std::siz
 Request reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                        ReduceOp op, int root);
 Request barrier_request() noexcept;
+/// The same of f32 sums whose bytes travel between hosts as `wire` says. `residual`: elements that the call
+/// takes. Throws `invalid_argument`.
+Request with_wire(Request request, const Wire& wire, std::size_t residual);
 
 }  // namespace ddl::collectives

@@ -129,6 +129,8 @@ class Driver {
   [[nodiscard]] const std::byte* await_small(const OperationState& operation, std::uint32_t step, int& idle);
   void release_arrival(OperationState& operation, std::uint32_t index);
   void transfer_range(OperationState& operation, std::uint32_t index);
+  void round_range(const OperationState& operation, std::uint32_t index) const;
+  void widen_block(OperationState& operation, std::uint32_t index, std::byte* target);
   void post_receives(OperationState& operation);
   void reduce_received(OperationState& operation, std::uint32_t index);
   bool sweep_transfers(OperationState& operation);

@@ -36,6 +36,12 @@ struct Buffers {
   std::size_t input_end = std::numeric_limits<std::size_t>::max();
 };
 
+/// Memory for the program's residual: what the last call has left, and what this one leaves; null: neither.
+struct Residual {
+  const float* kept = nullptr;
+  float* left = nullptr;
+};
+
 /// One call of a collective.
 struct Call {
   /// Numbers that messages tell apart at most, and how many of them a communicator takes.
@@ -51,6 +57,7 @@ struct Call {
   /// with the call's, though some ranks may compare and others not.
   bool compares = false;
   Buffers buffers = {};
+  Residual residual = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   /// Equal for equal collectives of equal counts, types, operations and roots. Goes along with every message.

@@ -93,7 +93,8 @@ struct OperationState {
   std::size_t posts_out = 0;
   std::vector<std::uint32_t> unstaged;  ///< Posts that wait for staging memory.
   std::vector<Transfer> transfers;      ///< By slot.
-  std::vector<std::byte*> blocks;       ///< By slot: what is received into before it is reduced.
+  /// By slot: what is received into before it is reduced or widened, or narrowed into before it is sent.
+  std::vector<std::byte*> blocks;
   std::vector<std::uint32_t> transferring;
   std::vector<std::uint32_t> unsent;  ///< Sends through the network that wait for their turn.
   std::size_t sending = 0;
@@ -121,7 +122,7 @@ struct OperationState {
     return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
   }
   [[nodiscard]] std::size_t bytes_of(std::uint32_t index) const noexcept {
-    return step(index).size() * element;
+    return step(index).size() * (step(index).narrow ? size_of(program().program().wire) : element);
   }
 
   /// Where a range is to be written.

@@ -6,6 +6,7 @@
 
 #include "collectives/executor/driver.hpp"
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/kernels/wire.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -21,6 +22,7 @@ constexpr std::size_t most_staged_bytes = std::size_t{2} << 20;
 /// Memory to receive into before it is known when it can be reduced.
 constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
+constexpr std::size_t most_sending_narrow = 64;  // each in a block of its own
 constexpr int runs_at_a_time = 8;
 
 }  // namespace
@@ -43,7 +45,7 @@ void Driver::run(OperationState& operation, std::uint32_t index) {
                                                  : transfer_range(operation, index);
   }
   if (step.kind == StepKind::send) return post(operation, index);
-  combine(operation, index);
+  step.kind == StepKind::round ? round_range(operation, index) : combine(operation, index);
   complete(operation, index);
 }
 
@@ -209,18 +211,50 @@ void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   Network& network = *network_of(operation);
   Transfer& transfer = operation.transfers[way.slot];
+  const Step& step = operation.step(index);
   const std::size_t bytes = operation.bytes_of(index);
-  if (operation.step(index).kind == StepKind::send) {
-    if (operation.sending == most_sending) {
+  if (step.kind == StepKind::send) {
+    if (operation.sending >= (step.narrow ? most_sending_narrow : most_sending)) {
       operation.unsent.push_back(index);
       return;
     }
     ++operation.sending;
-    network.send(way.peer, operation.tag(way.message), {operation.range_of(index), bytes}, transfer);
+    const std::byte* data = operation.range_of(index);
+    if (step.narrow) {
+      std::byte* const block = operation.blocks[way.slot] = receiving_.take();
+      wire::narrow(operation.program().program().wire, {reinterpret_cast<const float*>(data), step.size()}, block);
+      data = block;
+    }
+    network.send(way.peer, operation.tag(way.message), {data, bytes}, transfer);
   } else {
-    network.receive(way.peer, operation.tag(way.message), {operation.target_of(index), bytes}, transfer);
+    std::byte* data = operation.target_of(index);
+    if (step.narrow) data = operation.blocks[way.slot] = receiving_.take();
+    network.receive(way.peer, operation.tag(way.message), {data, bytes}, transfer);
   }
   operation.transferring.push_back(index);
+}
+
+/// Range = the nearest values of the wire's type; what that leaves is kept for the next call.
+void Driver::round_range(const OperationState& operation, std::uint32_t index) const {
+  const Step& step = operation.step(index);
+  wire::Rounding rounding{reinterpret_cast<const float*>(operation.range_of(index)),
+                          reinterpret_cast<float*>(operation.target_of(index))};
+  const Residual& residual = operation.call.residual;
+  if (residual.kept != nullptr) {
+    rounding.kept = residual.kept + step.source;
+    rounding.left = residual.left + step.source;
+  }
+  wire::round(operation.program().program().wire, rounding, step.size());
+}
+
+/// A narrow message that has come, or what has been sent of one.
+void Driver::widen_block(OperationState& operation, std::uint32_t index, std::byte* target) {
+  const Step& step = operation.step(index);
+  std::byte*& block = operation.blocks[operation.way(index).slot];
+  if (step.kind != StepKind::send) {
+    wire::widen(operation.program().program().wire, block, {reinterpret_cast<float*>(target), step.size()});
+  }
+  receiving_.give_back(std::exchange(block, nullptr));
 }
 
 /// Receives that end in a reduction go to memory of their own, so they need not wait for their turn. In the
@@ -257,6 +291,7 @@ bool Driver::sweep_transfers(OperationState& operation) {
       if (--operation.missing[index] == 0) operation.make_ready(index);
       continue;
     }
+    if (operation.step(index).narrow) widen_block(operation, index, operation.target_of(index));
     if (kind == StepKind::send) {
       --operation.sending;
       if (!operation.unsent.empty()) {
@@ -272,6 +307,11 @@ bool Driver::sweep_transfers(OperationState& operation) {
 
 void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
   std::byte*& block = operation.blocks[operation.way(index).slot];
+  if (operation.step(index).narrow) {
+    std::byte* const wide = receiving_.take();
+    widen_block(operation, index, wide);
+    block = wide;
+  }
   std::byte* target = operation.target_of(index);
   const std::byte* sources[] = {operation.range_of(index), block};
   reduce(operation.call.type, operation.call.op, std::span(&target, 1), sources,
@@ -299,7 +339,7 @@ OperationState* Driver::run_small(Call& call) {
 /// Whether a call's messages are copied to their receivers at once, so that no send waits.
 bool Driver::is_small(const Call& call) const {
   const PreparedProgram& program = *call.program;
-  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 &&
+  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 && !program.rounds() &&
          program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
          (run_ == nullptr || program.has_one_phase());
 }

@@ -120,6 +120,7 @@ class PreparedProgram::Builder {
       const Step& step = steps_[i];
       StepWay& way = ways().emplace_back();
       if (step.phase != steps_[0].phase) result_.has_one_phase_ = false;
+      if (step.kind == StepKind::round) result_.rounds_ = true;
       if (is_local(step.kind)) continue;
       const bool sends = step.kind == StepKind::send;
       way.peer = ranks_[static_cast<std::size_t>(step.peer)];

@@ -87,6 +87,7 @@ class PreparedProgram {
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t scratch() const noexcept { return program_.scratch; }
+  [[nodiscard]] bool rounds() const noexcept { return rounds_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
   [[nodiscard]] const PlanNames* names() const noexcept { return names_.get(); }
@@ -174,6 +175,7 @@ class PreparedProgram {
   Messages sends_;
   std::size_t longest_message_ = 0;
   bool has_one_phase_ = true;
+  bool rounds_ = false;
   std::vector<Range> unwritten_;
   bool reads_mixtures_ = false;
 };

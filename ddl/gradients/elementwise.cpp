@@ -40,17 +40,4 @@ double square_and_scale(std::span<float> values, double factor) noexcept {
   return native_kernels().square_and_scale(values.data(), values.size(), factor);
 }
 
-void encode(DataType type, std::span<const float> values, std::span<const float> residual,
-            std::span<std::uint16_t> wire, std::span<float> left) noexcept {
-  const Kernels& kernels = native_kernels();
-  const auto encode = type == DataType::bf16 ? kernels.encode_bf16 : kernels.encode_f16;
-  encode({values.data(), residual.data(), wire.data(), left.data()}, values.size());
-}
-
-void decode(DataType type, std::span<const std::uint16_t> wire, std::span<float> values) noexcept {
-  const Kernels& kernels = native_kernels();
-  const auto decode = type == DataType::bf16 ? kernels.decode_bf16 : kernels.decode_f16;
-  decode(wire.data(), values.data(), wire.size());
-}
-
 }  // namespace ddl::elementwise

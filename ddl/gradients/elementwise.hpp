@@ -5,7 +5,6 @@
 #include <span>
 
 #include "collectives/kernels/reduce.hpp"
-#include "ddl/data_type.hpp"
 
 /// Passes over gradients. Each reads and writes every element once; memory limits them. All instruction sets
 /// give the same bits, but for those that a NaN carries.
@@ -27,12 +26,5 @@ void add_scaled(std::span<float> target, std::span<const float> source, double f
 double sum_of_squares(std::span<const float> values) noexcept;
 /// `sum_of_squares`, and then `scale`, in one pass.
 double square_and_scale(std::span<float> values, double factor) noexcept;
-
-/// What is sent of `values` in 16 bits, and what is not: wire[i] = round(values[i] + residual[i]),
-/// left[i] = values[i] + residual[i] - wire[i]; 0 where that is not finite. `type` is bf16 or f16.
-void encode(DataType type, std::span<const float> values, std::span<const float> residual,
-            std::span<std::uint16_t> wire, std::span<float> left) noexcept;
-/// values[i] = wire[i]
-void decode(DataType type, std::span<const std::uint16_t> wire, std::span<float> values) noexcept;
 
 }  // namespace ddl::elementwise

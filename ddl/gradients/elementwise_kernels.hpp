@@ -5,14 +5,6 @@
 
 namespace ddl::elementwise {
 
-/// What 16-bit values are made of, and what is left of them; see `encode`. No overlap.
-struct Encoding {
-  const float* values;
-  const float* residual;
-  std::uint16_t* wire;
-  float* left;
-};
-
 /// The functions of elementwise.hpp, for one instruction set. All sets give the same bits.
 struct Kernels {
   void (*scale)(float* values, std::size_t count, double factor) noexcept;
@@ -20,10 +12,6 @@ struct Kernels {
   void (*add_scaled)(float* target, const float* source, std::size_t count, double factor) noexcept;
   double (*sum_of_squares)(const float* values, std::size_t count) noexcept;
   double (*square_and_scale)(float* values, std::size_t count, double factor) noexcept;
-  void (*encode_bf16)(const Encoding& encoding, std::size_t count) noexcept;
-  void (*encode_f16)(const Encoding& encoding, std::size_t count) noexcept;
-  void (*decode_bf16)(const std::uint16_t* wire, float* values, std::size_t count) noexcept;
-  void (*decode_f16)(const std::uint16_t* wire, float* values, std::size_t count) noexcept;
 };
 
 // Each in a source of its own, which is compiled for that instruction set. None is for AVX-512: gradients

@@ -127,9 +127,12 @@ class GradientQueue {
 /// The hash of a communicator's plan for `count` values, as text; empty for one rank alone.
 template <typename AnyCommunicator>
 std::string plan_text(const AnyCommunicator& communicator, topology::Collective collective, std::size_t count,
-                      DataType type) {
+                      DataType type, std::optional<DataType> wire = {}) {
   if (communicator.size() == 1 || count == 0) return {};
-  return fmt::format("{:016x}", topology::hash(communicator.plan(collective, count * size_of(type), type)));
+  const std::uint64_t bytes = count * size_of(type);
+  const topology::Plan plan =
+      wire ? communicator.plan(collective, bytes, type, wire) : communicator.plan(collective, bytes, type);
+  return fmt::format("{:016x}", topology::hash(plan));
 }
 
 }  // namespace ddl

@@ -24,7 +24,6 @@ BucketSlice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noe
 // Set-up.
 
 void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final) {
-  const bool narrow = wire_ && is_final;  // residuals belong to buckets: there are none before these stay
   buckets_.clear();
   buckets_.reserve(layouts.size());
   events_.reset();
@@ -33,7 +32,6 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
     bucket.layout = layout;
     bucket.pieces = layout.pieces;
     bucket.way = layout.rows                      ? Way::rows
-                 : narrow                         ? Way::wire
                  : parts_->options.sharded_update ? Way::scatter
                                                   : Way::dense;
     bucket.values = one_run(layout, parts_->gradients);
@@ -44,12 +42,18 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
     if (bucket.way == Way::rows) {
       bucket.map = allocate<std::uint8_t>(context_, parts_->touched[layout.pieces.front().gradient].rows());
     }
-    if (bucket.way == Way::wire) bucket.residual.resize(wire_->own(bucket.values).size());
+    // Residuals belong to buckets: there are none before these stay.
+    if (is_final && bucket.way != Way::rows) bucket.wire = wire_;
+    if (bucket.wire) {
+      const std::size_t size = bucket.way == Way::scatter
+                                   ? all_.residual_size(Collective::reduce_scatter, layout.count() / ranks_, *wire_)
+                                   : all_.residual_size(Collective::all_reduce, layout.count(), *wire_);
+      bucket.residual = {std::vector<float>(size), std::vector<float>(size)};
+    }
     const auto same_way = std::find_if(buckets_.rbegin() + 1, buckets_.rend(),
                                        [&](const Bucket& other) { return other.way == bucket.way; });
     bucket.before = same_way == buckets_.rend() ? nullptr : &*same_way;
-    const bool has_stages = bucket.way == Way::rows || bucket.way == Way::wire;
-    if (has_stages && !events_) events_ = std::make_shared<WorkEvents>();
+    if (bucket.way == Way::rows && !events_) events_ = std::make_shared<WorkEvents>();
   }
 }
 
@@ -59,16 +63,13 @@ std::vector<std::string> HostQueue::plans() const {
     const std::size_t count = bucket.layout.count();
     switch (bucket.way) {
       case Way::dense:
-        plans.push_back(plan_text(all_, Collective::all_reduce, count, DataType::f32));
+        plans.push_back(plan_text(all_, Collective::all_reduce, count, DataType::f32, bucket.wire));
         break;
       case Way::scatter:
-        plans.push_back(plan_text(all_, Collective::reduce_scatter, count, DataType::f32));
+        plans.push_back(plan_text(all_, Collective::reduce_scatter, count, DataType::f32, bucket.wire));
         break;
       case Way::rows:  // of all rows; fewer ones may take the plan of a smaller size
         plans.push_back(plan_text(*rows_, Collective::all_reduce, count, DataType::f32));
-        break;
-      case Way::wire:
-        plans.push_back(wire_->plans(count));
         break;
     }
   }
@@ -91,10 +92,12 @@ void HostQueue::reduce(std::size_t index, const Contribution& contribution) {
   }
   std::ranges::fill(bucket.values.subspan(at), 0.0f);
   float* const values = bucket.values.data();
-  if (bucket.way == Way::wire) {
-    for (Work& work : wire_->sum_on_host(bucket.values)) follow(bucket, std::move(work));
+  const std::span<float> mine = bucket.way == Way::scatter ? own(bucket.values) : bucket.values;
+  if (bucket.wire) {
+    const Wire wire{*bucket.wire, bucket.residual.kept, bucket.residual.left};
+    follow(bucket, bucket.way == Way::scatter ? all_.reduce_scatter_async(values, mine.data(), mine.size(), wire)
+                                              : all_.all_reduce_async(mine, wire));
   } else if (bucket.way == Way::scatter) {
-    const std::span<float> mine = own(bucket.values);
     follow(bucket, all_.reduce_scatter_async(values, mine.data(), mine.size(), DataType::f32, ReduceOp::sum));
   } else if (ranks_ > 1 && buckets_.size() == 1) {
     all_.all_reduce(values, bucket.values.size(), DataType::f32, ReduceOp::sum);
@@ -159,7 +162,7 @@ void HostQueue::follow(Bucket& bucket, Work work) const {
 /// their stages in order, whichever is done first: a communicator's calls must come in one order on all
 /// ranks.
 bool HostQueue::advance(Bucket& bucket) {
-  const int last = bucket.way == Way::wire ? 2 : bucket.way == Way::rows ? 1 : 0;
+  const int last = bucket.way == Way::rows ? 1 : 0;
   for (;;) {
     if (!std::ranges::all_of(bucket.works, [](Work& work) { return work.test(); })) return false;
     if (bucket.stage > last) return true;
@@ -167,13 +170,7 @@ bool HostQueue::advance(Bucket& bucket) {
     ++bucket.stage;
     if (bucket.stage > last) return true;
     bucket.works.clear();
-    if (bucket.way == Way::rows) {
-      reduce_rows(bucket);
-    } else if (bucket.stage == 1) {
-      if (auto work = wire_->sum_over_hosts(bucket.values, bucket.residual)) follow(bucket, *work);
-    } else {
-      for (Work& work : wire_->share_on_host(bucket.values, bucket.residual)) follow(bucket, std::move(work));
-    }
+    reduce_rows(bucket);
   }
 }
 
@@ -270,7 +267,7 @@ std::uint64_t HostQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
     sum += bucket.map.size() +
-           bucket.values.size() * (bucket.way == Way::wire ? sizeof(std::uint16_t) : sizeof(float));
+           bucket.values.size() * size_of(bucket.wire.value_or(DataType::f32));
   }
   return sum;
 }

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +13,6 @@
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/gradient_norm.hpp"
 #include "ddl/gradients/gradient_queue.hpp"
-#include "ddl/gradients/host_wire.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "ddl/work.hpp"
 
@@ -69,13 +67,11 @@ class HostQueue final : public GradientQueue {
       elements_ += gradient.values.size();
       if (gradient.row_width > 0 && !rows_) rows_.emplace(all_.split(0));
     }
-    if (parts.options.wire != DataType::f32 && context_.hosts() > 1) {
-      wire_.emplace(all_, parts.options.wire);
-    }
+    if (parts.options.wire != DataType::f32 && context_.hosts() > 1) wire_ = parts.options.wire;
   }
   std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
   [[nodiscard]] std::size_t multiple() const override {
-    return std::lcm(wire_ ? wire_->shards() : 1, parts_->options.sharded_update ? ranks_ : 1);
+    return parts_->options.sharded_update ? ranks_ : 1;
   }
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   [[nodiscard]] std::vector<std::string> plans() const override;
@@ -132,7 +128,18 @@ class HostQueue final : public GradientQueue {
   [[nodiscard]] std::vector<NamedTensor> residuals() override;
 
  private:
-  enum class Way { dense, scatter, rows, wire };
+  enum class Way { dense, scatter, rows };
+
+  /// What the wire's rounding has left of a bucket, for the next step to send.
+  struct Residual {
+    std::vector<float> kept;
+    std::vector<float> left;
+
+    /// What is left counts, or the step is as if it had not been.
+    void settle(bool counts) noexcept {
+      if (counts) kept.swap(left);
+    }
+  };
 
   struct Bucket {
     BucketLayout layout;
@@ -147,7 +154,8 @@ class HostQueue final : public GradientQueue {
     SharedBuffer<std::uint8_t> map;  // of rows
     double weight = 1;               // of rows
     bool adds_accumulated = false;   // of rows
-    WireResidual residual;
+    std::optional<DataType> wire;
+    Residual residual;
   };
 
   [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const {
@@ -175,7 +183,7 @@ class HostQueue final : public GradientQueue {
   std::size_t elements_ = 0;
   std::vector<std::size_t> places_;  // of each gradient among all elements
   std::optional<Communicator> rows_;
-  std::optional<HostWire> wire_;
+  std::optional<DataType> wire_;
   std::shared_ptr<WorkEvents> events_;  // null: no bucket has several stages
   std::vector<Bucket> buckets_;
   std::size_t started_ = 0, finished_ = 0;

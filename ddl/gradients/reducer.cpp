@@ -103,6 +103,11 @@ void GradientReducer::State::check() const {
   if (wire != DataType::f32 && wire != DataType::bf16 && wire != DataType::f16) {
     throw invalid(fmt::format("the wire type is {}; expected f32, bf16 or f16", to_string(wire)));
   }
+  if (wire != DataType::f32 && context.options().reproducible) {
+    throw invalid(fmt::format("the wire type is {} in a reproducible context; expected f32: what is rounded on "
+                              "the wire depends on which ranks share a host",
+                              to_string(wire)));
+  }
   for (const Gradient& gradient : gradients) {
     if (!gradient.values.empty() && gradient.values.data() == nullptr) {
       throw invalid(

@@ -32,6 +32,7 @@ Json dimensions_json(const Planner& planner, const PlanReport& report) {
                     {"algorithm", to_string(dimension.algorithm)},
                     {"carrier", to_string(dimension.carrier)},
                     {"wires", wires_of(planner.topology(), planner.placement(), plan, d, report.root)}});
+    if (dimension.wire) list.back()["wire"] = to_string(*dimension.wire);
   }
   return list;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "ddl/data_type.hpp"
@@ -16,6 +17,17 @@ namespace ddl {
 namespace collectives {
 class CommunicatorImpl;
 }
+
+/// What sums of f32 travel as between hosts. Each value is rounded before it is sent, and the result where it
+/// is, so all ranks end with the same bits; inside a host, and where reductions are reproducible, nothing is
+/// rounded. With `kept` and `left`, error feedback (Seide et al. 2014; Karimireddy et al. 2019): what the
+/// last call's roundings on this rank left is added to what this call rounds.
+struct Wire {
+  DataType type = DataType::bf16;  ///< bf16 or f16.
+  /// `Communicator::residual_size` elements, zeros before the first call; empty: no error feedback.
+  std::span<const float> kept = {};
+  std::span<float> left = {};  ///< As many: what the next call keeps.
+};
 
 /// Ranks and the collectives among them.
 ///
@@ -71,10 +83,18 @@ class Communicator {
     return all_reduce_async(values.data(), values.data(), values.size(), data_type_of<T>(), op);
   }
 
+  /// Sums in place; all ranks give the same type of wire.
+  Work all_reduce_async(std::span<float> values, const Wire& wire);
+
   /// `input` holds size() pieces of `count` elements; afterwards `output` holds the reduction of all ranks'
   /// piece number rank(). In place: `output` is that piece of `input`; the other pieces are then undefined.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
+  /// Sums.
+  Work reduce_scatter_async(const float* input, float* output, std::size_t count, const Wire& wire);
+  /// Elements of residual that a call of this rank has (see `Wire`): of an all_reduce or reduce_scatter of
+  /// `count` elements, as they are called with. Costs the planning of the call, and depends on the plan.
+  [[nodiscard]] std::size_t residual_size(topology::Collective collective, std::size_t count, DataType wire);
 
   /// Afterwards `output` holds every rank's `count` elements of `input`, by rank. In place: `input` is piece
   /// number rank() of `output`.
@@ -112,10 +132,10 @@ class Communicator {
                                       const std::function<std::int64_t(std::int64_t)>& greatest);
 
   /// The plan that is used for calls of `bytes` bytes: of all ranks' data together for reduce_scatter (their
-  /// input) and all_gather (their output). Not collective. Throws `invalid_argument` for a barrier, which
-  /// needs none.
-  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::uint64_t bytes,
-                                    DataType type) const;
+  /// input) and all_gather (their output), and with this wire. Not collective. Throws `invalid_argument` for a
+  /// barrier, which needs none.
+  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::uint64_t bytes, DataType type,
+                                    std::optional<DataType> wire = {}) const;
 
  private:
   std::shared_ptr<collectives::CommunicatorImpl> impl_;

@@ -9,7 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "ddl/float16.hpp"
 #include "ddl/gradients/elementwise_kernels.hpp"
 
 namespace {
@@ -37,11 +36,6 @@ std::vector<float> values_of(std::size_t count, std::uint32_t seed) {
   for (const float value : special) {
     if (count > 0) values[random() % count] = value;
   }
-  return values;
-}
-
-std::vector<float> finite(std::vector<float> values) {
-  for (float& value : values) value = std::isfinite(value) ? value : 1.5f;
   return values;
 }
 
@@ -224,54 +218,6 @@ TEST_P(Elementwise, WhatIsNotFiniteShowsInTheSum) {
       EXPECT_FALSE(std::isfinite(values[at])) << at;
     }
   }
-}
-
-template <typename Narrow>
-void expect_as_converted(const std::vector<float>& values, const std::vector<float>& residual,
-                         const std::vector<std::uint16_t>& wire, const std::vector<float>& left,
-                         const std::vector<float>& decoded) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float wanted = values[i] + residual[i];
-    const Narrow sent(wanted);
-    const float rest = wanted - static_cast<float>(sent);
-    if (std::isnan(wanted)) {
-      EXPECT_TRUE(std::isnan(decoded[i])) << i;
-    } else {
-      EXPECT_EQ(wire[i], sent.bits) << wanted;
-      EXPECT_EQ(decoded[i], static_cast<float>(sent)) << wanted;
-    }
-    EXPECT_EQ(left[i], std::isfinite(rest) ? rest : 0.0f) << wanted;
-  }
-}
-
-TEST_P(Elementwise, SixteenBitsAreThoseOfTheirTypes) {
-  for (std::size_t count = 0; count <= most; ++count) {
-    const auto values = values_of(count, 4);
-    const auto residual = finite(values_of(count, 5));
-    std::vector<std::uint16_t> wire(count);
-    std::vector<float> left(count), decoded(count);
-    const elementwise::Encoding encoding{values.data(), residual.data(), wire.data(), left.data()};
-    kernels.encode_bf16(encoding, count);
-    kernels.decode_bf16(wire.data(), decoded.data(), count);
-    expect_as_converted<ddl::bfloat16>(values, residual, wire, left, decoded);
-    kernels.encode_f16(encoding, count);
-    kernels.decode_f16(wire.data(), decoded.data(), count);
-    expect_as_converted<ddl::float16>(values, residual, wire, left, decoded);
-  }
-}
-
-TEST_P(Elementwise, DecodesAllSixteenBits) {
-  std::vector<std::uint16_t> wire(65'536);
-  for (std::size_t i = 0; i < wire.size(); ++i) wire[i] = static_cast<std::uint16_t>(i);
-  std::vector<float> bf16(wire.size()), f16(wire.size()), expected_bf16, expected_f16;
-  kernels.decode_bf16(wire.data(), bf16.data(), wire.size());
-  kernels.decode_f16(wire.data(), f16.data(), wire.size());
-  for (const std::uint16_t sent : wire) {
-    expected_bf16.push_back(static_cast<float>(ddl::bfloat16::from_bits(sent)));
-    expected_f16.push_back(static_cast<float>(ddl::float16::from_bits(sent)));
-  }
-  EXPECT_EQ(bits(bf16), bits(expected_bf16));
-  EXPECT_EQ(bits(f16), bits(expected_f16));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, Elementwise, testing::Values(InstructionSet::baseline, InstructionSet::avx2),

@@ -487,7 +487,9 @@ TEST(GradientReducer, GoesOnFromItsStateWithTheSameBits) {
           residuals.emplace_back(tensor.bytes.size() / sizeof(float));
           std::memcpy(residuals.back().data(), tensor.bytes.data(), tensor.bytes.size());
         }
-        EXPECT_FALSE(residuals.empty());
+        std::int32_t of_any_rank = residuals.empty() ? 0 : 1;
+        context.communicator().all_reduce(std::span(&of_any_rank, 1));
+        EXPECT_GT(of_any_rank, 0);
         std::vector<Values> went_on;
         for (std::size_t number = 2; number < 5; ++number) went_on.push_back(step(model, reducer, number));
 

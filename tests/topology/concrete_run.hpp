@@ -21,7 +21,7 @@ namespace ddl::topology {
 /// Each element is a random number of 64 bits. Two operations run side by side: a sum modulo 2^64, which
 /// shows what is lost, doubled or in the wrong place, and one that neither commutes nor associates, which
 /// shows whether all ranks combine in one order. `finish` maps x to 3x + 1, so that it must be there once and
-/// last. What a run reduces is rounded once, at its end. For barriers a step knows of the ranks whose steps
+/// last. What a run reduces is rounded once, at its end; narrow messages carry what a `round` left. For barriers a step knows of the ranks whose steps
 /// it waited for.
 class ConcreteRun {
  public:
@@ -53,6 +53,7 @@ class ConcreteRun {
   struct Element {
     std::uint64_t sum = 0;
     std::uint64_t mixed = 0;
+    bool narrow = false;  // a value of the wire's type
     friend bool operator==(const Element&, const Element&) = default;
   };
   struct State {
@@ -78,7 +79,7 @@ class ConcreteRun {
     const bool goes_on = step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce ||
                          step.kind == StepKind::finish;
     return goes_on && before.kind != StepKind::send && before.kind != StepKind::finish &&
-           before.begin == step.begin && before.end == step.end;
+           before.kind != StepKind::round && before.begin == step.begin && before.end == step.end;
   }
 
   [[nodiscard]] bool addresses_are_valid() const {
@@ -102,6 +103,7 @@ class ConcreteRun {
   }
   static Element finished(const Element& a) { return {a.sum * 3 + 1, mix(a.mixed + 7)}; }
   static Element rounded(const Element& a) { return {a.sum, mix(a.mixed + 11)}; }
+  static Element in_wire(const Element& a) { return a.narrow ? a : Element{a.sum, mix(a.mixed + 13), true}; }
 
   void prepare() {
     for (const Program& program : schedule_.ranks) {
@@ -190,7 +192,7 @@ class ConcreteRun {
         for (std::size_t i = first; i < end; ++i) {
           if (!execute(rank, i)) return false;
           const StepKind kind = program.steps[i].kind;
-          reduces |= kind != StepKind::receive && kind != StepKind::copy;
+          reduces |= kind != StepKind::receive && kind != StepKind::copy && kind != StepKind::round;
           left -= is_receive(kind) ? 2 : 1;
         }
         for (std::size_t i = program.steps[first].begin; reduces && i < program.steps[first].end; ++i) {
@@ -211,6 +213,10 @@ class ConcreteRun {
       for (std::size_t i = step.begin; i < step.end; ++i) state.memory[i] = finished(state.memory[i]);
       return true;
     }
+    if (step.kind == StepKind::round) {
+      for (std::size_t i = step.begin; i < step.end; ++i) state.memory[i] = in_wire(state.memory[i]);
+      return true;
+    }
     std::size_t from = rank;
     std::size_t begin = step.source;
     if (is_receive(step.kind)) {
@@ -220,7 +226,7 @@ class ConcreteRun {
       learn(from, send);
       add(state.knows[at], states_[from].knows[send]);
       states_[from].done[send] = true;
-      if (sent.size() != step.size()) {
+      if (sent.size() != step.size() || sent.narrow != step.narrow) {
         problem_ = "a transfer of two lengths";
         return false;
       }
@@ -230,6 +236,10 @@ class ConcreteRun {
     const std::vector<Element> source(memory.begin() + static_cast<std::ptrdiff_t>(begin),
                                       memory.begin() + static_cast<std::ptrdiff_t>(begin + step.size()));
     for (std::size_t i = 0; i < source.size(); ++i) {
+      if (step.narrow && !source[i].narrow) {
+        problem_ = "a narrow message of what was not rounded";
+        return false;
+      }
       put(state.memory[step.begin + i], source[i],
           step.kind == StepKind::reduce || step.kind == StepKind::receive_reduce);
     }

@@ -31,11 +31,13 @@ enum class Mutation {
   change_kind,
   shift_source,
   toggle_joined,
+  toggle_narrow,
   drop_pair,
   duplicate_pair,
   shift_pair,
   shorten_pair,
   shift_receive_of_pair,
+  toggle_narrow_of_pair,
   count_,
 };
 constexpr int mutations = static_cast<int>(Mutation::count_);
@@ -55,11 +57,13 @@ constexpr std::string_view to_string(Mutation mutation) {
                                                              "change_kind",
                                                              "shift_source",
                                                              "toggle_joined",
+                                                             "toggle_narrow",
                                                              "drop_pair",
                                                              "duplicate_pair",
                                                              "shift_pair",
                                                              "shorten_pair",
-                                                             "shift_receive_of_pair"};
+                                                             "shift_receive_of_pair",
+                                                             "toggle_narrow_of_pair"};
   return names[static_cast<std::size_t>(mutation)];
 }
 
@@ -145,14 +149,22 @@ std::optional<Schedule> mutant(const Schedule& original, std::size_t rank, std::
       ++step.begin;
       break;
     case Mutation::change_kind:
-      step.kind = static_cast<StepKind>(below(6));
+      step.kind = static_cast<StepKind>(below(7));
       break;
     case Mutation::shift_source:
-      if (step.kind != StepKind::reduce && step.kind != StepKind::copy) return {};
+      if (!has_source(step.kind) && step.kind != StepKind::round) return {};
       step.source += random() % 2 == 0 ? 1 : std::size_t{0} - 1;
       break;
     case Mutation::toggle_joined:
       step.joined = !step.joined;
+      break;
+    case Mutation::toggle_narrow:
+      if (is_local(step.kind)) return {};
+      step.narrow = !step.narrow;
+      break;
+    case Mutation::toggle_narrow_of_pair:
+      step.narrow = !step.narrow;
+      others[other_at].narrow = step.narrow;
       break;
     case Mutation::drop_pair:
       erase(steps, at);

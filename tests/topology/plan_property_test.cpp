@@ -172,6 +172,16 @@ std::size_t fitting(Collective collective, std::size_t count, int ranks) {
   return has_pieces(collective) ? (count + n - 1) / n * n : count;
 }
 
+/// In some of the dimensions that can have it.
+void add_wire(Plan& plan, DataType wire, Random& random) {
+  if (plan.collective != Collective::all_reduce && plan.collective != Collective::reduce_scatter) return;
+  plan.type = DataType::f32;
+  for (PlanDimension& dimension : plan.dimensions) {
+    const bool can = dimension.carrier != Carrier::shared_memory && dimension.carrier != Carrier::cuda_ipc;
+    if (can && below(random, 3) != 0) dimension.wire = wire;
+  }
+}
+
 Plan random_plan(int ranks, Random& random) {
   Plan plan;
   plan.collective = random_collective(random);
@@ -193,6 +203,7 @@ Plan random_plan(int ranks, Random& random) {
   plan.chunks = below(random, 2) == 0 ? 1 << below(random, 7) : 1 + below(random, 64);
   plan.bytes = random();
   plan.type = static_cast<DataType>(below(random, 7));
+  if (below(random, 2) == 0) add_wire(plan, below(random, 2) == 0 ? DataType::bf16 : DataType::f16, random);
   plan.mode = static_cast<Mode>(below(random, 6));
   plan.predicted_us = static_cast<double>(random()) / 3;
   plan.phase_us.resize(phases_of(plan).size());
@@ -269,6 +280,9 @@ class Machines {
     PlanRequest request;
     request.collective = random_collective(random_);
     request.bytes = std::uint64_t{1} << below(random_, 31);
+    const bool sums =
+        request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
+    if (sums && below(random_, 3) == 0) request.wire = DataType::bf16;
     return request;
   }
 

@@ -133,6 +133,10 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
       for (std::size_t d = 0; d < dimensions; ++d) {
         plan.dimensions[d].algorithm = algorithms[(first + d * (1 + random() % 4)) % algorithms.size()];
         plan.dimensions[d].carrier = random() % 2 == 0 ? Carrier::network : Carrier::shared_memory;
+        const bool sums = is_all_reduce || collective == Collective::reduce_scatter;
+        if (sums && plan.dimensions[d].carrier == Carrier::network && random() % 2 == 0) {
+          plan.dimensions[d].wire = DataType::bf16;
+        }
       }
       if (is_all_reduce && plan.decomposition.ragged() &&
           plan.dimensions[0].algorithm == Algorithm::one_shot) {

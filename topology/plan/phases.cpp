@@ -68,9 +68,8 @@ int neighbour_runs(std::span<const int> order, int stride) {
 
 PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
   const auto [smallest, largest] = sizes_of(plan.decomposition, phase.dimension);
-  const GroupPattern pattern(plan.collective,
-                             plan.dimensions[static_cast<std::size_t>(phase.dimension)].algorithm, phase.kind,
-                             largest);
+  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(phase.dimension)];
+  const GroupPattern pattern(plan.collective, dimension.algorithm, phase.kind, largest);
   PhaseFigures figures;
   figures.members =
       smallest == largest ? fmt::format("{}", largest) : fmt::format("{}-{}", smallest, largest);
@@ -87,7 +86,9 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
       }
     }
   }
-  figures.bytes_per_rank = static_cast<double>(plan.bytes) * share_before(plan, phase.dimension) *
+  const double part_sent =
+      static_cast<double>(size_of(dimension.wire.value_or(plan.type))) / static_cast<double>(size_of(plan.type));
+  figures.bytes_per_rank = static_cast<double>(plan.bytes) * share_before(plan, phase.dimension) * part_sent *
                            *std::ranges::max_element(pieces) / pattern.pieces();
   return figures;
 }

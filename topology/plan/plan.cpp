@@ -50,6 +50,29 @@ void require_algorithm(const Plan& plan, int index) {
   }
 }
 
+void require_wire(const Plan& plan, int index) {
+  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
+  if (!dimension.wire) return;
+  const auto refuse_wire = [&](std::string_view why) {
+    refuse(fmt::format("plan: dimensions[{}]: found the wire {}, {}", index, to_string(*dimension.wire), why));
+  };
+  if (*dimension.wire != DataType::bf16 && *dimension.wire != DataType::f16) {
+    refuse_wire("expected bf16 or f16, or none");
+  }
+  const bool sums = plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
+  if (plan.type != DataType::f32 || !sums) {
+    refuse_wire(fmt::format("expected none: {} {} travels as it is", with_article(to_string(plan.type)),
+                            to_string(plan.collective)));
+  }
+  if (dimension.carrier == Carrier::shared_memory || dimension.carrier == Carrier::cuda_ipc) {
+    refuse_wire(fmt::format("expected none: by {} members read one another's memory",
+                            to_string(dimension.carrier)));
+  }
+  if (*dimension.wire != wire_of(plan)) {
+    refuse_wire(fmt::format("expected {} as in the dimensions before it", to_string(wire_of(plan))));
+  }
+}
+
 void require_order(const Plan& plan) {
   const auto ranks = static_cast<std::size_t>(plan.decomposition.ranks());
   if (plan.order.size() != ranks) {
@@ -89,6 +112,11 @@ std::uint64_t hash(const Plan& plan) {
   fnv.add_number(plan.order.size());
   for (const int rank : plan.order) fnv.add_number(static_cast<std::uint64_t>(rank));
   fnv.add_number(static_cast<std::uint64_t>(plan.chunks));
+  for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
+    if (!plan.dimensions[i].wire) continue;
+    fnv.add_number(i);
+    fnv.add(static_cast<std::uint8_t>(*plan.dimensions[i].wire));
+  }
   return fnv.value();
 }
 
@@ -105,6 +133,13 @@ std::string planned_names() {
     names += fmt::format("{}{}", names.empty() ? "" : is_last ? " or " : ", ", to_string(collective));
   }
   return names;
+}
+
+DataType wire_of(const Plan& plan) noexcept {
+  for (const PlanDimension& dimension : plan.dimensions) {
+    if (dimension.wire) return *dimension.wire;
+  }
+  return plan.type;
 }
 
 std::uint64_t elements_of(const Plan& plan) {
@@ -194,6 +229,11 @@ std::string_view to_string(Carrier carrier) noexcept {
   return "?";
 }
 
+std::string carrier_text(const PlanDimension& dimension) {
+  const std::string_view carrier = to_string(dimension.carrier);
+  return dimension.wire ? fmt::format("{} in {}", carrier, to_string(*dimension.wire)) : std::string(carrier);
+}
+
 std::string_view to_string(PhaseKind kind) noexcept {
   switch (kind) {
     case PhaseKind::reduce_scatter:
@@ -223,7 +263,10 @@ void require_valid(const Plan& plan) {
     refuse(fmt::format("plan: found {} dimensions, expected {}, as many as {} has", plan.dimensions.size(),
                        plan.decomposition.dimensions(), to_string(plan.decomposition)));
   }
-  for (int i = 0; i < plan.decomposition.dimensions(); ++i) require_algorithm(plan, i);
+  for (int i = 0; i < plan.decomposition.dimensions(); ++i) {
+    require_algorithm(plan, i);
+    require_wire(plan, i);
+  }
   if (plan.chunks < 1 || plan.chunks > most_chunks) {
     refuse(fmt::format("plan: found {} chunks, expected 1 to {}", plan.chunks, most_chunks));
   }

@@ -27,6 +27,7 @@ constexpr double longest_us = 1e15;
 
 constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
                               DataType::f64, DataType::f16, DataType::bf16};
+constexpr std::array wires = {DataType::bf16, DataType::f16};
 constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
                               Mode::scatter_gather, Mode::mpi};
 constexpr std::array carriers = {Carrier::shared_memory, Carrier::cuda_ipc, Carrier::network,
@@ -99,6 +100,8 @@ class Reader : public json::json_sax_t {
       PlanDimension& dimension = plan_.dimensions.back();
       if (record_key_ == "algorithm") {
         set(dimension.algorithm, all_algorithms(), value);
+      } else if (record_key_ == wire_key) {
+        set(dimension.wire.emplace(), wires, value);
       } else {
         set(dimension.carrier, carriers, value);
       }
@@ -146,7 +149,7 @@ class Reader : public json::json_sax_t {
     const auto& seen = is_root ? root_keys_seen_ : record_keys_seen_;
     for (const std::string_view known :
          is_root ? std::span<const std::string_view>(root_keys) : record_keys) {
-      if (std::ranges::find(seen, known) == seen.end()) {
+      if (known != wire_key && std::ranges::find(seen, known) == seen.end()) {
         fail(object_path(), fmt::format("no key '{}'", known), "it to be there");
       }
     }
@@ -180,7 +183,9 @@ class Reader : public json::json_sax_t {
       version_key,     "collective", "bytes",    "type",          "mode",
       "decomposition", "dimensions", "order",    "order_name",    "chunks",
       "predicted_us",  "phase_us",   "bound_us", "topology_hash", "notes"};
-  static constexpr std::array<std::string_view, 2> record_key_names = {"algorithm", "carrier"};
+  static constexpr std::string_view wire_key = "wire";  // which a dimension need not have
+  static constexpr std::array record_key_names = {std::string_view("algorithm"), std::string_view("carrier"),
+                                                  wire_key};
   static constexpr std::span<const std::string_view> record_keys = record_key_names;
 
   [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) const {
@@ -297,8 +302,9 @@ std::string to_json(const Plan& plan) {
   };
   ordered_json dimensions = ordered_json::array();
   for (const PlanDimension& dimension : plan.dimensions) {
-    dimensions.push_back(
-        {{"algorithm", to_string(dimension.algorithm)}, {"carrier", to_string(dimension.carrier)}});
+    ordered_json& entry = dimensions.emplace_back(ordered_json{
+        {"algorithm", to_string(dimension.algorithm)}, {"carrier", to_string(dimension.carrier)}});
+    if (dimension.wire) entry["wire"] = to_string(*dimension.wire);
   }
   add("ddl_plan", format_version);
   add("collective", to_string(plan.collective));

@@ -69,7 +69,7 @@ std::string summary(const Plan& plan) {
     if (plan.decomposition.size(d) == 1) continue;
     const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(d)];
     ways += fmt::format("{}{} {}", ways.empty() ? "" : " + ", to_string(dimension.algorithm),
-                        to_string(dimension.carrier));
+                        carrier_text(dimension));
   }
   if (ways.empty()) ways = "nothing to move";
   return fmt::format("{} {} {}: {} {}, {}, {}, predicted {}", to_string(plan.collective),
@@ -93,7 +93,7 @@ std::string to_text(const Plan& plan) {
       const PhaseFigures figures = figures_of(plan, phases[i]);
       rows.push_back({fmt::format("{}", i + 1), std::string(to_string(kind)), fmt::format("{}", dimension),
                       figures.members, std::string(to_string(way.algorithm)),
-                      std::string(to_string(way.carrier)), fmt::format("{}", figures.rounds),
+                      carrier_text(way), fmt::format("{}", figures.rounds),
                       format_bytes(figures.bytes_per_rank),
                       i < plan.phase_us.size() ? format_us(plan.phase_us[i]) : "?"});
     }

@@ -110,7 +110,9 @@ bool DeviceCandidates::include(const Plan& plan) const {
   request.type = plan.type;
   return std::ranges::any_of(of(request), [&](const Plan& other) {
     return other.decomposition == plan.decomposition && other.order == plan.order &&
-           other.dimensions == plan.dimensions;
+           std::ranges::equal(other.dimensions, plan.dimensions, [](PlanDimension a, PlanDimension b) {
+             return a.algorithm == b.algorithm && a.carrier == b.carrier;
+           });
   });
 }
 

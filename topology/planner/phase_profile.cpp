@@ -175,7 +175,7 @@ std::vector<Load> Profiler::take_total(std::vector<double>& total) {
   return result;
 }
 
-PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, bool in_turn,
+PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
                             const GroupSource& for_each_group) {
   PhaseProfile profile;
   // Patterns of each group size that occurs.
@@ -185,7 +185,9 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   for_each_group([&](const ProfiledGroup& group) {
     const int size = static_cast<int>(group.ranks.size());
     if (patterns.contains(size)) return;
-    auto pattern = pattern_of(collective, algorithm, kind, size, in_turn);
+    auto pattern = pattern_of(collective, algorithm, kind, size, way.in_turn);
+    // Who sends rounds, and who receives widens.
+    for (PatternRound& round : pattern) round.reduced += way.wire_share < 1 ? round.share : 0;
     rounds = std::max(rounds, pattern.size());
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
     patterns.emplace(size, std::move(pattern));
@@ -215,9 +217,11 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       profile.messages += static_cast<double>(now.edges.size()) * now.repeat;
       for (const PatternEdge& edge : now.edges) {
         const int from = rank_at(group, edge.from);
-        const PlannedRoute route = routes_->between(from, rank_at(group, edge.to));
+        const int to = rank_at(group, edge.to);
+        const PlannedRoute route = routes_->between(from, to);
+        const bool crosses = routes_->host_of(from) != routes_->host_of(to);
         const double share = share_of(group, now, edge, algorithm, kind) * group.weight * part;
-        const double moved = share * part_moved(route);
+        const double moved = share * part_moved(route) * (crosses ? way.wire_share : 1);
         for (const Resource resource : route.resources) {
           add_load(resource, moved);
           if (!route.is_tcp || network_message_us_ == 0 || !routes_->is_network(resource)) continue;

@@ -82,9 +82,13 @@ class Profiler {
   Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
            PlannerRoutes& routes);
 
-  /// `for_each_group` calls its argument with every group; it is called several times. `in_turn` as in
-  /// `pattern_of`.
-  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, bool in_turn,
+  /// How a phase's bytes are moved.
+  struct Way {
+    bool in_turn = false;     ///< As in `pattern_of`.
+    double wire_share = 1;    ///< Of a range's bytes, what travels of it between hosts.
+  };
+  /// `for_each_group` calls its argument with every group; it is called several times.
+  PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
                     const GroupSource& for_each_group);
 
   [[nodiscard]] const ResourceClasses& classes() const noexcept { return classes_; }

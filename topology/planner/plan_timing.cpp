@@ -65,8 +65,9 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   // A reduce-scatter is half of an all-reduce, but for who takes care of what with a ragged dimension.
   const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
   const Collective family = is_half ? Collective::all_reduce : collective;
+  const double wire_share = wire_share_ == 1 || inside_hosts(shape, phase.dimension) ? 1 : wire_share_;
   Key key = {static_cast<int>(shape.order), static_cast<int>(family), static_cast<int>(phase.kind),
-             static_cast<int>(algorithm)};
+             static_cast<int>(algorithm), static_cast<int>(1 / wire_share)};
   add_place(key, decomposition, phase.dimension);
   key.push_back(-2);
   if (has_root(collective)) {
@@ -100,7 +101,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
     made = std::make_unique<PhaseProfile>(
-        profiler_.make(collective, algorithm, phase.kind, has_cpu_ && inside_hosts(shape, phase.dimension),
+        profiler_.make(collective, algorithm, phase.kind, {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share},
                        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;

@@ -27,6 +27,8 @@ class PlanTiming {
   [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
   [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
 
+  /// Of a dimension's bytes, what travels between hosts from here on: the wire's part of the type.
+  void set_wire_share(double share) noexcept { wire_share_ = share; }
   /// The phases of a shape; valid as long as this. A broadcast is from rank 0, a reduce to it.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
   /// What the phases keep busy the longest, and us a byte there.
@@ -55,6 +57,7 @@ class PlanTiming {
 
   double step_overhead_;
   bool has_cpu_ = false;
+  double wire_share_ = 1;
   PlannerRoutes routes_;
   HostRanks hosts_;
   std::vector<RankOrder> orders_;

@@ -45,6 +45,14 @@ void require_valid(const PlanRequest& request, int ranks) {
   if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
     refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
   }
+  const bool sums =
+      request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
+  const bool is_wire = !request.wire || *request.wire == DataType::bf16 || *request.wire == DataType::f16;
+  if (request.wire && (!is_wire || !sums || request.type != DataType::f32)) {
+    refuse(fmt::format("plan request: found the wire {} of a {} of {}, expected bf16 or f16 of an all_reduce or "
+                       "reduce_scatter of f32",
+                       to_string(*request.wire), to_string(request.collective), to_string(request.type)));
+  }
   if (request.decomposition && request.decomposition->ranks() != ranks) {
     refuse(
         fmt::format("plan request: decomposition {} has {} positions, but there {} {} rank{}: the product "
@@ -52,6 +60,16 @@ void require_valid(const PlanRequest& request, int ranks) {
                     to_string(*request.decomposition), request.decomposition->ranks(),
                     ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s"));
   }
+}
+
+/// Of an f32's bytes, what travels.
+double wire_share(std::optional<DataType> wire) {
+  return wire ? static_cast<double>(size_of(*wire)) / static_cast<double>(size_of(DataType::f32)) : 1;
+}
+
+std::optional<DataType> wire_in(const Plan& plan) {
+  const DataType wire = wire_of(plan);
+  return wire == plan.type ? std::nullopt : std::optional(wire);
 }
 
 /// Times that differ by less are equal: sums in another order.
@@ -174,6 +192,7 @@ struct Planner::State {
                       letter_of(request.mode), to_string(request.mode), problem));
     }
     plan.dimensions.clear();
+    timing.set_wire_share(wire_share(request.wire));
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
       PlanDimension dimension{shape.algorithms[static_cast<std::size_t>(d)], Carrier::network};
       if (request.mode == Mode::mpi) {
@@ -183,6 +202,7 @@ struct Planner::State {
       } else if (timing.inside_hosts(shape, d)) {
         dimension.carrier = first_on_cpu >= 0 ? Carrier::shared_memory : Carrier::cuda_ipc;
       }
+      if (!timing.inside_hosts(shape, d)) dimension.wire = request.wire;
       plan.dimensions.push_back(dimension);
     }
     fill_in_times(plan, shape);
@@ -196,6 +216,7 @@ struct Planner::State {
   }
 
   void fill_in_times(Plan& plan, const PlanShape& shape) {
+    timing.set_wire_share(wire_share(wire_in(plan)));
     const auto phases = timing.phases(plan.collective, shape);
     const auto bytes = static_cast<double>(plan.bytes);
     plan.phase_us.clear();
@@ -204,12 +225,14 @@ struct Planner::State {
           plan.bytes == 0 ? 0 : phase_time(phase, bytes / plan.chunks, plan.chunks, cost.step_overhead));
     }
     plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
-    plan.bound_us = bound(plan.collective, plan.bytes);
+    const double least = static_cast<double>(plan.bytes) * wire_share(wire_in(plan));
+    plan.bound_us = bound(plan.collective, static_cast<std::uint64_t>(least));
     plan.topology_hash = topology_hash;
   }
 
   /// Of all plans the one with the least time, whatever could execute it.
   Plan search(const PlanRequest& request) {
+    timing.set_wire_share(wire_share(request.wire));
     const auto shapes = find_shapes(request, ranks(), timing);
     const auto bytes = static_cast<double>(request.bytes);
     const auto chunks = chunk_counts(request);
@@ -243,6 +266,7 @@ struct Planner::State {
   }
 
   std::vector<Plan> all(const PlanRequest& request, std::size_t most) {
+    timing.set_wire_share(wire_share(request.wire));
     const auto shapes = find_shapes(request, ranks(), timing);
     std::vector<Timed> all;
     for (std::size_t i = 0; i < shapes.size(); ++i) timing.phases(request.collective, shapes[i]);
@@ -277,8 +301,12 @@ struct Planner::State {
     std::vector<std::string> notes;
     plans = narrowed(std::move(plans), request, notes);
     for (Plan& plan : plans) {
+      const PlanShape shape = shape_of(plan);
+      for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
+        if (!timing.inside_hosts(shape, d)) plan.dimensions[static_cast<std::size_t>(d)].wire = request.wire;
+      }
       plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-      fill_in_times(plan, shape_of(plan));
+      fill_in_times(plan, shape);
       add_calls(plan);
     }
     return plans;

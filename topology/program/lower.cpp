@@ -28,12 +28,18 @@ void require_count(const Plan& plan, std::size_t count) {
       plan.order.size()));
 }
 
+Program finished(const PlanInRounds& plan, StepList&& steps) {
+  Program program = std::move(steps).in_order();
+  program.wire = wire_of(*plan.plan);
+  return program;
+}
+
 /// `root` is that of a broadcast or reduce.
 Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
   StepList steps(count);
   if (has_pieces(plan.plan->collective)) {
     lower_pieces(plan, place, count, steps);
-    return std::move(steps).in_order();
+    return finished(plan, std::move(steps));
   }
   const Partition chunks({0, count}, plan.chunks);
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
@@ -47,15 +53,20 @@ Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root
       lower_all_reduce(plan, place, range, steps);
     }
   }
-  return std::move(steps).in_order();
+  return finished(plan, std::move(steps));
 }
 
 }  // namespace
 
 PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
+  bool rounded_down = false;
   for (const Phase& phase : phases_of(of)) {
     const PlanDimension& dimension = of.dimensions[static_cast<std::size_t>(phase.dimension)];
-    TimedPhase timed{phase, dimension.algorithm, dimension.carrier, rounds, {}};
+    const bool goes_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
+    TimedPhase timed{phase, dimension.algorithm, dimension.carrier, rounds};
+    timed.narrow = dimension.wire.has_value();
+    timed.rounds_first = timed.narrow && goes_down && !rounded_down;
+    rounded_down |= timed.rounds_first;
     int most = 0;
     for (const int size : grid.sizes(phase.dimension)) {
       timed.patterns.emplace_back(of.collective, dimension.algorithm, phase.kind, size);

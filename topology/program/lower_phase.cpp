@@ -14,6 +14,7 @@ void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group
   const GroupPattern& pattern = timed.pattern(group.size);
   std::vector<Message> messages;
   pattern.sends(0, group.mine, messages);
+  if (timed.narrow) steps.to_wire(0, std::span(&range, 1));
   for (const Message& message : messages) steps.send(0, group.rank_at(message.peer), range);
   if (timed.in_one_pass()) {
     const Range sum = steps.take_scratch(range.size());
@@ -51,13 +52,21 @@ const GroupPattern& TimedPhase::pattern(int size) const {
 }
 
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares) {
-  if (group.size == 1) return;
+  steps.set_narrow(timed.narrow);
   const GroupPattern& pattern = timed.pattern(group.size);
+  if (timed.rounds_first && timed.phase.kind == PhaseKind::all_gather) {
+    const int piece = piece_of_member(timed.algorithm, group.size, group.mine);
+    steps.to_wire(0, shares.piece(piece));
+  } else if (timed.rounds_first && group.mine == 0) {
+    steps.to_wire(0, shares.pieces(0, pattern.pieces()));
+  }
   std::vector<Message> messages;
   for (int round = 0; round < pattern.rounds(); ++round) {
     pattern.sends(round, group.mine, messages);
     for (const Message& message : messages) {
-      steps.send(round, group.rank_at(message.peer), shares.pieces(message.first, message.last));
+      const std::span<const Range> sent = shares.pieces(message.first, message.last);
+      if (timed.narrow && pattern.reduces()) steps.to_wire(round, sent);
+      steps.send(round, group.rank_at(message.peer), sent);
     }
     pattern.receives(round, group.mine, messages);
     if (!pattern.reduces()) {
@@ -89,8 +98,10 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
 }
 
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range, bool finishes) {
-  if (range.empty() || group.size == 1) return;
+  if (range.empty()) return;
   if (timed.phase.kind == PhaseKind::all_reduce) {
+    if (group.size == 1) return;
+    steps.set_narrow(timed.narrow);
     return all_reduce_in_scratch(steps, timed, group, range, finishes);
   }
   EqualShares shares(range, timed.pattern(group.size).pieces());

@@ -86,6 +86,12 @@ void StepList::copy(int round, Range target, std::size_t source) {
   add(StepKind::copy, round, -1, target, source);
 }
 void StepList::finish(int round, Range range) { add(StepKind::finish, round, -1, range); }
+void StepList::to_wire(int round, std::span<const Range> ranges) {
+  for (const Range& range : ranges) {
+    add(StepKind::round, round, -1, range, residual_);
+    residual_ += range.size();
+  }
+}
 
 Range StepList::take_scratch(std::size_t size) {
   const std::size_t begin = count_ + scratch_taken_;
@@ -96,7 +102,14 @@ Range StepList::take_scratch(std::size_t size) {
 
 void StepList::add(StepKind kind, int round, int peer, Range range, std::size_t source) {
   if (range.empty()) return;
-  steps_.push_back({kind, phase_, chunk_, false, peer, range.begin, range.end, source});
+  steps_.push_back({.kind = kind,
+                    .phase = phase_,
+                    .chunk = chunk_,
+                    .narrow = narrow_ && !is_local(kind),
+                    .peer = peer,
+                    .begin = range.begin,
+                    .end = range.end,
+                    .source = source});
   times_.push_back(static_cast<std::uint32_t>(first_round_ + round) + chunk_);
 }
 
@@ -120,8 +133,9 @@ Program StepList::in_order() && {
       step.begin += share * scratch_;
       step.end += share * scratch_;
     }
-    if (step.source >= count_) step.source += share * scratch_;
+    if (has_source(step.kind) && step.source >= count_) step.source += share * scratch_;
   }
+  program.residual = residual_;
   program.scratch = shares * scratch_;
   return program;
 }

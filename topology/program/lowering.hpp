@@ -153,6 +153,10 @@ class StepList {
   void reduce(int round, Range target, std::size_t source);
   void copy(int round, Range target, std::size_t source);
   void finish(int round, Range range);
+  /// range = the nearest values of the plan's wire
+  void to_wire(int round, std::span<const Range> ranges);
+  /// Whether messages from here on are narrow.
+  void set_narrow(bool narrow) noexcept { narrow_ = narrow; }
   /// Scratch for `size` elements. Other phases of the chunk use the same, as do other chunks.
   Range take_scratch(std::size_t size);
 
@@ -168,6 +172,8 @@ class StepList {
   int first_round_ = 0;
   std::size_t scratch_taken_ = 0;
   std::size_t scratch_ = 0;  // of a chunk
+  bool narrow_ = false;
+  std::size_t residual_ = 0;
   std::vector<Step> steps_;
   std::vector<std::uint32_t> times_;  // of each step
 };
@@ -178,7 +184,9 @@ struct TimedPhase {
   Algorithm algorithm;
   Carrier carrier;
   int first_round;
-  std::vector<GroupPattern> patterns;  ///< Of each size that its groups have.
+  bool narrow = false;        ///< Messages travel in the plan's wire: on the way up each is rounded first.
+  bool rounds_first = false;  ///< It is the first narrow one on the way down: owners round what they have.
+  std::vector<GroupPattern> patterns = {};  ///< Of each size that its groups have.
 
   [[nodiscard]] const GroupPattern& pattern(int size) const;
   /// Whether what several members send at once is reduced over shared memory: one receive_reduce after the

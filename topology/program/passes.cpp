@@ -40,11 +40,7 @@ class Cutter {
       for (std::size_t piece = 0; piece < pieces; ++piece) {
         const std::size_t length = size / pieces + (piece < size % pieces ? 1 : 0);
         for (std::size_t at = first; at < end; ++at) {
-          Step step = steps_[at];
-          step.begin += offset;
-          step.end = step.begin + length;
-          if (has_source(step.kind)) step.source += offset;
-          result.push_back(step);
+          result.push_back(steps_[at].part(offset, length));
         }
         offset += length;
       }
@@ -135,7 +131,8 @@ class Fuser {
   void find_chain(std::uint32_t first) {
     chain_.assign(1, first);
     const StepKind head = steps_[first].kind;
-    if (head == StepKind::send || head == StepKind::finish || is_remote_[steps_[first].phase]) return;
+    const bool is_alone = head == StepKind::send || head == StepKind::finish || head == StepKind::round;
+    if (is_alone || is_remote_[steps_[first].phase]) return;
     for (std::uint32_t next = follower(first); next != none; next = follower(first)) {
       chain_.push_back(next);
       if (steps_[next].kind == StepKind::finish) break;
@@ -194,6 +191,7 @@ Program cut(Program program, const MessageSizes& most, const SharesMemory& share
   if (most.inside_host == 0 || most.between_hosts == 0) {
     throw Error(ErrorCode::invalid_argument, "cut: found pieces of 0 elements, expected at least 1");
   }
+  for (Step& step : program.steps) step.narrow = step.narrow && !shares(step.peer);
   const Cutter cutter(program.steps, most, shares);
   if (cutter.has_work()) program.steps = cutter.pieces();
   return program;

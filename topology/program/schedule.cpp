@@ -41,8 +41,18 @@ std::string_view to_string(StepKind kind) noexcept {
       return "copy";
     case StepKind::finish:
       return "finish";
+    case StepKind::round:
+      return "round";
   }
   return "?";
+}
+
+Step Step::part(std::size_t offset, std::size_t length) const noexcept {
+  Step result = *this;
+  result.begin += offset;
+  result.end = result.begin + length;
+  if (has_source(kind) || kind == StepKind::round) result.source += offset;
+  return result;
 }
 
 std::string to_string(const Step& step) {
@@ -52,6 +62,10 @@ std::string to_string(const Step& step) {
   if (has_source(step.kind)) {
     text += fmt::format(" from own [{}, {})", step.source, step.source + step.size());
   }
+  if (step.kind == StepKind::round) {
+    text += fmt::format(", residual [{}, {})", step.source, step.source + step.size());
+  }
+  if (step.narrow) text += ", narrow";
   if (step.joined) text += ", joined";
   return text;
 }
@@ -113,7 +127,7 @@ Dependencies::Dependencies(const Program& program) {
   const std::vector<Step>& steps = program.steps;
   std::size_t size = 0;
   for (const Step& step : steps) {
-    size = std::max({size, step.end, step.source + step.size()});
+    size = std::max({size, step.end, has_source(step.kind) ? step.source + step.size() : 0});
   }
   Memory memory(size);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;  // from the earlier to the later

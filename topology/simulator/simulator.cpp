@@ -183,7 +183,7 @@ class Run {
     return schedule_.ranks[static_cast<std::size_t>(rank)].steps[step];
   }
   [[nodiscard]] std::uint64_t bytes_of(const Step& step) const {
-    return step.size() * options_.element_bytes;
+    return step.size() * (step.narrow ? size_of(schedule_.ranks.front().wire) : options_.element_bytes);
   }
   Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] double reduction_us(const Rank& rank, const Step& step) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "topology/verifier/verifier_checks.hpp"
@@ -70,6 +71,7 @@ bool is_known(StepKind kind) {
     case StepKind::reduce:
     case StepKind::copy:
     case StepKind::finish:
+    case StepKind::round:
       return true;
   }
   return false;
@@ -93,11 +95,12 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
       "memory: "
       "they need not lie side by side";
   if (crosses(step.begin, step.end)) return fmt::format(across, step.begin, step.end, count);
+  if (step.narrow && is_local(step.kind)) return "found that it is narrow, expected that of messages alone";
   if (!is_local(step.kind)) {
     if (step.peer >= 0 && step.peer < ranks && step.peer != rank) return {};
     return fmt::format("found peer {}, expected another rank of 0 to {}", step.peer, ranks - 1);
   }
-  if (step.kind == StepKind::finish) return {};
+  if (!has_source(step.kind)) return {};
   if (step.source > size - step.size()) {
     return fmt::format(
         "found a source of {} addresses from {} on, expected them below {} ({} of the buffer, "
@@ -112,6 +115,30 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
   return {};
 }
 
+/// What is kept of roundings: each in a place of its own.
+std::string check_wire(const Program& program, int rank) {
+  std::vector<std::pair<std::size_t, std::size_t>> kept;
+  for (const Step& step : program.steps) {
+    if (!step.narrow && step.kind != StepKind::round) continue;
+    if (program.wire != DataType::bf16 && program.wire != DataType::f16) {
+      return fmt::format("rank {}: found the wire {}, expected bf16 or f16: it has a {}", rank,
+                         ddl::to_string(program.wire), to_string(step));
+    }
+    if (step.kind != StepKind::round) continue;
+    if (step.source > program.residual || step.size() > program.residual - step.source) {
+      return fmt::format("rank {}: found a {}, expected its residual within {} elements", rank, to_string(step),
+                         program.residual);
+    }
+    kept.emplace_back(step.source, step.source + step.size());
+  }
+  std::ranges::sort(kept);
+  for (std::size_t i = 1; i < kept.size(); ++i) {
+    if (kept[i].first >= kept[i - 1].second) continue;
+    return fmt::format("rank {}: found residual {} of two roundings, expected it of one", rank, kept[i].first);
+  }
+  return {};
+}
+
 /// A joined step and the one before it; see `Program`.
 std::string check_joined(const Step& before, const Step& step) {
   if (step.kind != StepKind::receive_reduce && step.kind != StepKind::reduce &&
@@ -119,8 +146,9 @@ std::string check_joined(const Step& before, const Step& step) {
     return fmt::format("found that a {} is joined, expected a receive_reduce, reduce or finish",
                        to_string(step.kind));
   }
-  if (before.kind == StepKind::send || before.kind == StepKind::finish || before.begin != step.begin ||
-      before.end != step.end) {
+  const bool ends = before.kind == StepKind::send || before.kind == StepKind::finish ||
+                    before.kind == StepKind::round;
+  if (ends || before.begin != step.begin || before.end != step.end) {
     return fmt::format(
         "found that it is joined to a {}, expected a step before it that reduces into the same range",
         to_string(before));
@@ -166,7 +194,9 @@ std::string find_problem(const Schedule& schedule, Verdict& verdict) {
   const StepNumbers steps(schedule);
   verdict.steps = steps.size();
   if (std::string problem = check_steps(steps); !problem.empty()) return problem;
-  for (const Program& program : schedule.ranks) {
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    const Program& program = schedule.ranks[rank];
+    if (std::string problem = check_wire(program, static_cast<int>(rank)); !problem.empty()) return problem;
     for (const Step& step : program.steps) {
       if (step.kind == StepKind::send) verdict.elements_sent += step.size();
     }

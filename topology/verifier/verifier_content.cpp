@@ -65,11 +65,19 @@ class SymbolicRun {
   std::string run_step(StepId id) {
     const Step& step = steps_[id];
     if (step.kind == StepKind::finish) return finish(id);
+    if (step.kind == StepKind::round) return round(id);
     const bool receives = is_receive(step.kind);
     const StepId from = receives ? streams_.partner[id] : id;
     const std::size_t begin = receives ? steps_[from].begin : step.source;
     memory(from).read(begin, begin + step.size(), incoming_);
     if (std::string problem = check_written(from, begin, incoming_); !problem.empty()) return problem;
+    if (receives && step.narrow) {
+      for (const Piece& piece : incoming_) {
+        if (expressions_.is_narrow(piece.expression)) continue;
+        return fmt::format("{}: found that element {} is narrow, but was not rounded; expected a `round` before",
+                           steps_.name(from), piece.origin);
+      }
+    }
     return take(id, step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce);
   }
 
@@ -146,6 +154,15 @@ class SymbolicRun {
     if (piece->length == 0) ++piece;
   }
 
+  std::string round(StepId id) {
+    const Step& step = steps_[id];
+    memory(id).read(step.begin, step.end, present_);
+    if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
+    for (Piece& piece : present_) piece.expression = expressions_.to_wire(piece.expression, id);
+    memory(id).write(step.begin, present_);
+    return {};
+  }
+
   std::string finish(StepId id) {
     const Step& step = steps_[id];
     switch (schedule_.collective) {
@@ -165,6 +182,10 @@ class SymbolicRun {
       if (piece.expression == Expressions::nothing || !expressions_.complete(piece.expression)) {
         return fmt::format("{}: element {}: found {}, expected each rank's contribution once",
                            steps_.name(id), piece.origin, expressions_.describe(piece.expression, steps_));
+      }
+      if (expressions_.is_narrow(piece.expression)) {
+        return fmt::format("{}: found that element {} was rounded before, expected that after", steps_.name(id),
+                           piece.origin);
       }
       piece.finished = true;
     }

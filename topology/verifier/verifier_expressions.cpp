@@ -13,12 +13,13 @@ Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)),
   for (Expression& own : all_) own.complete = ranks_ == 1;
 }
 
-std::size_t Expressions::slot_of(Id target, Id source, bool is_rounded) const {
-  std::uint64_t hash = ((std::uint64_t{target} << 32 | source) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
+std::size_t Expressions::slot_of(const Parts& parts, bool is_rounded) const {
+  std::uint64_t hash =
+      ((std::uint64_t{parts[0]} << 32 | parts[1]) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
   hash ^= hash >> 32;
   std::size_t slot = hash & (slots_.size() - 1);
   const auto is_it = [&](const Expression& known) {
-    return known.target == target && known.source == source && known.is_rounded == is_rounded;
+    return known.parts == parts && known.is_rounded == is_rounded;
   };
   while (slots_[slot] != nothing && !is_it(all_[slots_[slot]])) slot = (slot + 1) & (slots_.size() - 1);
   return slot;
@@ -27,17 +28,22 @@ std::size_t Expressions::slot_of(Id target, Id source, bool is_rounded) const {
 void Expressions::grow() {
   slots_.assign(slots_.size() * 2, nothing);
   for (Id id = ranks_; id < all_.size(); ++id) {
-    slots_[slot_of(all_[id].target, all_[id].source, all_[id].is_rounded)] = id;
+    slots_[slot_of(all_[id].parts, all_[id].is_rounded)] = id;
   }
 }
 
 Expressions::Id Expressions::combine(Id target, Id source, StepId step, bool is_rounded) {
-  const std::size_t slot = slot_of(target, source, is_rounded);
+  return add({target, source}, step, is_rounded);
+}
+
+Expressions::Id Expressions::add(const Parts& parts, StepId step, bool is_rounded) {
+  const std::size_t slot = slot_of(parts, is_rounded);
   if (slots_[slot] != nothing) return slots_[slot];
   const auto id = static_cast<Id>(all_.size());
-  const std::uint64_t leaves = std::uint64_t{all_[target].leaves} + all_[source].leaves;
-  all_.push_back({target, source, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)),
-                  step, is_rounded, false});
+  std::uint64_t leaves = 0;
+  for (const Id part : parts) leaves += part == nothing ? 0 : all_[part].leaves;
+  all_.push_back(
+      {parts, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step, is_rounded, false});
   slots_[slot] = id;
   if (all_.size() * 2 > slots_.size()) grow();
   return id;
@@ -56,8 +62,7 @@ bool Expressions::complete(Id id) {
       if (seen[at]) return false;
       seen[at] = true;
     } else {
-      open.push_back(all_[at].target);
-      open.push_back(all_[at].source);
+      for (const Id part : parts_of(at)) open.push_back(part);
     }
   }
   all_[id].complete = true;
@@ -76,7 +81,7 @@ bool Expressions::has_all(Id id) const {
       ++ranks;
       continue;
     }
-    for (const Id part : {all_[at].target, all_[at].source}) {
+    for (const Id part : parts_of(at)) {
       if (!seen[part]) open.push_back(part);
       seen[part] = true;
     }
@@ -89,7 +94,7 @@ StepId Expressions::first_doubling(Id id) const {
   std::vector<bool> seen(std::size_t{id} + 1, false);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (is_own_data(parts[i])) continue;
-    for (const Id part : {all_[parts[i]].target, all_[parts[i]].source}) {
+    for (const Id part : parts_of(parts[i])) {
       if (!seen[part]) parts.push_back(part);
       seen[part] = true;
     }
@@ -109,12 +114,13 @@ StepId Expressions::first_doubling(Id id) const {
       set[part / 64] |= std::uint64_t{1} << part % 64;
       continue;
     }
-    const auto target = set_of(all_[part].target);
-    const auto source = set_of(all_[part].source);
-    for (std::size_t word = 0; word < words; ++word) {
-      const auto w = static_cast<std::ptrdiff_t>(word);
-      if ((target[w] & source[w]) != 0) return all_[part].step;
-      set[w] = target[w] | source[w];
+    for (const Id operand : parts_of(part)) {
+      const auto held = set_of(operand);
+      for (std::size_t word = 0; word < words; ++word) {
+        const auto w = static_cast<std::ptrdiff_t>(word);
+        if ((set[w] & held[w]) != 0) return all_[part].step;
+        set[w] |= held[w];
+      }
     }
   }
   return no_step;
@@ -132,7 +138,7 @@ std::string Expressions::describe(Id id, const StepNumbers& steps) const {
       times[at] = number;
       continue;
     }
-    for (const Id part : {all_[at].target, all_[at].source}) {
+    for (const Id part : parts_of(at)) {
       std::uint64_t& sum = open[part];
       sum = std::min(many, sum + number);
     }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,8 +11,9 @@
 
 namespace ddl::topology::verification {
 
-/// What is known of the content of memory: a rank's own data, or two expressions combined in this order, and
-/// whether the result was rounded. Equal ones have one number. A few ten bytes for each that differs.
+/// What is known of the content of memory: a rank's own data, two expressions combined in this order, and
+/// whether the result was rounded, or one that was rounded to the wire's type. Equal ones have one number. A
+/// few ten bytes for each that differs.
 class Expressions {
  public:
   using Id = std::uint32_t;
@@ -21,6 +24,9 @@ class Expressions {
 
   /// `target op source`, first made by `step`.
   Id combine(Id target, Id source, StepId step, bool is_rounded);
+  /// `id` as the wire's type has it.
+  Id to_wire(Id id, StepId step) { return is_narrow(id) ? id : add({id, nothing}, step, true); }
+  [[nodiscard]] bool is_narrow(Id id) const noexcept { return !is_own_data(id) && all_[id].parts[1] == nothing; }
 
   [[nodiscard]] bool is_own_data(Id id) const noexcept { return id < ranks_; }
   /// Holds each rank's data exactly once. O(ranks) when first asked of an expression.
@@ -32,9 +38,9 @@ class Expressions {
   [[nodiscard]] std::string describe(Id id, const StepNumbers& steps) const;
 
  private:
+  using Parts = std::array<Id, 2>;  // of which the second may be nothing
   struct Expression {
-    Id target = nothing;
-    Id source = nothing;
+    Parts parts = {nothing, nothing};
     std::uint32_t leaves = 1;  // with multiplicity, at most UINT32_MAX
     StepId step = no_step;
     bool is_rounded = true;
@@ -42,7 +48,11 @@ class Expressions {
   };
 
   void grow();
-  [[nodiscard]] std::size_t slot_of(Id target, Id source, bool is_rounded) const;
+  Id add(const Parts& parts, StepId step, bool is_rounded);
+  [[nodiscard]] std::span<const Id> parts_of(Id id) const noexcept {
+    return std::span(all_[id].parts).first(is_narrow(id) ? 1 : 2);
+  }
+  [[nodiscard]] std::size_t slot_of(const Parts& parts, bool is_rounded) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;

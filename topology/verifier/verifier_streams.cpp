@@ -85,6 +85,11 @@ Streams match_streams(const StepNumbers& steps) {
               steps.name(sent[i]), send.size(), receive.size(), i, rank, peer, steps.name(received[i]));
           return false;
         }
+        if (send.narrow != receive.narrow) {
+          streams.problem = fmt::format("{}: found that it meets {}, expected both to be narrow or neither",
+                                        steps.name(sent[i]), steps.name(received[i]));
+          return false;
+        }
         streams.partner[sent[i]] = received[i];
         streams.partner[received[i]] = sent[i];
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,10 @@ enum class Carrier : std::uint8_t {
 struct PlanDimension {
   Algorithm algorithm = Algorithm::ring;
   Carrier carrier = Carrier::shared_memory;
+  /// What sums of f32 travel as in this dimension: bf16 or f16; none: f32. What is sent is rounded first, and
+  /// so is a result that is sent on, where it is: all ranks end with the same bits. Not where members read
+  /// one another's memory.
+  std::optional<DataType> wire = {};
 
   friend bool operator==(const PlanDimension&, const PlanDimension&) = default;
 };
@@ -134,6 +139,9 @@ constexpr bool has_pieces(Collective collective) noexcept {
 }
 /// What a dimension can do in a collective.
 std::span<const Algorithm> algorithms_of(Collective collective) noexcept;
+/// The type in which narrow messages of a plan travel: the wire of the dimensions that have one, else the
+/// plan's type.
+DataType wire_of(const Plan& plan) noexcept;
 /// Elements of `bytes` of the plan's type, rounded up to what it can be lowered for: of reduce_scatter and
 /// all_gather, a multiple of the number of ranks.
 std::uint64_t elements_of(const Plan& plan);
@@ -159,6 +167,8 @@ char letter_of(Mode mode) noexcept;
 /// "p", "r", ... Throws `invalid_argument` naming the letters.
 Mode mode_from_letter(std::string_view letter);
 std::string_view to_string(Carrier carrier) noexcept;
+/// A carrier with the type that travels, where that is not the plan's: "network", "network in bf16".
+std::string carrier_text(const PlanDimension& dimension);
 std::string_view to_string(PhaseKind kind) noexcept;
 
 /// One line: "all_reduce 717.7 MB f32: 4x4 by host, ring shared_memory + ring network, 16 chunks, predicted

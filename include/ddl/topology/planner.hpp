@@ -19,6 +19,8 @@ struct PlanRequest {
   Mode mode = Mode::explore;
   std::optional<Decomposition> decomposition = {};  ///< Only this one.
   std::optional<int> chunks = {};                   ///< Only so many.
+  /// What sums of f32 travel as between hosts: bf16 or f16. Of an all_reduce or reduce_scatter.
+  std::optional<DataType> wire = {};
   bool nccl = true;  ///< NCCL can be used between ranks on GPUs. Else modes n and b fall back, with a note.
 };
 

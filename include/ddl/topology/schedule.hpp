@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/data_type.hpp"
+
 namespace ddl::topology {
 
 /// `count` elements of each rank's buffer. all_gather: n pieces of count / n, of which a rank starts with the
@@ -22,6 +24,7 @@ enum class StepKind : std::uint8_t {
   reduce,          ///< range = range op the source range of this rank.
   copy,            ///< range = the source range of this rank.
   finish,          ///< The range is fully reduced: `avg` divides it by n, other operations do nothing.
+  round,           ///< range = the nearest values of `Program::wire`.
 };
 
 /// Whether it reads `source`.
@@ -38,13 +41,18 @@ struct Step {
   StepKind kind = StepKind::finish;
   std::uint8_t phase = 0;  ///< Index into `phases_of(plan)`; for reports alone.
   std::uint8_t chunk = 0;  ///< For reports alone.
-  bool joined = false;     ///< Part of the run of the step before it: see `Program`.
+  bool joined : 1 = false;  ///< Part of the run of the step before it: see `Program`.
+  /// The message is in `Program::wire`, which holds its values: they have been rounded.
+  bool narrow : 1 = false;
   std::int32_t peer = -1;  ///< The other rank; -1 for local steps.
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::size_t source = 0;  ///< `reduce` and `copy` read [source, source + (end - begin)).
+  /// `reduce` and `copy` read [source, source + (end - begin)). `round`: where its residual is; see `Program`.
+  std::size_t source = 0;
 
   [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
+  /// The same step of `length` elements of its range, from the one at `offset` on.
+  [[nodiscard]] Step part(std::size_t offset, std::size_t length) const noexcept;
   friend bool operator==(const Step&, const Step&) = default;
 };
 
@@ -66,6 +74,10 @@ struct Step {
 struct Program {
   std::vector<Step> steps;
   std::size_t scratch = 0;  ///< Elements.
+  DataType wire = DataType::f32;  ///< Of narrow messages.
+  /// Elements that are rounded. What a rounding leaves can be made good by the next call, which adds it to what
+  /// it rounds there (error feedback): each `round` has a range of its own in [0, residual) for that.
+  std::size_t residual = 0;
 
   /// Where the run that `step` begins ends: the next step that is not joined.
   [[nodiscard]] std::size_t end_of_run(std::size_t step) const noexcept {

@@ -1,0 +1,110 @@
+// f32 in 16 bits. Lost if it fails: the sums of a run whose gradients travel in 16 bits between hosts.
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "collectives/kernels/wire_table.hpp"
+#include "ddl/float16.hpp"
+
+namespace ddl::collectives::wire {
+namespace {
+
+constexpr std::size_t most = 70;
+
+/// Numbers of all sizes, and what is not one.
+std::vector<float> values_of(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value =
+        std::ldexp(static_cast<float>(random() % 16'000'000U) - 8e6F, static_cast<int>(random() % 60) - 50);
+  }
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {0.0F, -0.0F, 1e-42F, 65'519.9F, 65'520.0F, -3e38F, infinity, -infinity,
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    if (count > 0) values[random() % count] = value;
+  }
+  return values;
+}
+
+std::vector<std::uint32_t> bits(const std::vector<float>& values) {
+  std::vector<std::uint32_t> result;
+  for (const float value : values) result.push_back(std::bit_cast<std::uint32_t>(value));
+  return result;
+}
+
+class WireKernels : public testing::TestWithParam<InstructionSet> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > native_instruction_set()) GTEST_SKIP() << "this machine does not have it";
+  }
+
+  template <typename Narrow>
+  static void expect_as_converted(const Kernels::OfType& kernels, std::size_t count) {
+    const std::vector<float> values = values_of(count, 4);
+    std::vector<float> kept = values_of(count, 5);
+    for (float& value : kept) value = std::isfinite(value) ? value : 1;
+    std::vector<float> rounded(count), left(count, 7), widened(count);
+    std::vector<std::uint16_t> packed(count);
+    kernels.round({values.data(), rounded.data(), kept.data(), left.data()}, count);
+    kernels.narrow(rounded.data(), packed.data(), count);
+    kernels.widen(packed.data(), widened.data(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float wanted = values[i] + kept[i];
+      const Narrow nearest(wanted);
+      const float rest = wanted - static_cast<float>(nearest);
+      if (std::isnan(wanted)) {
+        EXPECT_TRUE(std::isnan(widened[i]) && std::isnan(rounded[i])) << i;
+      } else {
+        EXPECT_EQ(packed[i], nearest.bits) << wanted;
+        EXPECT_EQ(rounded[i], static_cast<float>(nearest)) << wanted;
+        EXPECT_EQ(widened[i], rounded[i]) << wanted;
+      }
+      EXPECT_EQ(left[i], std::isfinite(rest) ? rest : 0.0F) << wanted;
+    }
+    std::vector<float> in_place = values;
+    kernels.round({in_place.data(), in_place.data()}, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (std::isnan(values[i])) continue;
+      EXPECT_EQ(in_place[i], static_cast<float>(Narrow(values[i]))) << values[i];
+    }
+  }
+
+  template <typename Narrow>
+  static void expect_all_widened(const Kernels::OfType& kernels) {
+    std::vector<std::uint16_t> packed(65'536);
+    std::vector<float> widened(packed.size()), expected;
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+      packed[i] = static_cast<std::uint16_t>(i);
+      expected.push_back(static_cast<float>(Narrow::from_bits(packed[i])));
+    }
+    kernels.widen(packed.data(), widened.data(), packed.size());
+    EXPECT_EQ(bits(widened), bits(expected));
+  }
+};
+
+TEST_P(WireKernels, SixteenBitsAreThoseOfTheirTypes) {
+  for (std::size_t count = 0; count <= most; ++count) {
+    expect_as_converted<bfloat16>(kernels_of(GetParam()).bf16, count);
+    expect_as_converted<float16>(kernels_of(GetParam()).f16, count);
+  }
+}
+
+TEST_P(WireKernels, WidensAllSixteenBits) {
+  expect_all_widened<bfloat16>(kernels_of(GetParam()).bf16);
+  expect_all_widened<float16>(kernels_of(GetParam()).f16);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WireKernels,
+                         testing::Values(InstructionSet::baseline, InstructionSet::avx2,
+                                         InstructionSet::avx512),
+                         [](const auto& set) { return std::string(to_string(set.param)); });
+
+}  // namespace
+}  // namespace ddl::collectives::wire
