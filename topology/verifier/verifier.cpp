@@ -7,28 +7,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "topology/program/streams.hpp"
 #include "topology/verifier/verifier_checks.hpp"
-#include "topology/verifier/verifier_steps.hpp"
 
 namespace ddl::topology {
 namespace {
 
-using verification::no_step;
-using verification::StepId;
-using verification::StepNumbers;
-
 std::string check_shape(const Schedule& schedule) {
-  switch (schedule.collective) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::barrier:
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-    case Collective::reduce:
-      break;
-    default:
-      return fmt::format("found collective number {}, expected one of Collective",
-                         static_cast<int>(schedule.collective));
+  if (schedule.collective > Collective::reduce) {  // the last one
+    return fmt::format("found collective number {}, expected one of Collective",
+                       static_cast<int>(schedule.collective));
   }
   if (schedule.ranks.empty()) return "found no ranks, expected at least 1";
   if (schedule.ranks.size() > INT32_MAX) {
@@ -62,21 +50,8 @@ std::string check_shape(const Schedule& schedule) {
   return {};
 }
 
-bool is_known(StepKind kind) {
-  switch (kind) {
-    case StepKind::send:
-    case StepKind::receive:
-    case StepKind::receive_reduce:
-    case StepKind::reduce:
-    case StepKind::copy:
-    case StepKind::finish:
-      return true;
-  }
-  return false;
-}
-
 std::string check_step(const Step& step, int rank, int ranks, std::size_t count, std::size_t scratch) {
-  if (!is_known(step.kind)) {
+  if (step.kind > StepKind::finish) {  // the last one
     return fmt::format("found kind number {}, expected one of StepKind", static_cast<int>(step.kind));
   }
   if (step.begin >= step.end) {
@@ -171,8 +146,8 @@ std::string find_problem(const Schedule& schedule, Verdict& verdict) {
       if (step.kind == StepKind::send) verdict.elements_sent += step.size();
     }
   }
-  const verification::Streams streams = verification::match_streams(steps);
-  if (!streams.problem.empty()) return streams.problem;
+  const Streams streams(steps);
+  if (!streams.problem().empty()) return streams.problem();
   const verification::Order order = verification::order_steps(steps, streams);
   if (!order.problem.empty()) return order.problem;
   return verification::check_content(steps, streams, order.steps);

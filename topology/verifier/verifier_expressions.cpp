@@ -1,10 +1,12 @@
 #include "topology/verifier/verifier_expressions.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 
 namespace ddl::topology::verification {
 
@@ -64,27 +66,7 @@ bool Expressions::complete(Id id) {
   return true;
 }
 
-bool Expressions::has_all(Id id) const {
-  std::vector<bool> seen(all_.size(), false);
-  std::vector<Id> open{id};
-  std::size_t ranks = 0;
-  seen[id] = true;
-  while (!open.empty()) {
-    const Id at = open.back();
-    open.pop_back();
-    if (is_own_data(at)) {
-      ++ranks;
-      continue;
-    }
-    for (const Id part : {all_[at].target, all_[at].source}) {
-      if (!seen[part]) open.push_back(part);
-      seen[part] = true;
-    }
-  }
-  return ranks == ranks_;
-}
-
-StepId Expressions::first_doubling(Id id) const {
+std::vector<Expressions::Id> Expressions::parts_of(Id id) const {
   std::vector<Id> parts{id};
   std::vector<bool> seen(std::size_t{id} + 1, false);
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -94,6 +76,15 @@ StepId Expressions::first_doubling(Id id) const {
       seen[part] = true;
     }
   }
+  return parts;
+}
+
+bool Expressions::has_all(Id id) const {
+  return std::ranges::count_if(parts_of(id), [&](Id part) { return is_own_data(part); }) == ranks_;
+}
+
+StepId Expressions::first_doubling(Id id) const {
+  std::vector<Id> parts = parts_of(id);
   const std::size_t words = (ranks_ + std::size_t{63}) / 64;
   constexpr std::size_t most_words = std::size_t{1} << 23;  // 64 MiB, to tell more of a bad schedule
   if (parts.size() * words > most_words) return no_step;
@@ -145,18 +136,16 @@ std::string Expressions::describe(Id id, const StepNumbers& steps) const {
       text += fmt::format(" (some contribution comes in again at {})", steps.name(step));
     }
   }
-  const auto missing = std::ranges::count(times, 0U);
-  if (missing != 0) {
-    std::string names;
-    constexpr int most_named = 5;
-    int named = 0;
-    for (std::uint32_t rank = 0; rank < ranks_ && named < most_named; ++rank) {
-      if (times[rank] != 0) continue;
-      names += fmt::format("{}{}", named == 0 ? "" : ", ", rank);
-      ++named;
-    }
-    if (missing > named) names += fmt::format(" and {} more", missing - named);
-    text += fmt::format("{}none of rank{} {}", text.empty() ? "" : " and ", missing == 1 ? "" : "s", names);
+  std::vector<std::size_t> missing;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (times[rank] == 0) missing.push_back(rank);
+  }
+  if (!missing.empty()) {
+    constexpr std::size_t most_named = 5;
+    const auto named = std::span(missing).first(std::min(missing.size(), most_named));
+    text += fmt::format("{}none of rank{} {}", text.empty() ? "" : " and ", missing.size() == 1 ? "" : "s",
+                        fmt::join(named, ", "));
+    if (missing.size() > named.size()) text += fmt::format(" and {} more", missing.size() - named.size());
   }
   return text.empty() ? "every rank's contribution once" : text;
 }

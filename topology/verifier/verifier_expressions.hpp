@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/verifier/verifier_steps.hpp"
+#include "topology/program/streams.hpp"
 
 namespace ddl::topology::verification {
 
@@ -43,6 +43,8 @@ class Expressions {
 
   void grow();
   [[nodiscard]] std::size_t slot_of(Id target, Id source, bool is_rounded) const;
+  /// An expression and all that it is made of, each once.
+  [[nodiscard]] std::vector<Id> parts_of(Id id) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;
