@@ -5,6 +5,8 @@
 
 namespace ddl::collectives {
 
+enum class InstructionSet;
+
 /// What a kernel works on; see `reduce`.
 struct Operands {
   std::byte* const* targets;
@@ -20,18 +22,6 @@ struct Operands {
 
 using Kernel = void (*)(const Operands&) noexcept;
 
-/// By `DataType` and `ReduceOp`.
-struct KernelTable {
-  static constexpr std::size_t types = 7;
-  static constexpr std::size_t ops = 5;
-  Kernel kernels[types][ops];
-};
-
-// Each in a source of its own, which is compiled for that instruction set.
-const KernelTable& baseline_kernels() noexcept;
-const KernelTable& avx2_kernels() noexcept;
-const KernelTable& avx512_kernels() noexcept;
-
 /// What kernels of `ExactForm` work on. Addresses are aligned as elements are.
 struct ExactOperands {
   const std::byte* input;
@@ -43,19 +33,29 @@ struct ExactOperands {
 
 using ExactKernel = void (*)(const ExactOperands&) noexcept;
 
-/// Of each float type: f32, f64, f16, bf16.
+/// Of one float type.
 struct ExactKernels {
-  static constexpr std::size_t types = 4;
-  ExactKernel scale[types];
-  ExactKernel encode[types];        ///< To i64; f64 to two of them.
-  ExactKernel encode_short[types];  ///< To i32; null but for 16-bit types.
-  ExactKernel keys_for_min[types];  ///< To i32; f64 to i64.
-  ExactKernel keys_for_max[types];
+  ExactKernel scale;
+  ExactKernel encode;        ///< To i64; f64 to two of them.
+  ExactKernel encode_short;  ///< To i32; null but for 16-bit types.
+  ExactKernel keys_for_min;  ///< To i32; f64 to i64.
+  ExactKernel keys_for_max;
+};
+
+/// By `DataType` and `ReduceOp`.
+struct KernelTable {
+  static constexpr std::size_t types = 7;
+  static constexpr std::size_t ops = 5;
+  Kernel kernels[types][ops];
+  ExactKernels exact[types];  ///< Null for integers.
 };
 
 // Each in a source of its own, which is compiled for that instruction set.
-const ExactKernels& baseline_exact_kernels() noexcept;
-const ExactKernels& avx2_exact_kernels() noexcept;
-const ExactKernels& avx512_exact_kernels() noexcept;
+const KernelTable& baseline_kernels() noexcept;
+const KernelTable& avx2_kernels() noexcept;
+const KernelTable& avx512_kernels() noexcept;
+
+/// Those of one of the sets that this build has; where it has only the baseline, that.
+const KernelTable& kernels_of(InstructionSet set) noexcept;
 
 }  // namespace ddl::collectives
