@@ -1,7 +1,8 @@
 #include "collectives/system/descriptors.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -37,7 +38,7 @@ namespace {
 }
 
 struct Address {
-  explicit Address(const SocketName& name) {
+  explicit Address(const JobToken& name) {
     const std::string text = fmt::format("ddl-{:016x}{:016x}", name[0], name[1]);
     socket.sun_family = AF_UNIX;
     // The first byte is zero: not a place in the file system.
@@ -92,7 +93,42 @@ struct Envelope {
 
 }  // namespace
 
-FileDescriptor listen_at(const SocketName& name) {
+FileDescriptor new_event() {
+  FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!event.valid()) {
+    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
+  }
+  return event;
+}
+
+void signal_event(int event) noexcept {
+  const std::uint64_t one = 1;
+  // It fails only if the counter is full: the owner wakes up in any case.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
+
+void clear_event(int event) noexcept {
+  std::uint64_t signals = 0;
+  [[maybe_unused]] const ssize_t taken = read(event, &signals, sizeof signals);
+}
+
+int poll_until(std::span<pollfd> waiting, Clock::time_point until) {
+  return uninterrupted([&] {
+    if (until == Clock::time_point::max()) return poll(waiting.data(), waiting.size(), -1);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    return left <= 0 ? 0 : poll(waiting.data(), waiting.size(), static_cast<int>(left));
+  });
+}
+
+JobToken draw_token() {
+  JobToken token{};
+  if (getrandom(token.data(), sizeof token, 0) != static_cast<ssize_t>(sizeof token)) {
+    throw Error(ErrorCode::transport, fmt::format("getrandom failed: {}", std::strerror(errno)));
+  }
+  return token;
+}
+
+FileDescriptor listen_at(const JobToken& name) {
   FileDescriptor listener = new_socket();
   const Address address(name);
   if (bind(listener.get(), address.get(), address.length) != 0) fail("bind");
@@ -100,7 +136,7 @@ FileDescriptor listen_at(const SocketName& name) {
   return listener;
 }
 
-FileDescriptor connect_to(const SocketName& name, std::string_view what) {
+FileDescriptor connect_to(const JobToken& name, std::string_view what) {
   FileDescriptor connection = new_socket();
   const Address address(name);
   if (uninterrupted([&] { return connect(connection.get(), address.get(), address.length); }) != 0) {
@@ -168,17 +204,11 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
   return result;
 }
 
-void await_readable(const FileDescriptor& socket, std::chrono::steady_clock::time_point until,
-                    std::string_view what) {
-  using std::chrono::milliseconds;
+void await_readable(const FileDescriptor& socket, Clock::time_point until, std::string_view what) {
   pollfd waiting{socket.get(), POLLIN, 0};
-  int result = 0;
-  do {
-    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now()).count();
-    result = poll(&waiting, 1, static_cast<int>(std::max<milliseconds::rep>(left, 0)));
-  } while (result < 0 && errno == EINTR);
-  if (result < 0) fail("poll");
-  if (result == 0) {
+  const int ready = poll_until(std::span(&waiting, 1), until);
+  if (ready < 0) fail("poll");
+  if (ready == 0) {
     throw Error(ErrorCode::transport,
                 fmt::format("{} did not come within {} s", what, host_patience.count()));
   }

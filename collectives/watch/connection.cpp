@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -25,7 +25,7 @@ namespace ddl::collectives {
 namespace {
 
 constexpr std::string_view magic = "DDLw";
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
 
 std::uint32_t number_at(std::string_view bytes, std::size_t offset, std::size_t width) {
   std::uint32_t value = 0;
@@ -249,18 +249,15 @@ void Connection::flush() {
 }
 
 void Connection::flush_for(std::chrono::milliseconds time) {
-  const auto until = std::chrono::steady_clock::now() + time;
+  const auto until = Clock::now() + time;
   for (flush(); has_more_to_send(); flush()) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return;
     pollfd writable{socket_.get(), POLLOUT, 0};
-    poll(&writable, 1, static_cast<int>(left.count()));
+    if (poll_until(std::span(&writable, 1), until) <= 0) return;
   }
 }
 
 FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::uint16_t port,
-                                std::chrono::steady_clock::time_point until) {
+                                Clock::time_point until) {
   std::vector<FileDescriptor> sockets;
   std::vector<std::string> names;
   std::string problems;
@@ -282,11 +279,7 @@ FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::
   while (!sockets.empty()) {
     std::vector<pollfd> waiting;
     for (const FileDescriptor& each : sockets) waiting.push_back({each.get(), POLLOUT, 0});
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    const int ready = left > 0 ? poll(waiting.data(), waiting.size(), static_cast<int>(left)) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) {
+    if (poll_until(waiting, until) <= 0) {
       for (const std::string& name : names) note(name, ETIMEDOUT);
       break;
     }

@@ -95,6 +95,6 @@ class Connection {
 /// The first of `addresses` (IPv4 or IPv6, in numbers) that answers at `port`. Throws `transport` if none
 /// does until then, naming them and why.
 FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::uint16_t port,
-                                std::chrono::steady_clock::time_point until);
+                                Clock::time_point until);
 
 }  // namespace ddl::collectives
