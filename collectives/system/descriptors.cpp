@@ -29,13 +29,17 @@ FileDescriptor::~FileDescriptor() {
 }
 int FileDescriptor::release() noexcept { return std::exchange(fd_, -1); }
 
-namespace {
-
-[[noreturn]] void fail(std::string_view operation) {
-  const int error = errno;
-  throw Error(ErrorCode::transport, fmt::format("{} failed: {}{}", operation, std::strerror(error),
-                                                error == EMFILE || error == ENFILE ? " (ulimit -n)" : ""));
+std::string error_text(int error) {
+  const bool has_none_left = error == EMFILE || error == ENFILE;
+  return std::string(std::strerror(error)) + (has_none_left ? " (ulimit -n)" : "");
 }
+
+void throw_failed(std::string_view operation) {
+  const int error = errno;
+  throw Error(ErrorCode::transport, fmt::format("{} failed: {}", operation, error_text(error)));
+}
+
+namespace {
 
 struct Address {
   explicit Address(const JobToken& name) {
@@ -55,14 +59,14 @@ void set_patience(const FileDescriptor& connection) {
   const timeval patience{host_patience.count(), 0};
   for (const int direction : {SO_SNDTIMEO, SO_RCVTIMEO}) {
     if (setsockopt(connection.get(), SOL_SOCKET, direction, &patience, sizeof patience) != 0) {
-      fail("setsockopt");
+      throw_failed("setsockopt");
     }
   }
 }
 
 FileDescriptor new_socket() {
   FileDescriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!made.valid()) fail("socket(AF_UNIX)");
+  if (!made.valid()) throw_failed("socket(AF_UNIX)");
   set_patience(made);
   return made;
 }
@@ -95,9 +99,7 @@ struct Envelope {
 
 FileDescriptor new_event() {
   FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!event.valid()) {
-    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
-  }
+  if (!event.valid()) throw_failed("eventfd");
   return event;
 }
 
@@ -123,7 +125,7 @@ int poll_until(std::span<pollfd> waiting, Clock::time_point until) {
 JobToken draw_token() {
   JobToken token{};
   if (getrandom(token.data(), sizeof token, 0) != static_cast<ssize_t>(sizeof token)) {
-    throw Error(ErrorCode::transport, fmt::format("getrandom failed: {}", std::strerror(errno)));
+    throw_failed("getrandom");
   }
   return token;
 }
@@ -131,8 +133,8 @@ JobToken draw_token() {
 FileDescriptor listen_at(const JobToken& name) {
   FileDescriptor listener = new_socket();
   const Address address(name);
-  if (bind(listener.get(), address.get(), address.length) != 0) fail("bind");
-  if (listen(listener.get(), SOMAXCONN) != 0) fail("listen");
+  if (bind(listener.get(), address.get(), address.length) != 0) throw_failed("bind");
+  if (listen(listener.get(), SOMAXCONN) != 0) throw_failed("listen");
   return listener;
 }
 
@@ -140,7 +142,7 @@ FileDescriptor connect_to(const JobToken& name, std::string_view what) {
   FileDescriptor connection = new_socket();
   const Address address(name);
   if (uninterrupted([&] { return connect(connection.get(), address.get(), address.length); }) != 0) {
-    fail(fmt::format("connect to {}", what));
+    throw_failed(fmt::format("connect to {}", what));
   }
   return connection;
 }
@@ -148,7 +150,7 @@ FileDescriptor connect_to(const JobToken& name, std::string_view what) {
 FileDescriptor accept_from(const FileDescriptor& listener) {
   FileDescriptor visitor(
       uninterrupted([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC); }));
-  if (!visitor.valid()) fail("accept");
+  if (!visitor.valid()) throw_failed("accept");
   set_patience(visitor);
   return visitor;
 }
@@ -172,7 +174,7 @@ void send_descriptors(const FileDescriptor& connection, std::span<const std::byt
   }
   const ssize_t sent =
       uninterrupted([&] { return sendmsg(connection.get(), &envelope.message, MSG_NOSIGNAL); });
-  if (sent != static_cast<ssize_t>(bytes.size())) fail("sendmsg");
+  if (sent != static_cast<ssize_t>(bytes.size())) throw_failed("sendmsg");
 }
 
 DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room) {
@@ -180,7 +182,7 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
   const ssize_t received =
       uninterrupted([&] { return recvmsg(connection.get(), &envelope.message, MSG_CMSG_CLOEXEC); });
   if (received < 0 && errno == ECONNRESET) return {};
-  if (received < 0) fail("recvmsg");
+  if (received < 0) throw_failed("recvmsg");
   DescriptorMessage result;
   result.bytes = static_cast<std::size_t>(received);
   for (cmsghdr* header = CMSG_FIRSTHDR(&envelope.message); header != nullptr;
@@ -207,7 +209,7 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
 void await_readable(const FileDescriptor& socket, Clock::time_point until, std::string_view what) {
   pollfd waiting{socket.get(), POLLIN, 0};
   const int ready = poll_until(std::span(&waiting, 1), until);
-  if (ready < 0) fail("poll");
+  if (ready < 0) throw_failed("poll");
   if (ready == 0) {
     throw Error(ErrorCode::transport,
                 fmt::format("{} did not come within {} s", what, host_patience.count()));

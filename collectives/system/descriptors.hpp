@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +31,11 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+/// "Too many open files (ulimit -n)".
+std::string error_text(int error);
+/// "bind failed: ...", as errno says: `transport`.
+[[noreturn]] void throw_failed(std::string_view operation);
 
 /// How long a process waits for another one of its host.
 inline constexpr std::chrono::seconds host_patience{30};

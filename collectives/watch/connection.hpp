@@ -20,9 +20,6 @@ struct Frame {
   std::string body = {};
 };
 
-/// Bytes that a frame's body may have.
-std::size_t longest_body(Frame::Kind kind) noexcept;
-
 /// A frame's bytes: "DDLw", version (2), kind (2), length of the body (4), all little-endian; the body.
 std::string encoded(const Frame& frame);
 
