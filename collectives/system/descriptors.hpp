@@ -46,7 +46,8 @@ void signal_event(int event) noexcept;
 /// It is not readable any more until the next signal.
 void clear_event(int event) noexcept;
 
-/// poll, for all signals, not longer than until then (`time_point::max()`: for ever): 0 then.
+/// As poll, but goes on after a signal; 0 if nothing comes before `until` (`time_point::max()`: waits for
+/// ever).
 int poll_until(std::span<pollfd> waiting, Clock::time_point until);
 
 /// Random, 128 bits: who knows it belongs to the job.
@@ -54,9 +55,9 @@ using JobToken = std::array<std::uint64_t, 2>;
 /// Throws `transport`.
 JobToken draw_token();
 
-/// Messages that carry file descriptors between processes of a host (and network namespace). All throw
-/// `transport` if the system refuses, and none waits longer than `host_patience`.
-/// `name`: of a socket that has no place in the file system and vanishes with its process.
+// Messages that carry file descriptors between processes of a host (and network namespace). All throw
+// `transport` if the system refuses, and none waits longer than `host_patience`. A name is that of a socket
+// that has no place in the file system and vanishes with its process.
 FileDescriptor listen_at(const JobToken& name);
 /// `what` for messages.
 FileDescriptor connect_to(const JobToken& name, std::string_view what);

@@ -68,41 +68,29 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Equal statements, and who they are about; in the order of the first one each is about.
-class Groups {
- public:
-  void add(std::string statement, int rank) {
-    const auto found = std::ranges::find(groups_, statement, &Group::statement);
-    if (found != groups_.end()) {
-      found->ranks.push_back(rank);
-    } else {
-      groups_.push_back({std::move(statement), {rank}});
-    }
+/// Lines of equal statements and whom each is about, in the order of the first one that it is about.
+std::string grouped(const std::vector<std::pair<std::string, int>>& statements) {
+  std::vector<std::pair<std::string_view, std::vector<int>>> groups;
+  for (const auto& [statement, rank] : statements) {
+    auto group =
+        std::ranges::find(groups, std::string_view(statement), [](const auto& g) { return g.first; });
+    if (group == groups.end()) group = groups.insert(group, {statement, {}});
+    group->second.push_back(rank);
   }
-  [[nodiscard]] std::string text() const {
-    std::string text;
-    for (const Group& group : groups_) {
-      text += fmt::format("\n  {}: {}", ranks_in_words(group.ranks), group.statement);
-    }
-    return text;
+  std::string text;
+  for (const auto& [statement, ranks] : groups) {
+    text += fmt::format("\n  {}: {}", ranks_in_words(ranks), statement);
   }
-
- private:
-  struct Group {
-    std::string statement;
-    std::vector<int> ranks;
-  };
-  std::vector<Group> groups_;
-};
+  return text;
+}
 
 std::string who_called_what(const ExitReport& report) {
-  Groups groups;
+  std::vector<std::pair<std::string, int>> statements;
   for (const RankReport& rank : report.ranks) {
-    groups.add(rank.same ? "called " + rank.same->describe()
-                         : fmt::format("called nothing as #{}", report.failure.sequence),
-               rank.rank);
+    const std::string nothing = fmt::format("called nothing as #{}", report.failure.sequence);
+    statements.emplace_back(rank.same ? "called " + rank.same->describe() : nothing, rank.rank);
   }
-  return groups.text();
+  return grouped(statements);
 }
 
 }  // namespace
@@ -185,15 +173,15 @@ std::string ExitReport::text() const {
       }
       continue;
     }
-    Groups groups;
+    std::vector<std::pair<std::string, int>> statements;
     for (const RankReport& rank : ranks) {
       if (rank.life != life) continue;
       const std::string calls = rank.inside ? "inside " + rank.inside->describe()
                                 : rank.last ? "outside of collectives, after " + rank.last->describe()
                                             : "outside of collectives";
-      groups.add(fmt::format("{}{}{}", heading(life), calls, scope_of(rank)), rank.rank);
+      statements.emplace_back(fmt::format("{}{}{}", heading(life), calls, scope_of(rank)), rank.rank);
     }
-    text += groups.text();
+    text += grouped(statements);
   }
   return text;
 }

@@ -1,35 +1,21 @@
 #include "topology/simulator/critical_path.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <cstdint>
 
 namespace ddl::topology {
 namespace {
 
-/// The earlier steps that each step waits for.
-class Before {
- public:
-  explicit Before(const Dependencies& dependencies) {
-    const std::size_t steps = dependencies.steps();
-    begin_.reserve(steps + 1);
-    begin_.push_back(0);
-    for (std::size_t i = 0; i < steps; ++i) {
-      begin_.push_back(begin_.back() + dependencies.number_before(i));
-    }
-    steps_.resize(begin_.back());
-    std::vector<std::uint32_t> next(begin_.begin(), begin_.end() - 1);
-    for (std::uint32_t i = 0; i < steps; ++i) {
-      for (const std::uint32_t later : dependencies.after(i)) steps_[next[later]++] = i;
-    }
-  }
-  [[nodiscard]] std::span<const std::uint32_t> of(std::uint32_t step) const {
-    return std::span(steps_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
-  }
+/// The earlier steps that each step waits for, ascending.
+using Before = std::vector<std::vector<std::uint32_t>>;
 
- private:
-  std::vector<std::uint32_t> begin_;
-  std::vector<std::uint32_t> steps_;
-};
+Before before_of(const Dependencies& dependencies) {
+  Before before(dependencies.steps());
+  for (std::uint32_t i = 0; i < before.size(); ++i) {
+    for (const std::uint32_t later : dependencies.after(i)) before[later].push_back(i);
+  }
+  return before;
+}
 
 class Walk {
  public:
@@ -58,10 +44,10 @@ class Walk {
 
  private:
   StepId dependency(StepId step, double time) {
-    auto& before = before_[dependencies_.table(steps_.rank(step))];
-    if (!before) before.emplace(dependencies_.of(steps_.rank(step)));
+    Before& before = before_[dependencies_.table(steps_.rank(step))];
+    if (before.empty()) before = before_of(dependencies_.of(steps_.rank(step)));
     const StepId first = step - steps_.index(step);
-    for (const std::uint32_t earlier : before->of(steps_.index(step))) {
+    for (const std::uint32_t earlier : before[steps_.index(step)]) {
       if (end_[first + earlier] == time) return first + earlier;
     }
     return no_step;
@@ -115,7 +101,7 @@ class Walk {
   std::span<const double> start_;
   std::span<const double> end_;
   std::span<const double> joined_;
-  std::vector<std::optional<Before>> before_;
+  std::vector<Before> before_;  // of each table; empty: not needed yet
 };
 
 }  // namespace

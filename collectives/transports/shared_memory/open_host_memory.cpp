@@ -149,7 +149,9 @@ std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const Jo
 FileDescriptor knock(const Offer& offer, int member) {
   const FileDescriptor event = new_event();
   FileDescriptor socket = connect_to(offer.name, "the host's lowest rank");
-  const Greeting greeting{offer.token, member};
+  Greeting greeting{};  // its padding is sent as well
+  greeting.token = offer.token;
+  greeting.member = member;
   const int descriptor = event.get();
   send_descriptors(socket, bytes_of(greeting), std::span(&descriptor, 1));
   return socket;
