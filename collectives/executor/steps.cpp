@@ -222,7 +222,7 @@ void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
     const std::byte* data = operation.range_of(index);
     if (step.narrow) {
       std::byte* const block = operation.blocks[way.slot] = receiving_.take();
-      wire::narrow(operation.program().program().wire, {reinterpret_cast<const float*>(data), step.size()}, block);
+      narrow(operation.program().program().wire, {reinterpret_cast<const float*>(data), step.size()}, block);
       data = block;
     }
     network.send(way.peer, operation.tag(way.message), {data, bytes}, transfer);
@@ -237,14 +237,14 @@ void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
 /// Range = the nearest values of the wire's type; what that leaves is kept for the next call.
 void Driver::round_range(const OperationState& operation, std::uint32_t index) const {
   const Step& step = operation.step(index);
-  wire::Rounding rounding{reinterpret_cast<const float*>(operation.range_of(index)),
-                          reinterpret_cast<float*>(operation.target_of(index))};
+  Rounding rounding{reinterpret_cast<const float*>(operation.range_of(index)),
+                    reinterpret_cast<float*>(operation.target_of(index))};
   const Residual& residual = operation.call.residual;
   if (residual.kept != nullptr) {
     rounding.kept = residual.kept + step.source;
     rounding.left = residual.left + step.source;
   }
-  wire::round(operation.program().program().wire, rounding, step.size());
+  round_to(operation.program().program().wire, rounding, step.size());
 }
 
 /// A narrow message that has come, or what has been sent of one.
@@ -252,7 +252,7 @@ void Driver::widen_block(OperationState& operation, std::uint32_t index, std::by
   const Step& step = operation.step(index);
   std::byte*& block = operation.blocks[operation.way(index).slot];
   if (step.kind != StepKind::send) {
-    wire::widen(operation.program().program().wire, block, {reinterpret_cast<float*>(target), step.size()});
+    widen(operation.program().program().wire, block, {reinterpret_cast<float*>(target), step.size()});
   }
   receiving_.give_back(std::exchange(block, nullptr));
 }

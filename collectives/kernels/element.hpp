@@ -16,19 +16,7 @@ namespace ddl::collectives::device {
 
 /// What partial results are kept in: 16-bit floats are combined in f32 and rounded once.
 template <typename T>
-struct Wide {
-  using type = T;
-};
-template <>
-struct Wide<float16> {
-  using type = float;
-};
-template <>
-struct Wide<bfloat16> {
-  using type = float;
-};
-template <typename T>
-using WideOf = typename Wide<T>::type;
+using WideOf = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
 template <typename T>
 DDL_HOST_DEVICE WideOf<T> widen(T value) {
@@ -57,14 +45,9 @@ DDL_HOST_DEVICE T narrow(WideOf<T> value) {
 }
 
 /// Integers wrap around.
-template <typename T, bool is_integer = std::is_integral_v<T>>
-struct Wrapping {
-  using type = T;
-};
 template <typename T>
-struct Wrapping<T, true> {
-  using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-};
+using Wrapping = std::conditional_t<!std::is_integral_v<T>, T,
+                                    std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>>;
 
 /// What is above or below every other value.
 template <typename T>
@@ -83,7 +66,7 @@ struct Sum {
   }
   template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
-    using U = typename Wrapping<T>::type;
+    using U = Wrapping<T>;
     return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
   }
   /// `divisor` above 1 makes it an average. Integers truncate towards zero.
@@ -97,49 +80,36 @@ struct Sum {
     }
   }
 };
-struct Product {
+struct Unchanged {
+  template <typename T>
+  static DDL_HOST_DEVICE T finished(T result, int) {
+    return result;
+  }
+};
+struct Product : Unchanged {
   template <typename T>
   static DDL_HOST_DEVICE constexpr T identity() {
     return T{1};
   }
   template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
-    using U = typename Wrapping<T>::type;
+    using U = Wrapping<T>;
     return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
-  }
-  template <typename T>
-  static DDL_HOST_DEVICE T finished(T product, int) {
-    return product;
   }
 };
 // An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
-struct Minimum {
+template <bool greatest>
+struct Extremum : Unchanged {
   template <typename T>
   static DDL_HOST_DEVICE constexpr T identity() {
-    return extreme<T>(true);
+    return extreme<T>(!greatest);
   }
   template <typename T>
   static DDL_HOST_DEVICE T apply(T x, T y) {
-    return x < y || x != x ? x : y;
-  }
-  template <typename T>
-  static DDL_HOST_DEVICE T finished(T least, int) {
-    return least;
+    return (greatest ? x > y : x < y) || x != x ? x : y;
   }
 };
-struct Maximum {
-  template <typename T>
-  static DDL_HOST_DEVICE constexpr T identity() {
-    return extreme<T>(false);
-  }
-  template <typename T>
-  static DDL_HOST_DEVICE T apply(T x, T y) {
-    return x > y || x != x ? x : y;
-  }
-  template <typename T>
-  static DDL_HOST_DEVICE T finished(T most, int) {
-    return most;
-  }
-};
+using Minimum = Extremum<false>;
+using Maximum = Extremum<true>;
 
 }  // namespace ddl::collectives::device

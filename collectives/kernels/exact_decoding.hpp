@@ -16,25 +16,6 @@ namespace ddl::collectives {
 namespace {
 
 template <typename F>
-struct NumberOf {
-  using type = float;
-};
-template <>
-struct NumberOf<F64Format> {
-  using type = double;
-};
-template <>
-struct NumberOf<F16Format> {
-  using type = float16;
-};
-template <>
-struct NumberOf<BF16Format> {
-  using type = bfloat16;
-};
-template <typename F>
-using Number = typename NumberOf<F>::type;
-
-template <typename F>
 DDL_HOST_DEVICE typename F::Bits nan_of() {
   return static_cast<typename F::Bits>(Parts<F>::infinity | (Parts<F>::one << (F::mantissa - 1)));
 }
@@ -52,7 +33,8 @@ DDL_HOST_DEVICE typename F::Bits rounded(double value) {
   if constexpr (std::is_same_v<F, F64Format>) {
     return __builtin_bit_cast(typename F::Bits, value);
   } else {
-    return __builtin_bit_cast(typename F::Bits, device::narrow<Number<F>>(static_cast<float>(value)));
+    return __builtin_bit_cast(typename F::Bits,
+                              device::narrow<typename F::Number>(static_cast<float>(value)));
   }
 }
 
@@ -131,7 +113,7 @@ DDL_HOST_DEVICE typename F::Bits product_of(const std::byte* first, std::size_t 
                                             std::size_t i) {
   double product = 1;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto factor = __builtin_bit_cast(Number<F>, Parts<F>::load(first, rank * stride + i));
+    const auto factor = __builtin_bit_cast(typename F::Number, Parts<F>::load(first, rank * stride + i));
     product *= static_cast<double>(device::widen(factor));
   }
   return rounded<F>(product);

@@ -36,31 +36,8 @@ class DefaultFloatEnvironment {
   std::fenv_t callers_;
 };
 
-const ExactKernels& kernels() noexcept {
-#if defined(DDL_X86_KERNELS)
-  switch (native_instruction_set()) {
-    case InstructionSet::avx512:
-      return avx512_exact_kernels();
-    case InstructionSet::avx2:
-      return avx2_exact_kernels();
-    case InstructionSet::baseline:
-      break;
-  }
-#endif
-  return baseline_exact_kernels();
-}
-
-std::size_t index_of(DataType type) noexcept {
-  switch (type) {
-    case DataType::f64:
-      return 1;
-    case DataType::f16:
-      return 2;
-    case DataType::bf16:
-      return 3;
-    default:
-      return 0;
-  }
+const ExactKernels& kernels_for(DataType type) noexcept {
+  return kernels_of(native_instruction_set()).exact[static_cast<std::size_t>(type)];
 }
 
 template <typename Function>
@@ -119,18 +96,17 @@ ExactForm::ExactForm(DataType type, ReduceOp op, int ranks) noexcept : type_(typ
 ReduceOp ExactForm::op() const noexcept { return scales_ ? ReduceOp::sum : op_; }
 
 void ExactForm::write_scales(const std::byte* input, std::byte* scales, std::size_t count) const noexcept {
-  kernels().scale[index_of(type_)]({input, scales, nullptr, count, bits_});
+  kernels_for(type_).scale({input, scales, nullptr, count, bits_});
 }
 
 void ExactForm::encode(const std::byte* input, const std::byte* scales, std::byte* limbs,
                        std::size_t count) const noexcept {
   const DefaultFloatEnvironment environment;
-  const ExactKernels& all = kernels();
-  const std::size_t type = index_of(type_);
-  ExactKernel kernel = all.encode[type];
-  if (op_ == ReduceOp::min) kernel = all.keys_for_min[type];
-  if (op_ == ReduceOp::max) kernel = all.keys_for_max[type];
-  if (scales_ && limbs_.type == DataType::i32) kernel = all.encode_short[type];
+  const ExactKernels& all = kernels_for(type_);
+  ExactKernel kernel = all.encode;
+  if (op_ == ReduceOp::min) kernel = all.keys_for_min;
+  if (op_ == ReduceOp::max) kernel = all.keys_for_max;
+  if (scales_ && limbs_.type == DataType::i32) kernel = all.encode_short;
   kernel({input, const_cast<std::byte*>(scales), limbs, count, bits_});
 }
 

@@ -2,14 +2,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "collectives/kernels/host_device.hpp"
+
+namespace ddl {
+struct float16;
+struct bfloat16;
+}  // namespace ddl
 
 namespace ddl::collectives {
 
 /// What a float type is made of, and what stands for it where the order of a reduction must not matter.
-template <typename Unsigned, typename Integer, int mantissa_bits, int exponent_bits>
+template <typename Float, typename Unsigned, typename Integer, int mantissa_bits, int exponent_bits>
 struct FloatFormat {
+  using Number = Float;
   using Bits = Unsigned;
   using Signed = Integer;                         ///< Holds the mantissa, with its first bit and the sign.
   using Key = Integer;                            ///< For `min` and `max`: ordered as the floats are.
@@ -17,24 +24,14 @@ struct FloatFormat {
   static constexpr int exponent = exponent_bits;
   static constexpr int bias = (1 << (exponent_bits - 1)) - 1;
   static constexpr int special = (1 << exponent_bits) - 1;  ///< The exponent of infinity and NaN.
+  using Scale = std::conditional_t<exponent_bits <= 8, std::uint8_t, std::int32_t>;
+  static constexpr std::size_t limbs = sizeof(Bits) == 8 ? 2 : 1;
 };
 
-struct F32Format : FloatFormat<std::uint32_t, std::int32_t, 23, 8> {
-  using Scale = std::uint8_t;
-  static constexpr std::size_t limbs = 1;
-};
-struct F64Format : FloatFormat<std::uint64_t, std::int64_t, 52, 11> {
-  using Scale = std::int32_t;
-  static constexpr std::size_t limbs = 2;
-};
-struct F16Format : FloatFormat<std::uint16_t, std::int32_t, 10, 5> {
-  using Scale = std::uint8_t;
-  static constexpr std::size_t limbs = 1;
-};
-struct BF16Format : FloatFormat<std::uint16_t, std::int32_t, 7, 8> {
-  using Scale = std::uint8_t;
-  static constexpr std::size_t limbs = 1;
-};
+using F32Format = FloatFormat<float, std::uint32_t, std::int32_t, 23, 8>;
+using F64Format = FloatFormat<double, std::uint64_t, std::int64_t, 52, 11>;
+using F16Format = FloatFormat<float16, std::uint16_t, std::int32_t, 10, 5>;
+using BF16Format = FloatFormat<bfloat16, std::uint16_t, std::int32_t, 7, 8>;
 
 /// What wins over all other keys.
 template <typename Key>

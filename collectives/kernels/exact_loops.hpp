@@ -8,7 +8,6 @@
 #include "collectives/kernels/kernel_table.hpp"
 
 namespace ddl::collectives {
-
 namespace {
 
 template <typename F>
@@ -58,14 +57,12 @@ void keys(const ExactOperands& o) noexcept {
   for (std::size_t i = 0; i < o.count; ++i) limbs[i] = key_of<F, greatest>(Parts<F>::load(o.input, i));
 }
 
-constexpr ExactKernels exact_kernels = {
-    {&scale<F32Format>, &scale<F64Format>, &scale<F16Format>, &scale<BF16Format>},
-    {&encode<F32Format, std::int64_t>, &encode<F64Format, std::int64_t>, &encode<F16Format, std::int64_t>,
-     &encode<BF16Format, std::int64_t>},
-    {nullptr, nullptr, &encode<F16Format, std::int32_t>, &encode<BF16Format, std::int32_t>},
-    {&keys<F32Format, false>, &keys<F64Format, false>, &keys<F16Format, false>, &keys<BF16Format, false>},
-    {&keys<F32Format, true>, &keys<F64Format, true>, &keys<F16Format, true>, &keys<BF16Format, true>}};
+template <typename F>
+constexpr ExactKernels exact_kernels() {
+  ExactKernels all{scale<F>, encode<F, std::int64_t>, nullptr, keys<F, false>, keys<F, true>};
+  if constexpr (sizeof(typename F::Bits) == 2) all.encode_short = encode<F, std::int32_t>;
+  return all;
+}
 
 }  // namespace
-
 }  // namespace ddl::collectives

@@ -2,8 +2,10 @@
 
 // The loops; see the remark in kernel_vectors.hpp.
 
+#include "collectives/kernels/exact_loops.hpp"
 #include "collectives/kernels/kernel_operations.hpp"
 #include "collectives/kernels/kernel_table.hpp"
+#include "collectives/kernels/wire_loops.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -199,6 +201,12 @@ constexpr KernelTable make_kernels() {
   fill<Plain<double>>(table.kernels[4]);
   fill<Half>(table.kernels[5]);
   fill<BrainFloat>(table.kernels[6]);
+  table.exact[3] = exact_kernels<F32Format>();
+  table.exact[4] = exact_kernels<F64Format>();
+  table.exact[5] = exact_kernels<F16Format>();
+  table.exact[6] = exact_kernels<BF16Format>();
+  table.wire[5] = wire_kernels<HalfWire>();
+  table.wire[6] = wire_kernels<BrainWire>();
   return table;
 }
 

@@ -7,20 +7,11 @@
 namespace ddl::collectives {
 namespace {
 
+/// Integers wrap around.
 template <typename T>
-struct Wrapping {
-  using type = T;
-};
-template <>
-struct Wrapping<std::int32_t> {
-  using type = std::uint32_t;
-};
-template <>
-struct Wrapping<std::int64_t> {
-  using type = std::uint64_t;
-};
-template <typename T>
-using Unsigned = Vector<typename Wrapping<T>::type>;
+using Unsigned =
+    Vector<std::conditional_t<std::is_same_v<T, std::int32_t>, std::uint32_t,
+                              std::conditional_t<std::is_same_v<T, std::int64_t>, std::uint64_t, T>>>;
 
 struct Nothing {
   explicit Nothing(int) {}
@@ -47,53 +38,43 @@ struct Product {
 };
 
 // An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
-struct Minimum {
+template <bool greatest>
+struct Extremum {
   template <typename T>
   using Last = Nothing;
   template <typename T>
   [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
-    if constexpr (static_cast<T>(0.5F) != 0) return (x < y) | (x != x) ? x : y;
+    if constexpr (static_cast<T>(0.5F) != 0) return (greatest ? x > y : x < y) | (x != x) ? x : y;
+    if constexpr (greatest) return x > y ? x : y;
     return x < y ? x : y;
   }
 };
+using Minimum = Extremum<false>;
+using Maximum = Extremum<true>;
 
-struct Maximum {
-  template <typename T>
-  using Last = Nothing;
-  template <typename T>
-  [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
-    if constexpr (static_cast<T>(0.5F) != 0) return (x > y) | (x != x) ? x : y;
-    return x > y ? x : y;
-  }
-};
-
-/// Divides by an integer of at least 2.
+/// Divides by an integer of at least 2. Floats:
 template <typename T>
-class Division;
-
-template <>
-class Division<float> {
+class Division {
  public:
-  explicit Division(int divisor) : divisor_(Floats{} + static_cast<float>(divisor)) {}
-  [[gnu::always_inline]] void operator()(Floats& x) const { x /= divisor_; }
+  explicit Division(int divisor) : divisor_(Vector<T>{} + static_cast<T>(divisor)) {}
+  [[gnu::always_inline]] void operator()(Vector<T>& x) const { x /= divisor_; }
   [[gnu::always_inline]] void operator()(FloatPair& x) const {
     x.a /= divisor_;
     x.b /= divisor_;
   }
 
  private:
-  Floats divisor_;
+  Vector<T> divisor_;
 };
 
-template <>
-class Division<double> {
- public:
-  explicit Division(int divisor) : divisor_(Vector<double>{} + static_cast<double>(divisor)) {}
-  [[gnu::always_inline]] void operator()(Vector<double>& x) const { x /= divisor_; }
-
- private:
-  Vector<double> divisor_;
-};
+/// Changes each number of a vector.
+template <typename T, typename Change>
+[[gnu::always_inline]] inline void change_each(Vector<T>& x, const Change& change) {
+  T numbers[width / sizeof(T)];
+  __builtin_memcpy(numbers, &x, width);
+  for (T& number : numbers) number = change(number);
+  __builtin_memcpy(&x, numbers, width);
+}
 
 /// x * ceil(2^16 / d) / 2^16: the error, x * (d - 1) / (d * 2^16) at most, is below 1 / d.
 template <>
@@ -101,12 +82,9 @@ class Division<std::uint8_t> {
  public:
   explicit Division(int divisor) : factor_(divisor > 0xff ? 0 : (0xffff + divisor) / divisor) {}
   [[gnu::always_inline]] void operator()(Vector<std::uint8_t>& x) const {
-    std::uint8_t numbers[width];
-    __builtin_memcpy(numbers, &x, width);
-    for (std::size_t i = 0; i < width; ++i) {
-      numbers[i] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(numbers[i] * factor_) >> 16);
-    }
-    __builtin_memcpy(&x, numbers, width);
+    change_each<std::uint8_t>(x, [factor = factor_](std::uint8_t number) {
+      return static_cast<std::uint8_t>(static_cast<std::uint32_t>(number * factor) >> 16);
+    });
   }
 
  private:
@@ -119,10 +97,8 @@ class Division<std::int32_t> {
  public:
   explicit Division(int divisor) : divisor_(divisor) {}
   [[gnu::always_inline]] void operator()(Vector<std::int32_t>& x) const {
-    std::int32_t numbers[width / 4];
-    __builtin_memcpy(numbers, &x, width);
-    for (std::size_t i = 0; i < width / 4; ++i) numbers[i] = static_cast<std::int32_t>(numbers[i] / divisor_);
-    __builtin_memcpy(&x, numbers, width);
+    change_each<std::int32_t>(
+        x, [divisor = divisor_](std::int32_t number) { return static_cast<std::int32_t>(number / divisor); });
   }
 
  private:
@@ -139,14 +115,12 @@ class Division<std::int64_t> {
     factor_ = static_cast<std::uint64_t>((Wide{1} << (64 + shift_)) / static_cast<unsigned>(divisor)) + 1;
   }
   [[gnu::always_inline]] void operator()(Vector<std::int64_t>& x) const {
-    std::uint64_t numbers[width / 8];
-    __builtin_memcpy(numbers, &x, width);
-    for (std::uint64_t& number : numbers) {
-      const std::uint64_t sign = 0 - (number >> 63);
-      const Wide product = static_cast<Wide>((number ^ sign) - sign) * factor_;
-      number = ((static_cast<std::uint64_t>(product >> 64) >> shift_) ^ sign) - sign;
-    }
-    __builtin_memcpy(&x, numbers, width);
+    change_each<std::int64_t>(x, [this](std::int64_t number) {
+      const std::uint64_t sign = 0 - (static_cast<std::uint64_t>(number) >> 63);
+      const Wide product = static_cast<Wide>((static_cast<std::uint64_t>(number) ^ sign) - sign) * factor_;
+      const std::uint64_t magnitude = static_cast<std::uint64_t>(product >> 64) >> shift_;
+      return static_cast<std::int64_t>((magnitude ^ sign) - sign);
+    });
   }
 
  private:

@@ -5,6 +5,9 @@
 
 namespace ddl::collectives {
 
+enum class InstructionSet;
+struct Rounding;
+
 /// What a kernel works on; see `reduce`.
 struct Operands {
   std::byte* const* targets;
@@ -20,18 +23,6 @@ struct Operands {
 
 using Kernel = void (*)(const Operands&) noexcept;
 
-/// By `DataType` and `ReduceOp`.
-struct KernelTable {
-  static constexpr std::size_t types = 7;
-  static constexpr std::size_t ops = 5;
-  Kernel kernels[types][ops];
-};
-
-// Each in a source of its own, which is compiled for that instruction set.
-const KernelTable& baseline_kernels() noexcept;
-const KernelTable& avx2_kernels() noexcept;
-const KernelTable& avx512_kernels() noexcept;
-
 /// What kernels of `ExactForm` work on. Addresses are aligned as elements are.
 struct ExactOperands {
   const std::byte* input;
@@ -43,19 +34,37 @@ struct ExactOperands {
 
 using ExactKernel = void (*)(const ExactOperands&) noexcept;
 
-/// Of each float type: f32, f64, f16, bf16.
+/// Of one float type.
 struct ExactKernels {
-  static constexpr std::size_t types = 4;
-  ExactKernel scale[types];
-  ExactKernel encode[types];        ///< To i64; f64 to two of them.
-  ExactKernel encode_short[types];  ///< To i32; null but for 16-bit types.
-  ExactKernel keys_for_min[types];  ///< To i32; f64 to i64.
-  ExactKernel keys_for_max[types];
+  ExactKernel scale;
+  ExactKernel encode;        ///< To i64; f64 to two of them.
+  ExactKernel encode_short;  ///< To i32; null but for 16-bit types.
+  ExactKernel keys_for_min;  ///< To i32; f64 to i64.
+  ExactKernel keys_for_max;
+};
+
+/// Of one type of 16 bits; see wire.hpp.
+struct WireKernels {
+  void (*round)(const Rounding& rounding, std::size_t count) noexcept;
+  void (*narrow)(const float* values, std::uint16_t* packed, std::size_t count) noexcept;
+  void (*widen)(const std::uint16_t* packed, float* values, std::size_t count) noexcept;
+};
+
+/// By `DataType` and `ReduceOp`.
+struct KernelTable {
+  static constexpr std::size_t types = 7;
+  static constexpr std::size_t ops = 5;
+  Kernel kernels[types][ops];
+  ExactKernels exact[types];  ///< Null for integers.
+  WireKernels wire[types];    ///< Null but for f16 and bf16.
 };
 
 // Each in a source of its own, which is compiled for that instruction set.
-const ExactKernels& baseline_exact_kernels() noexcept;
-const ExactKernels& avx2_exact_kernels() noexcept;
-const ExactKernels& avx512_exact_kernels() noexcept;
+const KernelTable& baseline_kernels() noexcept;
+const KernelTable& avx2_kernels() noexcept;
+const KernelTable& avx512_kernels() noexcept;
+
+/// Those of one of the sets that this build has; where it has only the baseline, that.
+const KernelTable& kernels_of(InstructionSet set) noexcept;
 
 }  // namespace ddl::collectives

@@ -31,14 +31,14 @@ template <typename T>
 using Vector = typename VectorType<T, width>::type;
 
 template <typename V>
-[[gnu::always_inline]] inline V load(const std::byte* from) {
+[[gnu::always_inline]] inline V load(const void* from) {
   V vector;
   __builtin_memcpy(&vector, from, sizeof(V));
   return vector;
 }
 
 template <typename V>
-[[gnu::always_inline]] inline void store(std::byte* to, V vector) {
+[[gnu::always_inline]] inline void store(void* to, V vector) {
   __builtin_memcpy(to, &vector, sizeof(V));
 }
 
@@ -126,45 +126,42 @@ struct BrainFloat {
   }
 };
 
-#if defined(DDL_KERNELS_AVX512)
+#if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2)
 
+/// The first elements are in `a`, the last ones in `b`.
 struct Half {
   using Number = float;
   using Value = FloatPair;
   static constexpr std::size_t steps = unrolled / 2;
 
   [[gnu::always_inline]] static Value get(const std::byte* from) {
-    return {_mm512_maskz_cvtph_ps(all, load<__m256i>(from)),
-            _mm512_maskz_cvtph_ps(all, load<__m256i>(from + 32))};
+    return {widened(from), widened(from + width / 2)};
   }
   template <bool streaming>
   [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store_as<streaming>(to,
-                        _mm512_maskz_cvtps_ph(all, value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    store_as<streaming>(to + 32,
-                        _mm512_maskz_cvtps_ph(all, value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    store_as<streaming>(to, rounded(value.a));
+    store_as<streaming>(to + width / 2, rounded(value.b));
   }
 
  private:
+#if defined(DDL_KERNELS_AVX512)
   // GCC 12 takes the operand that the forms without a mask leave undefined for a mistake of ours.
   static constexpr __mmask16 all = 0xffff;
-};
 
-#elif defined(DDL_KERNELS_AVX2)
-
-struct Half {
-  using Number = float;
-  using Value = FloatPair;
-  static constexpr std::size_t steps = unrolled / 2;
-
-  [[gnu::always_inline]] static Value get(const std::byte* from) {
-    return {_mm256_cvtph_ps(load<__m128i>(from)), _mm256_cvtph_ps(load<__m128i>(from + 16))};
+  [[gnu::always_inline]] static Floats widened(const std::byte* from) {
+    return _mm512_maskz_cvtph_ps(all, load<__m256i>(from));
   }
-  template <bool streaming>
-  [[gnu::always_inline]] static void put(std::byte* to, const Value& value) {
-    store_as<streaming>(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT));
-    store_as<streaming>(to + 16, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT));
+  [[gnu::always_inline]] static __m256i rounded(Floats value) {
+    return _mm512_maskz_cvtps_ph(all, value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
+#else
+  [[gnu::always_inline]] static Floats widened(const std::byte* from) {
+    return _mm256_cvtph_ps(load<__m128i>(from));
+  }
+  [[gnu::always_inline]] static __m128i rounded(Floats value) {
+    return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+  }
+#endif
 };
 
 #else

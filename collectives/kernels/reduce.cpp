@@ -37,14 +37,8 @@ InstructionSet find_instruction_set() noexcept {
   return avx512 ? InstructionSet::avx512 : InstructionSet::avx2;
 }
 
-const KernelTable& kernels_of(InstructionSet set) noexcept {
-  if (set == InstructionSet::avx512) return avx512_kernels();
-  if (set == InstructionSet::avx2) return avx2_kernels();
-  return baseline_kernels();
-}
 #else
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
-const KernelTable& kernels_of(InstructionSet) noexcept { return baseline_kernels(); }
 #endif
 
 /// To all targets while the piece is in the core's cache.
@@ -87,6 +81,14 @@ std::string_view to_string(InstructionSet set) noexcept {
       return "avx512";
   }
   return "unknown instruction set";
+}
+
+const KernelTable& kernels_of([[maybe_unused]] InstructionSet set) noexcept {
+#if defined(DDL_X86_KERNELS)
+  if (set == InstructionSet::avx512) return avx512_kernels();
+  if (set == InstructionSet::avx2) return avx2_kernels();
+#endif
+  return baseline_kernels();
 }
 
 InstructionSet native_instruction_set() noexcept {

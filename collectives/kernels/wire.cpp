@@ -1,27 +1,20 @@
 #include "collectives/kernels/wire.hpp"
 
-#include "collectives/kernels/wire_table.hpp"
+#include <cstdint>
 
-namespace ddl::collectives::wire {
+#include "collectives/kernels/kernel_table.hpp"
+#include "collectives/kernels/reduce.hpp"
+
+namespace ddl::collectives {
 namespace {
 
-const Kernels::OfType& kernels_for(DataType type) noexcept {
-  static const Kernels& kernels = kernels_of(native_instruction_set());
-  return type == DataType::bf16 ? kernels.bf16 : kernels.f16;
+const WireKernels& kernels_for(DataType type) noexcept {
+  return kernels_of(native_instruction_set()).wire[static_cast<std::size_t>(type)];
 }
 
 }  // namespace
 
-#if defined(DDL_X86_KERNELS)
-// Eight numbers at a time are enough for what memory limits.
-const Kernels& kernels_of(InstructionSet set) noexcept {
-  return set == InstructionSet::baseline ? baseline_kernels() : avx2_kernels();
-}
-#else
-const Kernels& kernels_of(InstructionSet) noexcept { return baseline_kernels(); }
-#endif
-
-void round(DataType type, const Rounding& rounding, std::size_t count) noexcept {
+void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept {
   kernels_for(type).round(rounding, count);
 }
 
@@ -33,4 +26,4 @@ void widen(DataType type, const std::byte* packed, std::span<float> values) noex
   kernels_for(type).widen(reinterpret_cast<const std::uint16_t*>(packed), values.data(), values.size());
 }
 
-}  // namespace ddl::collectives::wire
+}  // namespace ddl::collectives

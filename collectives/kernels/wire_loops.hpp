@@ -2,16 +2,17 @@
 
 // Included by sources that are compiled for one instruction set; see kernel_vectors.hpp.
 
+#include "collectives/kernels/kernel_table.hpp"
 #include "collectives/kernels/kernel_vectors.hpp"
-#include "collectives/kernels/wire_table.hpp"
+#include "collectives/kernels/wire.hpp"
 
-namespace ddl::collectives::wire {
+namespace ddl::collectives {
 namespace {
 
 /// Numbers that a loop works on at a time.
 constexpr std::size_t eight = 8;
 
-struct BrainFloats {
+struct BrainWire {
   /// As `bfloat16` converts.
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
     for (std::size_t i = 0; i < eight; ++i) {
@@ -28,7 +29,7 @@ struct BrainFloats {
   }
 };
 
-struct Halves {
+struct HalfWire {
 #if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2)
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(packed),
@@ -91,35 +92,37 @@ void round_all(const Rounding& all, std::size_t count) {
 }
 
 template <typename Type>
-void round(const Rounding& rounding, std::size_t count) noexcept {
-  if (rounding.kept == nullptr) return round_all<Type, false>(rounding, count);
-  round_all<Type, true>(rounding, count);
-}
+struct WireLoops {
+  static void round(const Rounding& rounding, std::size_t count) noexcept {
+    if (rounding.kept == nullptr) return round_all<Type, false>(rounding, count);
+    round_all<Type, true>(rounding, count);
+  }
+
+  static void narrow(const float* values, std::uint16_t* packed, std::size_t count) noexcept {
+    std::size_t i = 0;
+    for (; i + eight <= count; i += eight) Type::narrow(values + i, packed + i);
+    float last[eight] = {};
+    std::uint16_t last_packed[eight];
+    __builtin_memcpy(last, values + i, (count - i) * sizeof *values);
+    Type::narrow(last, last_packed);
+    __builtin_memcpy(packed + i, last_packed, (count - i) * sizeof *packed);
+  }
+
+  static void widen(const std::uint16_t* packed, float* values, std::size_t count) noexcept {
+    std::size_t i = 0;
+    for (; i + eight <= count; i += eight) Type::widen(packed + i, values + i);
+    std::uint16_t last_packed[eight] = {};
+    float last[eight];
+    __builtin_memcpy(last_packed, packed + i, (count - i) * sizeof *packed);
+    Type::widen(last_packed, last);
+    __builtin_memcpy(values + i, last, (count - i) * sizeof *values);
+  }
+};
 
 template <typename Type>
-void narrow(const float* values, std::uint16_t* packed, std::size_t count) noexcept {
-  std::size_t i = 0;
-  for (; i + eight <= count; i += eight) Type::narrow(values + i, packed + i);
-  float last[eight] = {};
-  std::uint16_t last_packed[eight];
-  __builtin_memcpy(last, values + i, (count - i) * sizeof *values);
-  Type::narrow(last, last_packed);
-  __builtin_memcpy(packed + i, last_packed, (count - i) * sizeof *packed);
+constexpr WireKernels wire_kernels() {
+  return {WireLoops<Type>::round, WireLoops<Type>::narrow, WireLoops<Type>::widen};
 }
-
-template <typename Type>
-void widen(const std::uint16_t* packed, float* values, std::size_t count) noexcept {
-  std::size_t i = 0;
-  for (; i + eight <= count; i += eight) Type::widen(packed + i, values + i);
-  std::uint16_t last_packed[eight] = {};
-  float last[eight];
-  __builtin_memcpy(last_packed, packed + i, (count - i) * sizeof *packed);
-  Type::widen(last_packed, last);
-  __builtin_memcpy(values + i, last, (count - i) * sizeof *values);
-}
-
-constexpr Kernels kernels = {{round<Halves>, narrow<Halves>, widen<Halves>},
-                             {round<BrainFloats>, narrow<BrainFloats>, widen<BrainFloats>}};
 
 }  // namespace
-}  // namespace ddl::collectives::wire
+}  // namespace ddl::collectives

@@ -1,7 +1,8 @@
 #include "collectives/system/descriptors.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -28,16 +29,20 @@ FileDescriptor::~FileDescriptor() {
 }
 int FileDescriptor::release() noexcept { return std::exchange(fd_, -1); }
 
-namespace {
-
-[[noreturn]] void fail(std::string_view operation) {
-  const int error = errno;
-  throw Error(ErrorCode::transport, fmt::format("{} failed: {}{}", operation, std::strerror(error),
-                                                error == EMFILE || error == ENFILE ? " (ulimit -n)" : ""));
+std::string error_text(int error) {
+  const bool has_none_left = error == EMFILE || error == ENFILE;
+  return std::string(std::strerror(error)) + (has_none_left ? " (ulimit -n)" : "");
 }
 
+void throw_failed(std::string_view operation) {
+  const int error = errno;
+  throw Error(ErrorCode::transport, fmt::format("{} failed: {}", operation, error_text(error)));
+}
+
+namespace {
+
 struct Address {
-  explicit Address(const SocketName& name) {
+  explicit Address(const JobToken& name) {
     const std::string text = fmt::format("ddl-{:016x}{:016x}", name[0], name[1]);
     socket.sun_family = AF_UNIX;
     // The first byte is zero: not a place in the file system.
@@ -54,14 +59,14 @@ void set_patience(const FileDescriptor& connection) {
   const timeval patience{host_patience.count(), 0};
   for (const int direction : {SO_SNDTIMEO, SO_RCVTIMEO}) {
     if (setsockopt(connection.get(), SOL_SOCKET, direction, &patience, sizeof patience) != 0) {
-      fail("setsockopt");
+      throw_failed("setsockopt");
     }
   }
 }
 
 FileDescriptor new_socket() {
   FileDescriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!made.valid()) fail("socket(AF_UNIX)");
+  if (!made.valid()) throw_failed("socket(AF_UNIX)");
   set_patience(made);
   return made;
 }
@@ -92,19 +97,52 @@ struct Envelope {
 
 }  // namespace
 
-FileDescriptor listen_at(const SocketName& name) {
+FileDescriptor new_event() {
+  FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!event.valid()) throw_failed("eventfd");
+  return event;
+}
+
+void signal_event(int event) noexcept {
+  const std::uint64_t one = 1;
+  // It fails only if the counter is full: the owner wakes up in any case.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
+
+void clear_event(int event) noexcept {
+  std::uint64_t signals = 0;
+  [[maybe_unused]] const ssize_t taken = read(event, &signals, sizeof signals);
+}
+
+int poll_until(std::span<pollfd> waiting, Clock::time_point until) {
+  return uninterrupted([&] {
+    if (until == Clock::time_point::max()) return poll(waiting.data(), waiting.size(), -1);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    return left <= 0 ? 0 : poll(waiting.data(), waiting.size(), static_cast<int>(left));
+  });
+}
+
+JobToken draw_token() {
+  JobToken token{};
+  if (getrandom(token.data(), sizeof token, 0) != static_cast<ssize_t>(sizeof token)) {
+    throw_failed("getrandom");
+  }
+  return token;
+}
+
+FileDescriptor listen_at(const JobToken& name) {
   FileDescriptor listener = new_socket();
   const Address address(name);
-  if (bind(listener.get(), address.get(), address.length) != 0) fail("bind");
-  if (listen(listener.get(), SOMAXCONN) != 0) fail("listen");
+  if (bind(listener.get(), address.get(), address.length) != 0) throw_failed("bind");
+  if (listen(listener.get(), SOMAXCONN) != 0) throw_failed("listen");
   return listener;
 }
 
-FileDescriptor connect_to(const SocketName& name, std::string_view what) {
+FileDescriptor connect_to(const JobToken& name, std::string_view what) {
   FileDescriptor connection = new_socket();
   const Address address(name);
   if (uninterrupted([&] { return connect(connection.get(), address.get(), address.length); }) != 0) {
-    fail(fmt::format("connect to {}", what));
+    throw_failed(fmt::format("connect to {}", what));
   }
   return connection;
 }
@@ -112,7 +150,7 @@ FileDescriptor connect_to(const SocketName& name, std::string_view what) {
 FileDescriptor accept_from(const FileDescriptor& listener) {
   FileDescriptor visitor(
       uninterrupted([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC); }));
-  if (!visitor.valid()) fail("accept");
+  if (!visitor.valid()) throw_failed("accept");
   set_patience(visitor);
   return visitor;
 }
@@ -136,7 +174,7 @@ void send_descriptors(const FileDescriptor& connection, std::span<const std::byt
   }
   const ssize_t sent =
       uninterrupted([&] { return sendmsg(connection.get(), &envelope.message, MSG_NOSIGNAL); });
-  if (sent != static_cast<ssize_t>(bytes.size())) fail("sendmsg");
+  if (sent != static_cast<ssize_t>(bytes.size())) throw_failed("sendmsg");
 }
 
 DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room) {
@@ -144,7 +182,7 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
   const ssize_t received =
       uninterrupted([&] { return recvmsg(connection.get(), &envelope.message, MSG_CMSG_CLOEXEC); });
   if (received < 0 && errno == ECONNRESET) return {};
-  if (received < 0) fail("recvmsg");
+  if (received < 0) throw_failed("recvmsg");
   DescriptorMessage result;
   result.bytes = static_cast<std::size_t>(received);
   for (cmsghdr* header = CMSG_FIRSTHDR(&envelope.message); header != nullptr;
@@ -168,17 +206,11 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
   return result;
 }
 
-void await_readable(const FileDescriptor& socket, std::chrono::steady_clock::time_point until,
-                    std::string_view what) {
-  using std::chrono::milliseconds;
+void await_readable(const FileDescriptor& socket, Clock::time_point until, std::string_view what) {
   pollfd waiting{socket.get(), POLLIN, 0};
-  int result = 0;
-  do {
-    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now()).count();
-    result = poll(&waiting, 1, static_cast<int>(std::max<milliseconds::rep>(left, 0)));
-  } while (result < 0 && errno == EINTR);
-  if (result < 0) fail("poll");
-  if (result == 0) {
+  const int ready = poll_until(std::span(&waiting, 1), until);
+  if (ready < 0) throw_failed("poll");
+  if (ready == 0) {
     throw Error(ErrorCode::transport,
                 fmt::format("{} did not come within {} s", what, host_patience.count()));
   }

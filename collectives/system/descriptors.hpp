@@ -1,12 +1,17 @@
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "collectives/system/clock.hpp"
 
 namespace ddl::collectives {
 
@@ -27,17 +32,35 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+/// "Too many open files (ulimit -n)".
+std::string error_text(int error);
+/// "bind failed: ...", as errno says: `transport`.
+[[noreturn]] void throw_failed(std::string_view operation);
+
 /// How long a process waits for another one of its host.
 inline constexpr std::chrono::seconds host_patience{30};
 
-/// Names a socket that has no place in the file system and vanishes with its process.
-using SocketName = std::array<std::uint64_t, 2>;
+/// An eventfd, to wake a thread that waits for it in poll. Throws `transport`.
+FileDescriptor new_event();
+void signal_event(int event) noexcept;
+/// It is not readable any more until the next signal.
+void clear_event(int event) noexcept;
 
-/// Messages that carry file descriptors between processes of a host (and network namespace). All throw
-/// `transport` if the system refuses, and none waits longer than `host_patience`.
-FileDescriptor listen_at(const SocketName& name);
+/// As poll, but goes on after a signal; 0 if nothing comes before `until` (`time_point::max()`: waits for
+/// ever).
+int poll_until(std::span<pollfd> waiting, Clock::time_point until);
+
+/// Random, 128 bits: who knows it belongs to the job.
+using JobToken = std::array<std::uint64_t, 2>;
+/// Throws `transport`.
+JobToken draw_token();
+
+// Messages that carry file descriptors between processes of a host (and network namespace). All throw
+// `transport` if the system refuses, and none waits longer than `host_patience`. A name is that of a socket
+// that has no place in the file system and vanishes with its process.
+FileDescriptor listen_at(const JobToken& name);
 /// `what` for messages.
-FileDescriptor connect_to(const SocketName& name, std::string_view what);
+FileDescriptor connect_to(const JobToken& name, std::string_view what);
 /// The next one in the queue.
 FileDescriptor accept_from(const FileDescriptor& listener);
 /// Whether the process at the other end is the same user's.
@@ -58,7 +81,6 @@ struct DescriptorMessage {
 DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room);
 
 /// Throws `transport` if it is not readable, or closed, at `until`; `what` for messages.
-void await_readable(const FileDescriptor& socket, std::chrono::steady_clock::time_point until,
-                    std::string_view what);
+void await_readable(const FileDescriptor& socket, Clock::time_point until, std::string_view what);
 
 }  // namespace ddl::collectives

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -47,34 +48,23 @@ std::string subnet_of(const Interface& interface) {
   return fmt::format("{:02x}/{}", fmt::join(bytes, ""), interface.prefix_bits);
 }
 
-int bits_in(const void* mask, std::size_t bytes) {
-  const auto* byte = static_cast<const std::uint8_t*>(mask);
-  int bits = 0;
-  for (std::size_t i = 0; i < bytes; ++i) bits += std::popcount(byte[i]);
-  return bits;
+/// Of an address or mask of a family, IPv4 or IPv6.
+std::span<const std::uint8_t> bytes_in(const sockaddr* address, int family) {
+  if (address == nullptr) return {};
+  if (family == AF_INET6) return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
+  const in_addr& v4 = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  return {reinterpret_cast<const std::uint8_t*>(&v4), sizeof v4};
 }
 
-std::optional<Interface> ipv4(const ifaddrs& entry) {
-  sockaddr_in address{};
-  sockaddr_in mask{};
-  std::memcpy(&address, entry.ifa_addr, sizeof(address));
-  if (entry.ifa_netmask != nullptr) std::memcpy(&mask, entry.ifa_netmask, sizeof(mask));
+/// None if the address is valid on its link alone.
+std::optional<Interface> described(const ifaddrs& entry, int family) {
+  const auto address = bytes_in(entry.ifa_addr, family);
+  if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(address.data())) return std::nullopt;
   std::array<char, INET6_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-  return Interface{entry.ifa_name, text.data(), bits_in(&mask.sin_addr, sizeof(mask.sin_addr)),
-                   (entry.ifa_flags & IFF_LOOPBACK) != 0};
-}
-
-std::optional<Interface> ipv6(const ifaddrs& entry) {
-  sockaddr_in6 address{};
-  sockaddr_in6 mask{};
-  std::memcpy(&address, entry.ifa_addr, sizeof(address));
-  if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) return std::nullopt;
-  if (entry.ifa_netmask != nullptr) std::memcpy(&mask, entry.ifa_netmask, sizeof(mask));
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
-  return Interface{entry.ifa_name, text.data(), bits_in(&mask.sin6_addr, sizeof(mask.sin6_addr)),
-                   (entry.ifa_flags & IFF_LOOPBACK) != 0};
+  inet_ntop(family, address.data(), text.data(), text.size());
+  int prefix_bits = 0;
+  for (const std::uint8_t byte : bytes_in(entry.ifa_netmask, family)) prefix_bits += std::popcount(byte);
+  return Interface{entry.ifa_name, text.data(), prefix_bits, (entry.ifa_flags & IFF_LOOPBACK) != 0};
 }
 
 std::string machine_identity() {
@@ -99,12 +89,11 @@ MachineInterfaces local_interfaces() {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
       if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_RUNNING) == 0) continue;
-      const std::string_view name = entry->ifa_name;
-      if (std::any_of(result.interfaces.begin(), result.interfaces.end(),
-                      [&](const Interface& known) { return known.name == name; })) {
+      if (std::ranges::find(result.interfaces, entry->ifa_name, &Interface::name) !=
+          result.interfaces.end()) {
         continue;
       }
-      if (auto interface = family == AF_INET ? ipv4(*entry) : ipv6(*entry)) {
+      if (auto interface = described(*entry, family)) {
         result.interfaces.push_back(std::move(*interface));
       }
     }

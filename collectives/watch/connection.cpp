@@ -1,11 +1,10 @@
 #include "collectives/watch/connection.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,9 +12,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -25,7 +25,10 @@ namespace ddl::collectives {
 namespace {
 
 constexpr std::string_view magic = "DDLw";
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
+constexpr std::size_t kib = 1024;
+/// Bytes that a frame's body may have, by `Frame::Kind`, the first of which is 1.
+constexpr std::array<std::size_t, 7> longest_bodies = {0, kib, 0, 64 * kib, kib* kib, 64 * kib* kib, 0};
 
 std::uint32_t number_at(std::string_view bytes, std::size_t offset, std::size_t width) {
   std::uint32_t value = 0;
@@ -40,24 +43,6 @@ void append(std::string& bytes, std::uint32_t value, std::size_t width) {
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::corrupt_data, why); }
 
 }  // namespace
-
-std::size_t longest_body(Frame::Kind kind) noexcept {
-  constexpr std::size_t kib = 1024;
-  switch (kind) {
-    case Frame::Kind::welcome:
-    case Frame::Kind::leave:
-      return 0;
-    case Frame::Kind::hello:
-      return kib;
-    case Frame::Kind::failure:
-      return 64 * kib;
-    case Frame::Kind::state:
-      return kib * kib;
-    case Frame::Kind::report:
-      return 64 * kib * kib;
-  }
-  return 0;
-}
 
 std::string encoded(const Frame& frame) {
   std::string bytes(magic);
@@ -80,14 +65,15 @@ std::optional<Frame> FrameReader::next(unsigned kinds) {
                     found, version));
   }
   const std::uint32_t kind = number_at(bytes_, 6, 2);
-  if (kind >= 32 || (kinds & 1U << kind) == 0) refuse(fmt::format("found an unexpected message ({})", kind));
-  const auto named = static_cast<Frame::Kind>(kind);
+  if (kind >= longest_bodies.size() || (kinds & 1U << kind) == 0) {
+    refuse(fmt::format("found an unexpected message ({})", kind));
+  }
   const std::size_t length = number_at(bytes_, 8, 4);
-  if (length > longest_body(named)) {
-    refuse(fmt::format("found a message of {} bytes, expected {} at most", length, longest_body(named)));
+  if (length > longest_bodies[kind]) {
+    refuse(fmt::format("found a message of {} bytes, expected {} at most", length, longest_bodies[kind]));
   }
   if (bytes_.size() < header_bytes + length) return std::nullopt;
-  Frame frame{named, bytes_.substr(header_bytes, length)};
+  Frame frame{static_cast<Frame::Kind>(kind), bytes_.substr(header_bytes, length)};
   bytes_.erase(0, header_bytes + length);
   return frame;
 }
@@ -140,72 +126,46 @@ namespace {
 
 constexpr int kind_of_socket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-std::string problem_text(int error) {
-  const bool has_none_left = error == EMFILE || error == ENFILE;
-  return std::string(std::strerror(error)) + (has_none_left ? " (ulimit -n)" : "");
-}
+using Address = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-[[noreturn]] void fail(std::string_view operation) {
-  throw Error(ErrorCode::transport, fmt::format("{} failed: {}", operation, problem_text(errno)));
-}
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-/// Nothing if the text is no address.
-std::optional<SocketAddress> parse(const std::string& text, std::uint16_t port) {
-  SocketAddress result;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(result.storage);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(result.storage);
-  if (inet_pton(AF_INET, text.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    result.length = sizeof v4;
-    return result;
-  }
-  if (inet_pton(AF_INET6, text.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    result.length = sizeof v6;
-    return result;
-  }
-  return std::nullopt;
+/// Null if the text is no address.
+Address parse(const std::string& text, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return {error == 0 ? found : nullptr, &freeaddrinfo};
 }
 
 /// IPv6 takes IPv4 as well, where there is any.
 FileDescriptor bound_socket(bool loopback_only) {
   for (const char* any : {loopback_only ? "127.0.0.1" : "::", loopback_only ? "::1" : "0.0.0.0"}) {
-    const SocketAddress address = *parse(any, 0);
-    FileDescriptor made(socket(address.storage.ss_family, kind_of_socket, 0));
+    const Address address = parse(any, 0);
+    FileDescriptor made(socket(address->ai_family, kind_of_socket, 0));
     if (!made.valid()) {
       if (errno == EAFNOSUPPORT) continue;
-      fail("socket");
+      throw_failed("socket");
     }
     const int off = 0;
-    if (address.storage.ss_family == AF_INET6) {
+    if (address->ai_family == AF_INET6) {
       setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }
-    if (bind(made.get(), address.get(), address.length) == 0) return made;
-    if (errno != EADDRNOTAVAIL) fail("bind");
+    if (bind(made.get(), address->ai_addr, address->ai_addrlen) == 0) return made;
+    if (errno != EADDRNOTAVAIL) throw_failed("bind");
   }
   errno = EADDRNOTAVAIL;
-  fail("bind");
+  throw_failed("bind");
 }
 
 }  // namespace
 
 Listener::Listener(bool loopback_only) : socket(bound_socket(loopback_only)) {
-  if (listen(socket.get(), SOMAXCONN) != 0) fail("listen");
-  SocketAddress own;
-  own.length = sizeof own.storage;
-  if (getsockname(socket.get(), own.get(), &own.length) != 0) fail("getsockname");
-  // The port is at the same place in both.
-  port = ntohs(reinterpret_cast<const sockaddr_in&>(own.storage).sin_port);
+  if (listen(socket.get(), SOMAXCONN) != 0) throw_failed("listen");
+  sockaddr_in6 own{};
+  socklen_t length = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) throw_failed("getsockname");
+  port = ntohs(own.sin6_port);  // at the same place as that of IPv4
 }
 
 Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)), guard_(socket_.get()) {
@@ -249,30 +209,27 @@ void Connection::flush() {
 }
 
 void Connection::flush_for(std::chrono::milliseconds time) {
-  const auto until = std::chrono::steady_clock::now() + time;
+  const auto until = Clock::now() + time;
   for (flush(); has_more_to_send(); flush()) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return;
     pollfd writable{socket_.get(), POLLOUT, 0};
-    poll(&writable, 1, static_cast<int>(left.count()));
+    if (poll_until(std::span(&writable, 1), until) <= 0) return;
   }
 }
 
 FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::uint16_t port,
-                                std::chrono::steady_clock::time_point until) {
+                                Clock::time_point until) {
   std::vector<FileDescriptor> sockets;
   std::vector<std::string> names;
   std::string problems;
   const auto note = [&](const std::string& address, int error) {
-    problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", address, problem_text(error));
+    problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", address, error_text(error));
   };
   for (const std::string& text : addresses) {
-    const std::optional<SocketAddress> address = parse(text, port);
+    const Address address = parse(text, port);
     if (!address) continue;
-    FileDescriptor made(socket(address->storage.ss_family, kind_of_socket, 0));
+    FileDescriptor made(socket(address->ai_family, kind_of_socket, 0));
     if (!made.valid() ||
-        (connect(made.get(), address->get(), address->length) != 0 && errno != EINPROGRESS)) {
+        (connect(made.get(), address->ai_addr, address->ai_addrlen) != 0 && errno != EINPROGRESS)) {
       note(text, errno);
       continue;
     }
@@ -282,11 +239,7 @@ FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::
   while (!sockets.empty()) {
     std::vector<pollfd> waiting;
     for (const FileDescriptor& each : sockets) waiting.push_back({each.get(), POLLOUT, 0});
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    const int ready = left > 0 ? poll(waiting.data(), waiting.size(), static_cast<int>(left)) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) {
+    if (poll_until(waiting, until) <= 0) {
       for (const std::string& name : names) note(name, ETIMEDOUT);
       break;
     }

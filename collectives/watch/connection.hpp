@@ -20,9 +20,6 @@ struct Frame {
   std::string body = {};
 };
 
-/// Bytes that a frame's body may have.
-std::size_t longest_body(Frame::Kind kind) noexcept;
-
 /// A frame's bytes: "DDLw", version (2), kind (2), length of the body (4), all little-endian; the body.
 std::string encoded(const Frame& frame);
 
@@ -95,6 +92,6 @@ class Connection {
 /// The first of `addresses` (IPv4 or IPv6, in numbers) that answers at `port`. Throws `transport` if none
 /// does until then, naming them and why.
 FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::uint16_t port,
-                                std::chrono::steady_clock::time_point until);
+                                Clock::time_point until);
 
 }  // namespace ddl::collectives

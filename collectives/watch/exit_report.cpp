@@ -5,32 +5,30 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "topology/json_text.hpp"
+#include "collectives/watch/json_fields.hpp"
 
 namespace ddl::collectives {
 namespace {
 
-using json = nlohmann::ordered_json;
 using Kind = JobFailure::Kind;
 using Life = RankReport::Life;
 using State = FlightRecord::State;
 
 constexpr std::array kinds = {Kind::died, Kind::threw, Kind::stuck, Kind::differs, Kind::network};
+constexpr std::array<std::string_view, 5> kind_names = {"died", "threw", "stuck", "differs", "network"};
 constexpr std::array lives = {Life::answers, Life::silent, Life::dead, Life::left};
+constexpr std::array<std::string_view, 4> life_names = {"answers", "silent", "dead", "left"};
+/// What a report says first of ranks in each of them.
+constexpr std::array<std::string_view, 4> headings = {
+    "", "does not answer (stopped, or out of reach): ", "dead: ", "has left the job: "};
 constexpr std::array states = {State::called, State::begun, State::finished, State::failed};
 constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
                               DataType::f64, DataType::f16, DataType::bf16};
 constexpr std::array ops = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod};
 /// Jobs with more ranks get groups in place of a line for each.
 constexpr std::size_t most_lines = 32;
-
-std::string name_of(const RankReport& report) {
-  return fmt::format("rank {} (host {}, pid {})", report.rank, report.host, report.pid);
-}
 
 std::string seconds(double value) { return fmt::format("{:.3g} s", value); }
 
@@ -55,19 +53,7 @@ std::string doing(const RankReport& report, const JobFailure& failure) {
   return text + scope_of(report);
 }
 
-std::string heading(Life life) {
-  switch (life) {
-    case Life::answers:
-      return {};
-    case Life::silent:
-      return "does not answer (stopped, or out of reach): ";
-    case Life::dead:
-      return "dead: ";
-    case Life::left:
-      return "has left the job: ";
-  }
-  return {};
-}
+std::string_view heading(Life life) { return headings[static_cast<std::size_t>(life)]; }
 
 /// "0-3, 7".
 std::string ranks_in_words(const std::vector<int>& ranks) {
@@ -82,152 +68,74 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Equal statements, and who they are about; in the order of the first one each is about.
-class Groups {
- public:
-  void add(std::string statement, int rank) {
-    const auto found = std::ranges::find(groups_, statement, &Group::statement);
-    if (found != groups_.end()) {
-      found->ranks.push_back(rank);
-    } else {
-      groups_.push_back({std::move(statement), {rank}});
-    }
+/// Lines of equal statements and whom each is about, in the order of the first one that it is about.
+std::string grouped(const std::vector<std::pair<std::string, int>>& statements) {
+  std::vector<std::pair<std::string_view, std::vector<int>>> groups;
+  for (const auto& [statement, rank] : statements) {
+    auto group =
+        std::ranges::find(groups, std::string_view(statement), [](const auto& g) { return g.first; });
+    if (group == groups.end()) group = groups.insert(group, {statement, {}});
+    group->second.push_back(rank);
   }
-  [[nodiscard]] std::string text() const {
-    std::string text;
-    for (const Group& group : groups_) {
-      text += fmt::format("\n  {}: {}", ranks_in_words(group.ranks), group.statement);
-    }
-    return text;
+  std::string text;
+  for (const auto& [statement, ranks] : groups) {
+    text += fmt::format("\n  {}: {}", ranks_in_words(ranks), statement);
   }
-
- private:
-  struct Group {
-    std::string statement;
-    std::vector<int> ranks;
-  };
-  std::vector<Group> groups_;
-};
+  return text;
+}
 
 std::string who_called_what(const ExitReport& report) {
-  Groups groups;
+  std::vector<std::pair<std::string, int>> statements;
   for (const RankReport& rank : report.ranks) {
-    groups.add(rank.same ? "called " + rank.same->describe()
-                         : fmt::format("called nothing as #{}", report.failure.sequence),
-               rank.rank);
+    const std::string nothing = fmt::format("called nothing as #{}", report.failure.sequence);
+    statements.emplace_back(rank.same ? "called " + rank.same->describe() : nothing, rank.rank);
   }
-  return groups.text();
-}
-
-template <typename All>
-auto value_named(const json& object, const char* field, const All& all) {
-  const auto value = topology::named(all, object.at(field).get<std::string>());
-  if (!value) throw Error(ErrorCode::corrupt_data, fmt::format("{}: unknown value", field));
-  return *value;
-}
-
-std::string text_at(const json& object, const char* field) { return object.at(field).get<std::string>(); }
-
-json to_object(const FlightRecord& record) {
-  return {{"name", record.name},
-          {"communicator", record.communicator},
-          {"sequence", record.sequence},
-          {"count", record.count},
-          {"type", to_string(record.type)},
-          {"op", to_string(record.op)},
-          {"root", record.root},
-          {"state", to_string(record.state)},
-          {"called_ago_s", record.called_ago},
-          {"ended_ago_s", record.ended_ago}};
-}
-
-FlightRecord record_from(const json& object) {
-  FlightRecord record;
-  record.name = text_at(object, "name");
-  object.at("communicator").get_to(record.communicator);
-  object.at("sequence").get_to(record.sequence);
-  object.at("count").get_to(record.count);
-  record.type = value_named(object, "type", types);
-  record.op = value_named(object, "op", ops);
-  object.at("root").get_to(record.root);
-  record.state = value_named(object, "state", states);
-  object.at("called_ago_s").get_to(record.called_ago);
-  object.at("ended_ago_s").get_to(record.ended_ago);
-  return record;
-}
-
-json to_object(const JobFailure& failure) {
-  return {{"kind", to_string(failure.kind)},
-          {"rank", failure.rank},
-          {"text", failure.text},
-          {"communicator", failure.communicator},
-          {"sequence", failure.sequence}};
-}
-
-JobFailure failure_from(const json& object) {
-  JobFailure failure;
-  failure.kind = value_named(object, "kind", kinds);
-  object.at("rank").get_to(failure.rank);
-  failure.text = text_at(object, "text");
-  object.at("communicator").get_to(failure.communicator);
-  object.at("sequence").get_to(failure.sequence);
-  return failure;
-}
-
-json to_object(const RankReport& report) {
-  json object{{"rank", report.rank},   {"host", report.host},
-              {"pid", report.pid},     {"life", to_string(report.life)},
-              {"scope", report.scope}, {"waits_for", report.waits_for}};
-  if (report.inside) object["inside"] = to_object(*report.inside);
-  if (report.last) object["last"] = to_object(*report.last);
-  if (report.same) object["same"] = to_object(*report.same);
-  return object;
-}
-
-RankReport rank_report_from(const json& object) {
-  RankReport report;
-  object.at("rank").get_to(report.rank);
-  report.host = text_at(object, "host");
-  object.at("pid").get_to(report.pid);
-  report.life = value_named(object, "life", lives);
-  report.scope = text_at(object, "scope");
-  report.waits_for = text_at(object, "waits_for");
-  if (object.contains("inside")) report.inside = record_from(object.at("inside"));
-  if (object.contains("last")) report.last = record_from(object.at("last"));
-  if (object.contains("same")) report.same = record_from(object.at("same"));
-  return report;
-}
-
-std::string dumped(const json& object) {
-  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-/// Memory follows the message's length: nothing in it is a number of things to allocate.
-template <typename From>
-auto parsed(std::string_view message, const char* what, From from) {
-  try {
-    return from(json::parse(message));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", what, topology::json_problem(error)));
-  }
+  return grouped(statements);
 }
 
 }  // namespace
 
+void visit_fields(Either<FlightRecord> auto& record, const auto& visit) {
+  visit("name", record.name);
+  visit("communicator", record.communicator);
+  visit("sequence", record.sequence);
+  visit("count", record.count);
+  visit("type", record.type, types);
+  visit("op", record.op, ops);
+  visit("root", record.root);
+  visit("state", record.state, states);
+  visit("called_ago_s", record.called_ago);
+  visit("ended_ago_s", record.ended_ago);
+}
+
+void visit_fields(Either<JobFailure> auto& failure, const auto& visit) {
+  visit("kind", failure.kind, kinds);
+  visit("rank", failure.rank);
+  visit("text", failure.text);
+  visit("communicator", failure.communicator);
+  visit("sequence", failure.sequence);
+}
+
+void visit_fields(Either<RankReport> auto& report, const auto& visit) {
+  visit("rank", report.rank);
+  visit("host", report.host);
+  visit("pid", report.pid);
+  visit("life", report.life, lives);
+  visit("scope", report.scope);
+  visit("waits_for", report.waits_for);
+  visit("inside", report.inside);
+  visit("last", report.last);
+  visit("same", report.same);
+}
+
+void visit_fields(Either<ExitReport> auto& report, const auto& visit) {
+  visit("failure", report.failure);
+  visit("scope", report.scope);
+  visit("ranks", report.ranks);
+}
+
 std::string_view to_string(JobFailure::Kind kind) noexcept {
-  switch (kind) {
-    case Kind::died:
-      return "died";
-    case Kind::threw:
-      return "threw";
-    case Kind::stuck:
-      return "stuck";
-    case Kind::differs:
-      return "differs";
-    case Kind::network:
-      return "network";
-  }
-  return "";
+  return kind_names[static_cast<std::size_t>(kind)];
 }
 
 JobFailure::Kind failure_kind(ErrorCode code) noexcept {
@@ -245,17 +153,11 @@ JobFailure::Kind failure_kind(ErrorCode code) noexcept {
 }
 
 std::string_view to_string(RankReport::Life life) noexcept {
-  switch (life) {
-    case Life::answers:
-      return "answers";
-    case Life::silent:
-      return "silent";
-    case Life::dead:
-      return "dead";
-    case Life::left:
-      return "left";
-  }
-  return "";
+  return life_names[static_cast<std::size_t>(life)];
+}
+
+std::string name_of(const RankReport& report) {
+  return fmt::format("rank {} (host {}, pid {})", report.rank, report.host, report.pid);
 }
 
 std::string ExitReport::text() const {
@@ -271,25 +173,20 @@ std::string ExitReport::text() const {
       }
       continue;
     }
-    Groups groups;
+    std::vector<std::pair<std::string, int>> statements;
     for (const RankReport& rank : ranks) {
       if (rank.life != life) continue;
       const std::string calls = rank.inside ? "inside " + rank.inside->describe()
                                 : rank.last ? "outside of collectives, after " + rank.last->describe()
                                             : "outside of collectives";
-      groups.add(heading(life) + calls + scope_of(rank), rank.rank);
+      statements.emplace_back(fmt::format("{}{}{}", heading(life), calls, scope_of(rank)), rank.rank);
     }
-    text += groups.text();
+    text += grouped(statements);
   }
   return text;
 }
 
-std::string ExitReport::json() const {
-  nlohmann::ordered_json object{{"failure", to_object(failure)}, {"scope", scope}};
-  auto& all = object["ranks"] = nlohmann::ordered_json::array();
-  for (const RankReport& rank : ranks) all.push_back(to_object(rank));
-  return dumped(object);
-}
+std::string ExitReport::json() const { return json_text(*this); }
 
 void find_differences(ExitReport& report) {
   JobFailure& failure = report.failure;
@@ -323,16 +220,10 @@ void describe_calls(RankReport& report, const std::vector<FlightRecord>& records
   }
 }
 
-std::string to_message(const JobFailure& failure) { return dumped(to_object(failure)); }
-JobFailure parse_failure(std::string_view message) { return parsed(message, "a failure", failure_from); }
+std::string to_message(const JobFailure& failure) { return json_text(failure); }
+JobFailure parse_failure(std::string_view message) { return parse_json<JobFailure>(message, "a failure"); }
 ExitReport parse_report(std::string_view message) {
-  return parsed(message, "an exit report", [](const json& object) {
-    ExitReport report;
-    report.failure = failure_from(object.at("failure"));
-    report.scope = text_at(object, "scope");
-    for (const json& rank : object.at("ranks")) report.ranks.push_back(rank_report_from(rank));
-    return report;
-  });
+  return parse_json<ExitReport>(message, "an exit report");
 }
 
 }  // namespace ddl::collectives

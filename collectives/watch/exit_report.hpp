@@ -52,6 +52,8 @@ struct RankReport {
 };
 
 std::string_view to_string(RankReport::Life life) noexcept;
+/// "rank 3 (host a, pid 17)".
+std::string name_of(const RankReport& report);
 
 /// How far each rank had come when the job failed, and who is to blame: for people, and for programs.
 struct ExitReport {

@@ -32,17 +32,8 @@ bool has_op(std::string_view name) noexcept {
 }  // namespace
 
 const char* to_string(FlightRecord::State state) noexcept {
-  switch (state) {
-    case FlightRecord::State::called:
-      return "called";
-    case FlightRecord::State::begun:
-      return "begun";
-    case FlightRecord::State::finished:
-      return "finished";
-    case FlightRecord::State::failed:
-      return "failed";
-  }
-  return "";
+  constexpr std::array names = {"called", "begun", "finished", "failed"};
+  return names[static_cast<std::size_t>(state)];
 }
 
 std::string FlightRecord::describe() const {

@@ -1,65 +1,29 @@
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "collectives/system/interfaces.hpp"
+#include "collectives/system/problems.hpp"
+#include "collectives/watch/json_fields.hpp"
 #include "collectives/watch/socket_watch.hpp"
 #include "ddl/error.hpp"
-#include "topology/json_text.hpp"
 
 namespace ddl::collectives {
+
+void visit_fields(Either<WatchInvitation> auto& invitation, const auto& visit) {
+  visit("addresses", invitation.addresses);
+  visit("port", invitation.port);
+  visit("token", invitation.token);
+  visit("host", invitation.host);
+  visit("pid", invitation.pid);
+}
+
 namespace {
 
 constexpr auto longest_meeting = std::chrono::seconds(15);
-
-WatchToken draw_token() {
-  WatchToken token{};
-  if (getrandom(token.data(), sizeof token, 0) != static_cast<ssize_t>(sizeof token)) {
-    throw Error(ErrorCode::transport, fmt::format("getrandom failed: {}", std::strerror(errno)));
-  }
-  return token;
-}
-
-/// Where rank 0 is, and the token.
-struct Invitation {
-  std::vector<std::string> addresses;
-  std::uint16_t port = 0;
-  WatchToken token{};
-  std::string host;
-  std::int64_t pid = 0;
-};
-
-std::string to_text(const Invitation& invitation) {
-  return nlohmann::json{{"addresses", invitation.addresses},
-                        {"port", invitation.port},
-                        {"token", invitation.token},
-                        {"host", invitation.host},
-                        {"pid", invitation.pid}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-Invitation parse_invitation(const std::string& text) {
-  try {
-    const nlohmann::json object = nlohmann::json::parse(text);
-    Invitation invitation;
-    object.at("addresses").get_to(invitation.addresses);
-    object.at("port").get_to(invitation.port);
-    object.at("token").get_to(invitation.token);
-    object.at("host").get_to(invitation.host);
-    object.at("pid").get_to(invitation.pid);
-    return invitation;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("rank 0's invitation: {}", topology::json_problem(error)));
-  }
-}
 
 /// What tells it, and its network, from others; empty if the system does not say.
 std::string machine() {
@@ -77,16 +41,6 @@ std::vector<std::string> own_addresses(bool one_machine) {
   return addresses;
 }
 
-template <typename Step>
-std::string problem_of(Step step) {
-  try {
-    step();
-    return {};
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
 }  // namespace
 
 OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
@@ -98,37 +52,30 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
   std::string problem;
   if (bootstrap.rank() == 0) {
     problem = problem_of([&] {
-      Invitation own{own_addresses(one_machine), 0, draw_token(), settings.host, getpid()};
+      WatchInvitation own{own_addresses(one_machine), 0, draw_token(), settings.host, getpid()};
       opened.hub = std::make_unique<WatchHub>(
           WatchHub::Settings{bootstrap.size(), one_machine, own.token, settings.warn, settings.on_report});
       own.port = opened.hub->port();
-      invitation = to_text(own);
+      invitation = json_text(own);
     });
   }
   const std::string from_root = bootstrap.all_gather(invitation).front();
   if (problem.empty()) {
     problem = problem_of([&] {
       if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 cannot be connected with");
-      const Invitation invited = parse_invitation(from_root);
       SocketWatch::Settings own;
-      own.hello = {invited.token, bootstrap.rank(), getpid(), settings.host};
-      own.addresses = invited.addresses;
-      own.port = invited.port;
-      own.root_host = invited.host;
-      own.root_pid = invited.pid;
-      own.until = std::chrono::steady_clock::now() + longest_meeting;
+      own.invitation = parse_json<WatchInvitation>(from_root, "rank 0's invitation");
+      own.hello = {own.invitation.token, bootstrap.rank(), getpid(), settings.host};
+      own.until = Clock::now() + longest_meeting;
       if (settings.on_lonely_report) own.on_report = settings.on_lonely_report;
       opened.watch = std::make_shared<SocketWatch>(own);
     });
   }
-  const std::vector<std::string> problems = bootstrap.all_gather(problem);
-  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    if (problems[rank].empty()) continue;
-    opened.reason = fmt::format("rank {}: {}", rank, problems[rank]);
+  opened.reason = first_problem(bootstrap.all_gather(problem));
+  if (!opened.reason.empty()) {
     if (opened.watch) opened.watch->leave();
     opened.watch.reset();
     opened.hub.reset();
-    break;
   }
   if (opened.hub) opened.hub->begin();
   return opened;

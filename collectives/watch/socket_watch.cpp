@@ -1,18 +1,14 @@
 #include "collectives/watch/socket_watch.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -21,7 +17,6 @@
 namespace ddl::collectives {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 using Kind = Frame::Kind;
 
 /// A host with more ranks does not answer for all of its dead.
@@ -31,16 +26,15 @@ constexpr unsigned from_the_hub =
     FrameReader::bit(Kind::failure) | FrameReader::bit(Kind::report) | FrameReader::bit(Kind::leave);
 
 Connection greet(const SocketWatch::Settings& settings) {
-  Connection connection(connect_to_first(settings.addresses, settings.port, settings.until));
+  Connection connection(
+      connect_to_first(settings.invitation.addresses, settings.invitation.port, settings.until));
   connection.send({Kind::hello, to_message(settings.hello)});
   for (;;) {
     if (connection.next(FrameReader::bit(Kind::welcome))) return connection;
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(settings.until - SteadyClock::now()).count();
     pollfd readable{connection.descriptor(), POLLIN, 0};
-    const int ready = left > 0 ? poll(&readable, 1, static_cast<int>(left)) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) throw Error(ErrorCode::transport, "rank 0 does not answer");
+    if (poll_until(std::span(&readable, 1), settings.until) <= 0) {
+      throw Error(ErrorCode::transport, "rank 0 does not answer");
+    }
     const bool is_open = connection.receive();
     if (!is_open && !connection.next(FrameReader::bit(Kind::welcome))) {
       throw Error(ErrorCode::transport, "rank 0 has closed the connection without an answer");
@@ -51,19 +45,13 @@ Connection greet(const SocketWatch::Settings& settings) {
 }  // namespace
 
 struct SocketWatch::State {
-  State(const Settings& settings, std::atomic<bool>& failed_flag)
-      : hello(settings.hello),
-        root_host(settings.root_host),
-        root_pid(settings.root_pid),
-        on_report(settings.on_report),
-        connection(greet(settings)),
-        wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        failed(failed_flag) {}
+  State(const Settings& given, std::atomic<bool>& failed_flag)
+      : settings(given), connection(greet(settings)), wake(new_event()), failed(failed_flag) {
+    own.host = hello.host;
+  }
 
-  const WatchHello hello;
-  const std::string root_host;
-  const std::int64_t root_pid;
-  const std::function<void(const ExitReport&)> on_report;
+  const Settings settings;
+  const WatchHello& hello = settings.hello;
   Connection connection;
   FileDescriptor wake;
   std::atomic<bool>& failed;
@@ -71,17 +59,12 @@ struct SocketWatch::State {
 
   mutable std::mutex mutex;  // of what follows, and of the connection
   std::condition_variable changed;
-  const FlightRecorder* recorder = nullptr;
-  std::vector<FlightRecord> records;  // once the recorder is gone
+  WatchedRank own;
   std::vector<std::pair<int, const FlightTape*>> neighbours;
-  std::function<void()> on_failure;
   int dump_event = -1;
   std::function<void(const std::vector<FlightRecord>&)> dump;
-  std::string scope;
-  std::string waits_for;
   std::optional<JobFailure> failure;
-  SteadyClock::time_point answer_by;
-  bool has_stopped = false;
+  Clock::time_point answer_by;
   bool answered = false;
   bool hub_left = false;
   bool hub_lost = false;
@@ -89,66 +72,50 @@ struct SocketWatch::State {
   bool reported_alone = false;
   std::optional<ExitReport> report;
 
-  void nudge() const noexcept {
-    const std::uint64_t one = 1;
-    static_cast<void>(!write(wake.get(), &one, sizeof one));
-  }
+  void nudge() const noexcept { signal_event(wake.get()); }
 
   /// With the mutex.
   void fail(JobFailure first) {
     if (failure) return;
     failure = std::move(first);
-    answer_by = SteadyClock::now() + time_to_stop;
+    answer_by = Clock::now() + time_to_stop;
     failed.store(true, std::memory_order_release);
-    if (on_failure) on_failure();
+    if (own.on_failure) own.on_failure();
     nudge();
   }
 
-  [[nodiscard]] std::vector<FlightRecord> own_records() const {
-    return recorder == nullptr ? records : recorder->records();
-  }
-  [[nodiscard]] RankReport own_report() const {
-    RankReport own;
-    own.rank = hello.rank;
-    own.host = hello.host;
-    own.pid = hello.pid;
-    own.life = RankReport::Life::answers;
-    own.scope = scope;
-    own.waits_for = waits_for;
-    describe_calls(own, own_records(), *failure);
-    return own;
-  }
+  [[nodiscard]] RankReport own_report() const { return own.report(hello.rank, hello.pid, *failure); }
   [[nodiscard]] std::vector<RankReport> neighbours_reports() const {
     std::vector<RankReport> reports;
     for (const auto& [rank, tape] : neighbours) {
-      if (recorder == nullptr || reports.size() == most_neighbours) break;
+      if (own.recorder == nullptr || reports.size() == most_neighbours) break;
       RankReport other;
       other.rank = rank;
       other.host = hello.host;
-      describe_calls(other, recorder->records_of(*tape), *failure);
+      describe_calls(other, own.recorder->records_of(*tape), *failure);
       reports.push_back(std::move(other));
     }
     return reports;
   }
   [[nodiscard]] bool is_inside() const {
-    return std::ranges::any_of(own_records(), [](const FlightRecord& record) { return !record.is_over(); });
+    return std::ranges::any_of(own.calls(), [](const FlightRecord& record) { return !record.is_over(); });
   }
 
   void answer_if_due() {
     if (!failure || answered) return;
-    if (!has_stopped && is_inside() && SteadyClock::now() < answer_by) return;
+    if (!own.has_stopped && is_inside() && Clock::now() < answer_by) return;
     answered = true;
-    ExitReport own{*failure, {own_report()}, {}};
-    std::ranges::move(neighbours_reports(), std::back_inserter(own.ranks));
-    connection.send({Kind::state, own.json()});
+    ExitReport answer{*failure, {own_report()}, {}};
+    std::ranges::move(neighbours_reports(), std::back_inserter(answer.ranks));
+    connection.send({Kind::state, answer.json()});
   }
 
   /// Rank 0 does not gather anything any more: what this rank knows by itself.
   [[nodiscard]] ExitReport lonely_report() const {
     ExitReport lonely{*failure, {}, fmt::format("rank {} alone", hello.rank)};
     RankReport root;
-    root.host = root_host;
-    root.pid = root_pid;
+    root.host = settings.invitation.host;
+    root.pid = settings.invitation.pid;
     root.life = hub_lost   ? RankReport::Life::dead
                 : hub_left ? RankReport::Life::left
                            : RankReport::Life::silent;
@@ -167,14 +134,14 @@ struct SocketWatch::State {
   /// Whether this rank is to say itself that rank 0 is gone: its program may compute for longer than mpirun
   /// lets it live.
   [[nodiscard]] bool must_report_alone() const {
-    return hub_lost && failure && !report && !has_stopped && !reported_alone;
+    return hub_lost && failure && !report && !own.has_stopped && !reported_alone;
   }
   void report_alone_if_due(std::unique_lock<std::mutex>& lock) {
-    if (!must_report_alone() || SteadyClock::now() < answer_by) return;
+    if (!must_report_alone() || Clock::now() < answer_by) return;
     reported_alone = true;
     const ExitReport lonely = lonely_report();
     lock.unlock();
-    on_report(lonely);
+    settings.on_report(lonely);
     lock.lock();
   }
 
@@ -194,26 +161,21 @@ struct SocketWatch::State {
     std::unique_lock lock(mutex);
     listen();  // something may have come along with the welcome
     while (!leaving) {
-      int timeout = -1;
-      if (failure && (!answered || must_report_alone())) {
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(answer_by - SteadyClock::now()).count();
-        timeout = static_cast<int>(std::max<std::int64_t>(left, 0));
-      }
+      const bool is_due = failure && (!answered || must_report_alone());
+      const auto until = is_due ? answer_by : Clock::time_point::max();
       const bool listens = !hub_lost && !hub_left;
       const short events = connection.has_more_to_send() ? POLLIN | POLLOUT : POLLIN;
       std::array<pollfd, 3> waiting{{{wake.get(), POLLIN, 0},
                                      {listens ? connection.descriptor() : -1, events, 0},
                                      {dump_event, POLLIN, 0}}};
       lock.unlock();
-      poll(waiting.data(), waiting.size(), timeout);
-      std::uint64_t nudges = 0;
-      static_cast<void>(!read(wake.get(), &nudges, sizeof nudges));
+      poll_until(waiting, until);
+      clear_event(wake.get());
       lock.lock();
       if (waiting[1].revents != 0) listen();
       if (waiting[2].revents != 0) {
-        static_cast<void>(!read(dump_event, &nudges, sizeof nudges));
-        dump(own_records());
+        clear_event(dump_event);
+        dump(own.calls());
       }
       answer_if_due();
       report_alone_if_due(lock);
@@ -250,9 +212,6 @@ struct SocketWatch::State {
 };
 
 SocketWatch::SocketWatch(const Settings& settings) : state_(std::make_unique<State>(settings, failed_)) {
-  if (!state_->wake.valid()) {
-    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
-  }
   state_->thread = std::thread([this] { state_->run(); });
 }
 
@@ -275,16 +234,13 @@ void SocketWatch::dump_on(int event, std::function<void(const std::vector<Flight
 
 void SocketWatch::attach(const FlightRecorder& recorder, std::function<void()> on_failure) {
   const std::lock_guard lock(state_->mutex);
-  state_->recorder = &recorder;
-  state_->on_failure = std::move(on_failure);
-  if (state_->failure) state_->on_failure();
+  state_->own.attach(recorder, std::move(on_failure));
+  if (state_->failure) state_->own.on_failure();
 }
 
 void SocketWatch::detach() {
   const std::lock_guard lock(state_->mutex);
-  if (state_->recorder != nullptr) state_->records = state_->recorder->records();
-  state_->recorder = nullptr;
-  state_->on_failure = nullptr;
+  state_->own.detach();
   state_->neighbours.clear();
 }
 
@@ -302,8 +258,8 @@ void SocketWatch::announce(const JobFailure& failure) {
 
 void SocketWatch::stopped(const std::string& waits_for) {
   const std::lock_guard lock(state_->mutex);
-  state_->has_stopped = true;
-  state_->waits_for = waits_for;
+  state_->own.has_stopped = true;
+  state_->own.waits_for = waits_for;
   state_->nudge();
 }
 
@@ -318,7 +274,7 @@ ExitReport SocketWatch::report() {
 
 std::string SocketWatch::set_scope(std::string scope) {
   const std::lock_guard lock(state_->mutex);
-  return std::exchange(state_->scope, std::move(scope));
+  return std::exchange(state_->own.scope, std::move(scope));
 }
 
 void SocketWatch::leave() noexcept {

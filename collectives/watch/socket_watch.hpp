@@ -13,18 +13,24 @@
 
 namespace ddl::collectives {
 
+/// Where rank 0 is.
+struct WatchInvitation {
+  std::vector<std::string> addresses;
+  std::uint16_t port = 0;
+  JobToken token{};
+  std::string host;  ///< For reports.
+  std::int64_t pid = 0;
+};
+
 /// The watch of a rank that is a process: a connection to rank 0's hub, and a thread that listens to it, so
 /// that a rank learns of the others' deaths, and answers for itself, while it computes.
 class SocketWatch final : public Watch {
  public:
   struct Settings {
     WatchHello hello;
-    std::vector<std::string> addresses;  ///< Of rank 0.
-    std::uint16_t port = 0;
-    std::string root_host;  ///< Where rank 0 is, for reports.
-    std::int64_t root_pid = 0;
+    WatchInvitation invitation;
     /// Until when rank 0 must have answered.
-    std::chrono::steady_clock::time_point until;
+    Clock::time_point until;
     /// Called by the watch's thread if rank 0 dies, and with it the hub that would report, while this rank
     /// does not wait for any collective and so throws nothing.
     std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {};

@@ -11,18 +11,11 @@
 namespace ddl::collectives {
 namespace {
 
-struct Seat {
-  std::string host;
-  const FlightRecorder* recorder = nullptr;
-  std::vector<FlightRecord> records = {};  // once the recorder is gone
-  std::function<void()> on_failure = nullptr;
-  std::string scope = {};
-  std::string waits_for = {};
-  bool stopped = false;
+struct Seat : WatchedRank {
   bool left = false;
 
   [[nodiscard]] bool is_inside() const {
-    if (recorder == nullptr || stopped || left) return false;
+    if (recorder == nullptr || has_stopped || left) return false;
     return std::ranges::any_of(recorder->records(), [](const FlightRecord& record) {
       return record.state == FlightRecord::State::begun;
     });
@@ -51,15 +44,12 @@ class ThreadWatch final : public Watch {
 
   void attach(const FlightRecorder& recorder, std::function<void()> on_failure) override {
     const std::lock_guard lock(board_->mutex);
-    seat().recorder = &recorder;
-    seat().on_failure = std::move(on_failure);
+    seat().attach(recorder, std::move(on_failure));
     if (board_->failure) seat().on_failure();
   }
   void detach() override {
     const std::lock_guard lock(board_->mutex);
-    if (seat().recorder != nullptr) seat().records = seat().recorder->records();
-    seat().recorder = nullptr;
-    seat().on_failure = nullptr;
+    seat().detach();
     board_->changed.notify_all();
   }
 
@@ -78,7 +68,7 @@ class ThreadWatch final : public Watch {
   }
   void stopped(const std::string& waits_for) override {
     const std::lock_guard lock(board_->mutex);
-    seat().stopped = true;
+    seat().has_stopped = true;
     seat().waits_for = waits_for;
     board_->changed.notify_all();
   }
@@ -90,16 +80,9 @@ class ThreadWatch final : public Watch {
     });
     ExitReport result{board_->failure.value_or(JobFailure{}), {}, {}};
     for (const Seat& each : board_->seats) {
-      RankReport rank;
-      rank.rank = static_cast<int>(result.ranks.size());
-      rank.host = each.host;
-      rank.pid = getpid();
-      rank.life = each.left ? RankReport::Life::left : RankReport::Life::answers;
-      rank.scope = each.scope;
-      rank.waits_for = each.waits_for;
-      describe_calls(rank, each.recorder == nullptr ? each.records : each.recorder->records(),
-                     result.failure);
-      result.ranks.push_back(std::move(rank));
+      const auto rank = static_cast<int>(result.ranks.size());
+      result.ranks.push_back(each.report(rank, getpid(), result.failure));
+      if (each.left) result.ranks.back().life = RankReport::Life::left;
     }
     find_differences(result);
     return result;
@@ -107,7 +90,7 @@ class ThreadWatch final : public Watch {
 
   std::string set_scope(std::string scope) override {
     const std::lock_guard lock(board_->mutex);
-    if (seat().stopped) return scope;  // others may still want to know what it was doing then
+    if (seat().has_stopped) return scope;  // others may still want to know what it was doing then
     return std::exchange(seat().scope, std::move(scope));
   }
   void leave() noexcept override {
@@ -125,9 +108,15 @@ class ThreadWatch final : public Watch {
 
 }  // namespace
 
+RankReport WatchedRank::report(int rank, std::int64_t pid, const JobFailure& failure) const {
+  RankReport report{rank, host, pid, RankReport::Life::answers, scope, {}, {}, {}, waits_for};
+  describe_calls(report, calls(), failure);
+  return report;
+}
+
 std::vector<std::shared_ptr<Watch>> thread_watches(const std::vector<std::string>& hosts) {
   const auto board = std::make_shared<Board>();
-  for (const std::string& host : hosts) board->seats.push_back({.host = host});
+  for (const std::string& host : hosts) board->seats.push_back({{.host = host}});
   board->flags.assign(hosts.size(), nullptr);
   std::vector<std::shared_ptr<Watch>> watches;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/watch/exit_report.hpp"
@@ -48,6 +49,31 @@ class Watch {
 
  protected:
   std::atomic<bool> failed_ = false;
+};
+
+/// What a watch knows of its own rank.
+struct WatchedRank {
+  std::string host;
+  const FlightRecorder* recorder = nullptr;
+  std::vector<FlightRecord> records = {};  ///< Once the recorder is gone.
+  std::function<void()> on_failure = nullptr;
+  std::string scope = {};
+  std::string waits_for = {};
+  bool has_stopped = false;
+
+  void attach(const FlightRecorder& of, std::function<void()> then) {
+    recorder = &of;
+    on_failure = std::move(then);
+  }
+  void detach() {
+    records = calls();
+    recorder = nullptr;
+    on_failure = nullptr;
+  }
+  [[nodiscard]] std::vector<FlightRecord> calls() const {
+    return recorder == nullptr ? records : recorder->records();
+  }
+  [[nodiscard]] RankReport report(int rank, std::int64_t pid, const JobFailure& failure) const;
 };
 
 /// The watches of ranks that are threads of this process, by rank. `hosts`: the name of each rank's host.

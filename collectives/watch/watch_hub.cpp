@@ -1,28 +1,22 @@
 #include "collectives/watch/watch_hub.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
+#include "collectives/watch/json_fields.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
-#include "topology/json_text.hpp"
 
 namespace ddl::collectives {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 using Kind = Frame::Kind;
 using Life = RankReport::Life;
 
@@ -32,31 +26,15 @@ constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 
 }  // namespace
 
-std::string to_message(const WatchHello& hello) {
-  return nlohmann::json{{"token", fmt::format("{:016x}{:016x}", hello.token[0], hello.token[1])},
-                        {"rank", hello.rank},
-                        {"pid", hello.pid},
-                        {"host", hello.host}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+void visit_fields(Either<WatchHello> auto& hello, const auto& visit) {
+  visit("token", hello.token);
+  visit("rank", hello.rank);
+  visit("pid", hello.pid);
+  visit("host", hello.host);
 }
 
-WatchHello parse_hello(std::string_view message) {
-  try {
-    const nlohmann::json object = nlohmann::json::parse(message);
-    WatchHello hello;
-    const auto token = object.at("token").get<std::string>();
-    if (token.size() != 32 || token.find_first_not_of("0123456789abcdef") != token.npos) {
-      throw Error(ErrorCode::corrupt_data, "a greeting's token is not 32 hexadecimal digits");
-    }
-    hello.token = {std::stoull(token.substr(0, 16), nullptr, 16), std::stoull(token.substr(16), nullptr, 16)};
-    object.at("rank").get_to(hello.rank);
-    object.at("pid").get_to(hello.pid);
-    object.at("host").get_to(hello.host);
-    return hello;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::corrupt_data, fmt::format("a greeting: {}", topology::json_problem(error)));
-  }
-}
+std::string to_message(const WatchHello& hello) { return json_text(hello); }
+WatchHello parse_hello(std::string_view message) { return parse_json<WatchHello>(message, "a greeting"); }
 
 struct WatchHub::Peer {
   explicit Peer(FileDescriptor socket) : connection(std::move(socket)) {}
@@ -70,7 +48,7 @@ struct WatchHub::State {
   explicit State(Settings given)
       : settings(std::move(given)),
         listener(settings.loopback_only),
-        wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        wake(new_event()),
         ranks(static_cast<std::size_t>(settings.ranks)) {
     for (int rank = 0; rank < settings.ranks; ++rank)
       ranks[static_cast<std::size_t>(rank)].report.rank = rank;
@@ -94,15 +72,10 @@ struct WatchHub::State {
   int joined = 0;
   bool warned = false;
   std::optional<JobFailure> failure;
-  SteadyClock::time_point report_by;
+  Clock::time_point report_by;
   bool reported = false;
 
   [[nodiscard]] Rank& of(const Peer& peer) { return ranks[static_cast<std::size_t>(peer.rank)]; }
-
-  void nudge() const noexcept {
-    const std::uint64_t one = 1;
-    static_cast<void>(!write(wake.get(), &one, sizeof one));
-  }
 
   void warn(const std::string& text) {
     if (!std::exchange(warned, true)) settings.warn(text);
@@ -115,14 +88,8 @@ struct WatchHub::State {
       const int writes = peer->connection.has_more_to_send() ? POLLOUT : 0;
       waiting.push_back({peer->connection.descriptor(), static_cast<short>(reads | writes), 0});
     }
-    int timeout = -1;
-    if (failure && !reported) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(report_by - SteadyClock::now()).count();
-      timeout = static_cast<int>(std::max<std::int64_t>(left, 0));
-    }
-    if (poll(waiting.data(), waiting.size(), timeout) < 0) return;
-    std::uint64_t nudges = 0;
-    static_cast<void>(!read(wake.get(), &nudges, sizeof nudges));
+    if (poll_until(waiting, failure && !reported ? report_by : Clock::time_point::max()) < 0) return;
+    clear_event(wake.get());
     for (std::size_t i = 0; i + 2 < waiting.size(); ++i) {
       const int found = waiting[i + 2].revents;
       if (found == 0) continue;
@@ -249,12 +216,7 @@ struct WatchHub::State {
     of(peer).answered = true;
     of(peer).report.life = Life::silent;
     fail({JobFailure::Kind::threw, peer.rank,
-          fmt::format("{} sends garbage to rank 0: {}", name_of(peer), why), 0, 0});
-  }
-
-  [[nodiscard]] std::string name_of(const Peer& peer) {
-    const RankReport& report = of(peer).report;
-    return fmt::format("rank {} (host {}, pid {})", report.rank, report.host, report.pid);
+          fmt::format("{} sends garbage to rank 0: {}", name_of(of(peer).report), why), 0, 0});
   }
 
   void lose(Peer& peer) {
@@ -264,8 +226,8 @@ struct WatchHub::State {
     if (rank.answered) return;  // it has told all, and gone
     rank.report.life = Life::dead;
     rank.answered = true;
-    JobFailure death{JobFailure::Kind::died, peer.rank, name_of(peer) + " has died: its process is gone", 0,
-                     0};
+    JobFailure death{JobFailure::Kind::died, peer.rank,
+                     name_of(rank.report) + " has died: its process is gone", 0, 0};
     if (failure || begun.load(std::memory_order_acquire)) {
       fail(std::move(death));
     } else {
@@ -293,7 +255,7 @@ struct WatchHub::State {
       return;
     }
     failure = std::move(next);
-    report_by = SteadyClock::now() + Watch::time_to_report;
+    report_by = Clock::now() + Watch::time_to_report;
     for (const auto& peer : peers) {
       if (peer->rank >= 0 && !peer->gone) peer->connection.send({Kind::failure, to_message(*failure)});
     }
@@ -303,7 +265,7 @@ struct WatchHub::State {
     if (!failure || reported) return;
     const bool all = std::ranges::all_of(
         ranks, [](const Rank& rank) { return rank.answered || rank.report.life == Life::left; });
-    if (!all && SteadyClock::now() < report_by) return;
+    if (!all && Clock::now() < report_by) return;
     reported = true;
     ExitReport report{*failure, {}, {}};
     for (Rank& rank : ranks) {
@@ -345,9 +307,6 @@ void make_room_for_descriptors(int ranks) {
 }  // namespace
 
 WatchHub::WatchHub(Settings settings) : state_(std::make_unique<State>(std::move(settings))) {
-  if (!state_->wake.valid()) {
-    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
-  }
   make_room_for_descriptors(state_->settings.ranks);
   port_ = state_->listener.port;
   thread_ = std::thread([this] { run(); });
@@ -369,12 +328,12 @@ void WatchHub::run() {
 
 void WatchHub::begin() {
   state_->begun.store(true, std::memory_order_release);
-  state_->nudge();
+  signal_event(state_->wake.get());
 }
 
 WatchHub::~WatchHub() {
   state_->stopping.store(true, std::memory_order_release);
-  state_->nudge();
+  signal_event(state_->wake.get());
   thread_.join();
 }
 

@@ -16,12 +16,9 @@
 
 namespace ddl::collectives {
 
-/// Random, 128 bits: who knows it belongs to the job.
-using WatchToken = std::array<std::uint64_t, 2>;
-
 /// What a rank says first.
 struct WatchHello {
-  WatchToken token{};
+  JobToken token{};
   int rank = 0;
   std::int64_t pid = 0;
   std::string host;
@@ -44,7 +41,7 @@ class WatchHub {
   struct Settings {
     int ranks = 1;
     bool loopback_only = true;
-    WatchToken token{};
+    JobToken token{};
     std::function<void(const std::string&)> warn = [](const std::string&) {};
     /// Called once, by the hub's thread.
     std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {};

@@ -176,7 +176,7 @@ void MpiBootstrap::await(void* request, const char* call) {
 void MpiBootstrap::abort(int status) noexcept { PMPI_Abort(handles_->communicator, status); }
 
 std::unique_ptr<collectives::Network> MpiBootstrap::make_mpi_network() {
-  return std::make_unique<collectives::MpiNetwork>(handles_->communicator);
+  return collectives::make_mpi_network(handles_->communicator);
 }
 
 }  // namespace ddl

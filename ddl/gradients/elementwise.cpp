@@ -12,16 +12,15 @@ const Kernels& native_kernels() noexcept {
 
 }  // namespace
 
+const Kernels& kernels_of([[maybe_unused]] collectives::InstructionSet set) noexcept {
 #if defined(DDL_X86_KERNELS)
-const Kernels& kernels_of(collectives::InstructionSet set) noexcept {
-  return set == collectives::InstructionSet::baseline ? baseline_kernels() : avx2_kernels();
-}
-#else
-const Kernels& kernels_of(collectives::InstructionSet) noexcept { return baseline_kernels(); }
+  if (set >= collectives::InstructionSet::avx2) return avx2_kernels();
 #endif
+  return baseline_kernels();
+}
 
 void scale(std::span<float> values, double factor) noexcept {
-  native_kernels().scale(values.data(), values.size(), factor);
+  native_kernels().scale_into(values.data(), values.data(), values.size(), factor);
 }
 
 void scale_into(std::span<float> target, std::span<const float> source, double factor) noexcept {

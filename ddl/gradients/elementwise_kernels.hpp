@@ -7,7 +7,7 @@ namespace ddl::elementwise {
 
 /// The functions of elementwise.hpp, for one instruction set. All sets give the same bits.
 struct Kernels {
-  void (*scale)(float* values, std::size_t count, double factor) noexcept;
+  /// `target` may be `source`: that is `scale`.
   void (*scale_into)(float* target, const float* source, std::size_t count, double factor) noexcept;
   void (*add_scaled)(float* target, const float* source, std::size_t count, double factor) noexcept;
   double (*sum_of_squares)(const float* values, std::size_t count) noexcept;

@@ -9,17 +9,12 @@
 namespace ddl::elementwise {
 namespace {
 
-using Floats = collectives::Floats;
+using collectives::Floats;
+using collectives::load;
+using collectives::store;
 using Doubles = collectives::Vector<double>;
 constexpr std::size_t float_lanes = sizeof(Floats) / sizeof(float);
 constexpr std::size_t double_lanes = sizeof(Doubles) / sizeof(double);
-
-[[gnu::always_inline]] inline Floats load_floats(const float* from) {
-  return collectives::load<Floats>(reinterpret_cast<const std::byte*>(from));
-}
-[[gnu::always_inline]] inline void store_floats(float* to, Floats values) {
-  collectives::store(reinterpret_cast<std::byte*>(to), values);
-}
 
 #if defined(__AVX2__)  // what follows is twice as many instructions, with GCC 12
 [[gnu::always_inline]] inline Doubles load_doubles(const float* from) {
@@ -31,11 +26,10 @@ constexpr std::size_t double_lanes = sizeof(Doubles) / sizeof(double);
 #else
 using HalfOfFloats = collectives::VectorType<float, collectives::width / 2>::type;
 [[gnu::always_inline]] inline Doubles load_doubles(const float* from) {
-  return __builtin_convertvector(collectives::load<HalfOfFloats>(reinterpret_cast<const std::byte*>(from)),
-                                 Doubles);
+  return __builtin_convertvector(load<HalfOfFloats>(from), Doubles);
 }
 [[gnu::always_inline]] inline void store_doubles(float* to, Doubles values) {
-  collectives::store(reinterpret_cast<std::byte*>(to), __builtin_convertvector(values, HalfOfFloats));
+  store(to, __builtin_convertvector(values, HalfOfFloats));
 }
 #endif
 
@@ -124,14 +118,19 @@ void scale_into(float* target, const float* source, std::size_t count, double fa
   multiplying_by(factor, [=](const auto& multiply) {
     std::size_t i = 0;
     for (; i + float_lanes <= count; i += float_lanes) {
-      store_floats(target + i, multiply(load_floats(source + i)));
+      store(target + i, multiply(load<Floats>(source + i)));
     }
     for (; i < count; ++i) target[i] = multiply(source[i]);
   });
 }
 
-void scale(float* values, std::size_t count, double factor) noexcept {
-  scale_into(values, values, count, factor);
+template <std::size_t number>
+[[gnu::always_inline]] inline double sum_of_lanes(const Doubles (&parts)[number]) {
+  double sum = 0;
+  for (const Doubles& part : parts) {
+    for (std::size_t lane = 0; lane < double_lanes; ++lane) sum += part[lane];
+  }
+  return sum;
 }
 
 double squares_in_double(const float* values, std::size_t count) noexcept {
@@ -145,10 +144,7 @@ double squares_in_double(const float* values, std::size_t count) noexcept {
       sums[v] += value * value;
     }
   }
-  double sum = 0;
-  for (const Doubles& part : sums) {
-    for (std::size_t lane = 0; lane < double_lanes; ++lane) sum += part[lane];
-  }
+  double sum = sum_of_lanes(sums);
   for (; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
 }
@@ -173,7 +169,7 @@ template <typename See, typename SeeOne>
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < vectors; ++v) {
         const std::size_t at = i + v * float_lanes;
-        const Floats value = load_floats(values + at);
+        const Floats value = load<Floats>(values + at);
         sums[v] += value * value;
         see(at, value);
       }
@@ -184,16 +180,12 @@ template <typename See, typename SeeOne>
       for (std::size_t v = 0; v < half; ++v) sums[v] += sums[v + half];
     }
     float folded[folded_lanes];
-    for (std::size_t v = 0; v < folded_lanes / float_lanes; ++v)
-      store_floats(folded + v * float_lanes, sums[v]);
+    for (std::size_t v = 0; v < folded_lanes / float_lanes; ++v) store(folded + v * float_lanes, sums[v]);
     for (std::size_t v = 0; v < folded_lanes / double_lanes; ++v) {
       totals[v] += load_doubles(folded + v * double_lanes);
     }
   }
-  double sum = 0;
-  for (const Doubles& part : totals) {
-    for (std::size_t lane = 0; lane < double_lanes; ++lane) sum += part[lane];
-  }
+  double sum = sum_of_lanes(totals);
   for (; i < count; ++i) {
     const double value = values[i];
     sum += value * value;
@@ -226,7 +218,7 @@ double square_and_scale(float* values, std::size_t count, double factor) noexcep
       const std::size_t here = count - at < squares_at_once ? count - at : squares_at_once;
       float* const part = values + at;
       const double squares = squares_in_float(
-          part, here, [=](std::size_t i, Floats value) { store_floats(part + i, multiply(value)); },
+          part, here, [=](std::size_t i, Floats value) { store(part + i, multiply(value)); },
           [=](std::size_t i) { part[i] = multiply(part[i]); });
       sum += is_certain(squares) ? squares : squares_in_double(part, here) / (factor * factor);
     }
@@ -243,7 +235,7 @@ void add_scaled(float* __restrict target, const float* __restrict source, std::s
   for (; i < count; ++i) target[i] = static_cast<float>(target[i] + source[i] * factor);
 }
 
-constexpr Kernels kernels = {scale, scale_into, add_scaled, sum_of_squares, square_and_scale};
+constexpr Kernels kernels = {scale_into, add_scaled, sum_of_squares, square_and_scale};
 
 }  // namespace
 }  // namespace ddl::elementwise

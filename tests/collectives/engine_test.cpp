@@ -105,7 +105,7 @@ class Job {
       for (const FileDescriptor& event : events) all.emplace_back(dup(event.get()));
       return all;
     };
-    const HostMemory::Token token{1, 2};
+    const JobToken token{1, 2};
     FileDescriptor file;
     memories.push_back(HostMemory::create(members, 0, token, copies(), file));
     for (int i = 1; i < members; ++i) memories.push_back(HostMemory::open(members, i, token, copies(), file));

@@ -1,6 +1,7 @@
 // The kernels of reproducible reductions for different instruction sets, against each other, and against what
 // devices do. If they differed, a job on machines of two kinds would end with ranks that have different bits.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,52 +21,46 @@
 namespace ddl::collectives {
 namespace {
 
-struct Set {
-  InstructionSet set;
-  const ExactKernels* kernels;
-};
-
 /// Those that this machine has, but the baseline.
-std::vector<Set> other_sets() {
-  std::vector<Set> sets;
-#if defined(__x86_64__)
-  if (native_instruction_set() >= InstructionSet::avx2)
-    sets.push_back({InstructionSet::avx2, &avx2_exact_kernels()});
-  if (native_instruction_set() >= InstructionSet::avx512) {
-    sets.push_back({InstructionSet::avx512, &avx512_exact_kernels()});
+std::vector<InstructionSet> other_sets() {
+  std::vector<InstructionSet> sets;
+  for (const InstructionSet set : {InstructionSet::avx2, InstructionSet::avx512}) {
+    if (native_instruction_set() >= set) sets.push_back(set);
   }
-#endif
   return sets;
 }
 
-constexpr std::array<std::size_t, ExactKernels::types> element_bytes{4, 8, 2, 2};
-constexpr std::array<const char*, ExactKernels::types> type_names{"f32", "f64", "f16", "bf16"};
+constexpr std::array types{DataType::f32, DataType::f64, DataType::f16, DataType::bf16};
+
+const ExactKernels& kernels_for(InstructionSet set, DataType type) {
+  return kernels_of(set).exact[static_cast<std::size_t>(type)];
+}
+
 constexpr std::size_t count = 20'003;
 
 using Bytes = std::vector<std::byte>;
 
 /// Every pattern of bits is a float: NaN, infinities, denormals, all exponents.
-Bytes patterns(std::size_t type, unsigned seed) {
+Bytes patterns(DataType type, unsigned seed) {
   std::mt19937_64 random(seed);
-  Bytes bytes(count * element_bytes[type]);
+  Bytes bytes(count * size_of(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   return bytes;
 }
 
 /// Some scales are below the elements', as no reduction would have them, some far above.
-Bytes scales_for(const ExactKernels& kernels, std::size_t type, Bytes& input) {
+Bytes scales_for(const ExactKernels& kernels, const Bytes& input) {
   Bytes scales(count * 4);
-  kernels.scale[type]({input.data(), scales.data(), nullptr, count, 0});
+  kernels.scale({input.data(), scales.data(), nullptr, count, 0});
   return scales;
 }
 
 /// The greatest scales of this rank and another one's.
-Bytes with_another_ranks(const Bytes& own, std::size_t type) {
-  Bytes others_input = patterns(type, 99);
-  const Bytes others = scales_for(baseline_exact_kernels(), type, others_input);
+Bytes with_another_ranks(const Bytes& own, DataType type) {
+  const Bytes others = scales_for(kernels_for(InstructionSet::baseline, type), patterns(type, 99));
   Bytes scales = own;
   for (std::size_t i = 0; i < count; ++i) {
-    if (type != 1) {
+    if (type != DataType::f64) {
       scales[i] = std::max(own[i], others[i]);
       continue;
     }
@@ -80,14 +75,15 @@ Bytes with_another_ranks(const Bytes& own, std::size_t type) {
 }
 
 TEST(ExactKernels, AllInstructionSetsGiveTheSameBits) {
-  const ExactKernels& baseline = baseline_exact_kernels();
   if (other_sets().empty()) GTEST_SKIP() << "this machine has no instruction set but the baseline";
-  for (const Set& set : other_sets()) {
-    for (std::size_t type = 0; type < ExactKernels::types; ++type) {
-      SCOPED_TRACE(std::string(to_string(set.set)) + ", " + type_names[type]);
-      Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
-      const Bytes own = scales_for(baseline, type, input);
-      EXPECT_EQ(own, scales_for(*set.kernels, type, input));
+  for (const InstructionSet set : other_sets()) {
+    for (const DataType type : types) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(set), to_string(type)));
+      const ExactKernels& baseline = kernels_for(InstructionSet::baseline, type);
+      const ExactKernels& kernels = kernels_for(set, type);
+      const Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
+      const Bytes own = scales_for(baseline, input);
+      EXPECT_EQ(own, scales_for(kernels, input));
       Bytes scales = with_another_ranks(own, type);
       const auto compare = [&](const char* what, ExactKernel one, ExactKernel other, int bits) {
         ASSERT_EQ(one == nullptr, other == nullptr) << what;
@@ -99,13 +95,13 @@ TEST(ExactKernels, AllInstructionSetsGiveTheSameBits) {
         EXPECT_EQ(first, second) << what << ", " << bits << " bits";
       };
       for (const int bits : {50, 46, 40}) {
-        compare("encode", baseline.encode[type], set.kernels->encode[type], bits);
+        compare("encode", baseline.encode, kernels.encode, bits);
       }
       for (const int bits : {29, 26, 18}) {
-        compare("encode_short", baseline.encode_short[type], set.kernels->encode_short[type], bits);
+        compare("encode_short", baseline.encode_short, kernels.encode_short, bits);
       }
-      compare("keys_for_min", baseline.keys_for_min[type], set.kernels->keys_for_min[type], 0);
-      compare("keys_for_max", baseline.keys_for_max[type], set.kernels->keys_for_max[type], 0);
+      compare("keys_for_min", baseline.keys_for_min, kernels.keys_for_min, 0);
+      compare("keys_for_max", baseline.keys_for_max, kernels.keys_for_max, 0);
     }
   }
 }
@@ -126,11 +122,11 @@ void expect_elements_as(ExactKernel kernel, const Bytes& input, Bytes scales, in
 }
 
 template <typename F>
-void expect_keys_as(const ExactKernels& kernels, std::size_t type, const Bytes& input) {
+void expect_keys_as(const ExactKernels& kernels, const Bytes& input) {
   Bytes least(count * 8);
   Bytes greatest(count * 8);
-  kernels.keys_for_min[type]({input.data(), nullptr, least.data(), count, 0});
-  kernels.keys_for_max[type]({input.data(), nullptr, greatest.data(), count, 0});
+  kernels.keys_for_min({input.data(), nullptr, least.data(), count, 0});
+  kernels.keys_for_max({input.data(), nullptr, greatest.data(), count, 0});
   for (std::size_t i = 0; i < count; ++i) {
     const auto element = Parts<F>::load(input.data(), i);
     const auto low = key_of<F, false>(element);
@@ -142,27 +138,28 @@ void expect_keys_as(const ExactKernels& kernels, std::size_t type, const Bytes& 
 
 /// As devices encode them. If these differed, so would a job's results on devices and on hosts.
 TEST(ExactKernels, ElementsOneByOneGiveTheSameBits) {
-  std::vector<Set> sets = other_sets();
-  sets.push_back({InstructionSet::baseline, &baseline_exact_kernels()});
-  for (const Set& set : sets) {
-    const ExactKernels& all = *set.kernels;
-    const auto check = [&]<typename F>(std::size_t type, F) {
-      SCOPED_TRACE(std::string(to_string(set.set)) + ", " + type_names[type]);
-      Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
-      const Bytes scales = with_another_ranks(scales_for(all, type, input), type);
-      for (const int bits : {50, 46, 31})
-        expect_elements_as<F, std::int64_t>(all.encode[type], input, scales, bits);
+  std::vector<InstructionSet> sets = other_sets();
+  sets.push_back(InstructionSet::baseline);
+  for (const InstructionSet set : sets) {
+    const auto check = [&]<typename F>(DataType type, F) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(set), to_string(type)));
+      const ExactKernels& all = kernels_for(set, type);
+      const Bytes input = patterns(type, static_cast<unsigned>(type) + 1);
+      const Bytes scales = with_another_ranks(scales_for(all, input), type);
+      for (const int bits : {50, 46, 31}) {
+        expect_elements_as<F, std::int64_t>(all.encode, input, scales, bits);
+      }
       if constexpr (sizeof(typename F::Bits) == 2) {
         for (const int bits : {29, 18}) {
-          expect_elements_as<F, std::int32_t>(all.encode_short[type], input, scales, bits);
+          expect_elements_as<F, std::int32_t>(all.encode_short, input, scales, bits);
         }
       }
-      expect_keys_as<F>(all, type, input);
+      expect_keys_as<F>(all, input);
     };
-    check(0, F32Format());
-    check(1, F64Format());
-    check(2, F16Format());
-    check(3, BF16Format());
+    check(DataType::f32, F32Format());
+    check(DataType::f64, F64Format());
+    check(DataType::f16, F16Format());
+    check(DataType::bf16, BF16Format());
   }
 }
 

@@ -28,7 +28,7 @@ namespace ddl::collectives {
 namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
-constexpr HostMemory::Token token{1, 2};
+constexpr JobToken token{1, 2};
 
 std::vector<FileDescriptor> new_events(int members) {
   std::vector<FileDescriptor> events;
@@ -40,8 +40,7 @@ struct Segment {
   explicit Segment(int members = 2)
       : memory(HostMemory::create(members, 0, token, new_events(members), file)) {}
   /// As another process would.
-  [[nodiscard]] std::shared_ptr<HostMemory> open(int members, int index,
-                                                 HostMemory::Token its = token) const {
+  [[nodiscard]] std::shared_ptr<HostMemory> open(int members, int index, JobToken its = token) const {
     return HostMemory::open(members, index, its, new_events(members), file);
   }
   [[nodiscard]] std::size_t used_bytes() const {
@@ -515,7 +514,7 @@ TEST(HostMemory, ManyThreadsTakeUpAddressSpaceOnly) {
 TEST(HostMemory, RefusesAFileThatIsNotTheMemoryExpected) {
   const Segment segment(2);
   EXPECT_NE(segment.open(2, 1), nullptr);
-  const auto refusal = [&](int members, HostMemory::Token its) {
+  const auto refusal = [&](int members, JobToken its) {
     return test::message_of(ErrorCode::transport, [&] { auto memory = segment.open(members, 1, its); });
   };
   EXPECT_NE(refusal(2, {1, 3}).find("its token is another"), std::string::npos);

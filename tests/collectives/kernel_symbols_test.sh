@@ -18,10 +18,7 @@ for object in "$@"; do
   set_name=$(sed 's/.*kernels_\([a-z0-9]*\).*/\1/' <<<"$name")
   case $name in
     elementwise_*) expected="ddl::elementwise::${set_name}_kernels()" ;;
-    *)
-      expected="ddl::collectives::${set_name}_exact_kernels()
-ddl::collectives::${set_name}_kernels()"
-      ;;
+    *) expected="ddl::collectives::${set_name}_kernels()" ;;
   esac
   if [ "$(printf '%s\n' "$found" | cut -d' ' -f3- | LC_ALL=C sort)" != "$expected" ]; then
     printf '%s: expected these symbols alone:\n%s\nfound:\n%s\n' "$object" "$expected" "$found"

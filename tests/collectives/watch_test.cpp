@@ -325,8 +325,8 @@ class Meeting {
     settings.hello.rank = rank;
     settings.hello.pid = 1000 + rank;
     settings.hello.host = fmt::format("h{}", rank);
-    settings.addresses = {"127.0.0.1"};
-    settings.port = hub->port();
+    settings.invitation.addresses = {"127.0.0.1"};
+    settings.invitation.port = hub->port();
     settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     return settings;
   }
@@ -343,7 +343,8 @@ class Meeting {
   /// A rank that speaks the language, and is not a watch: it can die.
   Connection raw(int rank) const {
     const SocketWatch::Settings settings = settings_of(rank);
-    Connection connection(connect_to_first(settings.addresses, settings.port, settings.until));
+    Connection connection(
+        connect_to_first(settings.invitation.addresses, settings.invitation.port, settings.until));
     connection.send({Frame::Kind::hello, to_message(settings.hello)});
     return connection;
   }
@@ -359,7 +360,7 @@ class Meeting {
     return warnings_;
   }
 
-  static constexpr WatchToken token{3, 4};
+  static constexpr JobToken token{3, 4};
   std::unique_ptr<WatchHub> hub;
   std::vector<std::unique_ptr<FlightRecorder>> recorders;
 
@@ -537,8 +538,8 @@ std::unique_ptr<SocketWatch> watch_of(
   });
   SocketWatch::Settings settings;
   settings.hello.rank = 1;
-  settings.addresses = {"127.0.0.1"};
-  settings.port = listener.port;
+  settings.invitation.addresses = {"127.0.0.1"};
+  settings.invitation.port = listener.port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   settings.on_report = std::move(on_report);
   auto watch = std::make_unique<SocketWatch>(settings);
@@ -587,8 +588,8 @@ TEST(SocketWatch, SaysWhyItCannotReachRank0) {
   std::uint16_t port = 0;
   { port = Listener(true).port; }
   SocketWatch::Settings settings;
-  settings.addresses = {"127.0.0.1", "no address"};
-  settings.port = port;
+  settings.invitation.addresses = {"127.0.0.1", "no address"};
+  settings.invitation.port = port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   const Error error = test::error_of([&] { SocketWatch watch(settings); });
   EXPECT_EQ(error.code(), ErrorCode::transport);

@@ -1,5 +1,7 @@
 // f32 in 16 bits. Lost if it fails: the sums of a run whose gradients travel in 16 bits between hosts.
 
+#include "collectives/kernels/wire.hpp"
+
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -9,10 +11,11 @@
 #include <random>
 #include <vector>
 
-#include "collectives/kernels/wire_table.hpp"
+#include "collectives/kernels/kernel_table.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "ddl/float16.hpp"
 
-namespace ddl::collectives::wire {
+namespace ddl::collectives {
 namespace {
 
 constexpr std::size_t most = 70;
@@ -45,8 +48,12 @@ class WireKernels : public testing::TestWithParam<InstructionSet> {
     if (GetParam() > native_instruction_set()) GTEST_SKIP() << "this machine does not have it";
   }
 
+  static const WireKernels& of(DataType type) {
+    return kernels_of(GetParam()).wire[static_cast<std::size_t>(type)];
+  }
+
   template <typename Narrow>
-  static void expect_as_converted(const Kernels::OfType& kernels, std::size_t count) {
+  static void expect_as_converted(const WireKernels& kernels, std::size_t count) {
     const std::vector<float> values = values_of(count, 4);
     std::vector<float> kept = values_of(count, 5);
     for (float& value : kept) value = std::isfinite(value) ? value : 1;
@@ -77,7 +84,7 @@ class WireKernels : public testing::TestWithParam<InstructionSet> {
   }
 
   template <typename Narrow>
-  static void expect_all_widened(const Kernels::OfType& kernels) {
+  static void expect_all_widened(const WireKernels& kernels) {
     std::vector<std::uint16_t> packed(65'536);
     std::vector<float> widened(packed.size()), expected;
     for (std::size_t i = 0; i < packed.size(); ++i) {
@@ -91,14 +98,14 @@ class WireKernels : public testing::TestWithParam<InstructionSet> {
 
 TEST_P(WireKernels, SixteenBitsAreThoseOfTheirTypes) {
   for (std::size_t count = 0; count <= most; ++count) {
-    expect_as_converted<bfloat16>(kernels_of(GetParam()).bf16, count);
-    expect_as_converted<float16>(kernels_of(GetParam()).f16, count);
+    expect_as_converted<bfloat16>(of(DataType::bf16), count);
+    expect_as_converted<float16>(of(DataType::f16), count);
   }
 }
 
 TEST_P(WireKernels, WidensAllSixteenBits) {
-  expect_all_widened<bfloat16>(kernels_of(GetParam()).bf16);
-  expect_all_widened<float16>(kernels_of(GetParam()).f16);
+  expect_all_widened<bfloat16>(of(DataType::bf16));
+  expect_all_widened<float16>(of(DataType::f16));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WireKernels,
@@ -107,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(All, WireKernels,
                          [](const auto& set) { return std::string(to_string(set.param)); });
 
 }  // namespace
-}  // namespace ddl::collectives::wire
+}  // namespace ddl::collectives

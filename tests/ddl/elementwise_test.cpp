@@ -77,7 +77,7 @@ TEST_P(Elementwise, ScalesAlikeEverywhere) {
       const auto source = values_of(count, 1);
       std::vector<float> in_place = source;
       std::vector<float> target(count + 1, 7.0f);  // one more must stay as it is
-      kernels.scale(in_place.data(), count, factor);
+      kernels.scale_into(in_place.data(), in_place.data(), count, factor);
       kernels.scale_into(target.data(), source.data(), count, factor);
       std::vector<float> expected(count);
       for (std::size_t i = 0; i < count; ++i) expected[i] = scaled(source[i], factor);
@@ -97,7 +97,7 @@ TEST_P(Elementwise, ScalesAreRoundedOnce) {
     std::vector<float> values(1000);
     for (float& value : values) value = static_cast<float>(random() % 16'777'216) - 8'388'608.0f;
     std::vector<float> result = values;
-    kernels.scale(result.data(), result.size(), factor);
+    kernels.scale_into(result.data(), result.data(), result.size(), factor);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const long double exact = static_cast<long double>(values[i]) * factor;
       const long double ulp = std::ldexp(1.0L, std::ilogb(result[i] == 0 ? 1.0f : result[i]) - 23);
@@ -116,7 +116,7 @@ TEST_P(Elementwise, MeansOfWholeNumbersThatAreWholeAreExact) {
       means.push_back(static_cast<float>(mean));
       sums.push_back(static_cast<float>(mean * weight));
     }
-    kernels.scale(sums.data(), sums.size(), 1.0 / weight);
+    kernels.scale_into(sums.data(), sums.data(), sums.size(), 1.0 / weight);
     ASSERT_EQ(sums, means) << weight;
   }
 }
@@ -176,7 +176,7 @@ TEST_P(Elementwise, SumsOfSquaresHaveOneOrder) {
     EXPECT_NEAR(sum, squares_in_double(values), sum * 1e-6) << count;
 
     std::vector<float> only_scaled = values;
-    kernels.scale(only_scaled.data(), count, third);
+    kernels.scale_into(only_scaled.data(), only_scaled.data(), count, third);
     std::vector<float> both = values;
     EXPECT_EQ(kernels.square_and_scale(both.data(), count, third), sum) << count;
     EXPECT_EQ(bits(both), bits(only_scaled)) << count;

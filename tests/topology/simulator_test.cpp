@@ -547,9 +547,12 @@ TEST(Simulator, RefusesWhatWouldNeverEnd) {
   expect_contains(deadlock, "deadlock after 0 of 4 steps");
   expect_contains(deadlock, "rank 0 waits in step 0, receive [0, 10) from 1");
 
-  expect_contains(refusal(by_hand({{send(1, 0, 10)}, {}})), "1 sends of rank 0 to 1, and 0 receives");
-  expect_contains(refusal(by_hand({{receive(1, 0, 10)}, {}})), "which sends it nothing");
-  expect_contains(refusal(by_hand({{send(1, 0, 10)}, {receive(0, 0, 11)}})), "equal lengths");
+  expect_contains(refusal(by_hand({{send(1, 0, 10)}, {}})),
+                  "rank 0 sends 1 times to rank 1, which receives 0 times");
+  expect_contains(refusal(by_hand({{receive(1, 0, 10)}, {}})),
+                  "receives 1 times from rank 1, which sends 0 times");
+  expect_contains(refusal(by_hand({{send(1, 0, 10)}, {receive(0, 0, 11)}})),
+                  "found 10 elements sent, expected 11");
 }
 
 TEST(Simulator, RefusesSchedulesThatAreNone) {

@@ -15,7 +15,7 @@ namespace {
 
 enum class Direction : std::uint8_t { send, receive, local };
 constexpr std::array<std::string_view, 3> direction_names = {"send", "receive", "local"};
-constexpr int most_lanes = 1'000'000;  // thread ids of a direction
+constexpr std::size_t most_lanes = 1'000'000;  // thread ids of a direction
 
 // Colours that the viewers know by name.
 constexpr std::array<std::string_view, 8> colours = {
@@ -59,25 +59,18 @@ const Step& step_of(const Schedule& schedule, const SimulatedEvent& event) {
   return schedule.ranks[rank].steps[event.step];
 }
 
-/// A viewer shows slices of a track right only where they follow one another or nest. A rank's events that
-/// overlap are spread over several lanes: to each the first that is free.
-class Lanes {
- public:
-  int lane_for(double start, double end) {
-    const auto lane = std::ranges::find_if(free_from_, [&](double time) { return time <= start; });
-    const auto index = static_cast<int>(lane - free_from_.begin());
-    if (lane == free_from_.end()) {
-      free_from_.push_back(end);
-    } else {
-      *lane = end;
-    }
-    return index;
-  }
-  [[nodiscard]] int size() const { return static_cast<int>(free_from_.size()); }
+/// When each of a rank's lanes in one direction is free. A viewer shows slices of a track right only where
+/// they follow one another or nest, so events that overlap are spread over several lanes.
+using Lanes = std::vector<double>;
 
- private:
-  std::vector<double> free_from_;
-};
+/// The first lane that is free.
+std::size_t take_lane(Lanes& lanes, double start, double end) {
+  const auto lane = std::ranges::find_if(lanes, [&](double free_from) { return free_from <= start; });
+  const auto index = static_cast<std::size_t>(lane - lanes.begin());
+  if (lane == lanes.end()) lanes.push_back(end);
+  lanes[index] = end;
+  return index;
+}
 
 class Trace {
  public:
@@ -95,36 +88,33 @@ class Trace {
     for (const SimulatedEvent* event : by_time) {
       const Step& step = step_of(schedule_, *event);
       const auto direction = static_cast<std::size_t>(direction_of(step.kind));
-      const int lane = lanes[direction].lane_for(event->start_us, event->end_us);
-      add("{{\"name\":\"{}\",\"cat\":\"{}\",\"cname\":\"{}\",\"ph\":\"X\",\"ts\":{:.6f},\"dur\":{:.6f},"
-          "\"pid\":{},\"tid\":{},\"args\":{{\"step\":{},\"elements\":{}}}}}",
+      const std::size_t lane = take_lane(lanes[direction], event->start_us, event->end_us);
+      add(R"({{"name":"{}","cat":"{}","cname":"{}","ph":"X","ts":{:.6f},"dur":{:.6f},)"
+          R"("pid":{},"tid":{},"args":{{"step":{},"elements":{}}}}})",
           event_name(phase_names_[step.phase], step), phase_names_[step.phase],
           colours[step.phase % colours.size()], event->start_us, event->end_us - event->start_us, rank,
           thread(direction, lane), event->step, step.size());
     }
-    add("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":\"rank {}\"}}}}", rank,
-        rank);
-    add("{{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}}", rank,
-        rank);
+    add(R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
+    add(R"({{"name":"process_sort_index","ph":"M","pid":{0},"args":{{"sort_index":{0}}}}})", rank);
     for (std::size_t direction = 0; direction < lanes.size(); ++direction) {
-      for (int lane = 0; lane < lanes[direction].size(); ++lane) {
-        add("{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":\"{}\"}}}}",
-            rank, thread(direction, lane), direction_names[direction]);
-        add("{{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
-            "\"args\":{{\"sort_index\":{}}}}}",
-            rank, thread(direction, lane), thread(direction, lane));
+      for (std::size_t lane = 0; lane < lanes[direction].size(); ++lane) {
+        add(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", rank,
+            thread(direction, lane), direction_names[direction]);
+        add(R"({{"name":"thread_sort_index","ph":"M","pid":{0},"tid":{1},"args":{{"sort_index":{1}}}}})",
+            rank, thread(direction, lane));
       }
     }
   }
 
   std::string finish() {
-    return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + fmt::to_string(text_) + "\n]}\n";
+    return R"({"displayTimeUnit":"ns","traceEvents":[)"
+           "\n" +
+           fmt::to_string(text_) + "\n]}\n";
   }
 
  private:
-  static int thread(std::size_t direction, int lane) {
-    return static_cast<int>(direction) * most_lanes + lane;
-  }
+  static std::size_t thread(std::size_t direction, std::size_t lane) { return direction * most_lanes + lane; }
 
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {

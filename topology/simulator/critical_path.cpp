@@ -1,41 +1,27 @@
 #include "topology/simulator/critical_path.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <cstdint>
 
 namespace ddl::topology {
 namespace {
 
-/// The earlier steps that each step waits for.
-class Before {
- public:
-  explicit Before(const Dependencies& dependencies) {
-    const std::size_t steps = dependencies.steps();
-    begin_.reserve(steps + 1);
-    begin_.push_back(0);
-    for (std::size_t i = 0; i < steps; ++i) {
-      begin_.push_back(begin_.back() + dependencies.number_before(i));
-    }
-    steps_.resize(begin_.back());
-    std::vector<std::uint32_t> next(begin_.begin(), begin_.end() - 1);
-    for (std::uint32_t i = 0; i < steps; ++i) {
-      for (const std::uint32_t later : dependencies.after(i)) steps_[next[later]++] = i;
-    }
-  }
-  [[nodiscard]] std::span<const std::uint32_t> of(std::uint32_t step) const {
-    return std::span(steps_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
-  }
+/// The earlier steps that each step waits for, ascending.
+using Before = std::vector<std::vector<std::uint32_t>>;
 
- private:
-  std::vector<std::uint32_t> begin_;
-  std::vector<std::uint32_t> steps_;
-};
+Before before_of(const Dependencies& dependencies) {
+  Before before(dependencies.steps());
+  for (std::uint32_t i = 0; i < before.size(); ++i) {
+    for (const std::uint32_t later : dependencies.after(i)) before[later].push_back(i);
+  }
+  return before;
+}
 
 class Walk {
  public:
-  Walk(const Schedule& schedule, const Streams& streams, const SharedDependencies& dependencies,
+  Walk(const StepNumbers& steps, const Streams& streams, const SharedDependencies& dependencies,
        std::span<const double> start, std::span<const double> end, std::span<const double> joined)
-      : schedule_(schedule),
+      : steps_(steps),
         streams_(streams),
         dependencies_(dependencies),
         start_(start),
@@ -45,117 +31,86 @@ class Walk {
 
   std::vector<SimulatedEvent> path() {
     std::vector<SimulatedEvent> result;
-    auto next = last();
-    while (next) {
-      result.push_back(*next);
-      next = cause_of(*next);
+    if (end_.empty()) return result;
+    const auto last = std::ranges::max_element(end_);
+    double end = *last;
+    for (auto step = static_cast<StepId>(last - end_.begin()); step != no_step; step = cause_of(step)) {
+      result.push_back({steps_.rank(step), steps_.index(step), start_[step], end});
+      end = start_[step];
     }
     std::ranges::reverse(result);
     return result;
   }
 
  private:
-  [[nodiscard]] std::uint32_t global(int rank, std::uint32_t step) const {
-    return streams_.first_step(rank) + step;
-  }
-  [[nodiscard]] SimulatedEvent event(int rank, std::uint32_t step) const {
-    const std::uint32_t at = global(rank, step);
-    return {rank, step, start_[at], end_[at]};
-  }
-
-  [[nodiscard]] std::optional<SimulatedEvent> last() const {
-    if (end_.empty()) return {};
-    const auto at = static_cast<std::uint32_t>(std::ranges::max_element(end_) - end_.begin());
-    int rank = 0;
-    while (streams_.first_step(rank + 1) <= at) ++rank;
-    return event(rank, at - streams_.first_step(rank));
-  }
-
-  std::optional<SimulatedEvent> dependency(int rank, std::uint32_t step, double time) {
-    auto& before = before_[dependencies_.table(rank)];
-    if (!before) before.emplace(dependencies_.of(rank));
-    for (const std::uint32_t earlier : before->of(step)) {
-      if (end_[global(rank, earlier)] == time) return event(rank, earlier);
+  StepId dependency(StepId step, double time) {
+    Before& before = before_[dependencies_.table(steps_.rank(step))];
+    if (before.empty()) before = before_of(dependencies_.of(steps_.rank(step)));
+    const StepId first = step - steps_.index(step);
+    for (const std::uint32_t earlier : before[steps_.index(step)]) {
+      if (end_[first + earlier] == time) return first + earlier;
     }
-    return {};
+    return no_step;
   }
 
   /// The send that was issued right before, if one was being issued until `time`.
-  [[nodiscard]] std::optional<SimulatedEvent> issue_before(int rank, double time) const {
-    const auto& steps = schedule_.ranks[static_cast<std::size_t>(rank)].steps;
-    std::optional<SimulatedEvent> latest;
-    for (std::uint32_t i = 0; i < steps.size(); ++i) {
-      if (steps[i].kind != StepKind::send) continue;
-      const double start = start_[global(rank, i)];
-      if (start < time && (!latest || start > latest->start_us)) latest = event(rank, i);
+  [[nodiscard]] StepId issue_before(std::size_t rank, double time) const {
+    StepId latest = no_step;
+    for (StepId step = steps_.first(rank); step < steps_.first(rank + 1); ++step) {
+      if (steps_[step].kind != StepKind::send || start_[step] >= time) continue;
+      if (latest == no_step || start_[step] > start_[latest]) latest = step;
     }
-    if (latest) latest->end_us = time;
     return latest;
   }
 
-  std::optional<SimulatedEvent> cause_of(const SimulatedEvent& effect) {
-    const double time = effect.start_us;
-    if (time <= 0) return {};
-    const std::uint32_t stream_index = streams_.of_step(global(effect.rank, effect.step));
-    if (stream_index == Streams::none) return dependency(effect.rank, effect.step, time);
-    const Stream& stream = streams_.all()[stream_index];
-    const std::uint32_t receive = streams_.receive(transfer_of(stream, effect));
-    const Program& program = schedule_.ranks[static_cast<std::size_t>(stream.to)];
-    const std::size_t begin = program.begin_of_run(receive);
+  StepId cause_of(StepId effect) {
+    const double time = start_[effect];
+    if (time <= 0) return no_step;
+    if (streams_.transfer(effect) == Streams::none) return dependency(effect, time);
+    const Stream& stream = streams_.all()[streams_.stream(effect)];
+    const StepId begin = steps_.begin_of_run(streams_.receive(streams_.transfer(effect)));
+    const StepId end = steps_.end_of_run(begin);
     // The transfers of a run start together.
-    for (std::size_t step = begin; step < program.end_of_run(begin); ++step) {
-      const std::uint32_t at = global(stream.to, static_cast<std::uint32_t>(step));
-      if (streams_.of_step(at) == Streams::none || start_[at] != time) continue;
-      if (auto cause = cause_of_transfer(stream.to, static_cast<std::uint32_t>(step), time)) return cause;
+    for (StepId step = begin; step < end; ++step) {
+      const std::uint32_t transfer = streams_.transfer(step);
+      if (transfer == Streams::none || start_[step] != time) continue;
+      if (const StepId cause = cause_of_transfer(transfer, time); cause != no_step) return cause;
     }
-    for (std::size_t step = begin; step < program.end_of_run(begin); ++step) {
-      const std::uint32_t of = streams_.of_step(global(stream.to, static_cast<std::uint32_t>(step)));
-      if (of == Streams::none) continue;
-      if (joined_[static_cast<std::size_t>(streams_.all()[of].from)] == time) return {};
+    const auto has_joined = [&](int rank) { return joined_[static_cast<std::size_t>(rank)] == time; };
+    for (StepId step = begin; step < end; ++step) {
+      const std::uint32_t of = streams_.stream(step);
+      if (of != Streams::none && has_joined(streams_.all()[of].from)) return no_step;
     }
-    if (joined_[static_cast<std::size_t>(stream.to)] == time) return {};
-    return issue_before(stream.from, time);
+    if (has_joined(stream.to)) return no_step;
+    return issue_before(static_cast<std::size_t>(stream.from), time);
   }
 
-  std::optional<SimulatedEvent> cause_of_transfer(int rank, std::uint32_t receive, double time) {
-    const Stream& stream = streams_.all()[streams_.of_step(global(rank, receive))];
-    const std::uint32_t transfer = transfer_of(stream, event(rank, receive));
-    if (auto cause = dependency(stream.from, streams_.send(transfer), time)) return cause;
-    if (auto cause = dependency(rank, receive, time)) return cause;
-    if (transfer == stream.first) return {};
-    const SimulatedEvent previous = event(stream.from, streams_.send(transfer - 1));
-    return previous.end_us == time ? std::optional(previous) : std::nullopt;
-  }
-
-  [[nodiscard]] std::uint32_t transfer_of(const Stream& stream, const SimulatedEvent& event) const {
-    const auto step_of = [&](std::uint32_t transfer) {
-      return event.rank == stream.from ? streams_.send(transfer) : streams_.receive(transfer);
-    };
-    std::uint32_t low = stream.first;
-    std::uint32_t high = stream.first + stream.transfers;
-    while (high - low > 1) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      (step_of(middle) <= event.step ? low : high) = middle;
+  StepId cause_of_transfer(std::uint32_t transfer, double time) {
+    const StepId send = streams_.send(transfer);
+    for (const StepId own : {send, streams_.receive(transfer)}) {
+      if (const StepId cause = dependency(own, time); cause != no_step) return cause;
     }
-    return low;
+    if (transfer == streams_.all()[streams_.stream(send)].first) return no_step;
+    const StepId previous = streams_.send(transfer - 1);
+    return end_[previous] == time ? previous : no_step;
   }
 
-  const Schedule& schedule_;
+  const StepNumbers& steps_;
   const Streams& streams_;
   const SharedDependencies& dependencies_;
   std::span<const double> start_;
   std::span<const double> end_;
   std::span<const double> joined_;
-  std::vector<std::optional<Before>> before_;
+  std::vector<Before> before_;  // of each table; empty: not needed yet
 };
 
 }  // namespace
 
-std::vector<SimulatedEvent> critical_path(const Schedule& schedule, const Streams& streams,
+std::vector<SimulatedEvent> critical_path(const StepNumbers& steps, const Streams& streams,
                                           const SharedDependencies& dependencies,
                                           std::span<const double> start, std::span<const double> end,
                                           std::span<const double> joined) {
-  return Walk(schedule, streams, dependencies, start, end, joined).path();
+  return Walk(steps, streams, dependencies, start, end, joined).path();
 }
 
 }  // namespace ddl::topology

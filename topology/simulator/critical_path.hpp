@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "ddl/topology/simulator.hpp"
-#include "topology/simulator/simulator_streams.hpp"
+#include "topology/program/streams.hpp"
+#include "topology/simulator/shared_dependencies.hpp"
 
 namespace ddl::topology {
 
@@ -12,7 +13,7 @@ namespace ddl::topology {
 /// are those of all steps, `joined` those when ranks began. Causes are found by equal times.
 ///
 /// A send that only kept its rank from issuing the next one is cut short at the end of its issue.
-std::vector<SimulatedEvent> critical_path(const Schedule& schedule, const Streams& streams,
+std::vector<SimulatedEvent> critical_path(const StepNumbers& steps, const Streams& streams,
                                           const SharedDependencies& dependencies,
                                           std::span<const double> start, std::span<const double> end,
                                           std::span<const double> joined);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <queue>
 #include <set>
 #include <string>
 #include <tuple>
@@ -16,11 +17,11 @@
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
+#include "topology/program/streams.hpp"
 #include "topology/simulator/critical_path.hpp"
-#include "topology/simulator/event_queue.hpp"
 #include "topology/simulator/max_min.hpp"
 #include "topology/simulator/simulator_routes.hpp"
-#include "topology/simulator/simulator_streams.hpp"
+#include "topology/simulator/timed_set.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -60,26 +61,56 @@ void check_options(const SimulationOptions& options, int ranks) {
   }
 }
 
+[[noreturn]] void refuse_schedule(const std::string& found, const std::string& expected) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("schedule: found {}, expected {}", found, expected));
+}
+
+void check_number_of_steps(const Schedule& schedule) {
+  std::uint64_t steps = 0;
+  for (const Program& program : schedule.ranks) steps += program.steps.size();
+  if (steps >= no_step) refuse_schedule("2^32 steps or more", "fewer");
+}
+
+void check_steps(const StepNumbers& steps) {
+  constexpr std::size_t most_elements = std::size_t{1} << 50U;
+  const auto ranks = static_cast<int>(steps.schedule().ranks.size());
+  for (StepId id = 0; id < steps.size(); ++id) {
+    const Step& step = steps[id];
+    const auto here = [&] { return fmt::format("step {} of rank {}", steps.index(id), steps.rank(id)); };
+    if (!is_local(step.kind) && (step.peer < 0 || step.peer >= ranks || step.peer == steps.rank(id))) {
+      refuse_schedule(fmt::format("peer {} in {}", step.peer, here()),
+                      fmt::format("another of the {} ranks", ranks));
+    }
+    if (step.begin >= step.end) {
+      refuse_schedule(fmt::format("{} to be {}", here(), to_string(step)), "at least one element");
+    }
+    if (std::max(step.end, step.source) > most_elements) {
+      refuse_schedule(fmt::format("{} to be {}", here(), to_string(step)),
+                      fmt::format("at most {} elements", most_elements));
+    }
+  }
+}
+
 /// One run of a schedule.
 class Run {
  public:
-  Run(RouteTable& routes, const Schedule& schedule, const SimulationOptions& options)
-      : schedule_(schedule),
+  Run(RouteTable& routes, const StepNumbers& steps, const Streams& streams, const SimulationOptions& options)
+      : schedule_(steps.schedule()),
         options_(options),
-        streams_(schedule),
-        dependencies_(schedule),
+        steps_(steps),
+        streams_(streams),
+        dependencies_(schedule_),
         topology_(routes.topology()),
         max_min_(route_streams(routes)),
-        pending_(streams_.steps()),
-        has_come_(streams_.steps(), false),
-        start_(streams_.steps(), -1),
-        end_(streams_.steps(), -1),
-        joined_(schedule.ranks.size(), -1),
-        ranks_(schedule.ranks.size()),
+        pending_(steps.size()),
+        has_come_(steps.size(), false),
+        start_(steps.size(), -1),
+        end_(steps.size(), -1),
+        joined_(schedule_.ranks.size(), -1),
+        ranks_(schedule_.ranks.size()),
         flow_ends_(states_.size()) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].device = routes.device_kind(static_cast<int>(rank));
-      ranks_[rank].first_step = streams_.first_step(static_cast<int>(rank));
       ranks_[rank].core = core_of_[rank];
       const auto channel = routes.core_channel(static_cast<int>(rank));
       if (!channel) continue;
@@ -95,55 +126,50 @@ class Run {
   }
 
   Simulation run() {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const auto& table = dependencies_.of(rank);
-      for (std::size_t step = 0; step < table.steps(); ++step) {
-        pending_[ranks_[static_cast<std::size_t>(rank)].first_step + step] = table.number_before(step);
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto& table = dependencies_.of(static_cast<int>(rank));
+      for (std::uint32_t step = 0; step < table.steps(); ++step) {
+        pending_[steps_.first(rank) + step] = table.number_before(step);
       }
-      events_.push(ranks_[static_cast<std::size_t>(rank)].start,
-                   {EventKind::join, static_cast<std::uint32_t>(rank), 0});
+      add_event(ranks_[rank].start, EventKind::join, rank);
     }
     for (;;) {
-      const double first = std::min({events_.next(), flow_ends_.next(), settle_at_, end_late_at_});
+      const double first = std::min({next_event(), flow_ends_.next(), settle_at_, end_late_at_});
       if (first == never) break;
       handle_instant(first * (1 + one_instant));
     }
-    if (completed_ != streams_.steps()) report_deadlock();
+    if (completed_ != steps_.size()) report_deadlock();
     return results();
   }
 
  private:
   enum class EventKind : std::uint8_t { join, issued, arrived, complete };
   struct Event {
+    double time;
     EventKind kind;
-    std::uint32_t subject;  // rank; stream; rank; rank
-    std::uint32_t step;     // of `arrived` and `complete`
+    std::uint32_t subject;  // of `join` a rank, else a step
+    bool operator>(const Event& other) const noexcept { return time > other.time; }
   };
-  struct Candidate {
-    std::uint32_t step;
-    std::uint32_t stream;
-    bool operator>(const Candidate& other) const noexcept { return step > other.step; }
-  };
+  template <typename T>
+  using LeastFirst = std::priority_queue<T, std::vector<T>, std::greater<>>;
   struct Rank {
     NodeKind device = NodeKind::cpu;
     double factor = 1;
     double start = 0;
-    std::uint32_t first_step = 0;
     bool has_joined = false;
     bool is_issuing = false;
-    bool may_issue = false;             // listed in issuers_
-    std::vector<Candidate> candidates;  // a heap, lowest step first
+    bool may_issue = false;         // listed in issuers_
+    LeastFirst<StepId> candidates;  // sends
     // Where reductions compete with transfers: the flow that stands for them, one at a time.
     std::uint32_t core = Streams::none;
     double core_bytes_per_us = 0;
-    std::deque<std::uint32_t> to_reduce;  // steps; the first one flows
+    std::deque<StepId> to_reduce;  // the first one flows
   };
   struct StreamState {
     std::uint32_t next = 0;  // its first transfer that has not left
     bool is_offered = false;
     bool is_through = false;  // all bytes have left, but the flow ends late
-    double latency = 0;
-    double left = 0;  // bytes of the flow at `since`
+    double left = 0;          // bytes of the flow at `since`
     double rate = 0;
     double since = 0;
     double began = 0;         // the flow
@@ -158,7 +184,6 @@ class Run {
     for (std::size_t i = 0; i < streams.size(); ++i) {
       states_[i].next = streams[i].first;
       states_[i].route = routes.between(streams[i].from, streams[i].to);
-      states_[i].latency = states_[i].route.latency;
     }
     std::vector<std::span<const Channel>> channels;
     channels.reserve(streams.size());
@@ -179,16 +204,18 @@ class Run {
     return {std::move(sharing.capacities), std::move(sharing.paths)};
   }
 
-  [[nodiscard]] const Step& step_of(int rank, std::uint32_t step) const {
-    return schedule_.ranks[static_cast<std::size_t>(rank)].steps[step];
-  }
   [[nodiscard]] std::uint64_t bytes_of(const Step& step) const {
     return step.size() * (step.narrow ? size_of(schedule_.ranks.front().wire) : options_.element_bytes);
   }
   Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] double reduction_us(const Rank& rank, const Step& step) const {
-    return rank.factor * options_.cost.reduction_us(rank.device, static_cast<double>(bytes_of(step)));
+  Rank& rank_of(StepId step) { return rank_at(steps_.rank(step)); }
+  [[nodiscard]] double reduction_us(const Rank& rank, StepId step) const {
+    const auto bytes = static_cast<double>(bytes_of(steps_[step]));
+    return rank.factor * options_.cost.reduction_us(rank.device, bytes);
   }
+
+  void add_event(double time, EventKind kind, std::uint32_t subject) { events_.push({time, kind, subject}); }
+  [[nodiscard]] double next_event() const { return events_.empty() ? never : events_.top().time; }
 
   void handle_instant(double latest) {
     collect_due(latest);
@@ -222,9 +249,10 @@ class Run {
       now_ = std::max(now_, flow_ends_.next());
       due_flows_.push_back(flow_ends_.pop());
     }
-    while (events_.next() <= latest) {
-      now_ = std::max(now_, events_.next());
-      due_events_.push_back(events_.pop().payload);
+    while (next_event() <= latest) {
+      now_ = std::max(now_, next_event());
+      due_events_.push_back(events_.top());
+      events_.pop();
     }
     for (const double due : {settle_at_, end_late_at_}) {
       if (due <= latest) now_ = std::max(now_, due);
@@ -236,95 +264,85 @@ class Run {
       case EventKind::join:
         join(static_cast<int>(event.subject));
         break;
-      case EventKind::issued: {
-        const int from = streams_.all()[event.subject].from;
-        rank_at(from).is_issuing = false;
-        note_issuer(from);
-        start_flow(event.subject);
+      case EventKind::issued:
+        rank_of(event.subject).is_issuing = false;
+        note_issuer(steps_.rank(event.subject));
+        start_transfer(event.subject);
         break;
-      }
       case EventKind::arrived:
-        reduce(static_cast<int>(event.subject), event.step);
+        reduce(event.subject);
         break;
       case EventKind::complete:
-        complete(static_cast<int>(event.subject), event.step);
+        complete(event.subject);
         break;
     }
   }
 
   void join(int rank) {
-    Rank& state = rank_at(rank);
-    state.has_joined = true;
+    rank_at(rank).has_joined = true;
     joined_[static_cast<std::size_t>(rank)] = now_;
     const auto& table = dependencies_.of(rank);
+    const StepId first = steps_.first(static_cast<std::size_t>(rank));
     for (std::uint32_t step = 0; step < table.steps(); ++step) {
-      if (table.number_before(step) == 0) ready_.push_back({rank, step});
+      if (table.number_before(step) == 0) ready_.push_back(first + step);
     }
   }
 
-  void complete(int rank, std::uint32_t step) {
-    end_[rank_at(rank).first_step + step] = now_;
+  void complete(StepId step) {
+    end_[step] = now_;
     ++completed_;
-    completions_.push_back({rank, step});
+    completions_.push_back(step);
   }
 
   /// What completions of this instant allow: a list rather than recursion, because chains can be long.
   void make_progress() {
     while (!completions_.empty() || !ready_.empty()) {
       if (!ready_.empty()) {
-        const auto [rank, step] = ready_.back();
+        const StepId step = ready_.back();
         ready_.pop_back();
-        become_ready(rank, step);
+        become_ready(step);
         continue;
       }
-      const auto [rank, step] = completions_.back();
+      const StepId step = completions_.back();
       completions_.pop_back();
-      const std::uint32_t first = rank_at(rank).first_step;
-      for (const std::uint32_t later : dependencies_.of(rank).after(step)) {
-        if (--pending_[first + later] == 0) ready_.push_back({rank, later});
+      const std::uint32_t index = steps_.index(step);
+      for (const std::uint32_t later : dependencies_.of(steps_.rank(step)).after(index)) {
+        const StepId id = step - index + later;
+        if (--pending_[id] == 0) ready_.push_back(id);
       }
     }
   }
 
-  void become_ready(int rank, std::uint32_t step) {
-    const std::uint32_t at = rank_at(rank).first_step + step;
-    if (has_come_[at]) return complete(rank, step);
-    if (const std::uint32_t stream = streams_.of_step(at); stream != Streams::none) {
-      offer(stream);
-      return;
-    }
-    start_[at] = now_;
-    const Step& what = step_of(rank, step);
+  void become_ready(StepId step) {
+    if (has_come_[step]) return complete(step);
+    if (const std::uint32_t stream = streams_.stream(step); stream != Streams::none) return offer(stream);
+    start_[step] = now_;
+    const Step& what = steps_[step];
     if (what.kind == StepKind::finish || what.joined) {
-      complete(rank, step);
+      complete(step);
     } else {
-      reduce(rank, step);
+      reduce(step);
     }
   }
 
-  void reduce(int rank, std::uint32_t step) {
-    Rank& state = rank_at(rank);
-    if (state.core == Streams::none) {
-      events_.push(now_ + reduction_us(state, step_of(rank, step)),
-                   {EventKind::complete, static_cast<std::uint32_t>(rank), step});
-      return;
+  void reduce(StepId step) {
+    Rank& rank = rank_of(step);
+    if (rank.core == Streams::none) {
+      return add_event(now_ + reduction_us(rank, step), EventKind::complete, step);
     }
-    state.to_reduce.push_back(step);
-    if (state.to_reduce.size() == 1) start_reduction(rank);
+    rank.to_reduce.push_back(step);
+    if (rank.to_reduce.size() == 1) start_reduction(rank);
   }
 
-  void start_reduction(int rank) {
-    const Rank& state = rank_at(rank);
-    start_flow(state.core,
-               state.core_bytes_per_us * reduction_us(state, step_of(rank, state.to_reduce.front())));
+  void start_reduction(const Rank& rank) {
+    start_flow(rank.core, rank.core_bytes_per_us * reduction_us(rank, rank.to_reduce.front()));
   }
 
-  void end_reduction(int rank) {
-    Rank& state = rank_at(rank);
-    const std::uint32_t step = state.to_reduce.front();
-    state.to_reduce.pop_front();
-    complete(rank, step);
-    if (!state.to_reduce.empty()) start_reduction(rank);
+  void end_reduction(Rank& rank) {
+    const StepId step = rank.to_reduce.front();
+    rank.to_reduce.pop_front();
+    complete(step);
+    if (!rank.to_reduce.empty()) start_reduction(rank);
   }
 
   /// Makes a stream's next transfer a candidate for its sender's issue unit if nothing else holds it up; of a
@@ -333,100 +351,84 @@ class Run {
     const Stream& stream = streams_.all()[index];
     const StreamState& state = states_[index];
     if (state.is_offered || state.next == stream.first + stream.transfers) return;
-    const Program& program = schedule_.ranks[static_cast<std::size_t>(stream.to)];
-    const std::uint32_t receive = streams_.receive(state.next);
-    const auto begin = static_cast<std::uint32_t>(program.begin_of_run(receive));
-    const auto end = static_cast<std::uint32_t>(program.end_of_run(begin));
-    const Rank& to = rank_at(stream.to);
-    if (!to.has_joined || pending_[to.first_step + begin] != 0) return;
-    for (std::uint32_t step = begin; step < end; ++step) {
-      if (is_receive(program.steps[step].kind) && !may_be_sent(to.first_step + step, step)) return;
+    const StepId begin = steps_.begin_of_run(streams_.receive(state.next));
+    const StepId end = steps_.end_of_run(begin);
+    if (!rank_at(stream.to).has_joined || pending_[begin] != 0) return;
+    for (StepId step = begin; step < end; ++step) {
+      if (is_receive(steps_[step].kind) && !may_be_sent(step)) return;
     }
-    for (std::uint32_t step = begin; step < end; ++step) {
-      if (is_receive(program.steps[step].kind)) make_candidate(streams_.of_step(to.first_step + step));
+    for (StepId step = begin; step < end; ++step) {
+      if (is_receive(steps_[step].kind)) make_candidate(streams_.stream(step));
     }
   }
 
   /// Whether the sender has come to what a step receives.
-  [[nodiscard]] bool may_be_sent(std::uint32_t at, std::uint32_t receive) const {
-    const std::uint32_t index = streams_.of_step(at);
-    const Stream& stream = streams_.all()[index];
+  [[nodiscard]] bool may_be_sent(StepId receive) const {
+    const std::uint32_t index = streams_.stream(receive);
+    const auto from = static_cast<std::size_t>(streams_.all()[index].from);
     const StreamState& state = states_[index];
-    const Rank& from = ranks_[static_cast<std::size_t>(stream.from)];
-    return state.next < stream.first + stream.transfers && streams_.receive(state.next) == receive &&
-           !state.is_offered && from.has_joined && pending_[from.first_step + streams_.send(state.next)] == 0;
+    return state.next == streams_.transfer(receive) && !state.is_offered && ranks_[from].has_joined &&
+           pending_[streams_.send(state.next)] == 0;
   }
 
-  void make_candidate(std::uint32_t index) {
-    const Stream& stream = streams_.all()[index];
-    StreamState& state = states_[index];
-    Rank& from = rank_at(stream.from);
-    const std::uint32_t send = streams_.send(state.next);
+  void make_candidate(std::uint32_t stream) {
+    StreamState& state = states_[stream];
+    const StepId send = streams_.send(state.next);
     state.is_offered = true;
-    from.candidates.push_back({send, index});
-    std::ranges::push_heap(from.candidates, std::greater<>{});
-    note_issuer(stream.from);
+    rank_of(send).candidates.push(send);
+    note_issuer(steps_.rank(send));
   }
 
   void note_issuer(int rank) {
-    Rank& state = rank_at(rank);
-    if (state.may_issue) return;
-    state.may_issue = true;
-    issuers_.push_back(rank);
+    if (!std::exchange(rank_at(rank).may_issue, true)) issuers_.push_back(rank);
   }
 
   void issue(int rank) {
     Rank& from = rank_at(rank);
     from.may_issue = false;
     while (!from.is_issuing && !from.candidates.empty()) {
-      std::ranges::pop_heap(from.candidates, std::greater<>{});
-      const Candidate next = from.candidates.back();
-      from.candidates.pop_back();
-      const Stream& stream = streams_.all()[next.stream];
-      start_[from.first_step + next.step] = now_;
-      start_[rank_at(stream.to).first_step + streams_.receive(states_[next.stream].next)] = now_;
+      const StepId send = from.candidates.top();
+      from.candidates.pop();
+      start_[send] = now_;
+      start_[streams_.partner(send)] = now_;
       const double overhead = options_.cost.step_overhead * from.factor;
       if (overhead > 0) {
         from.is_issuing = true;
-        events_.push(now_ + overhead, {EventKind::issued, next.stream, 0});
+        add_event(now_ + overhead, EventKind::issued, send);
       } else {
-        start_flow(next.stream);
+        start_transfer(send);
       }
     }
   }
 
-  void start_flow(std::uint32_t index) {
-    StreamState& state = states_[index];
-    const Stream& stream = streams_.all()[index];
-    const std::uint64_t bytes = bytes_of(step_of(stream.from, streams_.send(state.next)));
-    const double volume = static_cast<double>(bytes) * part_moved(stream.to, streams_.receive(state.next)) +
+  void start_transfer(StepId send) {
+    const std::uint32_t stream = streams_.stream(send);
+    StreamState& state = states_[stream];
+    const std::uint64_t bytes = bytes_of(steps_[send]);
+    const double volume = static_cast<double>(bytes) * part_moved(streams_.partner(send)) +
                           options_.cost.cpu_network_message * state.route.network * bytes_per_us;
     state.bytes += bytes;
     state.volume += volume;
-    start_flow(index, volume);
+    start_flow(stream, volume);
   }
 
   /// Of the bytes of a transfer, what counts on its links: see `is_in_memory`.
-  [[nodiscard]] double part_moved(int rank, std::uint32_t receive) const {
-    const std::uint32_t at = streams_.first_step(rank) + receive;
-    if (!states_[streams_.of_step(at)].route.in_memory) return 1;
-    return step_of(rank, receive).kind == StepKind::receive_reduce || is_lent_[at] ? 0.5 : 1;
+  [[nodiscard]] double part_moved(StepId receive) const {
+    if (!states_[streams_.stream(receive)].route.in_memory) return 1;
+    return steps_[receive].kind == StepKind::receive_reduce || is_lent_[receive] ? 0.5 : 1;
   }
 
   /// Receives of what this rank sent the same peer before: `is_lent_`.
   void find_lent() {
-    is_lent_.assign(streams_.steps(), false);
+    is_lent_.assign(steps_.size(), false);
     std::set<std::tuple<std::int32_t, std::size_t, std::size_t>> sent;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       sent.clear();
-      std::uint32_t at = streams_.first_step(rank);
-      for (const Step& step : schedule_.ranks[static_cast<std::size_t>(rank)].steps) {
-        const bool in_memory = !is_local(step.kind) && states_[streams_.of_step(at)].route.in_memory;
-        if (in_memory && step.kind == StepKind::send) sent.emplace(step.peer, step.begin, step.end);
-        if (in_memory && step.kind == StepKind::receive) {
-          is_lent_[at] = sent.contains({step.peer, step.begin, step.end});
-        }
-        ++at;
+      for (StepId id = steps_.first(rank); id < steps_.first(rank + 1); ++id) {
+        const Step& step = steps_[id];
+        if (is_local(step.kind) || !states_[streams_.stream(id)].route.in_memory) continue;
+        if (step.kind == StepKind::send) sent.emplace(step.peer, step.begin, step.end);
+        if (step.kind == StepKind::receive) is_lent_[id] = sent.contains({step.peer, step.begin, step.end});
       }
     }
   }
@@ -455,27 +457,25 @@ class Run {
     settle_at_ = now_;
     state.is_through = false;
     const auto streams = streams_.all();
-    if (index >= streams.size()) return end_reduction(rank_of_core_[index - streams.size()]);
+    if (index >= streams.size()) return end_reduction(rank_at(rank_of_core_[index - streams.size()]));
     const Stream& stream = streams[index];
     const std::uint32_t transfer = state.next++;
     state.is_offered = false;
-    complete(stream.from, streams_.send(transfer));
-    const std::uint32_t step = streams_.receive(transfer);
-    const Step& receive = step_of(stream.to, step);
+    complete(streams_.send(transfer));
+    const StepId id = streams_.receive(transfer);
+    const Step& receive = steps_[id];
     // A run looks for what the others have in memory once, and has one result.
-    const std::uint32_t at = rank_at(stream.to).first_step + step;
     const bool joins = receive.joined && state.route.in_memory;
-    const double delay = joins ? 0 : state.latency * latency_factor(stream, transfer - stream.first);
+    const double delay = joins ? 0 : state.route.latency * latency_factor(stream, transfer - stream.first);
     const bool reduces = receive.kind == StepKind::receive_reduce && !joins;
-    if (pending_[at] != 0) {  // the steps before it in its run are not over
-      has_come_[at] = true;
+    if (pending_[id] != 0) {  // the steps before it in its run are not over
+      has_come_[id] = true;
     } else if (delay > 0) {
-      events_.push(now_ + delay, {reduces ? EventKind::arrived : EventKind::complete,
-                                  static_cast<std::uint32_t>(stream.to), step});
+      add_event(now_ + delay, reduces ? EventKind::arrived : EventKind::complete, id);
     } else if (reduces) {
-      reduce(stream.to, step);
+      reduce(id);
     } else {
-      complete(stream.to, step);
+      complete(id);
     }
     offer(index);
   }
@@ -503,22 +503,19 @@ class Run {
     constexpr int most = 4;
     std::string waiting;
     int count = 0;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const std::uint32_t first = streams_.first_step(rank);
-      const std::uint32_t last = streams_.first_step(rank + 1);
-      const auto end =
-          std::find_if(end_.begin() + first, end_.begin() + last, [](double t) { return t < 0; });
-      if (end == end_.begin() + last) continue;
-      if (++count > most) continue;
-      const auto step = static_cast<std::uint32_t>(end - end_.begin()) - first;
-      waiting += fmt::format("{}rank {} waits in step {}, {}", waiting.empty() ? "" : "; ", rank, step,
-                             to_string(step_of(rank, step)));
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto last = end_.begin() + steps_.first(rank + 1);
+      const auto end = std::find_if(end_.begin() + steps_.first(rank), last, [](double t) { return t < 0; });
+      if (end == last || ++count > most) continue;
+      const auto id = static_cast<StepId>(end - end_.begin());
+      waiting += fmt::format("{}rank {} waits in step {}, {}", waiting.empty() ? "" : "; ", rank,
+                             steps_.index(id), to_string(steps_[id]));
     }
     if (count > most) waiting += fmt::format("; and {} more ranks", count - most);
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("schedule: found a deadlock after {} of {} steps ({}), expected one that ends; "
                             "`verify` says more",
-                            completed_, streams_.steps(), waiting));
+                            completed_, steps_.size(), waiting));
   }
 
   Simulation results() {
@@ -528,14 +525,11 @@ class Run {
     result.phases = phases();
     result.channels = channel_uses(result.total_us);
     pending_ = {};
-    result.critical = critical_path(schedule_, streams_, dependencies_, start_, end_, joined_);
+    result.critical = critical_path(steps_, streams_, dependencies_, start_, end_, joined_);
     if (options_.keep_events) {
       result.events.reserve(end_.size());
-      for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-        const std::uint32_t first = streams_.first_step(rank);
-        for (std::uint32_t at = first; at < streams_.first_step(rank + 1); ++at) {
-          result.events.push_back({rank, at - first, start_[at], end_[at]});
-        }
+      for (StepId id = 0; id < steps_.size(); ++id) {
+        result.events.push_back({steps_.rank(id), steps_.index(id), start_[id], end_[id]});
       }
     }
     return result;
@@ -544,17 +538,14 @@ class Run {
   [[nodiscard]] std::vector<SimulatedPhase> phases() const {
     std::array<SimulatedPhase, 256> all;
     std::array<bool, 256> is_used{};
-    std::uint32_t at = 0;
-    for (const Program& program : schedule_.ranks) {
-      for (const Step& step : program.steps) {
-        SimulatedPhase& phase = all[step.phase];
-        if (!is_used[step.phase]) phase = {step.phase, start_[at], end_[at], 0};
-        is_used[step.phase] = true;
-        phase.start_us = std::min(phase.start_us, start_[at]);
-        phase.end_us = std::max(phase.end_us, end_[at]);
-        if (step.kind == StepKind::send) phase.bytes += bytes_of(step);
-        ++at;
-      }
+    for (StepId id = 0; id < steps_.size(); ++id) {
+      const Step& step = steps_[id];
+      SimulatedPhase& phase = all[step.phase];
+      if (!is_used[step.phase]) phase = {step.phase, start_[id], end_[id], 0};
+      is_used[step.phase] = true;
+      phase.start_us = std::min(phase.start_us, start_[id]);
+      phase.end_us = std::max(phase.end_us, end_[id]);
+      if (step.kind == StepKind::send) phase.bytes += bytes_of(step);
     }
     std::vector<SimulatedPhase> result;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -591,7 +582,8 @@ class Run {
 
   const Schedule& schedule_;
   const SimulationOptions& options_;
-  Streams streams_;
+  const StepNumbers& steps_;
+  const Streams& streams_;
   SharedDependencies dependencies_;
   const Topology& topology_;
   std::vector<StreamState> states_;
@@ -607,7 +599,7 @@ class Run {
   std::vector<double> end_;
   std::vector<double> joined_;  // of each rank
   std::vector<Rank> ranks_;
-  EventQueue<Event> events_;
+  LeastFirst<Event> events_;
   TimedSet flow_ends_;
   double now_ = 0;
   bool is_late_ = false;
@@ -616,8 +608,8 @@ class Run {
   std::vector<std::uint32_t> late_flows_;  // that are through, but have not ended yet
   std::uint64_t started_ = 0;
   std::uint64_t completed_ = 0;
-  std::vector<std::pair<int, std::uint32_t>> completions_;  // of this instant, not yet followed up
-  std::vector<std::pair<int, std::uint32_t>> ready_;
+  std::vector<StepId> completions_;  // of this instant, not yet followed up
+  std::vector<StepId> ready_;
   std::vector<int> issuers_;  // ranks that may have something to issue now
   std::vector<std::uint32_t> due_flows_;
   std::vector<Event> due_events_;
@@ -638,7 +630,12 @@ Simulation Simulator::run(const Schedule& schedule, const SimulationOptions& opt
                             routes_->ranks(), schedule.ranks.size()));
   }
   check_options(options, routes_->ranks());
-  return Run(*routes_, schedule, options).run();
+  check_number_of_steps(schedule);
+  const StepNumbers steps(schedule);
+  check_steps(steps);
+  const Streams streams(steps);
+  if (!streams.problem().empty()) throw Error(ErrorCode::invalid_argument, "schedule: " + streams.problem());
+  return Run(*routes_, steps, streams, options).run();
 }
 
 Simulation simulate(const Topology& topology, const Placement& placement, const Schedule& schedule,

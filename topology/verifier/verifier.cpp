@@ -8,28 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "topology/program/streams.hpp"
 #include "topology/verifier/verifier_checks.hpp"
-#include "topology/verifier/verifier_steps.hpp"
 
 namespace ddl::topology {
 namespace {
 
-using verification::no_step;
-using verification::StepId;
-using verification::StepNumbers;
-
 std::string check_shape(const Schedule& schedule) {
-  switch (schedule.collective) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::barrier:
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-    case Collective::reduce:
-      break;
-    default:
-      return fmt::format("found collective number {}, expected one of Collective",
-                         static_cast<int>(schedule.collective));
+  if (schedule.collective > Collective::reduce) {  // the last one
+    return fmt::format("found collective number {}, expected one of Collective",
+                       static_cast<int>(schedule.collective));
   }
   if (schedule.ranks.empty()) return "found no ranks, expected at least 1";
   if (schedule.ranks.size() > INT32_MAX) {
@@ -63,22 +51,8 @@ std::string check_shape(const Schedule& schedule) {
   return {};
 }
 
-bool is_known(StepKind kind) {
-  switch (kind) {
-    case StepKind::send:
-    case StepKind::receive:
-    case StepKind::receive_reduce:
-    case StepKind::reduce:
-    case StepKind::copy:
-    case StepKind::finish:
-    case StepKind::round:
-      return true;
-  }
-  return false;
-}
-
 std::string check_step(const Step& step, int rank, int ranks, std::size_t count, std::size_t scratch) {
-  if (!is_known(step.kind)) {
+  if (step.kind > StepKind::round) {  // the last one
     return fmt::format("found kind number {}, expected one of StepKind", static_cast<int>(step.kind));
   }
   if (step.begin >= step.end) {
@@ -126,15 +100,16 @@ std::string check_wire(const Program& program, int rank) {
     }
     if (step.kind != StepKind::round) continue;
     if (step.source > program.residual || step.size() > program.residual - step.source) {
-      return fmt::format("rank {}: found a {}, expected its residual within {} elements", rank, to_string(step),
-                         program.residual);
+      return fmt::format("rank {}: found a {}, expected its residual within {} elements", rank,
+                         to_string(step), program.residual);
     }
     kept.emplace_back(step.source, step.source + step.size());
   }
   std::ranges::sort(kept);
   for (std::size_t i = 1; i < kept.size(); ++i) {
     if (kept[i].first >= kept[i - 1].second) continue;
-    return fmt::format("rank {}: found residual {} of two roundings, expected it of one", rank, kept[i].first);
+    return fmt::format("rank {}: found residual {} of two roundings, expected it of one", rank,
+                       kept[i].first);
   }
   return {};
 }
@@ -146,8 +121,8 @@ std::string check_joined(const Step& before, const Step& step) {
     return fmt::format("found that a {} is joined, expected a receive_reduce, reduce or finish",
                        to_string(step.kind));
   }
-  const bool ends = before.kind == StepKind::send || before.kind == StepKind::finish ||
-                    before.kind == StepKind::round;
+  const bool ends =
+      before.kind == StepKind::send || before.kind == StepKind::finish || before.kind == StepKind::round;
   if (ends || before.begin != step.begin || before.end != step.end) {
     return fmt::format(
         "found that it is joined to a {}, expected a step before it that reduces into the same range",
@@ -201,8 +176,8 @@ std::string find_problem(const Schedule& schedule, Verdict& verdict) {
       if (step.kind == StepKind::send) verdict.elements_sent += step.size();
     }
   }
-  const verification::Streams streams = verification::match_streams(steps);
-  if (!streams.problem.empty()) return streams.problem;
+  const Streams streams(steps);
+  if (!streams.problem().empty()) return streams.problem();
   const verification::Order order = verification::order_steps(steps, streams);
   if (!order.problem.empty()) return order.problem;
   return verification::check_content(steps, streams, order.steps);

@@ -3,20 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "topology/verifier/verifier_steps.hpp"
+#include "topology/program/streams.hpp"
 
 namespace ddl::topology::verification {
-
-/// Which receive each send meets, and the order of the streams.
-struct Streams {
-  std::vector<StepId> partner;   ///< Of a send its receive, of a receive its send; else no_step.
-  std::vector<StepId> next;      ///< The same rank's next step of the same stream, or no_step.
-  std::vector<bool> has_before;  ///< Whether the stream has an earlier step.
-  std::string problem;           ///< Of the first send or receive that has no match of its length.
-};
-
-/// Peers must be in range. O(S log S).
-Streams match_streams(const StepNumbers& steps);
 
 /// An order in which the steps can happen: local steps, sends with their receives, and runs by their first
 /// step, with the sends that they take. Where there is none, `problem` describes a cycle of steps that wait

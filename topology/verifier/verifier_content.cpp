@@ -29,21 +29,10 @@ class SymbolicRun {
     for (const StepId id : order) {
       if (std::string problem = run(id); !problem.empty()) return problem;
     }
-    switch (schedule_.collective) {
-      case Collective::all_reduce:
-        return check_all_reduce();
-      case Collective::broadcast:
-        return check_broadcast();
-      case Collective::reduce_scatter:
-        return check_reduce_scatter();
-      case Collective::all_gather:
-        return check_all_gather();
-      case Collective::reduce:
-        return check_reduce();
-      case Collective::barrier:
-        break;
+    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+      if (std::string problem = check_end(rank); !problem.empty()) return problem;
     }
-    return check_barrier();
+    return schedule_.collective == Collective::all_reduce ? check_same_bits() : std::string();
   }
 
  private:
@@ -55,7 +44,7 @@ class SymbolicRun {
 
   /// A send with its receive, a local step, or a run.
   std::string run(StepId id) {
-    if (steps_[id].kind == StepKind::send) return run_step(streams_.partner[id]);
+    if (steps_[id].kind == StepKind::send) return run_step(streams_.partner(id));
     const StepId end = steps_.end_of_run(id);
     std::string problem;
     for (; id < end && problem.empty(); ++id) problem = run_step(id);
@@ -67,21 +56,23 @@ class SymbolicRun {
     if (step.kind == StepKind::finish) return finish(id);
     if (step.kind == StepKind::round) return round(id);
     const bool receives = is_receive(step.kind);
-    const StepId from = receives ? streams_.partner[id] : id;
+    const StepId from = receives ? streams_.partner(id) : id;
     const std::size_t begin = receives ? steps_[from].begin : step.source;
-    memory(from).read(begin, begin + step.size(), incoming_);
-    if (std::string problem = check_written(from, begin, incoming_); !problem.empty()) return problem;
+    std::string problem = read_written(from, begin, begin + step.size(), incoming_);
+    if (!problem.empty()) return problem;
     if (receives && step.narrow) {
       for (const Piece& piece : incoming_) {
         if (expressions_.is_narrow(piece.expression)) continue;
-        return fmt::format("{}: found that element {} is narrow, but was not rounded; expected a `round` before",
-                           steps_.name(from), piece.origin);
+        return fmt::format(
+            "{}: found that element {} is narrow, but was not rounded; expected a `round` before",
+            steps_.name(from), piece.origin);
       }
     }
     return take(id, step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce);
   }
 
-  std::string check_written(StepId id, std::size_t begin, const Pieces& pieces) const {
+  std::string read_written(StepId id, std::size_t begin, std::size_t end, Pieces& pieces) {
+    memory(id).read(begin, end, pieces);
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::nothing) {
         return fmt::format(
@@ -93,6 +84,10 @@ class SymbolicRun {
       begin += piece.length;
     }
     return {};
+  }
+
+  [[nodiscard]] bool combines() const {
+    return schedule_.collective != Collective::broadcast && schedule_.collective != Collective::all_gather;
   }
 
   [[nodiscard]] std::string a_collective() const {
@@ -115,11 +110,11 @@ class SymbolicRun {
       memory(id).write(step.begin, incoming_);
       return {};
     }
-    if (schedule_.collective == Collective::broadcast || schedule_.collective == Collective::all_gather) {
+    if (!combines()) {
       return fmt::format("{}: found a reduction, expected none in {}", steps_.name(id), a_collective());
     }
-    memory(id).read(step.begin, step.end, present_);
-    if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
+    std::string problem = read_written(id, step.begin, step.end, present_);
+    if (!problem.empty()) return problem;
     // Until the end of a run its sum is not rounded: it is another one than that of steps one by one.
     const bool is_rounded = steps_.end_of_run(id) == id + 1;
     result_.clear();
@@ -156,8 +151,8 @@ class SymbolicRun {
 
   std::string round(StepId id) {
     const Step& step = steps_[id];
-    memory(id).read(step.begin, step.end, present_);
-    if (std::string problem = check_written(id, step.begin, present_); !problem.empty()) return problem;
+    std::string problem = read_written(id, step.begin, step.end, present_);
+    if (!problem.empty()) return problem;
     for (Piece& piece : present_) piece.expression = expressions_.to_wire(piece.expression, id);
     memory(id).write(step.begin, present_);
     return {};
@@ -165,13 +160,8 @@ class SymbolicRun {
 
   std::string finish(StepId id) {
     const Step& step = steps_[id];
-    switch (schedule_.collective) {
-      case Collective::all_reduce:
-      case Collective::reduce_scatter:
-      case Collective::reduce:
-        break;
-      default:
-        return fmt::format("{}: found a finish, expected none in {}", steps_.name(id), a_collective());
+    if (!combines() || schedule_.collective == Collective::barrier) {
+      return fmt::format("{}: found a finish, expected none in {}", steps_.name(id), a_collective());
     }
     memory(id).read(step.begin, step.end, present_);
     for (Piece& piece : present_) {
@@ -184,8 +174,8 @@ class SymbolicRun {
                            steps_.name(id), piece.origin, expressions_.describe(piece.expression, steps_));
       }
       if (expressions_.is_narrow(piece.expression)) {
-        return fmt::format("{}: found that element {} was rounded before, expected that after", steps_.name(id),
-                           piece.origin);
+        return fmt::format("{}: found that element {} was rounded before, expected that after",
+                           steps_.name(id), piece.origin);
       }
       piece.finished = true;
     }
@@ -208,15 +198,6 @@ class SymbolicRun {
     }
     return {};
   }
-  /// The same of every rank's buffer.
-  template <typename Visit>
-  std::string at_every_end(Visit visit) {
-    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-      std::string problem = at_the_end(rank, 0, schedule_.count, visit);
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
 
   std::string check_reduced(const Piece& piece) {
     if (piece.expression == Expressions::nothing || !expressions_.complete(piece.expression)) {
@@ -235,64 +216,54 @@ class SymbolicRun {
     return fmt::format("found {}, expected rank {}'s, {}", found, from, who);
   }
 
-  std::string check_reduce_scatter() {
-    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-      std::string problem = at_the_end(rank, piece_begin(rank), piece_begin(rank + 1),
-                                       [&](const Piece& piece) { return check_reduced(piece); });
+  std::string check_end(std::size_t rank) {
+    const auto is_reduced = [&](const Piece& piece) { return check_reduced(piece); };
+    switch (schedule_.collective) {
+      case Collective::all_reduce:
+        return at_the_end(rank, 0, schedule_.count, is_reduced);
+      case Collective::reduce_scatter:
+        return at_the_end(rank, piece_begin(rank), piece_begin(rank + 1), is_reduced);
+      case Collective::reduce:
+        return at_the_end(rank, 0, static_cast<int>(rank) == schedule_.root ? schedule_.count : 0,
+                          is_reduced);
+      case Collective::broadcast:
+        return at_the_end(rank, 0, schedule_.count, [&](const Piece& piece) {
+          return check_copied(piece, static_cast<Expressions::Id>(schedule_.root), "the root's");
+        });
+      case Collective::all_gather:
+        break;
+      case Collective::barrier:
+        return at_the_end(rank, 0, schedule_.count, [&](const Piece& piece) -> std::string {
+          if (expressions_.has_all(piece.expression)) return {};
+          return fmt::format("found {}, expected to hear of each rank",
+                             expressions_.describe(piece.expression, steps_));
+        });
+    }
+    for (std::size_t of = 0; of < memories_.size(); ++of) {
+      std::string problem = at_the_end(rank, piece_begin(of), piece_begin(of + 1), [&](const Piece& piece) {
+        return check_copied(piece, static_cast<Expressions::Id>(of), "whose piece it is");
+      });
       if (!problem.empty()) return problem;
     }
     return {};
   }
 
-  std::string check_reduce() {
-    return at_the_end(static_cast<std::size_t>(schedule_.root), 0, schedule_.count,
-                      [&](const Piece& piece) { return check_reduced(piece); });
-  }
-
-  std::string check_all_gather() {
-    for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-      for (std::size_t of = 0; of < memories_.size(); ++of) {
-        std::string problem = at_the_end(rank, piece_begin(of), piece_begin(of + 1), [&](const Piece& piece) {
-          return check_copied(piece, static_cast<Expressions::Id>(of), "whose piece it is");
-        });
-        if (!problem.empty()) return problem;
-      }
-    }
-    return {};
-  }
-
-  std::string check_all_reduce() {
-    std::string problem = at_every_end([&](const Piece& piece) { return check_reduced(piece); });
-    if (!problem.empty() || schedule_.count == 0) return problem;
+  std::string check_same_bits() {
+    if (schedule_.count == 0) return {};
     Pieces first;
     memories_[0].read(0, schedule_.count, first);
     for (std::size_t rank = 1; rank < memories_.size(); ++rank) {
       memories_[rank].read(0, schedule_.count, present_);
       // Cut in the same places where equal: both have pieces as long as can be.
       const auto [mine, other] = std::ranges::mismatch(first, present_);
-      if (mine != first.end()) {
-        return fmt::format(
-            "ranks 0 and {}, at the end, element {}: found contributions combined in another "
-            "order, expected the same on all ranks, so that all get the same bits",
-            rank,
-            mine->expression == other->expression ? mine->origin + std::min(mine->length, other->length)
-                                                  : mine->origin);
-      }
+      if (mine == first.end()) continue;
+      const bool is_shorter = mine->expression == other->expression;
+      return fmt::format(
+          "ranks 0 and {}, at the end, element {}: found contributions combined in another order, expected "
+          "the same on all ranks, so that all get the same bits",
+          rank, mine->origin + (is_shorter ? std::min(mine->length, other->length) : 0));
     }
     return {};
-  }
-
-  std::string check_broadcast() {
-    const auto root = static_cast<Expressions::Id>(schedule_.root);
-    return at_every_end([&](const Piece& piece) { return check_copied(piece, root, "the root's"); });
-  }
-
-  std::string check_barrier() {
-    return at_every_end([&](const Piece& piece) -> std::string {
-      if (expressions_.has_all(piece.expression)) return {};
-      return fmt::format("found {}, expected to hear of each rank",
-                         expressions_.describe(piece.expression, steps_));
-    });
   }
 
   const StepNumbers& steps_;

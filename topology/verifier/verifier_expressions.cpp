@@ -1,10 +1,12 @@
 #include "topology/verifier/verifier_expressions.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 
 namespace ddl::topology::verification {
 
@@ -13,13 +15,13 @@ Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)),
   for (Expression& own : all_) own.complete = ranks_ == 1;
 }
 
-std::size_t Expressions::slot_of(const Parts& parts, bool is_rounded) const {
+std::size_t Expressions::slot_of(const Operands& operands, bool is_rounded) const {
   std::uint64_t hash =
-      ((std::uint64_t{parts[0]} << 32 | parts[1]) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
+      ((std::uint64_t{operands[0]} << 32 | operands[1]) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
   hash ^= hash >> 32;
   std::size_t slot = hash & (slots_.size() - 1);
   const auto is_it = [&](const Expression& known) {
-    return known.parts == parts && known.is_rounded == is_rounded;
+    return known.operands == operands && known.is_rounded == is_rounded;
   };
   while (slots_[slot] != nothing && !is_it(all_[slots_[slot]])) slot = (slot + 1) & (slots_.size() - 1);
   return slot;
@@ -28,7 +30,7 @@ std::size_t Expressions::slot_of(const Parts& parts, bool is_rounded) const {
 void Expressions::grow() {
   slots_.assign(slots_.size() * 2, nothing);
   for (Id id = ranks_; id < all_.size(); ++id) {
-    slots_[slot_of(all_[id].parts, all_[id].is_rounded)] = id;
+    slots_[slot_of(all_[id].operands, all_[id].is_rounded)] = id;
   }
 }
 
@@ -36,14 +38,14 @@ Expressions::Id Expressions::combine(Id target, Id source, StepId step, bool is_
   return add({target, source}, step, is_rounded);
 }
 
-Expressions::Id Expressions::add(const Parts& parts, StepId step, bool is_rounded) {
-  const std::size_t slot = slot_of(parts, is_rounded);
+Expressions::Id Expressions::add(const Operands& operands, StepId step, bool is_rounded) {
+  const std::size_t slot = slot_of(operands, is_rounded);
   if (slots_[slot] != nothing) return slots_[slot];
   const auto id = static_cast<Id>(all_.size());
   std::uint64_t leaves = 0;
-  for (const Id part : parts) leaves += part == nothing ? 0 : all_[part].leaves;
-  all_.push_back(
-      {parts, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step, is_rounded, false});
+  for (const Id part : operands) leaves += part == nothing ? 0 : all_[part].leaves;
+  all_.push_back({operands, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step,
+                  is_rounded, false});
   slots_[slot] = id;
   if (all_.size() * 2 > slots_.size()) grow();
   return id;
@@ -62,43 +64,32 @@ bool Expressions::complete(Id id) {
       if (seen[at]) return false;
       seen[at] = true;
     } else {
-      for (const Id part : parts_of(at)) open.push_back(part);
+      for (const Id part : operands_of(at)) open.push_back(part);
     }
   }
   all_[id].complete = true;
   return true;
 }
 
-bool Expressions::has_all(Id id) const {
-  std::vector<bool> seen(all_.size(), false);
-  std::vector<Id> open{id};
-  std::size_t ranks = 0;
-  seen[id] = true;
-  while (!open.empty()) {
-    const Id at = open.back();
-    open.pop_back();
-    if (is_own_data(at)) {
-      ++ranks;
-      continue;
-    }
-    for (const Id part : parts_of(at)) {
-      if (!seen[part]) open.push_back(part);
-      seen[part] = true;
-    }
-  }
-  return ranks == ranks_;
-}
-
-StepId Expressions::first_doubling(Id id) const {
+std::vector<Expressions::Id> Expressions::parts_of(Id id) const {
   std::vector<Id> parts{id};
   std::vector<bool> seen(std::size_t{id} + 1, false);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (is_own_data(parts[i])) continue;
-    for (const Id part : parts_of(parts[i])) {
+    for (const Id part : operands_of(parts[i])) {
       if (!seen[part]) parts.push_back(part);
       seen[part] = true;
     }
   }
+  return parts;
+}
+
+bool Expressions::has_all(Id id) const {
+  return std::ranges::count_if(parts_of(id), [&](Id part) { return is_own_data(part); }) == ranks_;
+}
+
+StepId Expressions::first_doubling(Id id) const {
+  std::vector<Id> parts = parts_of(id);
   const std::size_t words = (ranks_ + std::size_t{63}) / 64;
   constexpr std::size_t most_words = std::size_t{1} << 23;  // 64 MiB, to tell more of a bad schedule
   if (parts.size() * words > most_words) return no_step;
@@ -114,7 +105,7 @@ StepId Expressions::first_doubling(Id id) const {
       set[part / 64] |= std::uint64_t{1} << part % 64;
       continue;
     }
-    for (const Id operand : parts_of(part)) {
+    for (const Id operand : operands_of(part)) {
       const auto held = set_of(operand);
       for (std::size_t word = 0; word < words; ++word) {
         const auto w = static_cast<std::ptrdiff_t>(word);
@@ -138,7 +129,7 @@ std::string Expressions::describe(Id id, const StepNumbers& steps) const {
       times[at] = number;
       continue;
     }
-    for (const Id part : parts_of(at)) {
+    for (const Id part : operands_of(at)) {
       std::uint64_t& sum = open[part];
       sum = std::min(many, sum + number);
     }
@@ -151,18 +142,16 @@ std::string Expressions::describe(Id id, const StepNumbers& steps) const {
       text += fmt::format(" (some contribution comes in again at {})", steps.name(step));
     }
   }
-  const auto missing = std::ranges::count(times, 0U);
-  if (missing != 0) {
-    std::string names;
-    constexpr int most_named = 5;
-    int named = 0;
-    for (std::uint32_t rank = 0; rank < ranks_ && named < most_named; ++rank) {
-      if (times[rank] != 0) continue;
-      names += fmt::format("{}{}", named == 0 ? "" : ", ", rank);
-      ++named;
-    }
-    if (missing > named) names += fmt::format(" and {} more", missing - named);
-    text += fmt::format("{}none of rank{} {}", text.empty() ? "" : " and ", missing == 1 ? "" : "s", names);
+  std::vector<std::size_t> missing;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (times[rank] == 0) missing.push_back(rank);
+  }
+  if (!missing.empty()) {
+    constexpr std::size_t most_named = 5;
+    const auto named = std::span(missing).first(std::min(missing.size(), most_named));
+    text += fmt::format("{}none of rank{} {}", text.empty() ? "" : " and ", missing.size() == 1 ? "" : "s",
+                        fmt::join(named, ", "));
+    if (missing.size() > named.size()) text += fmt::format(" and {} more", missing.size() - named.size());
   }
   return text.empty() ? "every rank's contribution once" : text;
 }

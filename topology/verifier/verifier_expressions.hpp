@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/verifier/verifier_steps.hpp"
+#include "topology/program/streams.hpp"
 
 namespace ddl::topology::verification {
 
@@ -26,7 +26,9 @@ class Expressions {
   Id combine(Id target, Id source, StepId step, bool is_rounded);
   /// `id` as the wire's type has it.
   Id to_wire(Id id, StepId step) { return is_narrow(id) ? id : add({id, nothing}, step, true); }
-  [[nodiscard]] bool is_narrow(Id id) const noexcept { return !is_own_data(id) && all_[id].parts[1] == nothing; }
+  [[nodiscard]] bool is_narrow(Id id) const noexcept {
+    return !is_own_data(id) && all_[id].operands[1] == nothing;
+  }
 
   [[nodiscard]] bool is_own_data(Id id) const noexcept { return id < ranks_; }
   /// Holds each rank's data exactly once. O(ranks) when first asked of an expression.
@@ -38,9 +40,9 @@ class Expressions {
   [[nodiscard]] std::string describe(Id id, const StepNumbers& steps) const;
 
  private:
-  using Parts = std::array<Id, 2>;  // of which the second may be nothing
+  using Operands = std::array<Id, 2>;  // of which the second may be nothing
   struct Expression {
-    Parts parts = {nothing, nothing};
+    Operands operands = {nothing, nothing};
     std::uint32_t leaves = 1;  // with multiplicity, at most UINT32_MAX
     StepId step = no_step;
     bool is_rounded = true;
@@ -48,11 +50,13 @@ class Expressions {
   };
 
   void grow();
-  Id add(const Parts& parts, StepId step, bool is_rounded);
-  [[nodiscard]] std::span<const Id> parts_of(Id id) const noexcept {
-    return std::span(all_[id].parts).first(is_narrow(id) ? 1 : 2);
+  Id add(const Operands& operands, StepId step, bool is_rounded);
+  [[nodiscard]] std::span<const Id> operands_of(Id id) const noexcept {
+    return std::span(all_[id].operands).first(is_narrow(id) ? 1 : 2);
   }
-  [[nodiscard]] std::size_t slot_of(const Parts& parts, bool is_rounded) const;
+  [[nodiscard]] std::size_t slot_of(const Operands& operands, bool is_rounded) const;
+  /// An expression and all that it is made of, each once.
+  [[nodiscard]] std::vector<Id> parts_of(Id id) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;

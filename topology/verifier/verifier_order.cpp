@@ -49,9 +49,9 @@ class Progress {
   [[nodiscard]] bool is_run(StepId id) const { return steps_[id].joined || steps_.end_of_run(id) != id + 1; }
   /// What stands for all that happens at once: a transfer's send, or the first step of a run.
   [[nodiscard]] StepId find_node(StepId id) const {
-    const StepId mine = steps_[id].kind == StepKind::send ? streams_.partner[id] : id;
+    const StepId mine = steps_[id].kind == StepKind::send ? streams_.partner(id) : id;
     if (is_run(mine)) return steps_.begin_of_run(mine);
-    return is_receive(steps_[mine].kind) ? streams_.partner[mine] : mine;
+    return is_receive(steps_[mine].kind) ? streams_.partner(mine) : mine;
   }
 
   template <typename Visit>
@@ -60,7 +60,7 @@ class Progress {
     const StepId end = sends ? node + 1 : steps_.end_of_run(node);
     for (StepId id = node; id < end; ++id) {
       visit(id);
-      if (streams_.partner[id] != no_step) visit(streams_.partner[id]);
+      if (streams_.partner(id) != no_step) visit(streams_.partner(id));
     }
   }
 
@@ -72,7 +72,7 @@ class Progress {
          dependencies_[static_cast<std::size_t>(steps_.rank(id))].after(steps_.index(id))) {
       if (node_[first + later] != node_[id]) visit(first + later);
     }
-    if (streams_.next[id] != no_step) visit(streams_.next[id]);
+    if (streams_.next(id) != no_step) visit(streams_.next(id));
   }
 
   /// Every step that has not happened waits for one, over its partner if not itself: going back from any of
@@ -101,13 +101,13 @@ class Progress {
     do {
       const auto [mine, earlier] = reasons[at];
       if (++length <= most_described) {
-        const bool by_stream = streams_.next[earlier] == mine;
+        const bool by_stream = streams_.next(earlier) == mine;
         text += fmt::format("{}{} waits for step {} ({}), {}", length == 1 ? "" : "; ", steps_.name(mine),
                             steps_.index(earlier), to_string(steps_[earlier]),
                             by_stream ? "before it in the stream" : "which uses the same memory");
-        if (streams_.partner[earlier] != no_step) {
-          text += fmt::format(" and needs rank {}, step {}", steps_.rank(streams_.partner[earlier]),
-                              steps_.index(streams_.partner[earlier]));
+        if (streams_.partner(earlier) != no_step) {
+          text += fmt::format(" and needs rank {}, step {}", steps_.rank(streams_.partner(earlier)),
+                              steps_.index(streams_.partner(earlier)));
         }
       }
       at = node_[earlier];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "collectives/transports/network/network.hpp"
@@ -68,12 +69,9 @@ class MpiTags {
   explicit constexpr MpiTags(std::int64_t largest) {
     int bits = 0;
     while (bits < 31 && ((std::int64_t{2} << bits) - 1) <= largest) ++bits;
-    const int for_communicator = bits - least_bits;
-    inner_bits_ = for_communicator < most_communicator_bits ? for_communicator : most_communicator_bits;
-    const int missing = most_communicator_bits - inner_bits_;
-    copy_bits_ = missing < most_copy_bits ? missing : most_copy_bits;
-    const int for_message = bits - call_bits - inner_bits_;
-    message_bits_ = for_message < most_message_bits ? for_message : most_message_bits;
+    inner_bits_ = std::min(bits - least_bits, most_communicator_bits);
+    copy_bits_ = std::min(most_communicator_bits - inner_bits_, most_copy_bits);
+    message_bits_ = std::min(bits - call_bits - inner_bits_, most_message_bits);
   }
 
   [[nodiscard]] constexpr int copies() const { return 1 << copy_bits_; }

@@ -9,32 +9,13 @@
 #include <vector>
 
 #include "collectives/system/interfaces.hpp"
+#include "collectives/system/problems.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
 namespace {
 
 constexpr auto longest_greeting = std::chrono::seconds(15);
-
-/// Every rank's problem, or none: the first that there is, the same text on all ranks.
-std::string first_problem(Bootstrap& bootstrap, const std::string& own) {
-  const std::vector<std::string> all = bootstrap.all_gather(own);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (!all[r].empty()) return fmt::format("rank {}: {}", r, all[r]);
-  }
-  return {};
-}
-
-/// Runs `step`; its error becomes text.
-template <typename Step>
-std::string problem_of(Step step) {
-  try {
-    step();
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 }  // namespace
 
@@ -91,15 +72,16 @@ std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason) 
       network = std::make_unique<UcxNetwork>(settings);
     });
   }
-  reason = first_problem(bootstrap, problem);
+  reason = first_problem(bootstrap.all_gather(problem));
   if (!reason.empty()) return nullptr;
 
   network->connect(bootstrap.all_gather(network->address()));
-  reason = first_problem(bootstrap, problem_of([&] {
-                           const std::byte greeting{1};
-                           std::byte answer{};
-                           greet_next(*network, bootstrap, {&greeting, 1}, {&answer, 1});
-                         }));
+  problem = problem_of([&] {
+    const std::byte greeting{1};
+    std::byte answer{};
+    greet_next(*network, bootstrap, {&greeting, 1}, {&answer, 1});
+  });
+  reason = first_problem(bootstrap.all_gather(problem));
   if (!reason.empty()) {
     network->abandon();
     return nullptr;

@@ -140,293 +140,272 @@ struct UcxNetwork::State {
 
   ~State() { shut(); }
 
-  void open(const UcxSettings& settings);
-  void shut() noexcept;
-  Peer& peer_for(int peer, MessageTag tag);
-  void require_connection(Peer& peer) noexcept;
+  void open(const UcxSettings& settings) {
+    Configuration configuration;
+    configuration.prefer("TLS", "^sm");
+    if (!settings.devices.empty()) {
+      configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
+      if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
+    }
+    if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
+      if (std::none_of(devices.begin(), devices.end(), is_rdma)) {
+        // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
+        configuration.prefer("RNDV_THRESH", "512k");
+        // By default a frame has 8 KiB, and a message is several of them: links idled for a tenth of the
+        // time.
+        configuration.prefer_of_transport("TCP_", "TX_SEG_SIZE", "64k");
+      }
+    }
 
-  Operation& begin(Transfer& transfer, int peer, MessageTag tag, std::size_t bytes, bool receives);
-  void end(Operation& operation, ucs_status_t status, std::size_t arrived) noexcept;
-  void unlink(Operation& operation) noexcept;
-  void recycle(Operation& operation) noexcept;
+    ucp_params_t parameters{};
+    parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                            UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
+    parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+    // Rings and trees have few neighbours. For more than 256 UCX would take TCP for unfit.
+    parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
+    parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
+    parameters.name = "ddl";
+    check(ucp_init(&parameters, configuration.get(), &context), "ucp_init");
+
+    ucp_worker_params_t worker_parameters{};
+    worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    check(ucp_worker_create(context, &worker_parameters, &worker), "ucp_worker_create");
+    check(ucp_worker_get_efd(worker, &event_descriptor), "ucp_worker_get_efd");
+
+    ucp_address_t* own = nullptr;
+    std::size_t length = 0;
+    check(ucp_worker_get_address(worker, &own, &length), "ucp_worker_get_address");
+    address.assign(reinterpret_cast<const char*>(own), length);
+    ucp_worker_release_address(worker, own);
+  }
+
+  void shut() noexcept {
+    // UCX warns of what nobody has received, and goodbyes nobody does.
+    constexpr int take_it = 1;
+    const ucp_request_param_t plain{};
+    ucp_tag_recv_info_t info;
+    while (worker != nullptr) {
+      const ucp_tag_message_h message = ucp_tag_probe_nb(worker, 0, 0, take_it, &info);
+      if (message == nullptr) break;
+      const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker, nullptr, 0, message, &plain);
+      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    }
+    if (worker != nullptr) ucp_worker_destroy(std::exchange(worker, nullptr));
+    if (context != nullptr) ucp_cleanup(std::exchange(context, nullptr));
+    event_descriptor = -1;
+  }
+
+  Peer& peer_for(int peer, MessageTag tag) {
+    if (worker == nullptr) {
+      throw Error(ErrorCode::transport,
+                  "the network was abandoned after a failure: nothing is sent any more");
+    }
+    if (peer < 0 || static_cast<std::size_t>(peer) >= peers.size()) {
+      throw Error(
+          ErrorCode::internal,
+          fmt::format("a transfer with rank {}, of {} that the network is connected to", peer, peers.size()));
+    }
+    if (tag.communicator >= UcxTag::communicators) {
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("a message of communicator {}: UCX's tags have room for {} communicators; free those "
+                      "that are not used any more",
+                      tag.communicator, UcxTag::communicators));
+    }
+    return peers[static_cast<std::size_t>(peer)];
+  }
+
+  void require_connection(Peer& peer) noexcept {
+    if (peer.link != Link::unused) return;
+    drain();
+    if (said_goodbye(peer)) {
+      peer.link = Link::left;
+      return;
+    }
+    ucp_ep_params_t parameters{};
+    parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    parameters.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    parameters.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
+      auto& broken = *static_cast<Peer*>(arg);
+      if (broken.link != Link::up) return;
+      broken.link = Link::breaking;
+      broken.why = status;
+      broken.state->some_breaking = true;
+    };
+    parameters.err_handler.arg = &peer;
+    peer.link = Link::up;
+    const ucs_status_t status = ucp_ep_create(worker, &parameters, &peer.endpoint);
+    if (status == UCS_OK) return;
+    peer.endpoint = nullptr;
+    peer.link = Link::breaking;
+    peer.why = status;
+    some_breaking = true;
+  }
+
+  Operation& begin(Transfer& transfer, int peer, MessageTag tag, std::size_t bytes, bool receives) {
+    if (unused == nullptr) unused = &operations.emplace_back();
+    Operation& operation = *std::exchange(unused, unused->next);
+    Operation*& first = peers[static_cast<std::size_t>(peer)].operations;
+    operation = {this, &transfer, nullptr, tag, bytes, peer, receives, nullptr, first};
+    if (first != nullptr) first->previous = &operation;
+    first = &operation;
+    transfer.state = Transfer::State::active;
+    transfer.handle = &operation;
+    return operation;
+  }
+
+  void unlink(Operation& operation) noexcept {
+    if (operation.next != nullptr) operation.next->previous = operation.previous;
+    (operation.previous != nullptr ? operation.previous->next
+                                   : peers[static_cast<std::size_t>(operation.peer)].operations) =
+        operation.next;
+  }
+
+  void end(Operation& operation, ucs_status_t status, std::size_t arrived) noexcept {
+    if (operation.transfer != nullptr) {
+      if (status == UCS_OK && arrived == operation.bytes) {
+        operation.transfer->state = Transfer::State::done;
+        // Once a send is over its connection is made. To flush one that is not would take the peer's help.
+        if (!operation.receives) note_sent(operation.peer);
+      } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+        fail(operation, Failure::Kind::length, status, arrived);
+      } else {
+        fail(operation, Failure::Kind::transfer, status);
+      }
+      unlink(operation);
+    }
+    recycle(operation);
+  }
+
+  void recycle(Operation& operation) noexcept {
+    operation.next = unused;
+    unused = &operation;
+  }
+
+  void fail(Operation& operation, Failure::Kind kind, ucs_status_t status, std::size_t arrived = 0) noexcept {
+    operation.transfer->state = Transfer::State::failed;
+    if (failure.kind != Failure::Kind::none) return;
+    failure = {kind, status, operation.peer, operation.tag, operation.bytes, arrived, operation.receives};
+  }
+
   /// Its transfer is not touched any more; UCX may still have a request for it.
-  void forget(Operation& operation) noexcept;
-  void fail(Operation& operation, Failure::Kind kind, ucs_status_t status, std::size_t arrived = 0) noexcept;
-  /// Its transfers fail.
-  void drop_operations(Peer& peer) noexcept;
-  void note_sent(int peer) noexcept;
+  void forget(Operation& operation) noexcept {
+    unlink(operation);
+    operation.transfer = nullptr;
+    if (operation.request == nullptr) {
+      recycle(operation);
+    } else if (operation.receives) {
+      ucp_request_cancel(worker, operation.request);
+    }
+  }
 
   /// Takes all that has come.
-  void drain() noexcept;
-  void attend_to_broken() noexcept;
-  void close_endpoint(Peer& peer, std::uint32_t flags) noexcept;
-  [[nodiscard]] bool said_goodbye(const Peer& peer) const noexcept;
-  void leave() noexcept;
+  void drain() noexcept {
+    for (int round = 0; round < most_rounds_to_drain && ucp_worker_progress(worker) != 0; ++round) {
+    }
+  }
+
+  /// Its transfers fail.
+  void drop_operations(Peer& peer) noexcept {
+    while (Operation* operation = peer.operations) {
+      fail(*operation, peer.link == Link::left ? Failure::Kind::left : Failure::Kind::connection, peer.why);
+      forget(*operation);
+    }
+  }
+
+  void note_sent(int peer) noexcept {
+    Peer& to = peers[static_cast<std::size_t>(peer)];
+    if (std::exchange(to.sent_since_flush, true)) return;
+    to_flush.push_back(peer);  // within capacity
+  }
+
+  [[nodiscard]] bool said_goodbye(const Peer& peer) const noexcept {
+    constexpr int leave_it_there = 0;
+    ucp_tag_recv_info_t info;
+    return ucp_tag_probe_nb(worker, UcxTag::goodbye(rank_of(peer)), UINT64_MAX, leave_it_there, &info) !=
+           nullptr;
+  }
+
+  void attend_to_broken() noexcept {
+    // What the peer sent before comes first; it may have come through another connection than the one that
+    // broke.
+    drain();
+    some_breaking = false;
+    for (Peer& peer : peers) {
+      if (peer.link != Link::breaking) continue;
+      peer.link = said_goodbye(peer) ? Link::left : Link::broken;
+      const int number = rank_of(peer);
+      const bool same_thing = failure.kind == Failure::Kind::transfer && failure.peer == number;
+      if (peer.link == Link::left) {
+        if (same_thing) failure.kind = Failure::Kind::left;
+      } else {
+        if (failed_peer < 0) failed_peer = number;
+        if (same_thing || failure.kind == Failure::Kind::none) {
+          failure.kind = Failure::Kind::connection;
+          failure.peer = number;
+          failure.status = peer.why;
+        }
+      }
+      drop_operations(peer);
+      close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
+    }
+  }
+
+  void close_endpoint(Peer& peer, std::uint32_t flags) noexcept {
+    if (peer.endpoint == nullptr) return;
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    parameters.flags = flags;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &parameters);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+
   /// False: not over in time.
   template <typename IsOver>
-  bool progress_until(const IsOver& is_over, Clock::time_point until) noexcept;
+  bool progress_until(const IsOver& is_over, Clock::time_point until) noexcept {
+    bool over = false;
+    while (!(over = is_over()) && Clock::now() < until) {
+      if (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) != UCS_OK) continue;
+      constexpr int milliseconds = 10;
+      pollfd readable{event_descriptor, POLLIN, 0};
+      poll(&readable, 1, milliseconds);
+    }
+    return over;
+  }
+
+  void leave() noexcept {
+    const auto until = Clock::now() + longest_goodbye;
+    // The answer to a flush must not come after an attempt to send through a connection that has gone: an
+    // assertion of UCX 1.13 fails then.
+    progress_until([&] { return flushes == 0; }, until);
+    const ucp_request_param_t plain{};
+    for (Peer& peer : peers) {
+      if (peer.link != Link::up) continue;
+      const ucs_status_ptr_t request =
+          ucp_tag_send_nbx(peer.endpoint, &farewell, sizeof(farewell), UcxTag::goodbye(rank), &plain);
+      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    }
+    const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker, &plain);
+    bool flushed = true;
+    if (UCS_PTR_IS_PTR(flush)) {
+      flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
+      ucp_request_free(flush);
+    }
+    for (Peer& peer : peers) {
+      while (peer.operations != nullptr) forget(*peer.operations);
+      close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
+    }
+    drain();
+    shut();
+  }
+
   [[nodiscard]] int rank_of(const Peer& peer) const noexcept {
     return static_cast<int>(&peer - peers.data());
   }
 };
-
-void UcxNetwork::State::open(const UcxSettings& settings) {
-  Configuration configuration;
-  configuration.prefer("TLS", "^sm");
-  if (!settings.devices.empty()) {
-    configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
-    if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
-  }
-  if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
-    if (std::none_of(devices.begin(), devices.end(), is_rdma)) {
-      // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
-      configuration.prefer("RNDV_THRESH", "512k");
-      // By default a frame has 8 KiB, and a message is several of them: links idled for a tenth of the time.
-      configuration.prefer_of_transport("TCP_", "TX_SEG_SIZE", "64k");
-    }
-  }
-
-  ucp_params_t parameters{};
-  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
-                          UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
-  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  // Rings and trees have few neighbours. For more than 256 UCX would take TCP for unfit.
-  parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
-  parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
-  parameters.name = "ddl";
-  check(ucp_init(&parameters, configuration.get(), &context), "ucp_init");
-
-  ucp_worker_params_t worker_parameters{};
-  worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  check(ucp_worker_create(context, &worker_parameters, &worker), "ucp_worker_create");
-  check(ucp_worker_get_efd(worker, &event_descriptor), "ucp_worker_get_efd");
-
-  ucp_address_t* own = nullptr;
-  std::size_t length = 0;
-  check(ucp_worker_get_address(worker, &own, &length), "ucp_worker_get_address");
-  address.assign(reinterpret_cast<const char*>(own), length);
-  ucp_worker_release_address(worker, own);
-}
-
-void UcxNetwork::State::shut() noexcept {
-  // UCX warns of what nobody has received, and goodbyes nobody does.
-  constexpr int take_it = 1;
-  const ucp_request_param_t plain{};
-  ucp_tag_recv_info_t info;
-  while (worker != nullptr) {
-    const ucp_tag_message_h message = ucp_tag_probe_nb(worker, 0, 0, take_it, &info);
-    if (message == nullptr) break;
-    const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker, nullptr, 0, message, &plain);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-  }
-  if (worker != nullptr) ucp_worker_destroy(std::exchange(worker, nullptr));
-  if (context != nullptr) ucp_cleanup(std::exchange(context, nullptr));
-  event_descriptor = -1;
-}
-
-UcxNetwork::State::Peer& UcxNetwork::State::peer_for(int peer, MessageTag tag) {
-  if (worker == nullptr) {
-    throw Error(ErrorCode::transport, "the network was abandoned after a failure: nothing is sent any more");
-  }
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers.size()) {
-    throw Error(
-        ErrorCode::internal,
-        fmt::format("a transfer with rank {}, of {} that the network is connected to", peer, peers.size()));
-  }
-  if (tag.communicator >= UcxTag::communicators) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("a message of communicator {}: UCX's tags have room for {} communicators; free those "
-                    "that are not used any more",
-                    tag.communicator, UcxTag::communicators));
-  }
-  return peers[static_cast<std::size_t>(peer)];
-}
-
-void UcxNetwork::State::require_connection(Peer& peer) noexcept {
-  if (peer.link != Link::unused) return;
-  drain();
-  if (said_goodbye(peer)) {
-    peer.link = Link::left;
-    return;
-  }
-  ucp_ep_params_t parameters{};
-  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
-  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  parameters.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
-    auto& broken = *static_cast<Peer*>(arg);
-    if (broken.link != Link::up) return;
-    broken.link = Link::breaking;
-    broken.why = status;
-    broken.state->some_breaking = true;
-  };
-  parameters.err_handler.arg = &peer;
-  peer.link = Link::up;
-  const ucs_status_t status = ucp_ep_create(worker, &parameters, &peer.endpoint);
-  if (status == UCS_OK) return;
-  peer.endpoint = nullptr;
-  peer.link = Link::breaking;
-  peer.why = status;
-  some_breaking = true;
-}
-
-UcxNetwork::State::Operation& UcxNetwork::State::begin(Transfer& transfer, int peer, MessageTag tag,
-                                                       std::size_t bytes, bool receives) {
-  if (unused == nullptr) unused = &operations.emplace_back();
-  Operation& operation = *std::exchange(unused, unused->next);
-  Operation*& first = peers[static_cast<std::size_t>(peer)].operations;
-  operation = {this, &transfer, nullptr, tag, bytes, peer, receives, nullptr, first};
-  if (first != nullptr) first->previous = &operation;
-  first = &operation;
-  transfer.state = Transfer::State::active;
-  transfer.handle = &operation;
-  return operation;
-}
-
-void UcxNetwork::State::unlink(Operation& operation) noexcept {
-  if (operation.next != nullptr) operation.next->previous = operation.previous;
-  (operation.previous != nullptr ? operation.previous->next
-                                 : peers[static_cast<std::size_t>(operation.peer)].operations) =
-      operation.next;
-}
-
-void UcxNetwork::State::end(Operation& operation, ucs_status_t status, std::size_t arrived) noexcept {
-  if (operation.transfer != nullptr) {
-    if (status == UCS_OK && arrived == operation.bytes) {
-      operation.transfer->state = Transfer::State::done;
-      // Once a send is over its connection is made. To flush one that is not would take the peer's help.
-      if (!operation.receives) note_sent(operation.peer);
-    } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-      fail(operation, Failure::Kind::length, status, arrived);
-    } else {
-      fail(operation, Failure::Kind::transfer, status);
-    }
-    unlink(operation);
-  }
-  recycle(operation);
-}
-
-void UcxNetwork::State::recycle(Operation& operation) noexcept {
-  operation.next = unused;
-  unused = &operation;
-}
-
-void UcxNetwork::State::fail(Operation& operation, Failure::Kind kind, ucs_status_t status,
-                             std::size_t arrived) noexcept {
-  operation.transfer->state = Transfer::State::failed;
-  if (failure.kind != Failure::Kind::none) return;
-  failure = {kind, status, operation.peer, operation.tag, operation.bytes, arrived, operation.receives};
-}
-
-void UcxNetwork::State::forget(Operation& operation) noexcept {
-  unlink(operation);
-  operation.transfer = nullptr;
-  if (operation.request == nullptr) {
-    recycle(operation);
-  } else if (operation.receives) {
-    ucp_request_cancel(worker, operation.request);
-  }
-}
-
-void UcxNetwork::State::drain() noexcept {
-  for (int round = 0; round < most_rounds_to_drain && ucp_worker_progress(worker) != 0; ++round) {
-  }
-}
-
-void UcxNetwork::State::drop_operations(Peer& peer) noexcept {
-  while (Operation* operation = peer.operations) {
-    fail(*operation, peer.link == Link::left ? Failure::Kind::left : Failure::Kind::connection, peer.why);
-    forget(*operation);
-  }
-}
-
-void UcxNetwork::State::note_sent(int peer) noexcept {
-  Peer& to = peers[static_cast<std::size_t>(peer)];
-  if (std::exchange(to.sent_since_flush, true)) return;
-  to_flush.push_back(peer);  // within capacity
-}
-
-bool UcxNetwork::State::said_goodbye(const Peer& peer) const noexcept {
-  constexpr int leave_it_there = 0;
-  ucp_tag_recv_info_t info;
-  return ucp_tag_probe_nb(worker, UcxTag::goodbye(rank_of(peer)), UINT64_MAX, leave_it_there, &info) !=
-         nullptr;
-}
-
-void UcxNetwork::State::attend_to_broken() noexcept {
-  // What the peer sent before comes first; it may have come through another connection than the one that
-  // broke.
-  drain();
-  some_breaking = false;
-  for (Peer& peer : peers) {
-    if (peer.link != Link::breaking) continue;
-    peer.link = said_goodbye(peer) ? Link::left : Link::broken;
-    const int number = rank_of(peer);
-    const bool same_thing = failure.kind == Failure::Kind::transfer && failure.peer == number;
-    if (peer.link == Link::left) {
-      if (same_thing) failure.kind = Failure::Kind::left;
-    } else {
-      if (failed_peer < 0) failed_peer = number;
-      if (same_thing || failure.kind == Failure::Kind::none) {
-        failure.kind = Failure::Kind::connection;
-        failure.peer = number;
-        failure.status = peer.why;
-      }
-    }
-    drop_operations(peer);
-    close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
-  }
-}
-
-void UcxNetwork::State::close_endpoint(Peer& peer, std::uint32_t flags) noexcept {
-  if (peer.endpoint == nullptr) return;
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = flags;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &parameters);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-}
-
-template <typename IsOver>
-bool UcxNetwork::State::progress_until(const IsOver& is_over, Clock::time_point until) noexcept {
-  bool over = false;
-  while (!(over = is_over()) && Clock::now() < until) {
-    if (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) != UCS_OK) continue;
-    constexpr int milliseconds = 10;
-    pollfd readable{event_descriptor, POLLIN, 0};
-    poll(&readable, 1, milliseconds);
-  }
-  return over;
-}
-
-void UcxNetwork::State::leave() noexcept {
-  const auto until = Clock::now() + longest_goodbye;
-  // The answer to a flush must not come after an attempt to send through a connection that has gone: an
-  // assertion of UCX 1.13 fails then.
-  progress_until([&] { return flushes == 0; }, until);
-  const ucp_request_param_t plain{};
-  for (Peer& peer : peers) {
-    if (peer.link != Link::up) continue;
-    const ucs_status_ptr_t request =
-        ucp_tag_send_nbx(peer.endpoint, &farewell, sizeof(farewell), UcxTag::goodbye(rank), &plain);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-  }
-  const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker, &plain);
-  bool flushed = true;
-  if (UCS_PTR_IS_PTR(flush)) {
-    flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
-    ucp_request_free(flush);
-  }
-  for (Peer& peer : peers) {
-    while (peer.operations != nullptr) forget(*peer.operations);
-    close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
-  }
-  drain();
-  shut();
-}
 
 UcxNetwork::UcxNetwork(const UcxSettings& settings) : state_(std::make_unique<State>()) {
   if (settings.ranks > UcxTag::most_ranks) {

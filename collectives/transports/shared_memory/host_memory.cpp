@@ -32,7 +32,7 @@ std::size_t shrunk(std::size_t most, std::size_t least, std::size_t members) {
 
 /// What a `HostMemory` starts with.
 struct HostHeader {
-  HostMemory::Token token;
+  JobToken token;
   std::uint64_t layout;  ///< `HostLayout::signature`.
   std::uint64_t heap_bytes;
   std::uint32_t members;
@@ -142,7 +142,7 @@ File new_file(std::size_t bytes) {
 HostHeader* header_in(const Mapping& mapping) { return reinterpret_cast<HostHeader*>(mapping.data()); }
 
 /// The size of its heaps.
-std::size_t checked_heap_bytes(const FileDescriptor& file, int members, const HostMemory::Token& token) {
+std::size_t checked_heap_bytes(const FileDescriptor& file, int members, const JobToken& token) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) refuse("fstat failed: {}", std::strerror(errno));
   if (const int found = fcntl(file.get(), F_GET_SEALS); found < 0 || (found & seals) != seals) {
@@ -216,7 +216,7 @@ std::shared_ptr<HostMemory> HostMemory::in_process(int members) {
   return std::shared_ptr<HostMemory>(new HostMemory(members, -1, std::move(mapping), 0, {}));
 }
 
-std::shared_ptr<HostMemory> HostMemory::create(int members, int index, const Token& token,
+std::shared_ptr<HostMemory> HostMemory::create(int members, int index, const JobToken& token,
                                                std::vector<FileDescriptor> events, FileDescriptor& file) {
   std::size_t heap_bytes = wanted_heap(members);
   File created;
@@ -241,7 +241,7 @@ std::shared_ptr<HostMemory> HostMemory::create(int members, int index, const Tok
       new HostMemory(members, index, std::move(created.mapping), heap_bytes, std::move(events)));
 }
 
-std::shared_ptr<HostMemory> HostMemory::open(int members, int index, const Token& token,
+std::shared_ptr<HostMemory> HostMemory::open(int members, int index, const JobToken& token,
                                              std::vector<FileDescriptor> events, const FileDescriptor& file) {
   const std::size_t heap_bytes = checked_heap_bytes(file, members, token);
   const std::size_t bytes = HostLayout(members, heap_bytes).end;
@@ -282,10 +282,7 @@ int HostMemory::event_descriptor(int index) const {
 
 void HostMemory::signal(int index) const noexcept {
   // Whoever sleeps by descriptor has called `event_descriptor` before.
-  const int event = events_[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
-  const std::uint64_t one = 1;
-  // It fails only if the counter is full: the owner wakes up in any case.
-  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+  signal_event(events_[static_cast<std::size_t>(index)].load(std::memory_order_acquire));
 }
 
 }  // namespace ddl::collectives

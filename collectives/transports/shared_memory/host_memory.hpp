@@ -80,9 +80,6 @@ struct alignas(128) MemberState {
 /// Thread-safe where it says so.
 class HostMemory {
  public:
-  /// Random; tells this job's memory from another's.
-  using Token = std::array<std::uint64_t, 2>;
-
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory();
@@ -92,10 +89,10 @@ class HostMemory {
   static std::shared_ptr<HostMemory> in_process(int members);
   /// For `members` processes; this one is member `index`. `events`: the members' eventfds, by index. `file`
   /// is what the others pass to `open`. Throws `transport` if the system refuses.
-  static std::shared_ptr<HostMemory> create(int members, int index, const Token& token,
+  static std::shared_ptr<HostMemory> create(int members, int index, const JobToken& token,
                                             std::vector<FileDescriptor> events, FileDescriptor& file);
   /// Throws `transport` unless it is such memory for so many members and has that token.
-  static std::shared_ptr<HostMemory> open(int members, int index, const Token& token,
+  static std::shared_ptr<HostMemory> open(int members, int index, const JobToken& token,
                                           std::vector<FileDescriptor> events, const FileDescriptor& file);
 
   [[nodiscard]] int members() const noexcept { return members_; }

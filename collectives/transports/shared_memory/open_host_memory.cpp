@@ -1,33 +1,27 @@
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <exception>
 #include <iterator>
 #include <span>
 
 #include "collectives/system/descriptors.hpp"
+#include "collectives/system/problems.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 /// What the lowest rank of a host tells the others: where it is, and by what they and the memory are known.
 struct Offer {
-  SocketName name;
-  HostMemory::Token token;
+  JobToken name;
+  JobToken token;
 };
 
 /// What a visitor says; its eventfd comes along.
 struct Greeting {
-  HostMemory::Token token;
+  JobToken token;
   std::int32_t member;
 };
 
@@ -41,22 +35,6 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-Offer draw_offer() {
-  Offer offer{};
-  if (getrandom(&offer, sizeof offer, 0) != static_cast<ssize_t>(sizeof offer)) {
-    throw Error(ErrorCode::transport, fmt::format("getrandom failed: {}", std::strerror(errno)));
-  }
-  return offer;
-}
-
-FileDescriptor new_event() {
-  FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!event.valid()) {
-    throw Error(ErrorCode::transport, fmt::format("eventfd failed: {} (ulimit -n)", std::strerror(errno)));
-  }
-  return event;
-}
-
 /// The host's lowest rank: collects the others' eventfds, and gives everything to everybody.
 class Reception {
  public:
@@ -66,7 +44,7 @@ class Reception {
   }
 
   std::shared_ptr<HostMemory> run() {
-    const auto until = SteadyClock::now() + host_patience;
+    const auto until = Clock::now() + host_patience;
     while (missing() > 0) meet_some(until);
     const int members = static_cast<int>(events_.size());
     FileDescriptor file;
@@ -87,15 +65,12 @@ class Reception {
   }
 
   /// Strangers may be among those who knock, and say nothing, so all are listened to at once.
-  void meet_some(SteadyClock::time_point until) {
+  void meet_some(Clock::time_point until) {
     std::vector<pollfd> waiting{{listener_.get(), POLLIN, 0}};
     for (const Visitor& visitor : visitors_) {
       waiting.push_back({visitor.member < 0 ? visitor.connection.get() : -1, POLLIN, 0});
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now()).count();
-    const int ready = left > 0 ? poll(waiting.data(), waiting.size(), static_cast<int>(left)) : 0;
-    if (ready < 0 && errno == EINTR) return;
-    if (ready <= 0) {
+    if (poll_until(waiting, until) <= 0) {
       throw Error(ErrorCode::transport, fmt::format("{} ranks of this host did not come within {} s",
                                                     missing(), host_patience.count()));
     }
@@ -128,7 +103,7 @@ class Reception {
 
   /// One message at a time: the kernel limits what is on its way. A visitor who gives up says so itself.
   static void hand_over(const FileDescriptor& connection, std::span<const int> descriptors,
-                        SteadyClock::time_point until) {
+                        Clock::time_point until) {
     try {
       while (!descriptors.empty()) {
         const auto some = descriptors.first(std::min(descriptors.size(), most_descriptors));
@@ -150,9 +125,9 @@ class Reception {
 };
 
 /// One of the host's other ranks.
-std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const HostMemory::Token& token,
-                                      int members, int member) {
-  const auto until = SteadyClock::now() + host_patience;
+std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const JobToken& token, int members,
+                                      int member) {
+  const auto until = Clock::now() + host_patience;
   std::vector<FileDescriptor> descriptors;
   while (descriptors.size() < static_cast<std::size_t>(members) + 1) {
     await_readable(connection, until, "the shared memory");
@@ -170,83 +145,16 @@ std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const Ho
   return HostMemory::open(members, member, token, std::move(descriptors), file);
 }
 
-/// One rank's part, phase by phase; the phases end with an exchange among all ranks, so nobody waits for a
-/// peer that has given up.
-class Opening {
- public:
-  Opening(int members, int member) : members_(members), member_(member) {}
-
-  /// The lowest rank offers memory; returns what the others must know, empty if there is nothing to offer.
-  std::string offer() {
-    if (members_ == 1 || member_ != 0) return {};
-    attempt([&] {
-      offer_ = draw_offer();
-      event_ = new_event();
-      socket_ = listen_at(offer_.name);
-    });
-    if (!reason_.empty()) return {};
-    return {reinterpret_cast<const char*>(&offer_), sizeof offer_};
-  }
-
-  /// The others connect and send their eventfds; the kernel keeps them in line until the lowest rank accepts.
-  void knock(const std::string& offered) {
-    if (members_ == 1 || member_ == 0) return;
-    attempt([&] {
-      if (offered.size() != sizeof offer_) throw Error(ErrorCode::transport, "there is no memory");
-      std::memcpy(&offer_, offered.data(), sizeof offer_);
-      event_ = new_event();
-      socket_ = connect_to(offer_.name, "the host's lowest rank");
-      Greeting greeting{};
-      greeting.token = offer_.token;
-      greeting.member = member_;
-      const int event = event_.get();
-      send_descriptors(socket_, bytes_of(greeting), std::span(&event, 1));
-      event_ = FileDescriptor();  // it comes back with the others
-    });
-  }
-
-  /// The lowest rank hands over, the others map.
-  void share() {
-    if (members_ == 1) return;
-    attempt([&] {
-      memory_ = member_ == 0 ? Reception(offer_, std::move(socket_), members_, std::move(event_)).run()
-                             : take_over(socket_, offer_.token, members_, member_);
-    });
-  }
-
-  /// The others must not wait for this one.
-  void give_up() { socket_ = FileDescriptor(); }
-
-  [[nodiscard]] const std::string& reason() const { return reason_; }
-  std::shared_ptr<HostMemory> take() { return std::move(memory_); }
-
- private:
-  template <typename F>
-  void attempt(F&& action) {
-    try {
-      action();
-    } catch (const std::exception& error) {
-      reason_ = error.what();
-      give_up();
-    }
-  }
-
-  int members_;
-  int member_;
-  Offer offer_{};
-  FileDescriptor event_;
-  FileDescriptor socket_;  // the lowest rank's: where it listens
-  std::shared_ptr<HostMemory> memory_;
-  std::string reason_;
-};
-
-/// Of the first member that has one.
-std::string obstacle_among(const std::vector<int>& ranks, const std::vector<std::string>& reasons) {
-  for (const int rank : ranks) {
-    const std::string& reason = reasons[static_cast<std::size_t>(rank)];
-    if (!reason.empty()) return fmt::format("rank {}: {}", rank, reason);
-  }
-  return {};
+/// The eventfd comes back with the others'.
+FileDescriptor knock(const Offer& offer, int member) {
+  const FileDescriptor event = new_event();
+  FileDescriptor socket = connect_to(offer.name, "the host's lowest rank");
+  Greeting greeting{};  // its padding is sent as well
+  greeting.token = offer.token;
+  greeting.member = member;
+  const int descriptor = event.get();
+  send_descriptors(socket, bytes_of(greeting), std::span(&descriptor, 1));
+  return socket;
 }
 
 }  // namespace
@@ -256,26 +164,53 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   result.obstacles.resize(static_cast<std::size_t>(map.hosts()));
   if (map.hosts() == map.ranks()) return result;
 
-  const std::vector<int>& ranks = map.ranks_of(map.host_of(bootstrap.rank()));
+  const int host = map.host_of(bootstrap.rank());
+  const std::vector<int>& ranks = map.ranks_of(host);
+  const auto members = static_cast<int>(ranks.size());
   const int member = map.local_rank(bootstrap.rank());
-  Opening opening(static_cast<int>(ranks.size()), member);
+  const bool is_lowest = members > 1 && member == 0;
 
-  const std::vector<std::string> offers = bootstrap.all_gather(opening.offer());
-  opening.knock(offers[static_cast<std::size_t>(ranks.front())]);
+  // Each phase ends with an exchange among all ranks, so nobody waits for a peer that has given up.
+  Offer offer{};
+  FileDescriptor event;   // the lowest rank's own
+  FileDescriptor socket;  // the lowest rank's: where it listens
+  std::string problem;
+  const auto attempt = [&](const auto& phase) {
+    problem = problem_of(phase);
+    if (!problem.empty()) socket = FileDescriptor();
+  };
+  if (is_lowest) {
+    attempt([&] {
+      offer = {draw_token(), draw_token()};
+      event = new_event();
+      socket = listen_at(offer.name);
+    });
+  }
+  std::string offered;
+  if (is_lowest && problem.empty()) offered.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
+  offered = bootstrap.all_gather(offered)[static_cast<std::size_t>(ranks.front())];
+  if (member > 0) {
+    attempt([&] {
+      if (offered.size() != sizeof offer) throw Error(ErrorCode::transport, "there is no memory");
+      std::memcpy(&offer, offered.data(), sizeof offer);
+      socket = knock(offer, member);  // the kernel keeps them in line until the lowest rank accepts
+    });
+  }
   // All have to come, or there is nothing to hand over.
-  if (obstacle_among(ranks, bootstrap.all_gather(opening.reason())).empty()) {
-    opening.share();
-  } else {
-    opening.give_up();
+  if (!first_problem(bootstrap.all_gather(problem), ranks).empty()) {
+    socket = FileDescriptor();
+  } else if (members > 1) {
+    attempt([&] {
+      result.own = is_lowest ? Reception(offer, std::move(socket), members, std::move(event)).run()
+                             : take_over(socket, offer.token, members, member);
+    });
   }
-  const std::vector<std::string> reasons = bootstrap.all_gather(opening.reason());
-  for (int host = 0; host < map.hosts(); ++host) {
-    result.obstacles[static_cast<std::size_t>(host)] = obstacle_among(map.ranks_of(host), reasons);
+  const std::vector<std::string> problems = bootstrap.all_gather(problem);
+  for (int each = 0; each < map.hosts(); ++each) {
+    result.obstacles[static_cast<std::size_t>(each)] = first_problem(problems, map.ranks_of(each));
   }
-  if (result.obstacles[static_cast<std::size_t>(map.host_of(bootstrap.rank()))].empty() && ranks.size() > 1) {
-    result.own = opening.take();
-    result.member = member;
-  }
+  if (!result.obstacles[static_cast<std::size_t>(host)].empty()) result.own.reset();
+  if (result.own) result.member = member;
   return result;
 }
 

@@ -2,40 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
 namespace ddl::topology {
-
-/// What is still to come, earliest first.
-template <typename Payload>
-class EventQueue {
- public:
-  struct Event {
-    double time;
-    Payload payload;
-    bool operator>(const Event& other) const noexcept { return time > other.time; }
-  };
-
-  void push(double time, const Payload& payload) {
-    heap_.push_back({time, payload});
-    std::ranges::push_heap(heap_, std::greater<>{});
-  }
-  /// Infinity if there is nothing.
-  [[nodiscard]] double next() const noexcept {
-    return heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
-  }
-  Event pop() {
-    std::ranges::pop_heap(heap_, std::greater<>{});
-    const Event event = heap_.back();
-    heap_.pop_back();
-    return event;
-  }
-
- private:
-  std::vector<Event> heap_;
-};
 
 /// Numbers below a limit, each at most once, with a time that can change; earliest first.
 class TimedSet {
