@@ -24,7 +24,7 @@ ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t c
   return result;
 }
 
-DimensionCalls::DimensionCalls(Context& context, ScratchMemory scratch)
+DimensionCalls::DimensionCalls(Context& context, std::span<std::byte> scratch)
     : context_(context), scratch_(scratch) {
   const topology::RankMap& map = context.communicator().rank_map();
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -120,14 +120,14 @@ struct DimensionCalls::Call {
     constexpr std::size_t line = 128;
     const std::size_t in_line = line / element;
     std::size_t each = (call.count + wanted_chunks - 1) / wanted_chunks;
-    const std::size_t room = all.scratch_.bytes / slots / line * line;
+    const std::size_t room = all.scratch_.size() / slots / line * line;
     if (of_scratch > 0) each = std::min(each, room / element / of_scratch);
     if (each > in_line) each = each / in_line * in_line;
     each = std::max<std::size_t>(each, 1);
     std::vector<Chunk> result;
     for (std::size_t first = 0; first < call.count; first += each) {
       const std::size_t slot = result.size() % slots;
-      result.push_back({first, std::min(each, call.count - first), all.scratch_.data + slot * room, slot,
+      result.push_back({first, std::min(each, call.count - first), all.scratch_.data() + slot * room, slot,
                         result.size() >= slots});
     }
     return result;

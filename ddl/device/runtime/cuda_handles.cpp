@@ -95,6 +95,26 @@ Event make_timed_event() {
   return Event(made);
 }
 
+DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream) {
+  void* memory = nullptr;
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  if (const cudaError_t result = cudaMalloc(&memory, wanted); result != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorCode::unsupported, fmt::format("{} cannot have {} bytes of device memory: {}", whose,
+                                                    wanted, cudaGetErrorString(result)));
+  }
+  DeviceBytes own(static_cast<std::byte*>(memory));
+  check_cuda(cudaMemsetAsync(memory, 0, wanted, stream), "cudaMemsetAsync");
+  check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return own;
+}
+
+PinnedBytes allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  return PinnedBytes(static_cast<std::byte*>(memory));
+}
+
 void require_alive(cudaStream_t stream) {
   const cudaError_t result = cudaStreamQuery(stream);
   if (result == cudaErrorNotReady) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "ddl/cuda_check.hpp"
 
@@ -19,6 +20,21 @@ struct DestroyEvent {
 };
 using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
 using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+
+struct FreeOnDevice {
+  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+};
+using DeviceBytes = std::unique_ptr<std::byte, FreeOnDevice>;
+/// Zeros on the device that is selected; waits for `stream`, on which they are written. Throws `unsupported`
+/// if it has no more: "`whose` cannot have 64 bytes of device memory: ...".
+DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream = nullptr);
+
+struct FreePinned {
+  void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+};
+/// Page-locked memory of the host.
+using PinnedBytes = std::unique_ptr<std::byte, FreePinned>;
+PinnedBytes allocate_pinned(std::size_t bytes);
 
 /// That no default stream orders itself with. Throws `internal`, as `make_event`.
 Stream make_stream();

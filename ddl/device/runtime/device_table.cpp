@@ -17,7 +17,7 @@
 
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"

@@ -24,22 +24,22 @@ bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepK
 
 }  // namespace
 
-NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, int rank,
-                                 std::vector<int> ranks, Memory memory, std::chrono::milliseconds deadline)
+NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, const GroupMembers& members,
+                                 std::size_t scratch_bytes)
     : network_(network),
       turns_(turns),
-      rank_(rank),
-      ranks_(std::move(ranks)),
-      memory_(memory),
-      deadline_(deadline),
+      members_(members),
+      scratch_bytes_(scratch_bytes),
+      scratch_(allocate_on_device(scratch_bytes, "UCX")),
+      receiving_memory_(allocate_on_device(blocks * block_bytes, "UCX")),
       stream_(make_urgent_stream()) {
   done_.allocate();
-  for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(memory_.receiving + i * block_bytes);
+  for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(receiving_memory_.get() + i * block_bytes);
 }
 
 std::byte* NetworkExecutor::target(std::size_t begin) const {
   const std::size_t count = run_->program.count();
-  return begin >= count ? memory_.scratch + (begin - count) * element_
+  return begin >= count ? scratch_.get() + (begin - count) * element_
                         : run_->buffers.target + begin * element_;
 }
 
@@ -69,9 +69,9 @@ void NetworkExecutor::start(const Run& run) {
   run_ = &run;
   element_ = size_of(run.type);
   const collectives::PreparedProgram& program = run.program;
-  if (program.scratch() * element_ > memory_.scratch_bytes) {
+  if (program.scratch() * element_ > scratch_bytes_) {
     throw Error(ErrorCode::internal, fmt::format("a program takes {} bytes of scratch memory, of {}",
-                                                 program.scratch() * element_, memory_.scratch_bytes));
+                                                 program.scratch() * element_, scratch_bytes_));
   }
   unfinished_ = program.runs();
   missing_.assign(program.missing().begin(), program.missing().end());
@@ -86,41 +86,30 @@ void NetworkExecutor::start(const Run& run) {
   post_receives();
 }
 
-bool NetworkExecutor::has_room(StepKind kind) const noexcept {
-  return kind == StepKind::send ? sending_ < most_sending : queued_.size() < most_queued;
-}
-
+/// Receives do not wait for their turn: what others have under way may need them.
 bool NetworkExecutor::run_ready() {
-  bool moved = start_in_turn(unsent_);
-  moved |= start_in_turn(unqueued_);
-  while (!ready_.empty()) {
-    const auto index = static_cast<std::uint32_t>(ready_.front());
-    std::pop_heap(ready_.begin(), ready_.end(), std::greater<>());
-    ready_.pop_back();
-    // Receives never wait: what others have under way may need them.
-    const bool sends = step(index).kind == StepKind::send;
-    std::deque<std::uint32_t>& waiting = sends ? unsent_ : unqueued_;
-    if (step(index).kind == StepKind::receive) {
-      transfer(index);
-    } else if (waiting.empty() && has_room(step(index).kind)) {
-      sends ? transfer(index) : queue(index);
-    } else {
-      waiting.push_back(index);
-      continue;
-    }
-    moved = true;
-  }
-  return moved;
-}
-
-bool NetworkExecutor::start_in_turn(std::deque<std::uint32_t>& waiting) {
   bool moved = false;
-  while (!waiting.empty() && has_room(step(waiting.front()).kind)) {
-    const std::uint32_t index = waiting.front();
-    waiting.pop_front();
-    is_transfer(step(index).kind) ? transfer(index) : queue(index);
-    moved = true;
-  }
+  do {
+    while (!ready_.empty()) {
+      const auto index = static_cast<std::uint32_t>(ready_.front());
+      std::pop_heap(ready_.begin(), ready_.end(), std::greater<>());
+      ready_.pop_back();
+      if (step(index).kind == StepKind::receive) {
+        transfer(index);
+        moved = true;
+      } else {
+        (step(index).kind == StepKind::send ? unsent_ : unqueued_).push_back(index);
+      }
+    }
+    for (; !unsent_.empty() && sending_ < most_sending; unsent_.pop_front()) {
+      transfer(unsent_.front());
+      moved = true;
+    }
+    for (; !unqueued_.empty() && queued_.size() < most_queued; unqueued_.pop_front()) {
+      queue(unqueued_.front());
+      moved = true;
+    }
+  } while (!ready_.empty());  // the device may do what depends on what has been queued
   return moved;
 }
 
@@ -157,31 +146,22 @@ void NetworkExecutor::queue(std::uint32_t index) {
   const topology::Step& step = this->step(index);
   const collectives::StepWay& way = this->way(index);
   std::byte* const to = target(step.begin);
-  const std::byte* const from = source(step.begin, way.reads_input);
-  collectives::device::Combination combination{.target = to, .elements = step.size()};
-  combination.sources[0] = from;
-  if (!is_local(step.kind) && !way.by_network()) {
-    throw Error(ErrorCode::internal, "a program for a network shares memory with other ranks");
+  if (step.kind == StepKind::copy) {
+    check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
+                               cudaMemcpyDeviceToDevice, stream()),
+               "cudaMemcpyAsync");
+    return queued(index);
   }
-  switch (step.kind) {
-    case StepKind::copy:
-      check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
-                                 cudaMemcpyDeviceToDevice, stream()),
-                 "cudaMemcpyAsync");
-      return queued(index);
-    case StepKind::receive_reduce:
-      combination.sources[1] = blocks_[way.slot];
-      break;
-    case StepKind::reduce:
-      combination.sources[1] = source(step.source, way.source_is_input);
-      break;
-    case StepKind::finish:
-      combination.operands = 1;
-      combination.divisor = run_->op == ReduceOp::avg ? static_cast<int>(ranks_.size()) : 1;
-      if (combination.divisor == 1 && to == from) return queued(index);  // behind what it depends on
-      break;
-    default:
-      throw Error(ErrorCode::internal, "the device is to send or receive by itself");
+  collectives::device::Combination combination{.target = to, .elements = step.size()};
+  combination.sources[0] = source(step.begin, way.reads_input);
+  if (step.kind == StepKind::finish) {
+    combination.operands = 1;
+    combination.divisor = run_->op == ReduceOp::avg ? members_.size() : 1;
+    // Nothing to do, but behind what it depends on.
+    if (combination.divisor == 1 && to == combination.sources[0]) return queued(index);
+  } else {
+    combination.sources[1] =
+        step.kind == StepKind::receive_reduce ? blocks_[way.slot] : source(step.source, way.source_is_input);
   }
   check_cuda(collectives::device::launch_combine(combination, run_->type, run_->op, stream()),
              "launch of a combination");
@@ -253,18 +233,19 @@ void NetworkExecutor::wait_for_stream() {
 void NetworkExecutor::look_for_trouble() {
   require_alive(stream());
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
-  for (const int peer : ranks_) {
-    if (peer == ranks_[static_cast<std::size_t>(rank_)] || !network_.has_other(peer, run_->tag)) continue;
+  for (const int peer : members_.ranks()) {
+    if (peer == members_.context().rank() || !network_.has_other(peer, run_->tag)) continue;
     throw Error(ErrorCode::mismatch,
                 fmt::format("rank {} calls something else, or has another plan for it; all ranks must make "
                             "the same calls, in the same order",
                             peer));
   }
-  if (turns_.idle() <= deadline_) return;
+  const auto deadline = members_.context().options().deadline;
+  if (turns_.idle() <= deadline) return;
   throw Error(ErrorCode::timeout,
               fmt::format("waited {:g} s for ranks {}, which have not come to it, or do not get on (a longer "
                           "deadline: DDL_DEADLINE, in seconds)",
-                          std::chrono::duration<double>(deadline_).count(), awaited_ranks()));
+                          std::chrono::duration<double>(deadline).count(), awaited_ranks()));
 }
 
 /// Those from which something is to come; if there are none, those that do not take what is sent.

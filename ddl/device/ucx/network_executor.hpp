@@ -1,10 +1,8 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "collectives/transports/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
@@ -24,12 +23,6 @@ class NetworkExecutor {
   static constexpr std::size_t block_bytes = std::size_t{512} << 10;  ///< Longest message.
   static constexpr std::size_t blocks = 32;                           ///< For what is to be reduced.
 
-  /// The device's memory, for as long as this lives.
-  struct Memory {
-    std::byte* scratch = nullptr;
-    std::size_t scratch_bytes = 0;
-    std::byte* receiving = nullptr;  ///< `blocks` times `block_bytes`.
-  };
   /// Where a program's elements are: `input` until the program writes to them, then `target`. Addresses of
   /// elements that do not exist are only computed.
   struct Buffers {
@@ -44,9 +37,10 @@ class NetworkExecutor {
     collectives::MessageTag tag = {};  ///< But for the message.
   };
 
-  /// Refers to both. `deadline`: without anything that moves.
-  NetworkExecutor(collectives::Network& network, Turns& turns, int rank, std::vector<int> ranks,
-                  Memory memory, std::chrono::milliseconds deadline);
+  /// Refers to all of them. `scratch_bytes`: that programs take at most. Throws `unsupported` if the device
+  /// has no more memory.
+  NetworkExecutor(collectives::Network& network, Turns& turns, const GroupMembers& members,
+                  std::size_t scratch_bytes);
   NetworkExecutor(const NetworkExecutor&) = delete;
   NetworkExecutor& operator=(const NetworkExecutor&) = delete;
 
@@ -67,8 +61,6 @@ class NetworkExecutor {
 
   void start(const Run& run);
   bool run_ready();
-  bool start_in_turn(std::deque<std::uint32_t>& waiting);
-  [[nodiscard]] bool has_room(topology::StepKind kind) const noexcept;
   void transfer(std::uint32_t index);
   void queue(std::uint32_t index);
   void queued(std::uint32_t index);
@@ -91,11 +83,11 @@ class NetworkExecutor {
 
   collectives::Network& network_;
   Turns& turns_;
-  const int rank_;
-  const std::vector<int> ranks_;  // of the job: the members
-  const Memory memory_;
-  const std::chrono::milliseconds deadline_;
-  Stream stream_;
+  const GroupMembers& members_;
+  const std::size_t scratch_bytes_;
+  const DeviceBytes scratch_;
+  const DeviceBytes receiving_memory_;
+  const Stream stream_;
   StreamMark done_;  // of what is queued
   std::uint64_t marked_ = 0;
   std::vector<std::byte*> receiving_;  // unused blocks
@@ -105,7 +97,7 @@ class NetworkExecutor {
   std::size_t unfinished_ = 0;                    // runs
   std::vector<std::uint32_t> missing_;            // by run: what must be before it can begin
   std::vector<std::uint64_t> ready_;              // urgencies: a heap
-  std::deque<std::uint32_t> unsent_;              // ready, but too many are under way: sends,
+  std::deque<std::uint32_t> unsent_;              // ready, in their turn: sends,
   std::deque<std::uint32_t> unqueued_;            // and what the device does
   std::vector<collectives::Transfer> transfers_;  // by slot
   std::vector<std::byte*> blocks_;                // by slot: what a net_reduce receives into

@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/ucx_path.hpp"
+#include "ddl/device/ucx/ucx_group.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 
 #include "collectives/device/network_kernels.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/exchange/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_group.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {
@@ -31,7 +31,7 @@ bool needs_flush_of_writes(int device) {
 
 }  // namespace
 
-UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
     : members_(members),
       device_(devices.of(members.context().rank()).number),
       network_(open_device_network(members.context())) {
@@ -49,12 +49,12 @@ UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t 
   thread_ = std::thread([this] { work(); });
 }
 
-UcxPath::~UcxPath() { close(false); }
+UcxGroup::~UcxGroup() { close(false); }
 
 /// A hold, and a kernel that reduces what it waits for.
-void UcxPath::take_blocks() {
+void UcxGroup::take_blocks() {
   constexpr std::int64_t blocks = 2;
-  const std::int64_t room = ExchangePath::room_on_device() / 2;
+  const std::int64_t room = ExchangeGroup::room_on_device() / 2;
   if (budget_.take(device_, blocks, room)) return;
   throw Error(
       ErrorCode::unsupported,
@@ -65,7 +65,7 @@ void UcxPath::take_blocks() {
 
 // The caller's side.
 
-void UcxPath::run(const DeviceCall& call) {
+void UcxGroup::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
   const auto deadline =
       std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline);
@@ -75,7 +75,7 @@ void UcxPath::run(const DeviceCall& call) {
   push({call, called_});
 }
 
-void UcxPath::push(Queued queued) {
+void UcxGroup::push(Queued queued) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(queued));
@@ -83,18 +83,18 @@ void UcxPath::push(Queued queued) {
   ring();
 }
 
-void UcxPath::ring() noexcept {
+void UcxGroup::ring() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
 }
 
-std::optional<PathFailure> UcxPath::failure() {
+std::optional<GroupFailure> UcxGroup::failure() {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return failure_;
   }
   if (__atomic_load_n(&gate_.host()->expired, __ATOMIC_ACQUIRE) == 0) return {};
-  return PathFailure{
+  return GroupFailure{
       {ErrorCode::timeout,
        fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
                    "inside of UCX or CUDA",
@@ -102,20 +102,20 @@ std::optional<PathFailure> UcxPath::failure() {
       completed_ + 1};
 }
 
-void UcxPath::abort() noexcept {
+void UcxGroup::abort() noexcept {
   turns_->end();
   ring();
 }
 
 /// What ranks have called differently shows up when they meet.
-void UcxPath::settle() {
+void UcxGroup::settle() {
   push({});
   while (!is_concluded_ && !failure() && !turns_->has_ended()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
-void UcxPath::close(bool in_order) noexcept {
+void UcxGroup::close(bool in_order) noexcept {
   if (!thread_.joinable()) return;
   if (in_order) {
     {
@@ -136,7 +136,7 @@ void UcxPath::close(bool in_order) noexcept {
 
 // The thread's side.
 
-void UcxPath::work() noexcept {
+void UcxGroup::work() noexcept {
   try {
     check_cuda(cudaSetDevice(device_), "cudaSetDevice");
     allow_captures_of_others();
@@ -154,12 +154,12 @@ void UcxPath::work() noexcept {
   __atomic_store_n(&gate_.host()->opened, 1U, __ATOMIC_RELEASE);
 }
 
-void UcxPath::fail(const Error& error) noexcept {
+void UcxGroup::fail(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
-  failure_ = PathFailure{error, completed_ + 1};
+  failure_ = GroupFailure{error, completed_ + 1};
 }
 
-void UcxPath::work_off() {
+void UcxGroup::work_off() {
   while (std::optional<Queued> queued = next()) {
     if (!queued->call) {
       calls_->conclude();
@@ -173,7 +173,7 @@ void UcxPath::work_off() {
 }
 
 /// None: the path is closed.
-std::optional<UcxPath::Queued> UcxPath::next() {
+std::optional<UcxGroup::Queued> UcxGroup::next() {
   for (;;) {
     if (turns_->has_ended()) throw Turns::Ended();
     {
@@ -190,7 +190,7 @@ std::optional<UcxPath::Queued> UcxPath::next() {
 }
 
 /// Others may still need what this rank has sent, or ask for it.
-void UcxPath::sleep_until_called() {
+void UcxGroup::sleep_until_called() {
   if (network_->progress()) return;
   if (network_->may_hold_back()) network_->flush();
   if (!network_->arm()) return;
@@ -201,7 +201,7 @@ void UcxPath::sleep_until_called() {
   [[maybe_unused]] const auto heard = read(bell_.get(), &rings, sizeof rings);
 }
 
-void UcxPath::release() {
+void UcxGroup::release() {
   if (flushes_writes_) {
     check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
                                                   cudaFlushGPUDirectRDMAWritesToOwner),

@@ -1,4 +1,4 @@
-#include "ddl/device/exchange/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_group.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include "collectives/device/exchange_range.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 namespace {
@@ -57,7 +57,7 @@ T seen(const T& written_by_device) {
 
 }  // namespace
 
-ExchangePath::ExchangePath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+ExchangeGroup::ExchangeGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
     : members_(members),
       rank_(members.rank()),
       ranks_(members.size()),
@@ -81,18 +81,16 @@ ExchangePath::ExchangePath(GroupMembers& members, const DeviceTable& devices, st
   if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
 }
 
-ExchangePath::~ExchangePath() = default;
-
-std::byte** ExchangePath::window_table() const {
+std::byte** ExchangeGroup::window_table() const {
   return reinterpret_cast<std::byte**>(meeting_->own() + sizeof(Mailbox));
 }
 
-std::byte* ExchangePath::allocate(std::size_t bytes) {
+std::byte* ExchangeGroup::allocate(std::size_t bytes) {
   add_window(std::max<std::size_t>(bytes, 1));
   return windows_.back().own();
 }
 
-std::int64_t ExchangePath::room_on_device() {
+std::int64_t ExchangeGroup::room_on_device() {
   int device = -1;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   cudaDeviceProp properties{};
@@ -114,7 +112,7 @@ std::int64_t ExchangePath::room_on_device() {
 
 /// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks
 /// must have as many blocks.
-void ExchangePath::choose_blocks(const DeviceTable& devices) {
+void ExchangeGroup::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(members_.context().rank()).number;
   const int sharers = devices.ranks_on_device_of(members_.context().rank());
   std::int64_t room = 0;
@@ -134,7 +132,7 @@ void ExchangePath::choose_blocks(const DeviceTable& devices) {
   });
 }
 
-void ExchangePath::add_window(std::size_t bytes) {
+void ExchangeGroup::add_window(std::size_t bytes) {
   if (windows_.size() == most_windows) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("DeviceCommunicator: more than {} allocations", most_windows))
@@ -150,7 +148,7 @@ void ExchangePath::add_window(std::size_t bytes) {
   windows_.push_back(std::move(added));
 }
 
-std::optional<Address> ExchangePath::registered(const void* data, std::size_t bytes) const {
+std::optional<Address> ExchangeGroup::registered(const void* data, std::size_t bytes) const {
   const auto place = reinterpret_cast<std::uintptr_t>(data);
   if (meeting_->in_one_process()) return place;
   for (std::size_t i = 0; i < windows_.size(); ++i) {
@@ -162,7 +160,7 @@ std::optional<Address> ExchangePath::registered(const void* data, std::size_t by
   return {};
 }
 
-void ExchangePath::run(const DeviceCall& call) {
+void ExchangeGroup::run(const DeviceCall& call) {
   if (!call.is_captured) ++calls_;
   if (!meeting_->in_one_process() && call.collective != Collective::barrier) return run_staged(call);
   const std::uint64_t stride = call.count * size_of(call.type);
@@ -172,7 +170,7 @@ void ExchangePath::run(const DeviceCall& call) {
 
 /// What some rank's peers have not mapped goes through memory that they have. Nobody knows of the others'
 /// buffers: all cut the call into the same parts.
-void ExchangePath::run_staged(const DeviceCall& call) {
+void ExchangeGroup::run_staged(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);
   const std::size_t in_pieces =
       call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(ranks_) : 1;
@@ -181,8 +179,6 @@ void ExchangePath::run_staged(const DeviceCall& call) {
   const std::size_t whole = call.count * element;
   const std::size_t line = line_bytes / element;
   const std::size_t most = staging_bytes_ / (std::max(in_pieces, out_pieces) * element) / line * line;
-  const bool reads = call.collective != Collective::broadcast || rank_ == call.root;
-  const bool writes = call.collective != Collective::reduce || rank_ == call.root;
   const auto input = registered(call.input, in_pieces * whole);
   const auto output = registered(call.output, out_pieces * whole);
   constexpr Address staging = Address{1} << window_shift;
@@ -195,13 +191,13 @@ void ExchangePath::run_staged(const DeviceCall& call) {
     std::byte* const copy_out = windows_[0].own() + staging_bytes_;
     if (input) {
       from = {*input + first * element, whole};
-    } else if (reads) {
+    } else if (reads_input(call, rank_)) {
       copy_pieces(copy_in, part, call.input + first * element, whole, part, in_pieces,
                   cudaMemcpyDeviceToDevice, call.stream);
     }
     if (output) to = {*output + first * element, whole};
     exchange(call, {elements, first + elements == call.count}, from, to);
-    if (!output && writes) {
+    if (!output && writes_output(call, rank_)) {
       copy_pieces(call.output + first * element, whole, copy_out, part, part, out_pieces,
                   cudaMemcpyDeviceToDevice, call.stream);
     }
@@ -209,13 +205,13 @@ void ExchangePath::run_staged(const DeviceCall& call) {
 }
 
 /// A thread has a pack.
-std::size_t ExchangePath::most_whole_bytes() const noexcept {
+std::size_t ExchangeGroup::most_whole_bytes() const noexcept {
   return static_cast<std::size_t>(blocks_) *
          static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
          static_cast<std::size_t>(collectives::device::pack_bytes);
 }
 
-void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
+void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
   std::size_t elements = part.elements;
   const bool is_reduction = reduces(call.collective);
   DataType type = call.type;
@@ -247,7 +243,8 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
                                 static_cast<std::size_t>(collectives::device::pack_bytes);
   const bool whole = call.collective == Collective::all_reduce &&
-                     call.algorithm == topology::Algorithm::one_shot && bytes <= most_whole_bytes();
+                     call.steps->dimensions.front().algorithm == topology::Algorithm::one_shot &&
+                     bytes <= most_whole_bytes();
   whole ? collectives::device::set_whole(e, elements)
         : collectives::device::set_range(e, call.collective, elements, size_of(type), call.root);
   // As many as the largest range of any rank needs: the same on all.
@@ -260,14 +257,14 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
              "launch of an exchange");
 }
 
-void ExchangePath::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
+void ExchangeGroup::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
 
-std::uint64_t ExchangePath::completed() { return seen(status_.host()->finished); }
+std::uint64_t ExchangeGroup::completed() { return seen(status_.host()->finished); }
 
-std::optional<PathFailure> ExchangePath::failure() {
+std::optional<GroupFailure> ExchangeGroup::failure() {
   const Status& now = *status_.host();
   const auto failure_of = [&](std::uint64_t found, ErrorCode code, const std::string& text) {
-    PathFailure failure{{code, text}, found - 1};
+    GroupFailure failure{{code, text}, found - 1};
     if (failure.call == 0) failure.captured = to_text(now.own);
     return failure;
   };
@@ -300,7 +297,7 @@ std::optional<PathFailure> ExchangePath::failure() {
                   std::chrono::duration<double>(members_.context().options().deadline).count(), late));
 }
 
-void ExchangePath::close(bool in_order) noexcept {
+void ExchangeGroup::close(bool in_order) noexcept {
   if (in_order) {
     try {
       members_.communicator().barrier();

@@ -14,8 +14,8 @@
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
 #include "ddl/device/ucx/turns.hpp"
 
@@ -31,17 +31,17 @@ namespace ddl::device {
 /// and UCX's own callbacks run. It ends by itself, at the deadline, should the thread stand still. What the
 /// thread queues goes to a stream of the highest priority: devices have a queue for several streams of one
 /// priority, and what is needed to end a hold must not stand behind what waits for the hold.
-class UcxPath : public DevicePath {
+class UcxGroup final : public DimensionGroup {
  public:
   /// On the device that is selected. `staging_bytes`: see DeviceOptions. Collective; errors are agreed:
   /// `unsupported` where UCX cannot be used, does not know devices' memory, or nothing of it arrives;
   /// `invalid_argument` for too few `staging_bytes`.
-  UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
-  ~UcxPath() override;
+  UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
+  ~UcxGroup() override;
 
   void run(const DeviceCall& call) override;
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
-  [[nodiscard]] std::optional<PathFailure> failure() override;
+  [[nodiscard]] std::optional<GroupFailure> failure() override;
   void abort() noexcept override;
   void settle() override;
   void close(bool in_order) noexcept override;
@@ -79,7 +79,7 @@ class UcxPath : public DevicePath {
   std::mutex mutex_;
   std::deque<Queued> queue_;
   bool is_closing_ = false;
-  std::optional<PathFailure> failure_;
+  std::optional<GroupFailure> failure_;
   std::thread thread_;
 };
 

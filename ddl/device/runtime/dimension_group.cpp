@@ -1,4 +1,4 @@
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 #include <map>
 #include <mutex>
