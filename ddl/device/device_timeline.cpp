@@ -19,7 +19,7 @@ constexpr std::size_t events = 2048;
 
 DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
   if (!is_on()) return;
-  for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_timed_event());
+  for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_event(cudaEventDefault));
   set_clock();
 }
 
@@ -29,7 +29,7 @@ void DeviceTimeline::set_clock() {
   for (int i = 0; i < tries; ++i) {
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const std::int64_t before = Timeline::now_ns();
-    Event event = make_timed_event();
+    Event event = make_event(cudaEventDefault);
     check_cuda(cudaEventRecord(event.get(), nullptr), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
     const std::int64_t after = Timeline::now_ns();

@@ -50,13 +50,12 @@ class DimensionCalls {
   static constexpr std::size_t slots = 2;  // of the scratch memory, for chunks that follow one another
 
   void finish(const DeviceCall& call, std::byte* values, std::size_t count) const;
-  void join(DeviceStream first, DeviceStream then);
 
   Context& context_;
   const std::span<std::byte> scratch_;
   std::vector<std::vector<int>> columns_;
   Stream inside_, between_;
-  Event joint_;  // may be recorded again at once: who waits for it waits for what it held by then
+  Event joint_;
   std::array<Event, slots> slot_free_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "ddl/cuda_check.hpp"
 
@@ -36,10 +35,10 @@ HostGroup::HostGroup(GroupMembers& members, const DeviceTable& devices)
   }
   members.context().on_all_ranks("devices through the host's memory", [&] {
     for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();
-    called_ = make_event();
+    joint_ = make_event();
     for (Slot& slot : slots_) {
       for (PinnedBytes* buffer : {&slot.input, &slot.output}) *buffer = allocate_pinned(slot_bytes);
-      for (Event* event : {&slot.copied_in, &slot.reduced, &slot.copied_out}) *event = make_event();
+      for (Event* event : {&slot.reduced, &slot.copied_out}) *event = make_event();
     }
   });
 }
@@ -55,9 +54,8 @@ void HostGroup::run(const DeviceCall& call) {
       std::max(slot_bytes / (std::max(in_pieces, out_pieces) * element) / line * line, line);
   const bool reads = reads_input(call, members_.rank());
   const bool writes = writes_output(call, members_.rank());
-  check_cuda(cudaEventRecord(called_.get(), call.stream), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(in_.get(), called_.get(), 0), "cudaStreamWaitEvent");
-  check_cuda(cudaStreamWaitEvent(out_.get(), called_.get(), 0), "cudaStreamWaitEvent");
+  join(call.stream, in_.get(), joint_);
+  join(call.stream, out_.get(), joint_);
   std::size_t first = 0;
   do {
     Slot& slot = slots_[next_++ % slots];
@@ -69,8 +67,7 @@ void HostGroup::run(const DeviceCall& call) {
       copy_pieces(slot.input.get(), bytes, call.input + first * element, whole, bytes, in_pieces,
                   cudaMemcpyDeviceToHost, in_.get());
     }
-    check_cuda(cudaEventRecord(slot.copied_in.get(), in_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_in.get(), 0), "cudaStreamWaitEvent");
+    join(in_.get(), reduction_.get(), joint_);
     check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_out.get(), 0), "cudaStreamWaitEvent");
     auto part = std::make_unique<Part>(Part{this, call, first + elements >= call.count});
     part->call.input = slot.input.get();
@@ -78,14 +75,12 @@ void HostGroup::run(const DeviceCall& call) {
     part->call.count = elements;
     check_cuda(cudaLaunchHostFunc(reduction_.get(), reduce_part, part.get()), "cudaLaunchHostFunc");
     part.release();  // it is the function's
-    check_cuda(cudaEventRecord(slot.reduced.get(), reduction_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(out_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
+    join(reduction_.get(), out_.get(), slot.reduced);
     if (writes) {
       copy_pieces(call.output + first * element, whole, slot.output.get(), bytes, bytes, out_pieces,
                   cudaMemcpyHostToDevice, out_.get());
     }
-    check_cuda(cudaEventRecord(slot.copied_out.get(), out_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(call.stream, slot.copied_out.get(), 0), "cudaStreamWaitEvent");
+    join(out_.get(), call.stream, slot.copied_out);
     first += elements;
   } while (first < call.count);
 }

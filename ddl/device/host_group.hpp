@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -37,7 +36,7 @@ class HostGroup final : public DimensionGroup {
   /// Memory for a part, and when the one before is done with it.
   struct Slot {
     PinnedBytes input, output;
-    Event copied_in, reduced, copied_out;
+    Event reduced, copied_out;
   };
   static constexpr std::size_t slots = 3;
   static constexpr std::size_t slot_bytes = std::size_t{4} << 20;
@@ -49,7 +48,7 @@ class HostGroup final : public DimensionGroup {
   GroupMembers& members_;
   Communicator communicator_;  // for CUDA's thread alone
   Stream in_, reduction_, out_;
-  Event called_;
+  Event joint_;
   Slot slots_[slots];
   std::size_t next_ = 0;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collectives/device/reproducible_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "collectives/kernels/exact_form.hpp"
 #include "ddl/cuda_check.hpp"
 
@@ -80,10 +80,7 @@ ReproducibleCalls::ReproducibleCalls(Context& context, std::span<std::byte> memo
 
 void ReproducibleCalls::run(const DeviceCall& call, const PassOn& pass_on) const {
   if (ranks_ == 1) {  // as the host: what is no number is left alone, too
-    DeviceCall copy = call;
-    copy.collective = Collective::all_gather;
-    copy.part_of = call.called();
-    return pass_on(copy);
+    return pass_on(call.part(Collective::all_gather, call.input, call.output, call.count));
   }
   call.op == ReduceOp::prod ? multiply(call, pass_on) : reduce(call, pass_on);
 }
@@ -127,16 +124,10 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
 
   const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
                               DataType type, ReduceOp op) {
-    pass_on({.collective = name,
-             .input = input,
-             .output = output,
-             .count = count,
-             .type = type,
-             .op = op,
-             .root = call.root,
-             .stream = call.stream,
-             .part_of = call.called(),
-             .is_captured = call.is_captured});
+    DeviceCall made = call.part(name, input, output, count);
+    made.type = type;
+    made.op = op;
+    pass_on(made);
   };
   if (form.scales()) {
     launch(ExactStep::scales, call.type, pass, call.stream);
@@ -174,14 +165,8 @@ void ReproducibleCalls::multiply(const DeviceCall& call, const PassOn& pass_on) 
   for (std::size_t piece = 0; piece < (has_pieces ? ranks_ : 1); ++piece) {
     for (std::size_t begin = 0; begin < call.count; begin += most) {
       const std::size_t length = std::min(most, call.count - begin);
-      pass_on({.collective = Collective::all_gather,
-               .input = call.input + (piece * call.count + begin) * element,
-               .output = memory_.data(),
-               .count = length,
-               .type = call.type,
-               .stream = call.stream,
-               .part_of = call.called(),
-               .is_captured = call.is_captured});
+      const std::byte* const input = call.input + (piece * call.count + begin) * element;
+      pass_on(call.part(Collective::all_gather, input, memory_.data(), length));
       if (has_pieces && piece != rank_) continue;
       if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
       ExactPass pass;

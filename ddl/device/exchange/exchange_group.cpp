@@ -2,15 +2,15 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
@@ -48,6 +48,12 @@ std::string to_text(const CallCode& call) {
       "{} ({}{} {}{})", topology::to_string(collective),
       reduces(collective) ? fmt::format("{} of ", to_string(static_cast<ReduceOp>(call.op))) : "", call.count,
       to_string(static_cast<DataType>(call.type)), is_rooted ? fmt::format(", root {}", call.root) : "");
+}
+
+/// Of a block: a thread has a pack.
+std::size_t bytes_at_a_time() {
+  return static_cast<std::size_t>(collectives::device::exchange_block_threads() *
+                                  collectives::device::pack_bytes);
 }
 
 template <typename T>
@@ -114,7 +120,8 @@ std::int64_t ExchangeGroup::room_on_device() {
 /// must have as many blocks.
 void ExchangeGroup::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(members_.context().rank()).number;
-  const int sharers = devices.ranks_on_device_of(members_.context().rank());
+  const auto sharers =
+      static_cast<std::int64_t>(devices.ranks_on_device_of(members_.context().rank()).size());
   std::int64_t room = 0;
   members_.context().on_all_ranks("kernels", [&] { room = room_on_device() / 2; });
   const std::int64_t taken = budget_.taken(device);
@@ -204,11 +211,8 @@ void ExchangeGroup::run_staged(const DeviceCall& call) {
   }
 }
 
-/// A thread has a pack.
 std::size_t ExchangeGroup::most_whole_bytes() const noexcept {
-  return static_cast<std::size_t>(blocks_) *
-         static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
-         static_cast<std::size_t>(collectives::device::pack_bytes);
+  return static_cast<std::size_t>(blocks_) * bytes_at_a_time();
 }
 
 void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
@@ -229,8 +233,7 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   e.ranks = ranks_;
   e.part_of = call.is_captured ? 0 : calls_;
   e.is_last = part.is_last;
-  e.timeout_ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline).count());
+  e.timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
   e.call = code_of(call.called());
   Mixed cut;
   cut.add(part.elements);
@@ -240,8 +243,6 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   e.output = output;
   e.windows = window_table();
   e.divisor = is_reduction && call.op == ReduceOp::avg ? ranks_ : 1;
-  const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
-                                static_cast<std::size_t>(collectives::device::pack_bytes);
   const bool whole = call.collective == Collective::all_reduce &&
                      call.steps->dimensions.front().algorithm == topology::Algorithm::one_shot &&
                      bytes <= most_whole_bytes();
@@ -252,7 +253,7 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
       !whole && call.collective != Collective::reduce_scatter && call.collective != Collective::all_gather;
   const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
   const auto needed = static_cast<int>(
-      std::min<std::size_t>((share + at_a_time - 1) / at_a_time, static_cast<std::size_t>(blocks_)));
+      std::min((share + bytes_at_a_time() - 1) / bytes_at_a_time(), static_cast<std::size_t>(blocks_)));
   check_cuda(collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream),
              "launch of an exchange");
 }
@@ -281,20 +282,20 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
             : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
                           rank, to_text(other)));
   }
-  std::string late;
+  std::vector<int> late;
   std::uint64_t found = 0;
   for (int peer = 0; peer < ranks_; ++peer) {
     const std::uint64_t missed = seen(now.late[peer]);
     if (missed == 0) continue;
     found = missed;
-    late += fmt::format("{}{}", late.empty() ? "" : ", ", members_.ranks()[static_cast<std::size_t>(peer)]);
+    late.push_back(members_.ranks()[static_cast<std::size_t>(peer)]);
   }
   if (late.empty()) return {};
   return failure_of(
       found, ErrorCode::timeout,
       fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
                   "deadline: DDL_DEADLINE, in seconds)",
-                  std::chrono::duration<double>(members_.context().options().deadline).count(), late));
+                  members_.deadline_seconds(), fmt::join(late, ", ")));
 }
 
 void ExchangeGroup::close(bool in_order) noexcept {

@@ -38,7 +38,7 @@ gradient_pass::Wire wire_of(DataType type) {
 CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communicator_(communicator) {
   communicator.context().on_all_ranks("gradients on devices", [&] {
     check_cuda(gradient_pass::load_gradient_kernels(), "cudaFuncGetAttributes");
-    stream_ = device::make_urgent_stream();
+    stream_ = device::make_stream(device::Priority::urgent);
     event_ = device::make_event();
     uploaded_ = device::make_event();
     fetched_ = device::allocate_pinned(sizeof(Outcome));
@@ -141,13 +141,10 @@ void CudaGradientQueue::write_pieces() {
     enlarge(squares_, std::max<std::size_t>(buckets_.size(), 1) * gradient_pass::unpacking_blocks);
   });
   Piece* at = pieces_.data;
-  double* squares = squares_.data;
   for (Bucket& bucket : buckets_) {
     bucket.on_device.pieces = at;
     bucket.on_device.piece_count = static_cast<std::uint32_t>(bucket.layout.pieces.size());
     at += bucket.layout.pieces.size();
-    bucket.squares = squares;
-    squares += gradient_pass::unpacking_blocks;
   }
 }
 

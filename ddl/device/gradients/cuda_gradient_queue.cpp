@@ -23,17 +23,13 @@ static_assert(sizeof(DeviceOutcome) == sizeof(Outcome) &&
               offsetof(DeviceOutcome, norm) == offsetof(Outcome, norm) &&
               offsetof(DeviceOutcome, finite) == offsetof(Outcome, finite));
 
-// The stream. An event may be recorded again at once: who waits for it waits for what it held by then.
-
-void CudaGradientQueue::follow(Stream stream) {
-  check_cuda(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(stream_.get(), event_.get(), 0), "cudaStreamWaitEvent");
+void CudaGradientQueue::follow_reported() {
+  for (const Stream stream : std::exchange(reported_on_, {})) device::join(stream, stream_.get(), event_);
 }
 
 void CudaGradientQueue::precede(Stream stream) {
-  for (const Stream other : std::exchange(reported_on_, {})) follow(other);
-  check_cuda(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(stream, event_.get(), 0), "cudaStreamWaitEvent");
+  follow_reported();
+  device::join(stream_.get(), stream, event_);
 }
 
 void CudaGradientQueue::require_usable(Stream stream) const {
@@ -61,7 +57,7 @@ void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
                 "GradientReducer: no_sync() with gradient means needs memory for them; set micro_batches in "
                 "the options");
   }
-  for (const Stream stream : std::exchange(reported_on_, {})) follow(stream);
+  follow_reported();
   if (!has_accumulated_) {
     const std::size_t elements = places_.back() + parts_->gradients.back().values.size();
     zero(accumulated_, elements * sizeof(float));
@@ -91,7 +87,7 @@ void CudaGradientQueue::pack(const gradient_pass::Bucket& bucket, double weight,
 
 void CudaGradientQueue::reduce(std::size_t index, const Contribution& contribution) {
   Bucket& bucket = buckets_[index];
-  for (const Stream stream : std::exchange(reported_on_, {})) follow(stream);
+  follow_reported();
   for (const GradientPiece& piece : bucket.layout.pieces) {
     if (contribution.counts(piece.gradient)) continue;
     zero(parts_->gradients[piece.gradient].values.data() + piece.first, piece.count * sizeof(float));
@@ -166,10 +162,11 @@ void CudaGradientQueue::unpack(std::size_t index) {
   const auto scope = communicator_.scope("unpack", stream_.get(), bytes);
   const double* const weight = parts_->options.leave_sums ? nullptr : weight_sum_;
   const Range own = own_range(bucket);
+  double* const squares = squares_.data + index * gradient_pass::unpacking_blocks;
   check_cuda(
       exact_squares_ != nullptr
           ? gradient_pass::launch_unpack_exactly(bucket.on_device, weight, own, exact_squares_, stream_.get())
-          : gradient_pass::launch_unpack(bucket.on_device, weight, own, bucket.squares, stream_.get()),
+          : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get()),
       "launch of unpack");
 }
 
@@ -213,7 +210,7 @@ std::uint64_t CudaGradientQueue::bytes() const noexcept {
 
 void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream stream) {
   place_parameters(parameters);
-  follow(stream);
+  device::join(stream, stream_.get(), event_);
   const Piece* pieces = parameter_pieces_.data;
   for (const Bucket& bucket : buckets_) {
     const BucketLayout& layout = bucket.layout;

@@ -62,7 +62,6 @@ class CudaGradientQueue final : public GradientQueue {
     BucketLayout layout;
     gradient_pass::Bucket on_device = {};  // of rows: of this step
     bool is_packed = false;                // is not where the gradients are
-    double* squares = nullptr;
     // For rows.
     std::vector<std::uint8_t> map;
     Work exchange;
@@ -105,7 +104,7 @@ class CudaGradientQueue final : public GradientQueue {
   template <typename Make>
   [[nodiscard]] std::vector<gradient_pass::Piece> all_pieces(const Make& make) const;
   void upload(Room<gradient_pass::Piece>& to, const std::vector<gradient_pass::Piece>& pieces);
-  void follow(Stream stream);
+  void follow_reported();
   void zero(void* data, std::size_t bytes);
   void pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated);
   void all_reduce(void* data, std::size_t count, DataType type);

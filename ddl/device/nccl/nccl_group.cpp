@@ -26,8 +26,6 @@ constexpr const char* functions[] = {"ncclAllReduce",     "ncclBroadcast", "nccl
 
 const NcclLibrary& nccl() { return NcclLibrary::get(); }
 
-double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// NCCL refuses ranks that share a device, with a message that says little, unless it takes them for ranks on
 /// several hosts.
 void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devices) {
@@ -42,8 +40,7 @@ void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devic
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::string name, GroupMembers& members)
-    : name_(std::move(name)), members_(members), deadline_(members.context().options().deadline) {}
+NcclGroup::NcclGroup(std::string name, GroupMembers& members) : name_(std::move(name)), members_(members) {}
 
 /// Delegates, so that a communicator is given back if other ranks have none.
 NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
@@ -106,10 +103,10 @@ ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResu
   auto task = std::make_shared<std::packaged_task<ncclResult_t()>>(std::move(function));
   std::future<ncclResult_t> result = task->get_future();
   std::thread([task] { (*task)(); }).detach();
-  if (result.wait_for(deadline_) == std::future_status::ready) return result.get();
+  if (result.wait_for(members_.deadline()) == std::future_status::ready) return result.get();
   throw Error(ErrorCode::timeout,
               fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it", name,
-                          name_, seconds(deadline_), members_.rank(), members_.size()));
+                          name_, members_.deadline_seconds(), members_.rank(), members_.size()));
 }
 
 void NcclGroup::run(const DeviceCall& call) {
@@ -214,12 +211,12 @@ std::optional<GroupFailure> NcclGroup::failure() {
     seen_ = done;
     progress_ = Clock::now();
   }
-  if (Clock::now() - progress_ <= deadline_) return {};
+  if (Clock::now() - progress_ <= members_.deadline()) return {};
   return GroupFailure{
       {ErrorCode::timeout,
        fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
                    "deadline: DDL_DEADLINE, in seconds)",
-                   seconds(deadline_))},
+                   members_.deadline_seconds())},
       done + 1};
 }
 

@@ -53,7 +53,6 @@ class NcclGroup final : public DimensionGroup {
 
   const std::string name_;
   GroupMembers& members_;
-  const std::chrono::nanoseconds deadline_;
   Stream stream_;        // for what is compared last
   DeviceBytes meeting_;  // what barriers reduce
   StreamMark done_;      // calls

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -48,6 +49,17 @@ struct DeviceCall {
   /// As the user's, also where parts of different calls are alike.
   [[nodiscard]] CalledAs called() const noexcept {
     return part_of.value_or(CalledAs{collective, count, type, op, root});
+  }
+  /// A part of it, or what is done for it.
+  [[nodiscard]] DeviceCall part(topology::Collective name, const std::byte* from, std::byte* to,
+                                std::size_t elements) const {
+    DeviceCall made = *this;
+    made.part_of = called();
+    made.collective = name;
+    made.input = from;
+    made.output = to;
+    made.count = elements;
+    return made;
   }
 };
 
@@ -146,17 +158,19 @@ class GroupMembers {
 
   /// Of all ranks; what it agrees on, all members of all groups agree on.
   [[nodiscard]] Context& context() const noexcept { return context_; }
-  [[nodiscard]] Communicator& communicator() noexcept { return own_ ? *own_ : context_.communicator(); }
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
+  [[nodiscard]] int rank() const noexcept { return communicator_.rank(); }
+  [[nodiscard]] int size() const noexcept { return communicator_.size(); }
   /// The context's rank of each member.
   [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+  /// How long they wait for each other.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const { return context_.options().deadline; }
+  [[nodiscard]] double deadline_seconds() const { return std::chrono::duration<double>(deadline()).count(); }
 
  private:
   Context& context_;
-  std::optional<Communicator> own_;
+  Communicator communicator_;
   std::vector<int> ranks_;
-  int rank_ = 0;
 };
 
 /// Blocks of a device that kernels which wait for other ranks may take, counted over all communicators of

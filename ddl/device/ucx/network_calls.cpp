@@ -44,12 +44,12 @@ std::size_t scratch_factor(const topology::Plan& plan) {
 
 }  // namespace
 
-NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns,
-                           std::size_t staging_bytes)
+NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network,
+                           collectives::device::Gate& gate, std::size_t staging_bytes)
     : members_(members),
       staging_bytes_(checked(staging_bytes, members.size())),
       work_(allocate_on_device(staging_bytes, "UCX")),
-      executor_(network, turns, members, staging_bytes),
+      executor_(network, gate, members, staging_bytes),
       meeting_(prepared(topology::lower_barrier(members.size(), members.rank()), 1, DataType::u8)) {}
 
 void NetworkCalls::conclude() {
@@ -59,7 +59,8 @@ void NetworkCalls::conclude() {
 }
 
 void NetworkCalls::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, executor_.stream()),
+             "cudaMemcpyAsync");
 }
 
 /// Messages tell all that has been called so far: what differs is noticed even where nobody waited for it.
@@ -142,7 +143,7 @@ void NetworkCalls::reduce_scatter_part(const DeviceCall& call, std::size_t first
   const std::size_t bytes = count * element;
   std::byte* const work = work_.get();
   copy_pieces(work, bytes, call.input + first * element, call.count * element, bytes,
-              static_cast<std::size_t>(members_.size()), cudaMemcpyDeviceToDevice, stream());
+              static_cast<std::size_t>(members_.size()), cudaMemcpyDeviceToDevice, executor_.stream());
   executor_.wait_for_stream();
   run_program(call, program_of(call, count), {work, work});
   copy(call.output + first * element, work + static_cast<std::size_t>(members_.rank()) * bytes, bytes);

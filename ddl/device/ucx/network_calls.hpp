@@ -11,7 +11,6 @@
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
-#include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
 
@@ -22,13 +21,14 @@ class NetworkCalls {
  public:
   /// On the device that is selected. Refers to all of them. Twice `staging_bytes` of device memory, and
   /// 16 MiB. On this rank alone. Throws `unsupported` if there is no more, `invalid_argument` for too few.
-  NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns, std::size_t staging_bytes);
+  NetworkCalls(GroupMembers& members, collectives::Network& network, collectives::device::Gate& gate,
+               std::size_t staging_bytes);
 
   /// Returns when the device has done all. Throws as NetworkExecutor::run.
   void run(const DeviceCall& call);
   /// After the last call: also finds out whether it was the last one on all ranks.
   void conclude();
-  [[nodiscard]] cudaStream_t stream() const noexcept { return executor_.stream(); }
+  [[nodiscard]] NetworkExecutor& executor() noexcept { return executor_; }
 
  private:
   /// Collective, root, count, type, the plan's hash.

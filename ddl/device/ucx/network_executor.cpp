@@ -1,12 +1,14 @@
 #include "ddl/device/ucx/network_executor.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
-#include <functional>
+#include <chrono>
+#include <thread>
 #include <utility>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
 
@@ -18,21 +20,23 @@ using topology::StepKind;
 namespace {
 
 constexpr auto before_looks_for_trouble = std::chrono::milliseconds(10);
+constexpr std::uint32_t turns_before_yielding = 200;
+constexpr std::uint32_t turns_before_rests = 2000;
 
 /// A receive_reduce is a transfer, too, but what is waited for is what the device does after it.
 bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepKind::receive; }
 
 }  // namespace
 
-NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, const GroupMembers& members,
-                                 std::size_t scratch_bytes)
+NetworkExecutor::NetworkExecutor(collectives::Network& network, collectives::device::Gate& gate,
+                                 const GroupMembers& members, std::size_t scratch_bytes)
     : network_(network),
-      turns_(turns),
+      gate_(gate),
       members_(members),
       scratch_bytes_(scratch_bytes),
       scratch_(allocate_on_device(scratch_bytes, "UCX")),
       receiving_memory_(allocate_on_device(blocks * block_bytes, "UCX")),
-      stream_(make_urgent_stream()) {
+      stream_(make_stream(Priority::urgent)) {
   done_.allocate();
   for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(receiving_memory_.get() + i * block_bytes);
 }
@@ -59,8 +63,8 @@ void NetworkExecutor::run(const Run& run) {
     bool moved = run_ready();
     moved |= sweep_transfers();
     moved |= sweep_stream();
-    turns_.take(moved, queued_.empty() ? Turns::Awaited::network : Turns::Awaited::device);
-    if (turns_.idle() > before_looks_for_trouble) look_for_trouble();
+    take_turn(moved, queued_.empty() ? Awaited::network : Awaited::device);
+    if (idle() > before_looks_for_trouble) look_for_trouble();
   }
   run_ = nullptr;
 }
@@ -78,11 +82,8 @@ void NetworkExecutor::start(const Run& run) {
   transfers_.assign(program.transfers(), {});
   blocks_.assign(program.transfers(), nullptr);
   next_receive_ = 0;
-  for (const std::uint32_t index : program.first()) {
-    ready_.push_back(program.urgency(index));
-  }
-  std::make_heap(ready_.begin(), ready_.end(), std::greater<>());
-  turns_.begin();
+  for (const std::uint32_t index : program.first()) ready_.push(program.urgency(index));
+  idle_turns_ = 0;
   post_receives();
 }
 
@@ -91,9 +92,8 @@ bool NetworkExecutor::run_ready() {
   bool moved = false;
   do {
     while (!ready_.empty()) {
-      const auto index = static_cast<std::uint32_t>(ready_.front());
-      std::pop_heap(ready_.begin(), ready_.end(), std::greater<>());
-      ready_.pop_back();
+      const auto index = static_cast<std::uint32_t>(ready_.top());
+      ready_.pop();
       if (step(index).kind == StepKind::receive) {
         transfer(index);
         moved = true;
@@ -177,9 +177,7 @@ void NetworkExecutor::queued(std::uint32_t index) {
 }
 
 void NetworkExecutor::satisfy(std::uint32_t later) {
-  if (--missing_[later] != 0) return;
-  ready_.push_back(run_->program.urgency(later));
-  std::push_heap(ready_.begin(), ready_.end(), std::greater<>());
+  if (--missing_[later] == 0) ready_.push(run_->program.urgency(later));
 }
 
 bool NetworkExecutor::sweep_stream() {
@@ -227,7 +225,46 @@ bool NetworkExecutor::sweep_transfers() {
 
 void NetworkExecutor::wait_for_stream() {
   done_.write(++marked_, stream());
-  turns_.await(done_, marked_, stream());
+  await(done_, marked_);
+}
+
+/// Moves the network on; after many turns in which nothing did, sleeps. `moved`: something else than the
+/// network has.
+void NetworkExecutor::take_turn(bool moved, Awaited awaited) {
+  if (ended_) throw Ended();
+  __atomic_store_n(&gate_.beat, gate_.beat + 1, __ATOMIC_RELAXED);
+  if (network_.progress() || moved) {
+    idle_turns_ = 0;
+    return;
+  }
+  if (++idle_turns_ == turns_before_yielding) idle_since_ = collectives::Clock::now();
+  if (idle_turns_ > turns_before_rests) return rest(awaited);
+  if (idle_turns_ > turns_before_yielding) std::this_thread::yield();
+}
+
+/// Some 20 us, or, if only the network is awaited, until something comes, 1 ms at most.
+void NetworkExecutor::rest(Awaited awaited) {
+  if (awaited == Awaited::device || network_.event_descriptor() < 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else if (network_.arm()) {
+    constexpr int milliseconds = 1;
+    pollfd readable{network_.event_descriptor(), POLLIN, 0};
+    poll(&readable, 1, milliseconds);
+  }
+}
+
+/// Nothing has moved for so long. Asks the clock only when it begins to be long.
+collectives::Clock::duration NetworkExecutor::idle() const {
+  if (idle_turns_ < turns_before_yielding) return {};
+  return collectives::Clock::now() - idle_since_;
+}
+
+void NetworkExecutor::await(const StreamMark& mark, std::uint64_t value) {
+  idle_turns_ = 0;
+  while (mark.value() < value) {
+    take_turn(false, Awaited::device);
+    if (idle_turns_ > turns_before_rests) require_alive(stream());
+  }
 }
 
 void NetworkExecutor::look_for_trouble() {
@@ -240,12 +277,11 @@ void NetworkExecutor::look_for_trouble() {
                             "the same calls, in the same order",
                             peer));
   }
-  const auto deadline = members_.context().options().deadline;
-  if (turns_.idle() <= deadline) return;
+  if (idle() <= members_.deadline()) return;
   throw Error(ErrorCode::timeout,
               fmt::format("waited {:g} s for ranks {}, which have not come to it, or do not get on (a longer "
                           "deadline: DDL_DEADLINE, in seconds)",
-                          std::chrono::duration<double>(deadline).count(), awaited_ranks()));
+                          members_.deadline_seconds(), awaited_ranks()));
 }
 
 /// Those from which something is to come; if there are none, those that do not take what is sent.

@@ -10,7 +10,6 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
-#include "ddl/device/ucx/device_memory.hpp"
 
 namespace ddl::device {
 namespace {

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <utility>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/exchange/exchange_group.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
@@ -43,8 +43,7 @@ UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_
     check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
     bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
-    turns_.emplace(*network_, *gate_.host());
-    calls_.emplace(members, *network_, *turns_, staging_bytes);
+    calls_.emplace(members, *network_, *gate_.host(), staging_bytes);
   });
   thread_ = std::thread([this] { work(); });
 }
@@ -67,18 +66,20 @@ void UcxGroup::take_blocks() {
 
 void UcxGroup::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
-  const auto deadline =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline);
-  check_cuda(collectives::device::launch_hold(gate_.device(), called_,
-                                              static_cast<std::uint64_t>(deadline.count()), call.stream),
+  const auto timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
+  check_cuda(collectives::device::launch_hold(gate_.device(), called_, timeout_ns, call.stream),
              "launch of a hold");
-  push({call, called_});
+  push([this, call, number = called_] {
+    calls_->executor().await(reached_, number);
+    calls_->run(call);
+    release();
+  });
 }
 
-void UcxGroup::push(Queued queued) {
+void UcxGroup::push(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(queued));
+    tasks_.push_back(std::move(task));
   }
   ring();
 }
@@ -98,34 +99,29 @@ std::optional<GroupFailure> UcxGroup::failure() {
       {ErrorCode::timeout,
        fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
                    "inside of UCX or CUDA",
-                   std::chrono::duration<double>(members_.context().options().deadline).count())},
+                   members_.deadline_seconds())},
       completed_ + 1};
 }
 
 void UcxGroup::abort() noexcept {
-  turns_->end();
+  calls_->executor().end();
   ring();
 }
 
 /// What ranks have called differently shows up when they meet.
 void UcxGroup::settle() {
-  push({});
-  while (!is_concluded_ && !failure() && !turns_->has_ended()) {
+  push([this] {
+    calls_->conclude();
+    is_concluded_ = true;
+  });
+  while (!is_concluded_ && !failure() && !calls_->executor().has_ended()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
 void UcxGroup::close(bool in_order) noexcept {
   if (!thread_.joinable()) return;
-  if (in_order) {
-    {
-      const std::lock_guard lock(mutex_);
-      is_closing_ = true;
-    }
-    ring();
-  } else {
-    abort();
-  }
+  in_order ? push([this] { is_closed_ = true; }) : abort();
   thread_.join();
   if (!in_order) {  // kernels may still look at them
     gate_.abandon();
@@ -142,7 +138,7 @@ void UcxGroup::work() noexcept {
     allow_captures_of_others();
     work_off();
     return;
-  } catch (const Turns::Ended&) {
+  } catch (const NetworkExecutor::Ended&) {
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
@@ -150,7 +146,7 @@ void UcxGroup::work() noexcept {
   }
   // Nothing touches the streams' memory any more when they go on.
   network_->abandon();
-  cudaStreamSynchronize(calls_->stream());
+  cudaStreamSynchronize(calls_->executor().stream());
   __atomic_store_n(&gate_.host()->opened, 1U, __ATOMIC_RELEASE);
 }
 
@@ -160,32 +156,18 @@ void UcxGroup::fail(const Error& error) noexcept {
 }
 
 void UcxGroup::work_off() {
-  while (std::optional<Queued> queued = next()) {
-    if (!queued->call) {
-      calls_->conclude();
-      is_concluded_ = true;
+  while (!is_closed_) {
+    if (calls_->executor().has_ended()) throw NetworkExecutor::Ended();
+    std::unique_lock lock(mutex_);
+    if (tasks_.empty()) {
+      lock.unlock();
+      sleep_until_called();
       continue;
     }
-    turns_->await(reached_, queued->number, calls_->stream());
-    calls_->run(*queued->call);
-    release();
-  }
-}
-
-/// None: the path is closed.
-std::optional<UcxGroup::Queued> UcxGroup::next() {
-  for (;;) {
-    if (turns_->has_ended()) throw Turns::Ended();
-    {
-      const std::lock_guard lock(mutex_);
-      if (!queue_.empty()) {
-        Queued queued = std::move(queue_.front());
-        queue_.pop_front();
-        return queued;
-      }
-      if (is_closing_) return std::nullopt;
-    }
-    sleep_until_called();
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +18,6 @@
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
-#include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
 
@@ -47,16 +47,10 @@ class UcxGroup final : public DimensionGroup {
   void close(bool in_order) noexcept override;
 
  private:
-  struct Queued {
-    std::optional<DeviceCall> call;  // none: no more of them
-    std::uint64_t number = 0;
-  };
   void take_blocks();
-  void push(Queued queued);
-
+  void push(std::function<void()> task);
   void work() noexcept;
   void work_off();
-  std::optional<Queued> next();
   void sleep_until_called();
   void release();
   void fail(const Error& error) noexcept;
@@ -69,16 +63,15 @@ class UcxGroup final : public DimensionGroup {
   MappedMemory<collectives::device::Gate> gate_;
   StreamMark reached_;           // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
-  std::optional<Turns> turns_;
   std::optional<NetworkCalls> calls_;
   collectives::FileDescriptor bell_;
 
   std::uint64_t called_ = 0;
   std::atomic<std::uint64_t> completed_ = 0;
   std::atomic<bool> is_concluded_ = false;
+  bool is_closed_ = false;  // for the thread alone
   std::mutex mutex_;
-  std::deque<Queued> queue_;
-  bool is_closing_ = false;
+  std::deque<std::function<void()>> tasks_;  // of the thread
   std::optional<GroupFailure> failure_;
   std::thread thread_;
 };
