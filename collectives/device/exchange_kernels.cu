@@ -3,7 +3,7 @@
 
 #include "collectives/device/device_block.hpp"
 #include "collectives/device/exchange_body.hpp"
-#include "collectives/device/exchange_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 
 namespace ddl::collectives::device {
 namespace {

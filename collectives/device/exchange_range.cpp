@@ -28,32 +28,18 @@ void set_slice(Exchange& exchange, std::size_t count, std::size_t element_bytes)
 
 void set_range(Exchange& exchange, Collective collective, std::size_t count, std::size_t element_bytes,
                int root) {
-  exchange.sources = exchange.targets = all_of(exchange);
-  exchange.source_piece = exchange.target_piece = 0;
+  const bool scatters = collective == Collective::reduce_scatter;
+  const bool gathers = collective == Collective::all_gather;
+  exchange.sources = exchange.targets = collective == Collective::barrier ? 0 : all_of(exchange);
+  if (collective == Collective::broadcast) exchange.sources = only(root);
+  if (collective == Collective::reduce) exchange.targets = only(root);
+  if (gathers) exchange.sources = only(exchange.rank);
+  if (scatters) exchange.targets = only(exchange.rank);
+  exchange.source_piece = scatters ? exchange.rank : 0;
+  exchange.target_piece = gathers ? exchange.rank : 0;
   exchange.offset = 0;
   exchange.elements = count;
-  switch (collective) {
-    case Collective::all_reduce:
-      return set_slice(exchange, count, element_bytes);
-    case Collective::reduce:
-      exchange.targets = only(root);
-      return set_slice(exchange, count, element_bytes);
-    case Collective::broadcast:
-      exchange.sources = only(root);
-      return set_slice(exchange, count, element_bytes);
-    case Collective::reduce_scatter:
-      exchange.targets = only(exchange.rank);
-      exchange.source_piece = exchange.rank;
-      return;
-    case Collective::all_gather:
-      exchange.sources = only(exchange.rank);
-      exchange.target_piece = exchange.rank;
-      return;
-    case Collective::barrier:
-      exchange.sources = exchange.targets = 0;
-      exchange.elements = 0;
-      return;
-  }
+  if (!scatters && !gathers) set_slice(exchange, count, element_bytes);
 }
 
 void set_whole(Exchange& exchange, std::size_t count) {

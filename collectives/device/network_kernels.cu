@@ -2,7 +2,7 @@
 #include <array>
 
 #include "collectives/device/device_block.hpp"
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 
 namespace ddl::collectives::device {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "collectives/device/reproducible_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "collectives/kernels/exact_decoding.hpp"
 
 /// What a thread of a kernel of reproducible reductions does.

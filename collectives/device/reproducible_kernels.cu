@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
-#include "collectives/device/reproducible_kernels.hpp"
 
 namespace ddl::collectives::device {
 namespace {

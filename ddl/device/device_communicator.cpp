@@ -14,25 +14,36 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"
-#include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/device_paths.hpp"
-#include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/device_executor.hpp"
 #include "ddl/device/device_timeline.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/nvtx_range.hpp"
 #include "ddl/device/runtime/process_settings.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
 
+using collectives::Called;
 using device::DeviceCall;
 using topology::Collective;
+
+namespace {
+
+/// What waits looks again at once at first, and then now and then.
+void rest(int looks) {
+  constexpr int looks_before_naps = 1000;
+  looks < looks_before_naps ? std::this_thread::yield()
+                            : std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+}  // namespace
 
 struct DeviceCommunicator::State {
   State(Context& context_, const DeviceOptions& options);
@@ -44,7 +55,7 @@ struct DeviceCommunicator::State {
   const int ranks;
   const device::DeviceTable devices;
   std::optional<device::DeviceTimeline> timeline;
-  std::optional<device::DevicePaths> paths;
+  std::optional<device::DeviceExecutor> executor;
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
 
@@ -54,15 +65,16 @@ struct DeviceCommunicator::State {
   bool is_told = false;  // to who uses this
   std::jthread guard;
 
-  void run(DeviceCall call);
-  void run_logged(const DeviceCall& call, device::DevicePath& path);
-  void run_captured(const DeviceCall& call, device::DevicePath& path);
+  void run(Collective collective, const void* input, void* output, std::size_t count, DataType type,
+           ReduceOp op, int root, DeviceStream stream);
+  void run_logged(const DeviceCall& call);
+  void run_captured(const DeviceCall& call);
   void wait_for_room();
   void warn_of_queues();
   void require_valid(const DeviceCall& call) const;
   void look_after(const std::stop_token& stop);
   void examine();
-  void fail(const device::PathFailure& found);
+  void fail(const device::GroupFailure& found, const Called& called);
   void look();
   void finish(DeviceStream stream);
 };
@@ -76,10 +88,9 @@ DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options
                                    own.pci_address.data(), device::bind_near(own.pci_address.data())));
   }
   warn_of_queues();
-  paths.emplace(context, devices, options);
   context.on_all_ranks("the device's clock", [&] { timeline.emplace(context.timeline()); });
-  paths->trace(*timeline);
-  log.emplace(engine_of(context).recorder(), paths->path());
+  executor.emplace(context, devices, options, *timeline);
+  log.emplace(engine_of(context).recorder(), *executor);
   guard = std::jthread([this](const std::stop_token& stop) { look_after(stop); });
 }
 
@@ -91,8 +102,6 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
   if (call.root < 0 || call.root >= ranks) {
     refuse(fmt::format("found root {}, expected 0 to {}", call.root, ranks - 1));
   }
-  const bool reads = call.collective != Collective::broadcast || rank == call.root;
-  const bool writes = call.collective != Collective::reduce || rank == call.root;
   const auto check = [&](const void* data, const char* what) {
     if (data == nullptr && call.count > 0) refuse(fmt::format("the {} is null", what));
     if (reinterpret_cast<std::uintptr_t>(data) % size_of(call.type) != 0) {
@@ -100,8 +109,8 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
                          size_of(call.type)));
     }
   };
-  if (reads) check(call.input, "input");
-  if (writes) check(call.output, "output");
+  if (reads_input(call, rank)) check(call.input, "input");
+  if (writes_output(call, rank)) check(call.output, "output");
 }
 
 /// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand
@@ -127,18 +136,28 @@ void DeviceCommunicator::State::warn_of_queues() {
   }
 }
 
-void DeviceCommunicator::State::run(DeviceCall call) {
+void DeviceCommunicator::State::run(Collective collective, const void* input, void* output, std::size_t count,
+                                    DataType type, ReduceOp op, int root, DeviceStream stream) {
   if (has_failed) look();
+  DeviceCall call{collective,
+                  static_cast<const std::byte*>(input),
+                  static_cast<std::byte*>(output),
+                  count,
+                  type,
+                  op,
+                  root,
+                  stream};
   require_valid(call);
-  if (call.count == 0 && call.collective != Collective::barrier) return;
-  call.is_captured = device::is_capturing(call.stream);
-  device::DevicePath& path = paths->path();
-  call.is_captured ? run_captured(call, path) : run_logged(call, path);
+  if (count == 0 && collective != Collective::barrier) return;
+  call.is_captured = device::is_capturing(stream);
+  call.is_captured ? run_captured(call) : run_logged(call);
+  if (has_failed) look();
+  if (!call.is_captured && context.options().device_sync > 0) finish(stream);
 }
 
-void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::DevicePath& path) {
+void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   const std::string_view name = topology::to_string(call.collective);
-  if (!path.can_be_captured(call)) {
+  if (!executor->can_be_captured(call)) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
@@ -153,44 +172,39 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call, device::Dev
                     name, context.options().device_sync));
   }
   try {
-    path.run(call);
+    executor->run(call);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
-    fail({error, 0, std::string(name)});
+    fail({error, 0, std::string(name)}, {});
   }
-  if (has_failed) look();
 }
 
 /// A launch that finds the stream's queue full blocks inside CUDA, with every other launch of the process.
 void DeviceCommunicator::State::wait_for_room() {
   constexpr std::size_t most_under_way = 64;
-  constexpr int looks_before_naps = 1000;
   for (int looks = 0; log->open() >= most_under_way; ++looks) {
     log->update();
     if (has_failed) look();
-    looks < looks_before_naps ? std::this_thread::yield()
-                              : std::this_thread::sleep_for(std::chrono::microseconds(50));
+    rest(looks);
   }
 }
 
-void DeviceCommunicator::State::run_logged(const DeviceCall& call, device::DevicePath& path) {
+void DeviceCommunicator::State::run_logged(const DeviceCall& call) {
   if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   wait_for_room();
   const char* const name = topology::to_string(call.collective).data();
   const std::size_t bytes = call.count * size_of(call.type);
   const device::NvtxRange range(name, bytes);
-  const std::uint64_t number = log->begin(call);
+  const Called called = log->begin(call);
   try {
     if (context.options().device_sync > 1) check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    const std::uint64_t begun = timeline->is_on() ? timeline->begin(call.stream) : 0;
-    path.run(call);
-    if (begun != 0) timeline->end(begun, call.stream, name, bytes);
+    const device::DeviceTimeline::Scope scope = timeline->scope(name, call.stream, bytes);
+    executor->run(call);
+    log->queued();
   } catch (const Error& error) {
     const std::lock_guard lock(mutex);
-    fail({error, number});
+    fail({error}, called);
   }
-  if (has_failed) look();
-  if (context.options().device_sync > 0) finish(call.stream);
 }
 
 /// Others that fail, and the deadline, end what would wait for ever, whether somebody waits for it or not.
@@ -213,23 +227,22 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
 void DeviceCommunicator::State::examine() {
   const std::lock_guard lock(mutex);
   if (failure) return;
-  std::optional<device::PathFailure> found = paths->path().failure();
+  std::optional<device::GroupFailure> found = executor->failure();
   // What others call says more than that somebody else has failed, and that more than who is late.
   const collectives::Watch* const watch = watch_of(context);
   if (watch != nullptr && watch->failed() && !(found && found->error.code() == ErrorCode::mismatch)) {
-    found = device::PathFailure{{ErrorCode::peer_failed, watch->failure().text}};
+    found = device::GroupFailure{{ErrorCode::peer_failed, watch->failure().text}};
   }
-  if (found) fail(*found);
+  if (found) fail(*found, found->captured.empty() ? log->called(*found) : Called{});
 }
 
 /// Under the mutex. Has everything that waits end, and tells the job.
-void DeviceCommunicator::State::fail(const device::PathFailure& found) {
+void DeviceCommunicator::State::fail(const device::GroupFailure& found, const Called& called) {
   if (failure) return;
-  const collectives::Called called = found.captured.empty() ? log->called(found.call) : collectives::Called{};
   const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
                            : called.sequence == 0  ? "collectives on devices"
                                                    : record_of(called).describe();
-  paths->path().abort();
+  executor->abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
   failure = engine_of(context).give_up(error, called.communicator, called.sequence);
   has_failed = true;
@@ -245,7 +258,6 @@ void DeviceCommunicator::State::look() {
 }
 
 void DeviceCommunicator::State::finish(DeviceStream stream) {
-  constexpr int looks_before_naps = 1000;
   constexpr auto most_after_failure = std::chrono::seconds(10);  // for kernels that have been told to end
   std::optional<std::chrono::steady_clock::time_point> failed_at;
   for (int looks = 0;; ++looks) {
@@ -257,7 +269,7 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
       try {
         check_cuda(result, "cudaStreamQuery");
       } catch (const Error& error) {
-        fail({error, 0});
+        fail({error}, log->called({error}));
       }
       break;
     }
@@ -266,11 +278,7 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
       if (!failed_at) failed_at = now;
       if (now - *failed_at > most_after_failure) break;
     }
-    if (looks < looks_before_naps) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    rest(looks);
   }
   look();
 }
@@ -283,7 +291,7 @@ DeviceCommunicator::State::~State() {
   }
   try {
     for (DeviceStream stream : streams) finish(stream);
-    paths->path().settle();
+    executor->settle();
     look();
   } catch (const std::exception& error) {
     in_order = false;
@@ -298,7 +306,7 @@ DeviceCommunicator::State::~State() {
                     left_out, rank));
   }
   log.reset();
-  paths->path().close(in_order);
+  executor->close(in_order);
 }
 
 DeviceCommunicator::DeviceCommunicator(Context& context, const DeviceOptions& options)
@@ -309,74 +317,53 @@ int DeviceCommunicator::rank() const noexcept { return state_->rank; }
 int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank()).number; }
 std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
-int DeviceCommunicator::blocks() const noexcept { return state_->paths->blocks(); }
+int DeviceCommunicator::blocks() const noexcept { return state_->executor->groups().blocks(); }
 Context& DeviceCommunicator::context() const noexcept { return state_->context; }
-const topology::Topology& DeviceCommunicator::topology() const noexcept { return state_->paths->topology(); }
+const topology::Topology& DeviceCommunicator::topology() const noexcept {
+  return state_->executor->topology();
+}
 topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes, DataType type) const {
   if (collective == Collective::barrier) {
     throw Error(ErrorCode::invalid_argument, "plan on devices: found a barrier, which needs none");
   }
-  return state_->paths->executor().plan(collective, bytes, type);
+  return state_->executor->plan(collective, bytes, type);
 }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
-  return state_->paths->reaches(data, bytes);
+  return state_->executor->groups().reaches(data, bytes);
 }
 
 DeviceMemory DeviceCommunicator::allocate(std::size_t bytes) {
   state_->look();
-  return {state_->paths->allocate(bytes), bytes};
+  return {state_->executor->groups().allocate(bytes), bytes};
 }
 
 void DeviceCommunicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                                     ReduceOp op, DeviceStream stream) {
-  state_->run({Collective::all_reduce, static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-               count, type, op, 0, stream});
+  state_->run(Collective::all_reduce, input, output, count, type, op, 0, stream);
 }
 void DeviceCommunicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
                                         ReduceOp op, DeviceStream stream) {
-  state_->run({Collective::reduce_scatter, static_cast<const std::byte*>(input),
-               static_cast<std::byte*>(output), count, type, op, 0, stream});
+  state_->run(Collective::reduce_scatter, input, output, count, type, op, 0, stream);
 }
 void DeviceCommunicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
                                     DeviceStream stream) {
-  state_->run({Collective::all_gather, static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-               count, type, ReduceOp::sum, 0, stream});
+  state_->run(Collective::all_gather, input, output, count, type, ReduceOp::sum, 0, stream);
 }
 void DeviceCommunicator::broadcast(const void* input, void* output, std::size_t count, DataType type,
                                    int root, DeviceStream stream) {
-  state_->run({Collective::broadcast, static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-               count, type, ReduceOp::sum, root, stream});
+  state_->run(Collective::broadcast, input, output, count, type, ReduceOp::sum, root, stream);
 }
 void DeviceCommunicator::reduce(const void* input, void* output, std::size_t count, DataType type,
                                 ReduceOp op, int root, DeviceStream stream) {
-  state_->run({Collective::reduce, static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-               count, type, op, root, stream});
+  state_->run(Collective::reduce, input, output, count, type, op, root, stream);
 }
 void DeviceCommunicator::barrier(DeviceStream stream) {
-  state_->run({.collective = Collective::barrier, .stream = stream});
+  state_->run(Collective::barrier, nullptr, nullptr, 0, DataType::u8, ReduceOp::sum, 0, stream);
 }
 
-DeviceCommunicator::Scope::Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream)
-    : state_(state), name_(name), bytes_(bytes), stream_(stream) {
-  if (state_ != nullptr) begun_ = state_->timeline->begin(stream);
-}
-DeviceCommunicator::Scope::Scope(Scope&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)),
-      name_(other.name_),
-      bytes_(other.bytes_),
-      stream_(other.stream_),
-      begun_(other.begun_) {}
-DeviceCommunicator::Scope::~Scope() {
-  if (state_ == nullptr) return;
-  try {
-    state_->timeline->end(begun_, stream_, name_, bytes_);
-  } catch (const Error&) {
-    // The device is lost: the next call says so.
-  }
-}
 DeviceCommunicator::Scope DeviceCommunicator::scope(const char* name, DeviceStream stream,
                                                     std::uint64_t bytes) {
-  return {state_->timeline->is_on() ? state_.get() : nullptr, name, bytes, stream};
+  return state_->timeline->is_on() ? state_->timeline->scope(name, stream, bytes) : nullptr;
 }
 
 void DeviceCommunicator::check() { state_->look(); }

@@ -19,7 +19,7 @@ constexpr std::size_t events = 2048;
 
 DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
   if (!is_on()) return;
-  for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_timed_event());
+  for (std::size_t i = 0; i < events; ++i) unused_.push_back(make_event(cudaEventDefault));
   set_clock();
 }
 
@@ -29,7 +29,7 @@ void DeviceTimeline::set_clock() {
   for (int i = 0; i < tries; ++i) {
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const std::int64_t before = Timeline::now_ns();
-    Event event = make_timed_event();
+    Event event = make_event(cudaEventDefault);
     check_cuda(cudaEventRecord(event.get(), nullptr), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
     const std::int64_t after = Timeline::now_ns();
@@ -40,51 +40,28 @@ void DeviceTimeline::set_clock() {
   }
 }
 
-/// Under the mutex.
-Event DeviceTimeline::take_event() {
-  Event event = std::move(unused_.back());
-  unused_.pop_back();
-  return event;
-}
-
-std::uint64_t DeviceTimeline::begin(DeviceStream stream) {
-  if (is_capturing(stream)) return 0;  // an event of a captured graph has no time
-  Event first, last;
+DeviceTimeline::Scope DeviceTimeline::scope(std::string name, DeviceStream stream, std::uint64_t bytes,
+                                            const PhaseOfPlan& phase) {
+  if (!is_on() || is_capturing(stream)) return nullptr;  // an event of a captured graph has no time
+  const auto span = std::make_shared<Span>(Span{{}, {}, std::move(name), bytes, phase});
   {
     const std::lock_guard lock(mutex_);
     if (unused_.size() < 2) {
       ++left_out_;
-      return 0;
+      return nullptr;
     }
-    first = take_event();
-    last = take_event();
+    for (Event* event : {&span->begin, &span->end}) {
+      *event = std::move(unused_.back());
+      unused_.pop_back();
+    }
   }
-  check_cuda(cudaEventRecord(first.get(), stream), "cudaEventRecord");
-  const std::lock_guard lock(mutex_);
-  spans_.push_back({++begun_, std::move(first), std::move(last), {}});
-  return begun_;
-}
-
-void DeviceTimeline::end(std::uint64_t begun, DeviceStream stream, std::string name, std::uint64_t bytes,
-                         const PhaseOfPlan& phase) {
-  if (begun == 0) return;
-  const auto span_of = [&] {
-    return std::ranges::find(spans_.rbegin(), spans_.rend(), begun, &Span::number);
-  };
-  cudaEvent_t last = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto span = span_of();
-    if (span == spans_.rend()) return;
-    last = span->end.get();
-  }
-  check_cuda(cudaEventRecord(last, stream), "cudaEventRecord");
-  const std::lock_guard lock(mutex_);
-  const auto span = span_of();
-  span->name = std::move(name);
-  span->bytes = bytes;
-  span->phase = phase;
-  span->is_queued = true;
+  check_cuda(cudaEventRecord(span->begin.get(), stream), "cudaEventRecord");
+  return {span.get(), [this, span, stream](void*) {
+            // If the device is lost, the next call says so.
+            if (cudaEventRecord(span->end.get(), stream) != cudaSuccess) return;
+            const std::lock_guard lock(mutex_);
+            spans_.push_back(std::move(*span));
+          }};
 }
 
 std::uint64_t DeviceTimeline::left_out() const {
@@ -101,34 +78,32 @@ double DeviceTimeline::ns_after_base(cudaEvent_t event) const {
 void DeviceTimeline::collect() {
   if (!is_on()) return;
   const std::lock_guard lock(mutex_);
-  for (auto span = spans_.begin(); span != spans_.end();) {
-    if (!span->is_queued || cudaEventQuery(span->end.get()) != cudaSuccess) {
-      ++span;
-      continue;
-    }
-    const double begin = ns_after_base(span->begin.get());
-    const double end = ns_after_base(span->end.get());
-    const auto at = [&](double ns) { return static_cast<std::int64_t>(base_ns_ + ns); };
-    if (span->phase.plan != 0) {
-      timeline_.add("device", span->name, at(begin), at(end),
-                    {{"bytes", static_cast<std::int64_t>(span->bytes)},
-                     {"plan", static_cast<std::int64_t>(span->phase.plan)},
-                     {"dimension", span->phase.dimension}});
-    } else if (span->bytes != 0) {
-      timeline_.add("device", span->name, at(begin), at(end),
-                    {{"bytes", static_cast<std::int64_t>(span->bytes)}});
-    } else {
-      timeline_.add("device", span->name, at(begin), at(end));
-    }
-    unused_.push_back(std::move(span->begin));
-    if (end > longest_from_base_ns) {
-      base_ns_ += end;
-      std::swap(base_, span->end);
-    }
-    unused_.push_back(std::move(span->end));
-    span = spans_.erase(span);
-  }
+  const auto passed = std::ranges::stable_partition(
+      spans_, [](const Span& span) { return cudaEventQuery(span.end.get()) != cudaSuccess; });
   cudaGetLastError();  // that an event is not there yet
+  for (Span& span : passed) {
+    const double begin_ns = ns_after_base(span.begin.get());
+    const double end_ns = ns_after_base(span.end.get());
+    const auto begin = static_cast<std::int64_t>(base_ns_ + begin_ns);
+    const auto end = static_cast<std::int64_t>(base_ns_ + end_ns);
+    const Timeline::Argument bytes{"bytes", static_cast<std::int64_t>(span.bytes)};
+    if (span.phase.plan != 0) {
+      timeline_.add(
+          "device", span.name, begin, end,
+          {bytes, {"plan", static_cast<std::int64_t>(span.phase.plan)}, {"dimension", span.phase.dimension}});
+    } else if (span.bytes != 0) {
+      timeline_.add("device", span.name, begin, end, {bytes});
+    } else {
+      timeline_.add("device", span.name, begin, end);
+    }
+    if (end_ns > longest_from_base_ns) {
+      base_ns_ += end_ns;
+      std::swap(base_, span.end);
+    }
+    unused_.push_back(std::move(span.begin));
+    unused_.push_back(std::move(span.end));
+  }
+  spans_.erase(passed.begin(), passed.end());
 }
 
 }  // namespace ddl::device

@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -32,11 +32,11 @@ class DeviceTimeline {
   DeviceTimeline& operator=(const DeviceTimeline&) = delete;
 
   [[nodiscard]] bool is_on() const noexcept { return timeline_.is_on(); }
-  /// Only if `is_on`: what is queued on `stream` from `begin` to `end`. `name` is copied; `bytes` is told if
-  /// it is not 0. 0: it is not recorded, and `end` does nothing.
-  [[nodiscard]] std::uint64_t begin(DeviceStream stream);
-  void end(std::uint64_t begun, DeviceStream stream, std::string name, std::uint64_t bytes,
-           const PhaseOfPlan& phase = {});
+  /// What is queued on `stream` as long as the result lives. `bytes` is told if it is not 0. Null if it is
+  /// not recorded.
+  using Scope = std::shared_ptr<void>;
+  [[nodiscard]] Scope scope(std::string name, DeviceStream stream, std::uint64_t bytes,
+                            const PhaseOfPlan& phase = {});
   /// How many have not been recorded.
   [[nodiscard]] std::uint64_t left_out() const;
   /// Hands over what has passed. To be called now and then.
@@ -44,24 +44,20 @@ class DeviceTimeline {
 
  private:
   struct Span {
-    std::uint64_t number;
     Event begin, end;
     std::string name;
     std::uint64_t bytes = 0;
     PhaseOfPlan phase = {};
-    bool is_queued = false;  // the end; else it is not to be looked at
   };
 
   void set_clock();
-  [[nodiscard]] Event take_event();
   [[nodiscard]] double ns_after_base(cudaEvent_t event) const;
 
   Timeline& timeline_;
   mutable std::mutex mutex_;  // not held while something is queued, which may block
   Event base_;
-  double base_ns_ = 0;  // of the host's clock
-  std::uint64_t begun_ = 0;
-  std::deque<Span> spans_;
+  double base_ns_ = 0;       // of the host's clock
+  std::vector<Span> spans_;  // that are queued
   std::vector<Event> unused_;
   std::uint64_t left_out_ = 0;
 };

@@ -1,9 +1,8 @@
 #include "ddl/device/dimension_calls.hpp"
 
 #include <algorithm>
-#include <utility>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 
 namespace ddl::device {
@@ -24,7 +23,7 @@ ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t c
   return result;
 }
 
-DimensionCalls::DimensionCalls(Context& context, ScratchMemory scratch)
+DimensionCalls::DimensionCalls(Context& context, std::span<std::byte> scratch)
     : context_(context), scratch_(scratch) {
   const topology::RankMap& map = context.communicator().rank_map();
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -38,12 +37,6 @@ DimensionCalls::DimensionCalls(Context& context, ScratchMemory scratch)
     joint_ = make_event();
     for (Event& event : slot_free_) event = make_event();
   });
-}
-
-/// What is queued on `then` from now on waits for what is queued on `first`.
-void DimensionCalls::join(DeviceStream first, DeviceStream then) {
-  check_cuda(cudaEventRecord(joint_.get(), first), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(then, joint_.get(), 0), "cudaStreamWaitEvent");
 }
 
 /// Sums become averages between the hosts, where they are first complete.
@@ -71,8 +64,8 @@ struct DimensionCalls::Call {
   const DeviceStream between = all.between_.get();
 
   void run() {
-    all.join(call.stream, inside);
-    all.join(call.stream, between);
+    join(call.stream, inside);
+    join(call.stream, between);
     switch (call.collective) {
       case Collective::all_reduce:
         all_reduce();
@@ -89,18 +82,15 @@ struct DimensionCalls::Call {
       default:
         reduce();
     }
-    all.join(inside, call.stream);
-    all.join(between, call.stream);
+    join(inside, call.stream);
+    join(between, call.stream);
   }
+
+  void join(DeviceStream first, DeviceStream then) const { device::join(first, then, all.joint_); }
 
   void part(std::size_t dimension, Collective collective, const std::byte* input, std::byte* output,
             std::size_t count, std::size_t root = 0) const {
-    DeviceCall made = call;
-    made.part_of = call.called();
-    made.collective = collective;
-    made.input = input;
-    made.output = output;
-    made.count = count;
+    DeviceCall made = call.part(collective, input, output, count);
     made.root = static_cast<int>(root);
     made.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;
     made.stream = dimension == 0 ? inside : between;
@@ -120,14 +110,14 @@ struct DimensionCalls::Call {
     constexpr std::size_t line = 128;
     const std::size_t in_line = line / element;
     std::size_t each = (call.count + wanted_chunks - 1) / wanted_chunks;
-    const std::size_t room = all.scratch_.bytes / slots / line * line;
+    const std::size_t room = all.scratch_.size() / slots / line * line;
     if (of_scratch > 0) each = std::min(each, room / element / of_scratch);
     if (each > in_line) each = each / in_line * in_line;
     each = std::max<std::size_t>(each, 1);
     std::vector<Chunk> result;
     for (std::size_t first = 0; first < call.count; first += each) {
       const std::size_t slot = result.size() % slots;
-      result.push_back({first, std::min(each, call.count - first), all.scratch_.data + slot * room, slot,
+      result.push_back({first, std::min(each, call.count - first), all.scratch_.data() + slot * room, slot,
                         result.size() >= slots});
     }
     return result;
@@ -140,28 +130,23 @@ struct DimensionCalls::Call {
     check_cuda(cudaEventRecord(all.slot_free_[chunk.slot].get(), stream), "cudaEventRecord");
   }
 
-  /// Copies a chunk of all ranks' pieces: by column in scratch memory, by rank in the caller's.
-  void copy_columns(const Chunk& chunk, std::byte* to_scratch, const std::byte* pieces, std::byte* to_pieces,
-                    const std::byte* scratch) const {
-    const std::size_t bytes = chunk.count * element;
+  /// Copies a chunk of all ranks' pieces between scratch memory, where they are by column, and the caller's,
+  /// where they are by rank. `copy(packed, at, pitch, pieces)`: where so many of them begin in either, and
+  /// how far apart the caller's are.
+  template <typename Copy>
+  void copy_columns(const Chunk& chunk, const Copy& copy) const {
     const std::size_t piece = call.count * element;
-    for (std::size_t i = 0; i < members; ++i) {
-      const std::vector<int>& column = all.columns_[i];
+    std::size_t packed = 0;
+    for (const std::vector<int>& column : all.columns_) {
       // Ranks are mostly dealt out evenly: then a column is one copy.
       const int step = column[1] - column[0];
-      bool is_even = step > 0;
-      for (std::size_t host = 2; host < hosts; ++host) {
-        is_even = is_even && column[host] - column[host - 1] == step;
-      }
+      const auto is_uneven = [&](int rank, int next) { return step <= 0 || next - rank != step; };
+      const bool is_even = std::ranges::adjacent_find(column, is_uneven) == column.end();
       const std::size_t at_once = is_even ? hosts : 1;
       const std::size_t pitch = static_cast<std::size_t>(is_even ? step : 1) * piece;
       for (std::size_t host = 0; host < hosts; host += at_once) {
-        const std::size_t packed = (i * hosts + host) * bytes;
-        const std::size_t at = static_cast<std::size_t>(column[host]) * piece + chunk.first * element;
-        to_scratch != nullptr ? copy_pieces(to_scratch + packed, bytes, pieces + at, pitch, bytes, at_once,
-                                            cudaMemcpyDeviceToDevice, inside)
-                              : copy_pieces(to_pieces + at, pitch, scratch + packed, bytes, bytes, at_once,
-                                            cudaMemcpyDeviceToDevice, inside);
+        copy(packed, static_cast<std::size_t>(column[host]) * piece + chunk.first * element, pitch, at_once);
+        packed += at_once * chunk.count * element;
       }
     }
   }
@@ -172,7 +157,7 @@ struct DimensionCalls::Call {
       return call.output + (chunk.first + own_member * chunk.part) * element;
     };
     const auto gather = [&](const ScatterGatherChunk& chunk) {
-      all.join(between, inside);
+      join(between, inside);
       part(0, Collective::all_gather, own(chunk), call.output + chunk.first * element, chunk.part);
     };
     for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
@@ -181,7 +166,7 @@ struct DimensionCalls::Call {
       // The chunk before this one is gathered behind this one's scattering: by then it has been between the
       // hosts.
       if (i > 0) gather(cut.chunks[i - 1]);
-      all.join(inside, between);
+      join(inside, between);
       part(1, Collective::all_reduce, own(chunk), own(chunk), chunk.part);
       all.finish(call, own(chunk), chunk.part);
     }
@@ -190,7 +175,7 @@ struct DimensionCalls::Call {
     // Fewer than a host has ranks: each has all of them.
     std::byte* const rest = call.output + (call.count - cut.rest) * element;
     part(0, Collective::all_reduce, call.input + (call.count - cut.rest) * element, rest, cut.rest);
-    all.join(inside, between);
+    join(inside, between);
     part(1, Collective::all_reduce, rest, rest, cut.rest);
     all.finish(call, rest, cut.rest);
   }
@@ -201,9 +186,13 @@ struct DimensionCalls::Call {
       std::byte* const sums = chunk.scratch + members * hosts * chunk.count * element;
       std::byte* const output = call.output + chunk.first * element;
       begin(chunk, inside);
-      copy_columns(chunk, chunk.scratch, call.input, nullptr, nullptr);
+      const std::size_t bytes = chunk.count * element;
+      copy_columns(chunk, [&](std::size_t packed, std::size_t at, std::size_t pitch, std::size_t pieces) {
+        copy_pieces(chunk.scratch + packed, bytes, call.input + at, pitch, bytes, pieces,
+                    cudaMemcpyDeviceToDevice, inside);
+      });
       part(0, Collective::reduce_scatter, chunk.scratch, sums, hosts * chunk.count);
-      all.join(inside, between);
+      join(inside, between);
       part(1, Collective::reduce_scatter, sums, output, chunk.count);
       all.finish(call, output, chunk.count);
       end(chunk, between);
@@ -215,9 +204,13 @@ struct DimensionCalls::Call {
       std::byte* const column = chunk.scratch + members * hosts * chunk.count * element;
       begin(chunk, between);
       part(1, Collective::all_gather, call.input + chunk.first * element, column, chunk.count);
-      all.join(between, inside);
+      join(between, inside);
       part(0, Collective::all_gather, column, chunk.scratch, hosts * chunk.count);
-      copy_columns(chunk, nullptr, nullptr, call.output, chunk.scratch);
+      const std::size_t bytes = chunk.count * element;
+      copy_columns(chunk, [&](std::size_t packed, std::size_t at, std::size_t pitch, std::size_t pieces) {
+        copy_pieces(call.output + at, pitch, chunk.scratch + packed, bytes, bytes, pieces,
+                    cudaMemcpyDeviceToDevice, inside);
+      });
       end(chunk, inside);
     }
   }
@@ -238,7 +231,7 @@ struct DimensionCalls::Call {
       std::byte* const output = call.output + chunk.first * element;
       if (own_member == member_of_root()) {
         part(1, Collective::broadcast, input, output, chunk.count, host_of_root());
-        all.join(between, inside);
+        join(between, inside);
         input = output;
       }
       part(0, Collective::broadcast, input, output, chunk.count, member_of_root());
@@ -252,7 +245,7 @@ struct DimensionCalls::Call {
       if (own_member == member_of_root()) begin(chunk, inside);
       part(0, Collective::reduce, call.input + chunk.first * element, sum, chunk.count, member_of_root());
       if (own_member != member_of_root()) continue;
-      all.join(inside, between);
+      join(inside, between);
       part(1, Collective::reduce, sum, sum, chunk.count, host_of_root());
       if (is_root) all.finish(call, sum, chunk.count);
       end(chunk, between);

@@ -3,19 +3,14 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
-
-/// Device memory for what is between two dimensions of a plan.
-struct ScratchMemory {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-};
 
 /// A chunk of an all-reduce by dimension: elements [first, first + inner * part), of which member i of a host
 /// sums the i-th `part` over its host, and then over all.
@@ -42,9 +37,10 @@ class DimensionCalls {
   /// A part of a call, for the group of a dimension.
   using PassOn = std::function<void(std::size_t dimension, const DeviceCall& part)>;
 
-  /// Hosts have as many ranks each. On the device that is selected. `scratch` holds chunks: where it is too
-  /// small, there are more of them than the plan says. Collective; errors are agreed.
-  DimensionCalls(Context& context, ScratchMemory scratch);
+  /// Hosts have as many ranks each. On the device that is selected. `scratch`, in its memory, holds chunks
+  /// between the dimensions: where it is too small, there are more of them than the plan says. Collective;
+  /// errors are agreed.
+  DimensionCalls(Context& context, std::span<std::byte> scratch);
 
   /// Queues the call in `chunks` parts.
   void run(const DeviceCall& call, int chunks, const PassOn& pass_on);
@@ -54,13 +50,12 @@ class DimensionCalls {
   static constexpr std::size_t slots = 2;  // of the scratch memory, for chunks that follow one another
 
   void finish(const DeviceCall& call, std::byte* values, std::size_t count) const;
-  void join(DeviceStream first, DeviceStream then);
 
   Context& context_;
-  const ScratchMemory scratch_;
+  const std::span<std::byte> scratch_;
   std::vector<std::vector<int>> columns_;
   Stream inside_, between_;
-  Event joint_;  // may be recorded again at once: who waits for it waits for what it held by then
+  Event joint_;
   std::array<Event, slots> slot_free_;
 };
 

@@ -124,8 +124,6 @@ struct DeviceMemory {
 /// `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank and the
 /// device. Outputs are then undefined. Not thread-safe; for the thread that made it.
 class DeviceCommunicator {
-  struct State;
-
  public:
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
   /// device, where `path` cannot be, or, if that is automatic, none of them, where peers' memory cannot be
@@ -173,26 +171,11 @@ class DeviceCommunicator {
 
   /// While it lives: what is queued on a stream, for the context's timeline, where it is on the track
   /// "device" with the collectives and what reducers do, by CUDA's events and on the clock of all ranks.
-  /// Costs two events; nothing where there is no timeline. Does not wait. The stream must live until the
+  /// Costs two events; null where there is no timeline. Does not wait. The stream must live until the
   /// communicator ends, or `release`.
-  class [[nodiscard]] Scope {
-   public:
-    Scope(Scope&& other) noexcept;
-    Scope& operator=(Scope&&) = delete;
-    ~Scope();
-
-   private:
-    friend DeviceCommunicator;
-    Scope(State* state, const char* name, std::uint64_t bytes, DeviceStream stream);
-
-    State* state_;  // null: there is no timeline
-    const char* name_;
-    std::uint64_t bytes_;
-    DeviceStream stream_;
-    std::uint64_t begun_ = 0;
-  };
-  /// `name` lives as long as the scope. `bytes` that it is about, or 0. Throws `internal`.
-  Scope scope(const char* name, DeviceStream stream, std::uint64_t bytes = 0);
+  using Scope = std::shared_ptr<void>;
+  /// `bytes` that it is about, or 0. Throws `internal`.
+  [[nodiscard]] Scope scope(const char* name, DeviceStream stream, std::uint64_t bytes = 0);
 
   /// Throws what has failed so far. Does not wait.
   void check();
@@ -204,6 +187,7 @@ class DeviceCommunicator {
   void release(DeviceStream stream);
 
  private:
+  struct State;
   std::unique_ptr<State> state_;
 };
 

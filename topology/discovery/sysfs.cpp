@@ -132,8 +132,6 @@ std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std:
   return value;
 }
 
-namespace {
-
 std::vector<int> own_cpus() {
   std::vector<int> cpus;
   cpu_set_t set;
@@ -145,6 +143,8 @@ std::vector<int> own_cpus() {
   if (cpus.empty()) cpus.push_back(0);
   return cpus;
 }
+
+namespace {
 
 /// Of a line "Node 0 MemTotal:       16389520 kB".
 std::uint64_t memory_in(const std::filesystem::path& meminfo) {

@@ -29,6 +29,9 @@ std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std:
 /// GB/s in one direction; `gigatransfers` a lane and second.
 double pcie_bandwidth(double gigatransfers, int lanes);
 
+/// Those that the calling thread may run on; the first one if that is not known.
+std::vector<int> own_cpus();
+
 /// The kernel's list format: "0-3,8" is 0, 1, 2, 3, 8. Ascending, without repetition. Nothing if the text
 /// is not such a list or names a CPU above 65,535; an empty text is an empty list.
 std::optional<std::vector<int>> parse_cpu_list(std::string_view text);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/gradients/cuda_gradient_queue.hpp"
@@ -37,10 +38,10 @@ gradient_pass::Wire wire_of(DataType type) {
 CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communicator_(communicator) {
   communicator.context().on_all_ranks("gradients on devices", [&] {
     check_cuda(gradient_pass::load_gradient_kernels(), "cudaFuncGetAttributes");
-    stream_ = device::make_urgent_stream();
+    stream_ = device::make_stream(device::Priority::urgent);
     event_ = device::make_event();
     uploaded_ = device::make_event();
-    fetched_ = static_cast<Outcome*>(pinned(sizeof(Outcome)));
+    fetched_ = device::allocate_pinned(sizeof(Outcome));
   });
 }
 
@@ -51,27 +52,6 @@ CudaGradientQueue::~CudaGradientQueue() {
     // What failed is known, or will be: the communicator keeps it. Its kernels do not wait any more.
     cudaStreamSynchronize(stream_.get());
   }
-}
-
-std::byte* CudaGradientQueue::allocate_bytes(std::size_t bytes) {
-  void* memory = nullptr;
-  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
-  if (const cudaError_t result = cudaMalloc(&memory, wanted); result != cudaSuccess) {
-    cudaGetLastError();
-    throw Error(ErrorCode::unsupported,
-                fmt::format("GradientReducer: rank {} cannot have {} bytes of device memory: {}",
-                            communicator_.rank(), wanted, cudaGetErrorString(result)));
-  }
-  memory_.emplace_back(static_cast<std::byte*>(memory));
-  zero(memory, wanted);
-  check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-  return memory_.back().get();
-}
-
-void* CudaGradientQueue::pinned(std::size_t bytes) {
-  void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
-  return pinned_memory_.emplace_back(memory).get();
 }
 
 std::size_t CudaGradientQueue::bucket_bytes(std::size_t total) {
@@ -101,7 +81,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
     if (wire() != DataType::f32) residual_ = allocate<float>(elements);
     if (row_pieces == 0) return;
     row_pieces_ = allocate<Piece>(row_pieces);
-    staged_ = static_cast<Piece*>(pinned(row_pieces * sizeof(Piece)));
+    staged_ = device::allocate_pinned(row_pieces * sizeof(Piece));
   });
   if (most_rows > 0) {
     packed_rows_ = reinterpret_cast<float*>(communicator_.allocate(most_rows * sizeof(float)).data);
@@ -142,11 +122,8 @@ void CudaGradientQueue::place_buckets() {
   std::int64_t most = 0;
   for (const Bucket& bucket : buckets_) most += static_cast<std::int64_t>(bytes_of(bucket));
   parts_->context.communicator().all_reduce(std::span(&most, 1), ReduceOp::max);
-  if (static_cast<std::size_t>(most) > packed_bytes_) {
-    packed_bytes_ = static_cast<std::size_t>(most);
-    packed_ = communicator_.allocate(packed_bytes_).data;
-  }
-  std::byte* at = packed_;
+  enlarge_shared(packed_, static_cast<std::size_t>(most));
+  std::byte* at = packed_.data;
   for (Bucket& bucket : buckets_) {
     const GradientPiece& first = bucket.layout.pieces.front();
     const bool has_own = bucket.is_packed && !bucket.layout.rows;
@@ -158,35 +135,59 @@ void CudaGradientQueue::place_buckets() {
 
 /// For kernels.
 void CudaGradientQueue::write_pieces() {
-  std::vector<Piece> pieces;
   parts_->context.on_all_ranks("device memory", [&] {
-    for (const Bucket& bucket : buckets_) {
-      std::size_t at = 0;
-      for (const GradientPiece& piece : bucket.layout.pieces) {
-        pieces.push_back(piece_of(piece, at));
-        at += piece.count;
-      }
-    }
-    if (pieces.size() > piece_room_) {
-      piece_room_ = pieces.size();
-      pieces_ = allocate<Piece>(piece_room_);
-    }
-    upload(pieces_, pieces.data(), pieces.size() * sizeof(Piece));
-    const std::size_t squares = std::max<std::size_t>(buckets_.size(), 1) * gradient_pass::unpacking_blocks;
-    if (squares > square_room_) {
-      square_room_ = squares;
-      squares_ = allocate<double>(square_room_);
-    }
+    upload(pieces_,
+           all_pieces([&](const GradientPiece& piece, std::size_t at) { return piece_of(piece, at); }));
+    enlarge(squares_, std::max<std::size_t>(buckets_.size(), 1) * gradient_pass::unpacking_blocks);
   });
-  Piece* at = pieces_;
-  double* squares = squares_;
+  Piece* at = pieces_.data;
   for (Bucket& bucket : buckets_) {
     bucket.on_device.pieces = at;
     bucket.on_device.piece_count = static_cast<std::uint32_t>(bucket.layout.pieces.size());
     at += bucket.layout.pieces.size();
-    bucket.squares = squares;
-    squares += gradient_pass::unpacking_blocks;
   }
+}
+
+/// Of one bucket after the other. `make(piece, at)`: element `at` of its bucket is the first.
+template <typename Make>
+std::vector<Piece> CudaGradientQueue::all_pieces(const Make& make) const {
+  std::vector<Piece> pieces;
+  for (const Bucket& bucket : buckets_) {
+    std::size_t at = 0;
+    for (const GradientPiece& piece : bucket.layout.pieces) {
+      pieces.push_back(make(piece, at));
+      at += piece.count;
+    }
+  }
+  return pieces;
+}
+
+/// Waits until they are there.
+void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces) {
+  if (pieces.empty()) return;
+  enlarge(to, pieces.size());
+  check_cuda(cudaMemcpyAsync(to.data, pieces.data(), pieces.size() * sizeof(Piece), cudaMemcpyHostToDevice,
+                             stream_.get()),
+             "cudaMemcpyAsync");
+  check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+}
+
+/// Memory for parameters where others are gathered than before: the pieces of buckets, and room for the
+/// largest of those whose parameters do not lie one after the other.
+void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) {
+  std::vector<const float*> places;
+  for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());
+  if (places == parameters_) return;
+  parts_->context.on_all_ranks("device memory", [&] {
+    upload(parameter_pieces_, all_pieces([&](const GradientPiece& piece, std::size_t at) {
+             float* const values = parameters[piece.gradient].values.data() + piece.first;
+             return Piece{values, nullptr, nullptr, at, at + piece.count};
+           }));
+  });
+  std::size_t largest = 0;
+  for (const Bucket& bucket : buckets_) largest = std::max(largest, bucket.layout.count());
+  enlarge_shared(gathered_, largest * sizeof(float));
+  parameters_ = std::move(places);
 }
 
 std::vector<std::string> CudaGradientQueue::plans() const {

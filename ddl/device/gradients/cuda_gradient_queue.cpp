@@ -23,17 +23,13 @@ static_assert(sizeof(DeviceOutcome) == sizeof(Outcome) &&
               offsetof(DeviceOutcome, norm) == offsetof(Outcome, norm) &&
               offsetof(DeviceOutcome, finite) == offsetof(Outcome, finite));
 
-// The stream. An event may be recorded again at once: who waits for it waits for what it held by then.
-
-void CudaGradientQueue::follow(Stream stream) {
-  check_cuda(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(stream_.get(), event_.get(), 0), "cudaStreamWaitEvent");
+void CudaGradientQueue::follow_reported() {
+  for (const Stream stream : std::exchange(reported_on_, {})) device::join(stream, stream_.get(), event_);
 }
 
 void CudaGradientQueue::precede(Stream stream) {
-  for (const Stream other : std::exchange(reported_on_, {})) follow(other);
-  check_cuda(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(stream, event_.get(), 0), "cudaStreamWaitEvent");
+  follow_reported();
+  device::join(stream_.get(), stream, event_);
 }
 
 void CudaGradientQueue::require_usable(Stream stream) const {
@@ -49,12 +45,6 @@ void CudaGradientQueue::ready_on(Stream stream) {
   if (std::ranges::find(reported_on_, stream) == reported_on_.end()) reported_on_.push_back(stream);
 }
 
-void CudaGradientQueue::upload(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_.get()), "cudaMemcpyAsync");
-  check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-}
-
 void CudaGradientQueue::zero(void* data, std::size_t bytes) {
   if (bytes > 0) check_cuda(cudaMemsetAsync(data, 0, bytes, stream_.get()), "cudaMemsetAsync");
 }
@@ -67,7 +57,7 @@ void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
                 "GradientReducer: no_sync() with gradient means needs memory for them; set micro_batches in "
                 "the options");
   }
-  for (const Stream stream : std::exchange(reported_on_, {})) follow(stream);
+  follow_reported();
   if (!has_accumulated_) {
     const std::size_t elements = places_.back() + parts_->gradients.back().values.size();
     zero(accumulated_, elements * sizeof(float));
@@ -97,7 +87,7 @@ void CudaGradientQueue::pack(const gradient_pass::Bucket& bucket, double weight,
 
 void CudaGradientQueue::reduce(std::size_t index, const Contribution& contribution) {
   Bucket& bucket = buckets_[index];
-  for (const Stream stream : std::exchange(reported_on_, {})) follow(stream);
+  follow_reported();
   for (const GradientPiece& piece : bucket.layout.pieces) {
     if (contribution.counts(piece.gradient)) continue;
     zero(parts_->gradients[piece.gradient].values.data() + piece.first, piece.count * sizeof(float));
@@ -133,7 +123,7 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   const std::vector<GradientPiece> pieces =
       alone ? touched.pieces(whole.gradient) : std::vector<GradientPiece>{whole};
   if (staged_pieces_ == 0) check_cuda(cudaEventSynchronize(uploaded_.get()), "cudaEventSynchronize");
-  Piece* const staged = staged_ + staged_pieces_;
+  Piece* const staged = reinterpret_cast<Piece*>(staged_.get()) + staged_pieces_;
   gradient_pass::Bucket& on_device = bucket.on_device;
   on_device.pieces = row_pieces_ + staged_pieces_;
   on_device.piece_count = static_cast<std::uint32_t>(pieces.size());
@@ -142,12 +132,12 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
     staged[i] = piece_of(pieces[i], on_device.count);
     on_device.count += pieces[i].count;
   }
-  staged_pieces_ += touched.rows() / 2 + 1;
   if (!pieces.empty()) {
-    check_cuda(cudaMemcpyAsync(row_pieces_ + (staged - staged_), staged, pieces.size() * sizeof(Piece),
+    check_cuda(cudaMemcpyAsync(row_pieces_ + staged_pieces_, staged, pieces.size() * sizeof(Piece),
                                cudaMemcpyHostToDevice, stream_.get()),
                "cudaMemcpyAsync");
   }
+  staged_pieces_ += touched.rows() / 2 + 1;
   check_cuda(cudaEventRecord(uploaded_.get(), stream_.get()), "cudaEventRecord");
   const bool packs = alone || bucket.is_packed;
   on_device.values = packs ? packed_rows_ : parts_->gradients[whole.gradient].values.data() + whole.first;
@@ -172,10 +162,11 @@ void CudaGradientQueue::unpack(std::size_t index) {
   const auto scope = communicator_.scope("unpack", stream_.get(), bytes);
   const double* const weight = parts_->options.leave_sums ? nullptr : weight_sum_;
   const Range own = own_range(bucket);
+  double* const squares = squares_.data + index * gradient_pass::unpacking_blocks;
   check_cuda(
       exact_squares_ != nullptr
           ? gradient_pass::launch_unpack_exactly(bucket.on_device, weight, own, exact_squares_, stream_.get())
-          : gradient_pass::launch_unpack(bucket.on_device, weight, own, bucket.squares, stream_.get()),
+          : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get()),
       "launch of unpack");
 }
 
@@ -190,7 +181,7 @@ void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
     const std::size_t sums = buckets_.size() * gradient_pass::unpacking_blocks;
     check_cuda(has_problem ? gradient_pass::launch_set(square_sum_, std::numeric_limits<double>::quiet_NaN(),
                                                        stream_.get())
-                           : gradient_pass::launch_add_up(squares_, sums, square_sum_, stream_.get()),
+                           : gradient_pass::launch_add_up(squares_.data, sums, square_sum_, stream_.get()),
                "launch of add_up");
     all_reduce(square_sum_, 1, DataType::f64);
   }
@@ -200,10 +191,12 @@ void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
 }
 
 StepOutcome CudaGradientQueue::fetch() {
-  check_cuda(cudaMemcpyAsync(fetched_, outcome_, sizeof *outcome_, cudaMemcpyDeviceToHost, stream_.get()),
-             "cudaMemcpyAsync");
+  check_cuda(
+      cudaMemcpyAsync(fetched_.get(), outcome_, sizeof *outcome_, cudaMemcpyDeviceToHost, stream_.get()),
+      "cudaMemcpyAsync");
   communicator_.wait(stream_.get());
-  return {fetched_->weight, fetched_->scale, fetched_->norm, fetched_->finite != 0};
+  const Outcome& fetched = *reinterpret_cast<const Outcome*>(fetched_.get());
+  return {fetched.weight, fetched.scale, fetched.norm, fetched.finite != 0};
 }
 
 std::uint64_t CudaGradientQueue::bytes() const noexcept {
@@ -215,59 +208,30 @@ std::uint64_t CudaGradientQueue::bytes() const noexcept {
   return sum;
 }
 
-/// Buckets whose parameters do not lie one after the other go through memory for the largest of them.
 void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream stream) {
-  std::vector<const float*> places;
-  for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());
-  if (places != parameters_) {
-    std::vector<Piece> pieces;
-    std::size_t largest = 0;
-    for (const Bucket& bucket : buckets_) {
-      std::size_t at = 0;
-      for (const GradientPiece& piece : bucket.layout.pieces) {
-        float* const values = parameters[piece.gradient].values.data() + piece.first;
-        pieces.push_back({values, nullptr, nullptr, at, at + piece.count});
-        at += piece.count;
-      }
-      largest = std::max(largest, bucket.layout.count());
-    }
-    parts_->context.on_all_ranks("device memory", [&] {
-      if (pieces.size() > parameter_room_) parameter_pieces_ = allocate<Piece>(pieces.size());
-      parameter_room_ = std::max(parameter_room_, pieces.size());
-      upload(parameter_pieces_, pieces.data(), pieces.size() * sizeof(Piece));
-    });
-    if (largest > gathered_room_) {
-      gathered_room_ = largest;
-      gathered_ = reinterpret_cast<float*>(communicator_.allocate(largest * sizeof(float)).data);
-    }
-    parameters_ = std::move(places);
-  }
-  follow(stream);
-  const Piece* pieces = parameter_pieces_;
+  place_parameters(parameters);
+  device::join(stream, stream_.get(), event_);
+  const Piece* pieces = parameter_pieces_.data;
   for (const Bucket& bucket : buckets_) {
-    const auto& layout = bucket.layout;
-    gradient_pass::Bucket all = {.pieces = pieces,
-                                 .piece_count = static_cast<std::uint32_t>(layout.pieces.size()),
-                                 .wire = gradient_pass::Wire::f32,
-                                 .values = gathered_,
-                                 .count = layout.count() - layout.padding,
-                                 .scattered = false};
-    pieces += layout.pieces.size();
+    const BucketLayout& layout = bucket.layout;
     const std::span<float> run = one_run(layout, parameters);
     const bool in_place = !run.empty();
-    if (in_place) {
-      all.values = run.data();
-    } else {
-      pack(all, 1, false);
-    }
+    float* const values = in_place ? run.data() : reinterpret_cast<float*>(gathered_.data);
+    const gradient_pass::Bucket all = {.pieces = pieces,
+                                       .piece_count = static_cast<std::uint32_t>(layout.pieces.size()),
+                                       .wire = gradient_pass::Wire::f32,
+                                       .values = values,
+                                       .count = layout.count() - layout.padding,
+                                       .scattered = false};
+    pieces += layout.pieces.size();
+    if (!in_place) pack(all, 1, false);
     const std::size_t part = layout.count() / ranks();
-    auto* const values = static_cast<float*>(all.values);
     if (part > 0) {
       communicator_.all_gather(values + rank() * part, values, part, DataType::f32, stream_.get());
     }
     // The step's squares have been added up.
     if (!in_place) {
-      check_cuda(gradient_pass::launch_unpack(all, nullptr, {0, 0}, squares_, stream_.get()),
+      check_cuda(gradient_pass::launch_unpack(all, nullptr, {0, 0}, squares_.data, stream_.get()),
                  "launch of unpack");
     }
   }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,19 +62,11 @@ class CudaGradientQueue final : public GradientQueue {
     BucketLayout layout;
     gradient_pass::Bucket on_device = {};  // of rows: of this step
     bool is_packed = false;                // is not where the gradients are
-    double* squares = nullptr;
     // For rows.
     std::vector<std::uint8_t> map;
     Work exchange;
     double weight = 1;
   };
-  struct FreeDevice {
-    void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
-  };
-  struct FreePinned {
-    void operator()(void* memory) const noexcept { cudaFreeHost(memory); }
-  };
-
   [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(communicator_.rank()); }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(communicator_.size()); }
   /// What travels, but for rows: between hosts only.
@@ -85,18 +77,34 @@ class CudaGradientQueue final : public GradientQueue {
     return parts_->options.sharded_update && !bucket.layout.rows;
   }
   /// Zeros.
-  std::byte* allocate_bytes(std::size_t bytes);
   template <typename T>
   T* allocate(std::size_t count) {
-    return reinterpret_cast<T*>(allocate_bytes(count * sizeof(T)));
+    const std::string whose = fmt::format("GradientReducer: rank {}", communicator_.rank());
+    memory_.push_back(device::allocate_on_device(count * sizeof(T), whose, stream_.get()));
+    return reinterpret_cast<T*>(memory_.back().get());
   }
-  /// Page-locked, on the host.
-  void* pinned(std::size_t bytes);
+  /// Memory of the device that is replaced where more of it is needed.
+  template <typename T>
+  struct Room {
+    T* data = nullptr;
+    std::size_t count = 0;
+  };
+  template <typename T>
+  void enlarge(Room<T>& room, std::size_t count) {
+    if (count > room.count) room = {allocate<T>(count), count};
+  }
+  /// The same of memory that other ranks reach. Collective.
+  void enlarge_shared(Room<std::byte>& room, std::size_t bytes) {
+    if (bytes > room.count) room = {communicator_.allocate(bytes).data, bytes};
+  }
   [[nodiscard]] gradient_pass::Piece piece_of(const GradientPiece& piece, std::size_t at) const;
   void place_buckets();
   void write_pieces();
-  void upload(void* to, const void* from, std::size_t bytes);
-  void follow(Stream stream);
+  void place_parameters(std::span<const Parameter> parameters);
+  template <typename Make>
+  [[nodiscard]] std::vector<gradient_pass::Piece> all_pieces(const Make& make) const;
+  void upload(Room<gradient_pass::Piece>& to, const std::vector<gradient_pass::Piece>& pieces);
+  void follow_reported();
   void zero(void* data, std::size_t bytes);
   void pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated);
   void all_reduce(void* data, std::size_t count, DataType type);
@@ -107,23 +115,19 @@ class CudaGradientQueue final : public GradientQueue {
   device::Stream stream_;
   device::Event event_;
   device::Event uploaded_;  // the last step's pieces of rows
-  std::vector<std::unique_ptr<std::byte, FreeDevice>> memory_;
-  std::vector<std::unique_ptr<void, FreePinned>> pinned_memory_;
-  gradient_pass::Outcome* fetched_;  // page-locked
+  std::vector<device::DeviceBytes> memory_;
+  device::PinnedBytes fetched_;  // an outcome
 
   std::optional<ReducerParts> parts_;
   std::vector<std::size_t> places_;  // of each gradient among all elements
   std::vector<Bucket> buckets_;
 
   // In the device's memory.
-  std::byte* packed_ = nullptr;
-  std::size_t packed_bytes_ = 0;
-  gradient_pass::Piece* pieces_ = nullptr;
-  std::size_t piece_room_ = 0;
-  float* accumulated_ = nullptr;  // of all gradients, in order of registration
-  float* residual_ = nullptr;     // the same
-  double* squares_ = nullptr;     // of each bucket
-  std::size_t square_room_ = 0;
+  Room<std::byte> packed_;
+  Room<gradient_pass::Piece> pieces_;
+  float* accumulated_ = nullptr;           // of all gradients, in order of registration
+  float* residual_ = nullptr;              // the same
+  Room<double> squares_;                   // of each bucket
   ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
   double* weight_sum_ = nullptr;
   double* square_sum_ = nullptr;
@@ -131,12 +135,10 @@ class CudaGradientQueue final : public GradientQueue {
   // Of rows: memory for the largest gradient that has any, and the pieces of a step, here and on the host.
   float* packed_rows_ = nullptr;
   gradient_pass::Piece* row_pieces_ = nullptr;
-  gradient_pass::Piece* staged_ = nullptr;
+  device::PinnedBytes staged_;
   // For `gather`.
-  float* gathered_ = nullptr;
-  std::size_t gathered_room_ = 0;
-  gradient_pass::Piece* parameter_pieces_ = nullptr;
-  std::size_t parameter_room_ = 0;
+  Room<std::byte> gathered_;
+  Room<gradient_pass::Piece> parameter_pieces_;
   std::vector<const float*> parameters_;  // that they are of
 
   // Of a step.

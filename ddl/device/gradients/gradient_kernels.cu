@@ -88,58 +88,54 @@ unsigned blocks_for(std::uint64_t count) {
       std::clamp<std::uint64_t>((count + chunk - 1) / chunk, 1, std::uint64_t{4} * unpacking_blocks));
 }
 
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
+                   const Arguments&... arguments) {
+  kernel<<<blocks, threads, 0, stream>>>(arguments...);
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 cudaError_t launch_set(double* to, double value, cudaStream_t stream) {
-  set_kernel<<<1, 1, 0, stream>>>(to, value);
-  return cudaGetLastError();
+  return launch(set_kernel, 1, 1, stream, to, value);
 }
 
 cudaError_t launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
                               cudaStream_t stream) {
-  add_scaled_kernel<<<blocks_for(count), block_threads, 0, stream>>>(target, source, count, weight);
-  return cudaGetLastError();
+  return launch(add_scaled_kernel, blocks_for(count), block_threads, stream, target, source, count, weight);
 }
 
 cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
-  pack_kernel<<<blocks_for(bucket.count), block_threads, 0, stream>>>(bucket, weight, adds);
-  return cudaGetLastError();
+  return launch(pack_kernel, blocks_for(bucket.count), block_threads, stream, bucket, weight, adds);
 }
 
+// All blocks unpack, whatever there is to do: each leaves its sum.
 cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
                           cudaStream_t stream) {
-  // All blocks, whatever there is to do: each leaves its sum.
-  unpack_kernel<<<static_cast<unsigned>(unpacking_blocks), block_threads, 0, stream>>>(bucket, weight, own,
-                                                                                       squares);
-  return cudaGetLastError();
+  return launch(unpack_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own, squares);
 }
 
 cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
                                   ExactSquares* squares, cudaStream_t stream) {
-  unpack_exactly_kernel<<<static_cast<unsigned>(unpacking_blocks), block_threads, 0, stream>>>(bucket, weight,
-                                                                                               own, squares);
-  return cudaGetLastError();
+  return launch(unpack_exactly_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own, squares);
 }
 
 cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
-  carry_kernel<<<1, 1, 0, stream>>>(squares, has_problem);
-  return cudaGetLastError();
+  return launch(carry_kernel, 1, 1, stream, squares, has_problem);
 }
 
 cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
-  add_up_exactly_kernel<<<1, 1, 0, stream>>>(squares, sum);
-  return cudaGetLastError();
+  return launch(add_up_exactly_kernel, 1, 1, stream, squares, sum);
 }
 
 cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
-  add_up_kernel<<<1, block_threads, 0, stream>>>(values, count, sum);
-  return cudaGetLastError();
+  return launch(add_up_kernel, 1, block_threads, stream, values, count, sum);
 }
 
 cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
                             cudaStream_t stream) {
-  conclude_kernel<<<1, 1, 0, stream>>>(weight, squares, leave_sums, outcome);
-  return cudaGetLastError();
+  return launch(conclude_kernel, 1, 1, stream, weight, squares, leave_sums, outcome);
 }
 
 cudaError_t load_gradient_kernels() {
@@ -151,8 +147,9 @@ cudaError_t load_gradient_kernels() {
       reinterpret_cast<const void*>(conclude_kernel)};
   for (const void* const kernel : kernels) {
     cudaFuncAttributes attributes{};
-    if (const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel); result != cudaSuccess)
+    if (const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel); result != cudaSuccess) {
       return result;
+    }
   }
   return cudaSuccess;
 }

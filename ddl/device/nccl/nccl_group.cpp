@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <thread>
@@ -13,99 +15,87 @@
 namespace ddl::device {
 namespace {
 
-ncclDataType_t nccl_type(DataType type) {
-  switch (type) {
-    case DataType::u8:
-      return ncclUint8;
-    case DataType::i32:
-      return ncclInt32;
-    case DataType::i64:
-      return ncclInt64;
-    case DataType::f32:
-      return ncclFloat32;
-    case DataType::f64:
-      return ncclFloat64;
-    case DataType::f16:
-      return ncclFloat16;
-    case DataType::bf16:
-      return ncclBfloat16;
-  }
-  throw Error(ErrorCode::internal, "a type that NCCL does not have");
-}
+using topology::Collective;
+using Clock = std::chrono::steady_clock;
 
-ncclRedOp_t nccl_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return ncclSum;
-    case ReduceOp::avg:
-      return ncclAvg;
-    case ReduceOp::min:
-      return ncclMin;
-    case ReduceOp::max:
-      return ncclMax;
-    case ReduceOp::prod:
-      return ncclProd;
+constexpr ncclDataType_t nccl_types[] = {ncclUint8,   ncclInt32,   ncclInt64,   ncclFloat32,
+                                         ncclFloat64, ncclFloat16, ncclBfloat16};   // by DataType
+constexpr ncclRedOp_t nccl_ops[] = {ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};  // by ReduceOp
+constexpr const char* functions[] = {"ncclAllReduce",     "ncclBroadcast", "ncclAllReduce",
+                                     "ncclReduceScatter", "ncclAllGather", "ncclReduce"};  // by Collective
+
+const NcclLibrary& nccl() { return NcclLibrary::get(); }
+
+/// NCCL refuses ranks that share a device, with a message that says little, unless it takes them for ranks on
+/// several hosts.
+void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devices) {
+  if (std::getenv("NCCL_HOSTID") != nullptr) return;
+  for (const int rank : members.ranks()) {
+    const auto shares = [&](int other) { return devices.of(other).uuid == devices.of(rank).uuid; };
+    if (std::ranges::count_if(members.ranks(), shares) == 1) continue;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NCCL cannot be used: rank {} shares its device with another one", rank));
   }
-  throw Error(ErrorCode::internal, "an operation that NCCL does not have");
 }
 
 }  // namespace
 
-ncclUniqueId NcclGroup::draw_id() {
-  const NcclLibrary& nccl = NcclLibrary::get();
-  ncclUniqueId id{};
-  if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess) {
-    throw Error(ErrorCode::internal,
-                fmt::format("ncclGetUniqueId failed: {}", nccl.text_of(result, nullptr)));
-  }
-  return id;
-}
+NcclGroup::NcclGroup(std::string name, GroupMembers& members) : name_(std::move(name)), members_(members) {}
 
-NcclGroup::NcclGroup(std::string name, const Communicator& members, const ncclUniqueId& id,
-                     std::chrono::nanoseconds deadline)
-    : nccl_(NcclLibrary::get()),
-      name_(std::move(name)),
-      rank_(members.rank()),
-      size_(members.size()),
-      deadline_(deadline),
-      communicator_(set_up(id)) {}
+/// Delegates, so that a communicator is given back if other ranks have none.
+NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
+    : NcclGroup(std::move(name), members) {
+  Context& context = members.context();
+  context.on_all_ranks("NCCL", [&] { NcclLibrary::get(); });
+  context.on_all_ranks("NCCL", [&] { refuse_shared_devices(members, devices); });
+  open();
+  context.on_all_ranks("NCCL's memory", [&] {
+    const std::string whose = fmt::format("rank {}", context.rank());
+    stream_ = make_stream();
+    done_.allocate();
+    meeting_ = allocate_on_device(1, whose);
+    check_cuda(load_fingerprint_kernels(), "cudaFuncGetAttributes");
+    numbers_ = allocate_on_device(compared_numbers * sizeof(std::int64_t), whose);
+    differs_.allocate();
+  });
+  batch_.first = 1;
+}
 
 /// Collectives of a communicator that does not block take a thread each, so this one blocks.
-ncclComm_t NcclGroup::set_up(const ncclUniqueId& id) const {
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  const auto made = std::make_shared<ncclComm_t>(nullptr);
-  const ncclResult_t result = within_deadline("ncclCommInitRankConfig", [=, own = this->rank_, size = size_] {
-    cudaSetDevice(device);
-    ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
-    return NcclLibrary::get().init(made.get(), size, id, own, &configuration);
-  });
-  if (result != ncclSuccess) {
+void NcclGroup::open() {
+  Context& context = members_.context();
+  ncclUniqueId id{};
+  context.on_all_ranks(name_, [&] {
+    if (members_.rank() != 0) return;
+    const ncclResult_t result = nccl().get_unique_id(&id);
+    if (result == ncclSuccess) return;
     throw Error(ErrorCode::internal,
-                fmt::format("ncclCommInitRankConfig of {} failed on its rank {} of {}: {}", name_, rank_,
-                            size_, nccl_.text_of(result, nullptr)));
-  }
-  return *made;
+                fmt::format("ncclGetUniqueId failed: {}", nccl().text_of(result, nullptr)));
+  });
+  members_.communicator().broadcast(&id, sizeof id, 0);
+  context.on_all_ranks(name_, [&] {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    const auto made = std::make_shared<ncclComm_t>(nullptr);
+    const auto set_up = [=, rank = members_.rank(), size = members_.size()] {
+      cudaSetDevice(device);
+      ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
+      return nccl().init(made.get(), size, id, rank, &configuration);
+    };
+    const ncclResult_t result = within_deadline("ncclCommInitRankConfig", set_up);
+    if (result != ncclSuccess) {
+      throw Error(ErrorCode::internal, error_of(result, "ncclCommInitRankConfig").what());
+    }
+    communicator_ = *made;
+  });
 }
 
-NcclGroup::~NcclGroup() {
-  if (communicator_ == nullptr || is_aborted_) return;
-  try {
-    const ncclResult_t result = within_deadline("ncclCommDestroy", [communicator = communicator_] {
-      const NcclLibrary& nccl = NcclLibrary::get();
-      const ncclResult_t finalized = nccl.finalize(communicator);
-      return finalized == ncclSuccess ? nccl.destroy(communicator) : finalized;
-    });
-    if (result != ncclSuccess) abort();
-  } catch (const Error&) {
-    // The thread that waits in it goes on to use it.
-  }
-}
+NcclGroup::~NcclGroup() { NcclGroup::close(true); }
 
 Error NcclGroup::error_of(ncclResult_t result, const char* function) const {
   const ErrorCode code = result == ncclRemoteError ? ErrorCode::peer_failed : ErrorCode::internal;
-  return {code, fmt::format("{} of {} failed on its rank {} of {}: {}", function, name_, rank_, size_,
-                            nccl_.text_of(result, communicator_))};
+  return {code, fmt::format("{} of {} failed on its rank {} of {}: {}", function, name_, members_.rank(),
+                            members_.size(), nccl().text_of(result, communicator_))};
 }
 
 /// What waits for other ranks without end: on a thread that is left behind at the deadline.
@@ -113,72 +103,121 @@ ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResu
   auto task = std::make_shared<std::packaged_task<ncclResult_t()>>(std::move(function));
   std::future<ncclResult_t> result = task->get_future();
   std::thread([task] { (*task)(); }).detach();
-  if (result.wait_for(deadline_) == std::future_status::ready) return result.get();
+  if (result.wait_for(members_.deadline()) == std::future_status::ready) return result.get();
   throw Error(ErrorCode::timeout,
               fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it", name,
-                          name_, std::chrono::duration<double>(deadline_).count(), rank_, size_));
+                          name_, members_.deadline_seconds(), members_.rank(), members_.size()));
 }
 
-template <typename Function>
-void NcclGroup::call(const char* name, const Function& function) {
-  {
+void NcclGroup::run(const DeviceCall& call) {
+  queue(call);
+  history_.add(fingerprint_of(call));
+  if (call.is_captured) return;  // it is compared with the next call that is not
+  batch_.values[held_++] = static_cast<std::int64_t>(history_.value());
+  if (held_ == fingerprints_at_once) compare(call.stream);
+  mark(call.stream);
+}
+
+/// Compares the calls of the batch.
+void NcclGroup::compare(DeviceStream stream) {
+  auto* const numbers = reinterpret_cast<std::int64_t*>(numbers_.get());
+  check_cuda(launch_write_fingerprints(batch_, numbers, stream), "launch of write_fingerprints");
+  queue({.collective = Collective::all_reduce,
+         .input = numbers_.get(),
+         .output = numbers_.get(),
+         .count = compared_numbers,
+         .type = DataType::i64,
+         .op = ReduceOp::max,
+         .stream = stream});
+  check_cuda(launch_compare_fingerprints(batch_, numbers, differs_.device(), stream),
+             "launch of compare_fingerprints");
+  batch_ = {.first = batch_.first + held_};
+  held_ = 0;
+}
+
+/// From now on the deadline of what is queued on the stream counts.
+void NcclGroup::mark(DeviceStream stream) {
+  if (done_.value() == called_) {
     const std::lock_guard lock(mutex_);
-    if (is_aborted_) throw Error(ErrorCode::peer_failed, fmt::format("{} of {}: it was ended", name, name_));
-    is_in_call_ = true;
+    progress_ = Clock::now();
   }
-  const ncclResult_t result = function();
-  leave_call();
-  if (result != ncclSuccess) throw error_of(result, name);
+  done_.write(++called_, stream);
 }
 
 /// What was aborted meanwhile is given back by who was using it.
-void NcclGroup::leave_call() noexcept {
-  const std::lock_guard lock(mutex_);
-  is_in_call_ = false;
-  if (is_aborted_) abort_communicator();
+void NcclGroup::queue(const DeviceCall& call) {
+  const char* const function = functions[static_cast<std::size_t>(call.collective)];
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_aborted_) {
+      throw Error(ErrorCode::peer_failed, fmt::format("{} of {}: it was ended", function, name_));
+    }
+    is_in_call_ = true;
+  }
+  const ncclResult_t result = launch(call);
+  {
+    const std::lock_guard lock(mutex_);
+    is_in_call_ = false;
+    if (is_aborted_) abort_communicator();
+  }
+  if (result != ncclSuccess) throw error_of(result, function);
 }
 
-void NcclGroup::all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
-                           cudaStream_t stream) {
-  call("ncclAllReduce", [&] {
-    return nccl_.all_reduce(input, output, count, nccl_type(type), nccl_op(op), communicator_, stream);
-  });
+ncclResult_t NcclGroup::launch(const DeviceCall& call) const {
+  const ncclDataType_t type = nccl_types[static_cast<std::size_t>(call.type)];
+  const ncclRedOp_t op = nccl_ops[static_cast<std::size_t>(call.op)];
+  switch (call.collective) {
+    case Collective::all_reduce:
+      return nccl().all_reduce(call.input, call.output, call.count, type, op, communicator_, call.stream);
+    case Collective::reduce_scatter:
+      return nccl().reduce_scatter(call.input, call.output, call.count, type, op, communicator_, call.stream);
+    case Collective::all_gather:
+      return nccl().all_gather(call.input, call.output, call.count, type, communicator_, call.stream);
+    case Collective::broadcast:
+      return nccl().broadcast(call.input, call.output, call.count, type, call.root, communicator_,
+                              call.stream);
+    case Collective::reduce:
+      return nccl().reduce(call.input, call.output, call.count, type, op, call.root, communicator_,
+                           call.stream);
+    case Collective::barrier:
+      return nccl().all_reduce(meeting_.get(), meeting_.get(), 1, ncclUint8, ncclSum, communicator_,
+                               call.stream);
+  }
+  return ncclInvalidArgument;
 }
 
-void NcclGroup::reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
-                               cudaStream_t stream) {
-  call("ncclReduceScatter", [&] {
-    return nccl_.reduce_scatter(input, output, count, nccl_type(type), nccl_op(op), communicator_, stream);
-  });
-}
-
-void NcclGroup::all_gather(const void* input, void* output, std::size_t count, DataType type,
-                           cudaStream_t stream) {
-  call("ncclAllGather",
-       [&] { return nccl_.all_gather(input, output, count, nccl_type(type), communicator_, stream); });
-}
-
-void NcclGroup::broadcast(const void* input, void* output, std::size_t count, DataType type, int root,
-                          cudaStream_t stream) {
-  call("ncclBroadcast",
-       [&] { return nccl_.broadcast(input, output, count, nccl_type(type), root, communicator_, stream); });
-}
-
-void NcclGroup::reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
-                       int root, cudaStream_t stream) {
-  call("ncclReduce", [&] {
-    return nccl_.reduce(input, output, count, nccl_type(type), nccl_op(op), root, communicator_, stream);
-  });
-}
-
-std::optional<Error> NcclGroup::failure() const {
+std::optional<Error> NcclGroup::failure_of_nccl() const {
   const std::lock_guard lock(mutex_);
   if (is_aborted_) return {};
   ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = nccl_.async_error(communicator_, &state);
+  const ncclResult_t asked = nccl().async_error(communicator_, &state);
   if (asked != ncclSuccess) return error_of(asked, "ncclCommGetAsyncError");
   if (state == ncclSuccess || state == ncclInProgress) return {};
   return error_of(state, "a collective");
+}
+
+/// NCCL's kernels wait for ever: the deadline is looked after here.
+std::optional<GroupFailure> NcclGroup::failure() {
+  if (const auto found = failure_of_nccl()) return GroupFailure{*found, completed() + 1};
+  if (const std::uint64_t call = __atomic_load_n(differs_.host(), __ATOMIC_ACQUIRE); call != 0) {
+    return GroupFailure{{ErrorCode::mismatch,
+                         "other ranks have called something else; all ranks must make the same calls, in the "
+                         "same order. NCCL does not notice: results since then are wrong"},
+                        call};
+  }
+  const std::uint64_t done = done_.value();
+  const std::lock_guard lock(mutex_);
+  if (done != seen_ || done == called_) {
+    seen_ = done;
+    progress_ = Clock::now();
+  }
+  if (Clock::now() - progress_ <= members_.deadline()) return {};
+  return GroupFailure{
+      {ErrorCode::timeout,
+       fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
+                   "deadline: DDL_DEADLINE, in seconds)",
+                   members_.deadline_seconds())},
+      done + 1};
 }
 
 /// ncclCommAbort ends the kernels and frees what a call would go on to use: while one is under way, the
@@ -186,15 +225,38 @@ std::optional<Error> NcclGroup::failure() const {
 void NcclGroup::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_aborted_, true)) return;
-  if (is_in_call_ && nccl_.revoke != nullptr) {
-    nccl_.revoke(communicator_, 0);
+  if (is_in_call_ && nccl().revoke != nullptr) {
+    nccl().revoke(communicator_, 0);
   } else {
     abort_communicator();
   }
 }
 
 void NcclGroup::abort_communicator() noexcept {
-  if (communicator_ != nullptr) nccl_.abort(std::exchange(communicator_, nullptr));
+  if (communicator_ != nullptr) nccl().abort(std::exchange(communicator_, nullptr));
+}
+
+void NcclGroup::settle() {
+  compare(stream_.get());
+  mark(stream_.get());
+  while (done_.value() != called_ && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+void NcclGroup::close(bool in_order) noexcept {
+  if (!in_order) {
+    abort();
+    done_.abandon();
+  }
+  if (communicator_ == nullptr || is_aborted_) return;
+  try {
+    const auto end = [communicator = std::exchange(communicator_, nullptr)] {
+      const ncclResult_t finalized = nccl().finalize(communicator);
+      return finalized == ncclSuccess ? nccl().destroy(communicator) : nccl().abort(communicator);
+    };
+    static_cast<void>(within_deadline("ncclCommDestroy", end));
+  } catch (const Error&) {
+    // The thread that waits in it goes on to use it.
+  }
 }
 
 }  // namespace ddl::device

@@ -2,70 +2,76 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 
-#include "ddl/communicator.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/nccl/fingerprint_kernels.hpp"
 #include "ddl/device/nccl/nccl_library.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 
-/// NCCL's communicator of some ranks. One thread at a time, but for `abort` and `failure`.
-class NcclGroup {
+/// Collectives of a group's members by NCCL, whose kernels wait for ever: `failure` must be asked for now and
+/// then. NCCL does not compare what ranks call: different operations give wrong numbers, and different counts
+/// may. So after every 64th call 1 KiB of fingerprints are reduced behind it, on its stream: some 10 us.
+class NcclGroup final : public DimensionGroup {
  public:
-  /// Of the ranks of `members`, each on the device that it has selected. Collective among them. Throws
-  /// `timeout` once `deadline` has passed, `internal` with what NCCL says.
-  NcclGroup(std::string name, const Communicator& members, const ncclUniqueId& id,
-            std::chrono::nanoseconds deadline);
-  /// For a group's members, drawn by one of them. Throws `internal`.
-  static ncclUniqueId draw_id();
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
-  ~NcclGroup();
+  /// On the device that is selected. `name`: for messages. Collective; errors are agreed: `unsupported`
+  /// without NCCL, or where members share a device (NCCL refuses that), `timeout` once the deadline has
+  /// passed, `internal` with what NCCL says.
+  NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices);
+  ~NcclGroup() override;
 
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return size_; }
-
-  // Queue one of NCCL's operations; counts as its functions have them.
-  void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
-                  cudaStream_t stream);
-  void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
-                      cudaStream_t stream);
-  void all_gather(const void* input, void* output, std::size_t count, DataType type, cudaStream_t stream);
-  void broadcast(const void* input, void* output, std::size_t count, DataType type, int root,
-                 cudaStream_t stream);
-  void reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root,
-              cudaStream_t stream);
-
-  /// What NCCL has noticed meanwhile. Any thread.
-  [[nodiscard]] std::optional<Error> failure() const;
-  /// Ends its kernels; nothing more can be queued. Any thread, also while another one is in a call that
-  /// blocks, because the launch queue is full of kernels that wait.
-  void abort() noexcept;
+  void run(const DeviceCall& call) override;
+  [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
+  [[nodiscard]] std::uint64_t completed() override { return done_.value(); }
+  [[nodiscard]] std::optional<GroupFailure> failure() override;
+  /// Also while the other thread is in a call that blocks, because the launch queue is full of kernels that
+  /// wait.
+  void abort() noexcept override;
+  void settle() override;
+  void close(bool in_order) noexcept override;
 
  private:
-  /// Queues a collective.
-  template <typename Function>
-  void call(const char* name, const Function& function);
-  void leave_call() noexcept;
+  NcclGroup(std::string name, GroupMembers& members);
+  void open();
+  void queue(const DeviceCall& call);
+  [[nodiscard]] ncclResult_t launch(const DeviceCall& call) const;
+  void compare(DeviceStream stream);
+  void mark(DeviceStream stream);
   void abort_communicator() noexcept;
-  ncclComm_t set_up(const ncclUniqueId& id) const;
+  [[nodiscard]] std::optional<Error> failure_of_nccl() const;
   [[nodiscard]] ncclResult_t within_deadline(const char* name, std::function<ncclResult_t()> function) const;
   [[nodiscard]] Error error_of(ncclResult_t result, const char* function) const;
 
-  const NcclLibrary& nccl_;
-  std::string name_;
-  int rank_;
-  int size_;
-  std::chrono::nanoseconds deadline_;
+  const std::string name_;
+  GroupMembers& members_;
+  Stream stream_;        // for what is compared last
+  DeviceBytes meeting_;  // what barriers reduce
+  StreamMark done_;      // calls
+  std::atomic<std::uint64_t> called_ = 0;
+
+  // What ranks have called.
+  Mixed history_;
+  FingerprintBatch batch_;
+  std::uint32_t held_ = 0;  // in the batch
+  DeviceBytes numbers_;
+  MappedMemory<std::uint64_t> differs_;  // the first call that is known to; 0: none
+
   mutable std::mutex mutex_;  // of what follows; no launch is made under it
   ncclComm_t communicator_ = nullptr;
   bool is_in_call_ = false;
   bool is_aborted_ = false;
+  // What the deadline counts from.
+  std::uint64_t seen_ = 0;
+  std::chrono::steady_clock::time_point progress_;
 };
 
 }  // namespace ddl::device

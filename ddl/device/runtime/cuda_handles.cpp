@@ -67,32 +67,46 @@ int cuda_devices() {
 
 namespace ddl::device {
 
-Stream make_stream() {
-  cudaStream_t made = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  return Stream(made);
-}
-
-Stream make_urgent_stream() {
+Stream make_stream(Priority priority) {
   int least = 0;
   int greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   cudaStream_t made = nullptr;
-  check_cuda(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest),
+  check_cuda(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking,
+                                          priority == Priority::urgent ? greatest : least),
              "cudaStreamCreateWithPriority");
   return Stream(made);
 }
 
-Event make_event() {
+Event make_event(unsigned flags) {
   cudaEvent_t made = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreateWithFlags");
   return Event(made);
 }
 
-Event make_timed_event() {
-  cudaEvent_t made = nullptr;
-  check_cuda(cudaEventCreate(&made), "cudaEventCreate");
-  return Event(made);
+void join(cudaStream_t first, cudaStream_t then, const Event& event) {
+  check_cuda(cudaEventRecord(event.get(), first), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(then, event.get(), 0), "cudaStreamWaitEvent");
+}
+
+DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream) {
+  void* memory = nullptr;
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  if (const cudaError_t result = cudaMalloc(&memory, wanted); result != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorCode::unsupported, fmt::format("{} cannot have {} bytes of device memory: {}", whose,
+                                                    wanted, cudaGetErrorString(result)));
+  }
+  DeviceBytes own(static_cast<std::byte*>(memory));
+  check_cuda(cudaMemsetAsync(memory, 0, wanted, stream), "cudaMemsetAsync");
+  check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return own;
+}
+
+PinnedBytes allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  return PinnedBytes(static_cast<std::byte*>(memory));
 }
 
 void require_alive(cudaStream_t stream) {

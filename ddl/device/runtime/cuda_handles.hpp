@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "ddl/cuda_check.hpp"
 
@@ -20,14 +21,30 @@ struct DestroyEvent {
 using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
 using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
 
-/// That no default stream orders itself with. Throws `internal`, as `make_event`.
-Stream make_stream();
-/// The same, before others where devices have priorities.
-Stream make_urgent_stream();
-/// Without a time.
-Event make_event();
-/// With the time when it passes.
-Event make_timed_event();
+struct FreeOnDevice {
+  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+};
+using DeviceBytes = std::unique_ptr<std::byte, FreeOnDevice>;
+/// Zeros on the device that is selected; waits for `stream`, on which they are written. Throws `unsupported`
+/// if it has no more: "`whose` cannot have 64 bytes of device memory: ...".
+DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream = nullptr);
+
+struct FreePinned {
+  void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+};
+/// Page-locked memory of the host.
+using PinnedBytes = std::unique_ptr<std::byte, FreePinned>;
+PinnedBytes allocate_pinned(std::size_t bytes);
+
+enum class Priority { usual, urgent };
+/// That no default stream orders itself with; urgent ones go before others where devices have priorities.
+/// Throws `internal`, as `make_event`.
+Stream make_stream(Priority priority = Priority::usual);
+/// Without the time when it passes, unless the flags are cudaEventDefault.
+Event make_event(unsigned flags = cudaEventDisableTiming);
+/// What is queued on `then` from now on waits for what is queued on `first`. The event may be recorded again
+/// at once: who waits for it waits for what it held by then.
+void join(cudaStream_t first, cudaStream_t then, const Event& event);
 /// Throws `internal` with what CUDA says if the stream's device is lost. Does not wait.
 void require_alive(cudaStream_t stream);
 /// Whether what is queued on the stream now runs later, or often, or never. Throws `internal`.

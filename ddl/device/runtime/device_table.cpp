@@ -13,11 +13,10 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"
@@ -59,6 +58,8 @@ DeviceEntry select(Context& context, int wanted, bool is_process) {
   check_cuda(cudaDeviceGetPCIBusId(entry.pci_address.data(), static_cast<int>(entry.pci_address.size()),
                                    entry.number),
              "cudaDeviceGetPCIBusId");
+  std::ranges::transform(entry.pci_address, entry.pci_address.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   entry.major = properties.major;
   entry.minor = properties.minor;
   entry.memory = properties.totalGlobalMem;
@@ -71,20 +72,9 @@ std::string kind_of(const DeviceEntry& entry) {
                      static_cast<double>(entry.memory) / gib);
 }
 
-/// Ranks by what `key` says of their devices, in the order of the first of each.
-template <typename Key>
-std::vector<std::pair<std::string, std::vector<int>>> grouped(const std::vector<DeviceEntry>& entries,
-                                                              const Key& key) {
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (std::size_t rank = 0; rank < entries.size(); ++rank) {
-    std::string own = key(entries[rank]);
-    const auto known = std::ranges::find(groups, own, &std::pair<std::string, std::vector<int>>::first);
-    if (known == groups.end())
-      groups.push_back({std::move(own), {static_cast<int>(rank)}});
-    else
-      known->second.push_back(static_cast<int>(rank));
-  }
-  return groups;
+bool are_alike(const DeviceEntry& one, const DeviceEntry& other) {
+  return one.name == other.name && one.major == other.major && one.minor == other.minor &&
+         one.memory == other.memory;
 }
 
 }  // namespace
@@ -99,20 +89,23 @@ DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<st
   context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
 }
 
-int DeviceTable::ranks_on_device_of(int rank) const {
-  return static_cast<int>(std::ranges::count(entries_, of(rank).uuid, &DeviceEntry::uuid));
+template <typename Predicate>
+std::vector<int> DeviceTable::ranks_where(const Predicate& predicate) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (predicate(of(rank))) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<int> DeviceTable::ranks_on_device_of(int rank) const {
+  return ranks_where([&](const DeviceEntry& other) { return other.uuid == of(rank).uuid; });
 }
 
 std::vector<int> DeviceTable::threads_on_device_of(int rank) const {
-  std::vector<int> threads;
-  for (int other = 0; other < size(); ++other) {
-    if (of(other).uuid == of(rank).uuid && of(other).process == of(rank).process) threads.push_back(other);
-  }
-  return threads;
-}
-
-bool DeviceTable::is_one_process() const {
-  return std::ranges::count(entries_, entries_.front().process, &DeviceEntry::process) == size();
+  return ranks_where([&](const DeviceEntry& other) {
+    return other.uuid == of(rank).uuid && other.process == of(rank).process;
+  });
 }
 
 bool DeviceTable::is_one_process_each() const {
@@ -123,37 +116,34 @@ bool DeviceTable::is_one_process_each() const {
 
 std::vector<std::string> DeviceTable::shortcomings() const {
   std::vector<std::string> found;
-  const auto by_device = grouped(
-      entries_, [](const DeviceEntry& entry) { return std::string(entry.uuid.data(), entry.uuid.size()); });
-  for (const auto& [uuid, ranks] : by_device) {
-    if (ranks.size() == 1) continue;
-    found.push_back(
-        fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
-                    "many ranks on each host as it has devices",
-                    fmt::join(ranks, ", "), of(ranks.front()).number, of(ranks.front()).name.data()));
-  }
-  const auto by_kind = grouped(entries_, kind_of);
-  if (by_kind.size() > 1) {
-    std::vector<std::string> parts;
-    for (const auto& [kind, ranks] : by_kind) {
-      parts.push_back(
-          fmt::format("rank{} {}: {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), kind));
+  std::vector<std::string> kinds;
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::vector<int> sharers = ranks_on_device_of(rank);
+    if (sharers.size() > 1 && sharers.front() == rank) {
+      found.push_back(
+          fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
+                      "many ranks on each host as it has devices",
+                      fmt::join(sharers, ", "), of(rank).number, of(rank).name.data()));
     }
+    const std::vector<int> alike =
+        ranks_where([&](const DeviceEntry& other) { return are_alike(other, of(rank)); });
+    if (alike.front() != rank) continue;
+    kinds.push_back(fmt::format("rank{} {}: {}", alike.size() == 1 ? "" : "s", fmt::join(alike, ", "),
+                                kind_of(of(rank))));
+  }
+  if (kinds.size() > 1) {
     found.push_back(
         fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
-                    fmt::join(parts, "; ")));
+                    fmt::join(kinds, "; ")));
   }
   return found;
 }
 
 namespace {
 
-/// The address as sysfs and discovery spell it.
 topology::GpuDescription described(const DeviceEntry& entry) {
   topology::GpuDescription gpu;
   gpu.pci.address = entry.pci_address.data();
-  std::ranges::transform(gpu.pci.address, gpu.pci.address.begin(),
-                         [](unsigned char c) { return std::tolower(c); });
   gpu.model = entry.name.data();
   gpu.compute_capability = 10 * entry.major + entry.minor;
   gpu.memory = entry.memory;

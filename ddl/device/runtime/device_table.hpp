@@ -16,8 +16,8 @@ namespace ddl::device {
 struct DeviceEntry {
   std::array<char, 16> uuid{};  ///< Of a MIG instance, its own.
   std::array<char, 128> name{};
-  std::array<char, 16> pci_address{};
-  int number = -1;  ///< CUDA's, in the rank's process.
+  std::array<char, 16> pci_address{};  ///< As sysfs and discovery spell it.
+  int number = -1;                     ///< CUDA's, in the rank's process.
   int major = 0, minor = 0;
   std::size_t memory = 0;  ///< Bytes.
   PeerMemory::ProcessToken process{};
@@ -32,12 +32,11 @@ class DeviceTable {
 
   [[nodiscard]] const DeviceEntry& of(int rank) const { return entries_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(entries_.size()); }
-  /// How many ranks, itself included, are on the rank's device.
-  [[nodiscard]] int ranks_on_device_of(int rank) const;
-  /// Those of them that are threads of its process, in order.
+  /// The ranks, itself included, that are on the rank's device, in order.
+  [[nodiscard]] std::vector<int> ranks_on_device_of(int rank) const;
+  /// Those of them that are threads of its process.
   [[nodiscard]] std::vector<int> threads_on_device_of(int rank) const;
-  /// Whether all ranks are threads of one process, or each is a process of its own.
-  [[nodiscard]] bool is_one_process() const;
+  /// Whether each rank is a process of its own.
   [[nodiscard]] bool is_one_process_each() const;
 
   /// What users should know of: devices that ranks share, though there is no need to, or that differ. The
@@ -45,6 +44,9 @@ class DeviceTable {
   [[nodiscard]] std::vector<std::string> shortcomings() const;
 
  private:
+  template <typename Predicate>
+  [[nodiscard]] std::vector<int> ranks_where(const Predicate& predicate) const;
+
   std::vector<DeviceEntry> entries_;
 };
 

@@ -72,7 +72,6 @@ PeerMemory::PeerMemory(GroupMembers& members, std::size_t bytes)
     // What others have mapped is not to be given back; they end here too.
     unmap();
     if (error.agreed()) members.context().communicator().barrier();
-    if (own_ != nullptr) cudaFree(own_);
     throw;
   }
 }
@@ -82,21 +81,12 @@ void PeerMemory::share(GroupMembers& members) {
   const auto ranks = static_cast<std::size_t>(members.size());
   Offer own{};
   context.on_all_ranks("device memory", [&] {
-    void* memory = nullptr;
-    const cudaError_t result = cudaMalloc(&memory, bytes_);
-    if (result != cudaSuccess) {
-      cudaGetLastError();
-      throw Error(ErrorCode::unsupported, fmt::format("rank {} cannot have {} bytes of device memory: {}",
-                                                      context.rank(), bytes_, cudaGetErrorString(result)));
-    }
-    own_ = static_cast<std::byte*>(memory);
-    check_cuda(cudaMemset(memory, 0, bytes_), "cudaMemset");
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    own_ = allocate_on_device(bytes_, fmt::format("rank {}", context.rank()));
     own.process = own_process();
-    own.memory = own_;
+    own.memory = own_.get();
     check_cuda(cudaGetDevice(&own.device), "cudaGetDevice");
     // Where there is no IPC, threads can do without.
-    if (cudaIpcGetMemHandle(&own.handle, memory) != cudaSuccess) cudaGetLastError();
+    if (cudaIpcGetMemHandle(&own.handle, own_.get()) != cudaSuccess) cudaGetLastError();
   });
   std::vector<Offer> offers(ranks);
   members.communicator().all_gather(&own, offers.data(), sizeof own, DataType::u8);
@@ -115,21 +105,12 @@ void PeerMemory::share(GroupMembers& members) {
   });
 }
 
-PeerMemory::PeerMemory(PeerMemory&& other) noexcept
-    : bytes_(other.bytes_),
-      own_(std::exchange(other.own_, nullptr)),
-      all_(std::move(other.all_)),
-      mapped_(std::exchange(other.mapped_, {})),
-      in_one_process_(other.in_one_process_) {}
-
 void PeerMemory::unmap() noexcept {
   for (std::byte* memory : std::exchange(mapped_, {})) cudaIpcCloseMemHandle(memory);
 }
 
 PeerMemory::~PeerMemory() {
-  if (own_ == nullptr) return;
-  unmap();
-  cudaFree(own_);
+  if (own_) unmap();
 }
 
 }  // namespace ddl::device

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 
@@ -21,14 +22,13 @@ class PeerMemory {
   /// Lets go of the others' memory and gives back its own, unless `abandon` was called. The others must not
   /// use it any more; call `unmap`, and meet, before.
   ~PeerMemory();
-  PeerMemory(PeerMemory&& other) noexcept;
-  PeerMemory& operator=(PeerMemory&&) = delete;
+  PeerMemory(PeerMemory&& other) = default;
 
   void unmap() noexcept;
   /// After a failure others' kernels may still use it: it is never given back.
-  void abandon() noexcept { own_ = nullptr; }
+  void abandon() noexcept { own_.release(); }
 
-  [[nodiscard]] std::byte* own() const noexcept { return own_; }
+  [[nodiscard]] std::byte* own() const noexcept { return own_.get(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Of each rank, as this one reaches it.
   [[nodiscard]] const std::vector<std::byte*>& all() const noexcept { return all_; }
@@ -39,7 +39,7 @@ class PeerMemory {
   void share(GroupMembers& members);
 
   std::size_t bytes_;
-  std::byte* own_ = nullptr;
+  DeviceBytes own_;
   std::vector<std::byte*> all_;
   std::vector<std::byte*> mapped_;  // by IPC
   bool in_one_process_ = true;

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -45,30 +44,18 @@ bool has_cuda_environment() noexcept {
 namespace ddl::device {
 namespace {
 
-std::optional<std::vector<int>> cpus_of(const std::filesystem::path& file) {
-  const auto line = topology::read_line(file);
+std::optional<std::vector<int>> cpus_of(const std::string& file) {
+  const auto line = topology::read_line("/sys/" + file);
   return line ? topology::parse_cpu_list(*line) : std::nullopt;
-}
-
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  std::vector<int> allowed;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return allowed;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) allowed.push_back(cpu);
-  }
-  return allowed;
 }
 
 }  // namespace
 
-std::string bind_near(const std::string& pci_address, const std::filesystem::path& sysfs) {
-  std::string address = pci_address;  // sysfs writes small letters
-  std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto near = cpus_of(sysfs / "bus/pci/devices" / address / "local_cpulist");
-  const auto online = cpus_of(sysfs / "devices/system/cpu/online");
+std::string bind_near(const std::string& pci_address) {
+  const auto near = cpus_of("bus/pci/devices/" + pci_address + "/local_cpulist");
+  const auto online = cpus_of("devices/system/cpu/online");
   if (!near || near->empty() || !online) return "the processors near it are not known";
-  const std::vector<int> allowed = allowed_cpus();
+  const std::vector<int> allowed = topology::own_cpus();
   if (allowed != *online) {
     const bool is_near =
         std::ranges::any_of(allowed, [&](int cpu) { return std::ranges::count(*near, cpu) != 0; });

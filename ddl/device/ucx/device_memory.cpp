@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/device_memory.hpp"
+#include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {
 

@@ -3,25 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
+#include "ddl/topology/program.hpp"
 
 namespace ddl::device {
 namespace {
 
+using collectives::PreparedProgram;
 using topology::Collective;
 
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t least_staging_of_rank = 1024;
+constexpr std::size_t most_programs = 1024;
+constexpr std::size_t line_bytes = 128;
 /// Of programs, after which all ranks meet: numbers in tags are used again, and a root must not be further
 /// ahead than they tell.
 constexpr std::uint64_t rounds_between_meetings = 32;
-
-template <typename Pointer>
-Pointer moved_back(Pointer data, std::size_t bytes) {
-  return reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(data) - bytes);
-}
 
 std::size_t checked(std::size_t staging_bytes, int ranks) {
   const std::size_t least = std::max(least_staging, static_cast<std::size_t>(ranks) * least_staging_of_rank);
@@ -31,18 +32,25 @@ std::size_t checked(std::size_t staging_bytes, int ranks) {
       fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes, least));
 }
 
+/// The scratch memory that any rank takes, in multiples of what the plan is lowered for; rounded up.
+std::size_t scratch_factor(const topology::Plan& plan) {
+  const std::size_t count = 64 * plan.order.size() * static_cast<std::size_t>(plan.chunks);
+  std::size_t most = 0;
+  for (const topology::Program& program : topology::lower_all(plan, count).ranks) {
+    most = std::max(most, program.scratch);
+  }
+  return (most + count - 1) / count;
+}
+
 }  // namespace
 
-NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns,
-                           std::size_t staging_bytes)
-    : rank_(members.rank()),
-      ranks_(members.size()),
-      work_(allocate_bytes(checked(staging_bytes, ranks_))),
-      scratch_(allocate_bytes(staging_bytes)),
-      receiving_(allocate_bytes(NetworkExecutor::blocks * NetworkExecutor::block_bytes)),
-      executor_(network, turns, rank_, members.ranks(), {scratch_.get(), staging_bytes, receiving_.get()},
-                members.context().options().deadline),
-      recipes_(members, staging_bytes, NetworkExecutor::block_bytes) {}
+NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network,
+                           collectives::device::Gate& gate, std::size_t staging_bytes)
+    : members_(members),
+      staging_bytes_(checked(staging_bytes, members.size())),
+      work_(allocate_on_device(staging_bytes, "UCX")),
+      executor_(network, gate, members, staging_bytes),
+      meeting_(prepared(topology::lower_barrier(members.size(), members.rank()), 1, DataType::u8)) {}
 
 void NetworkCalls::conclude() {
   constexpr std::uint64_t all_is_called = 1;
@@ -62,89 +70,102 @@ collectives::MessageTag NetworkCalls::next_round() {
 }
 
 void NetworkCalls::meet() {
-  const NetworkExecutor::Buffers buffers{work_.get(), work_.get()};
-  executor_.run({recipes_.meeting(), buffers, DataType::u8, ReduceOp::sum, next_round()});
+  executor_.run({*meeting_, {work_.get(), work_.get()}, DataType::u8, ReduceOp::sum, next_round()});
 }
 
 void NetworkCalls::run(const DeviceCall& call) {
   history_.add(fingerprint_of(call));
   if (call.collective == Collective::barrier) return meet();
-  if (ranks_ == 1) return copy_alone(call);
-  const Recipe& recipe = recipes_.of(call);
-  history_.add(recipe.plan);
-  history_.add(recipe.at_once);
-  for (std::size_t first = 0; first < call.count; first += recipe.at_once) {
-    const std::size_t elements = std::min(recipe.at_once, call.count - first);
-    const bool is_rest = elements < recipe.at_once;
-    do_part(call, {first, elements, is_rest ? *recipe.last : *recipe.part});
+  if (members_.size() == 1) {
+    copy(call.output, call.input, call.count * size_of(call.type));
+    return executor_.wait_for_stream();
+  }
+  const std::size_t at_once = most_at_once(call);
+  for (std::size_t first = 0; first < call.count; first += at_once) {
+    if ((rounds_ + 1) % rounds_between_meetings == 0) meet();
+    run_part(call, first, std::min(at_once, call.count - first));
   }
 }
 
-void NetworkCalls::copy_alone(const DeviceCall& call) {
-  copy(call.output, call.input, call.count * size_of(call.type));
-  executor_.wait_for_stream();
+/// Of the call's `count`. A pure function of the call and the memory here, so that all ranks cut alike.
+std::size_t NetworkCalls::most_at_once(const DeviceCall& call) {
+  const std::size_t element = size_of(call.type);
+  const std::size_t room = staging_bytes_ / element / pieces_of(call.collective, members_.size());
+  std::size_t most = call.count;
+  if (call.collective == Collective::reduce || call.collective == Collective::reduce_scatter) {
+    most = std::min(most, room);
+  }
+  const auto [factor, is_new] = scratch_factors_.try_emplace(call.plan);
+  if (is_new) factor->second = scratch_factor(*call.steps);
+  if (factor->second > 0) most = std::min(most, room / (factor->second + 1));  // pieces are rounded up
+  if (most == call.count) return most;
+  const std::size_t line = line_bytes / element;
+  return std::max(most / line * line, std::size_t{1});
 }
 
-void NetworkCalls::do_part(const DeviceCall& call, const Part& part) {
-  if ((rounds_ + 1) % rounds_between_meetings == 0) meet();
-  const std::size_t offset = part.first * size_of(call.type);
+const PreparedProgram& NetworkCalls::program_of(const DeviceCall& call, std::size_t count) {
+  if (programs_.size() >= most_programs) programs_.clear();
+  Prepared& program = programs_[{call.collective, call.root, count, call.type, call.plan}];
+  if (!program) {
+    const std::size_t elements = count * pieces_of(call.collective, members_.size());
+    program =
+        prepared(topology::lower(*call.steps, members_.rank(), elements, call.root), elements, call.type);
+  }
+  return *program;
+}
+
+NetworkCalls::Prepared NetworkCalls::prepared(topology::Program program, std::size_t elements,
+                                              DataType type) const {
+  const auto job = static_cast<std::size_t>(members_.context().size());
+  const collectives::Ways by_network{
+      .member = std::vector<int>(job, collectives::Ways::no_member),
+      .message_bytes = {NetworkExecutor::block_bytes, NetworkExecutor::block_bytes}};
+  return std::make_unique<const PreparedProgram>(std::move(program), elements, size_of(type),
+                                                 members_.ranks(), by_network);
+}
+
+void NetworkCalls::run_part(const DeviceCall& call, std::size_t first, std::size_t count) {
+  if (call.collective == Collective::reduce_scatter) return reduce_scatter_part(call, first, count);
+  const std::size_t offset = first * size_of(call.type);
   NetworkExecutor::Buffers buffers{call.input + offset, call.output + offset};
-  switch (call.collective) {
-    case Collective::reduce_scatter:
-      return reduce_scatter_part(call, part);
-    case Collective::all_gather:  // never in parts
-      buffers.input =
-          moved_back(call.input, static_cast<std::size_t>(rank_) * call.count * size_of(call.type));
-      break;
-    case Collective::broadcast:
-      if (rank_ != call.root) buffers.input = buffers.target;
-      break;
-    case Collective::reduce:
-      if (rank_ != call.root) buffers.target = work_.get();
-      break;
-    default:
-      break;
+  if (call.collective == Collective::all_gather) {  // never in parts
+    const std::size_t before = static_cast<std::size_t>(members_.rank()) * call.count * size_of(call.type);
+    buffers.input = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(call.input) - before);
   }
-  run_program(call, part, buffers);
+  if (!reads_input(call, members_.rank())) buffers.input = buffers.target;
+  if (!writes_output(call, members_.rank())) buffers.target = work_.get();
+  run_program(call, program_of(call, count), buffers);
 }
 
 /// Its partial results take as much memory as its input, which is not theirs.
-void NetworkCalls::reduce_scatter_part(const DeviceCall& call, const Part& part) {
+void NetworkCalls::reduce_scatter_part(const DeviceCall& call, std::size_t first, std::size_t count) {
   const std::size_t element = size_of(call.type);
-  const std::size_t bytes = part.elements * element;
+  const std::size_t bytes = count * element;
   std::byte* const work = work_.get();
-  copy_pieces(work, bytes, call.input + part.first * element, call.count * element, bytes,
-              static_cast<std::size_t>(ranks_), cudaMemcpyDeviceToDevice, executor_.stream());
+  copy_pieces(work, bytes, call.input + first * element, call.count * element, bytes,
+              static_cast<std::size_t>(members_.size()), cudaMemcpyDeviceToDevice, executor_.stream());
   executor_.wait_for_stream();
-  run_program(call, part, {work, work});
-  copy(call.output + part.first * element, work + static_cast<std::size_t>(rank_) * bytes, bytes);
+  run_program(call, program_of(call, count), {work, work});
+  copy(call.output + first * element, work + static_cast<std::size_t>(members_.rank()) * bytes, bytes);
   executor_.wait_for_stream();
 }
 
-void NetworkCalls::run_program(const DeviceCall& call, const Part& part,
-                               const NetworkExecutor::Buffers& buffers) {
-  NetworkExecutor::Buffers from = buffers;
-  if (part.program.reads_mixtures() && buffers.input != buffers.target) {
-    copy(buffers.target, buffers.input, part.program.count() * size_of(call.type));
-    executor_.wait_for_stream();
-    from.input = buffers.target;
-  }
-  executor_.run({part.program, from, call.type, call.op, next_round()});
-  if (from.input != from.target) copy_unwritten(call, part, from);
-}
-
-/// What the output has of this rank's input as it is.
-void NetworkCalls::copy_unwritten(const DeviceCall& call, const Part& part,
-                                  const NetworkExecutor::Buffers& buffers) {
-  if (call.collective == Collective::reduce && rank_ != call.root) return;
+void NetworkCalls::run_program(const DeviceCall& call, const PreparedProgram& program,
+                               NetworkExecutor::Buffers buffers) {
   const std::size_t element = size_of(call.type);
-  bool waits = false;
-  for (const auto& range : part.program.unwritten()) {
+  if (program.reads_mixtures() && buffers.input != buffers.target) {
+    copy(buffers.target, buffers.input, program.count() * element);
+    executor_.wait_for_stream();
+    buffers.input = buffers.target;
+  }
+  executor_.run({program, buffers, call.type, call.op, next_round()});
+  if (buffers.input == buffers.target || !writes_output(call, members_.rank())) return;
+  // What the output has of this rank's input as it is.
+  for (const PreparedProgram::Range& range : program.unwritten()) {
     copy(buffers.target + range.begin * element, buffers.input + range.begin * element,
          (range.end - range.begin) * element);
-    waits = true;
   }
-  if (waits) executor_.wait_for_stream();
+  if (!program.unwritten().empty()) executor_.wait_for_stream();
 }
 
 }  // namespace ddl::device

@@ -1,56 +1,60 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
 
+#include "collectives/program/prepared_program.hpp"
 #include "collectives/transports/network/network.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
-#include "ddl/device/ucx/open_device_network.hpp"
-#include "ddl/device/ucx/recipes.hpp"
-#include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
 
-/// Does calls on devices' memory through a network, one after the other: all ranks the same ones, which
-/// messages tell. One thread, but for the constructor.
+/// Does calls on devices' memory through a network, one after the other: all members the same ones, which
+/// messages tell. A call goes in parts that fit the memory here, each by a program: the steps of the call's
+/// plan, whose messages all go through the network. One thread, but for the constructor.
 class NetworkCalls {
  public:
-  /// On the device that is selected. Refers to network and turns. Twice `staging_bytes` of device memory, and
+  /// On the device that is selected. Refers to all of them. Twice `staging_bytes` of device memory, and
   /// 16 MiB. On this rank alone. Throws `unsupported` if there is no more, `invalid_argument` for too few.
-  NetworkCalls(GroupMembers& members, collectives::Network& network, Turns& turns, std::size_t staging_bytes);
+  NetworkCalls(GroupMembers& members, collectives::Network& network, collectives::device::Gate& gate,
+               std::size_t staging_bytes);
 
   /// Returns when the device has done all. Throws as NetworkExecutor::run.
   void run(const DeviceCall& call);
   /// After the last call: also finds out whether it was the last one on all ranks.
   void conclude();
-  [[nodiscard]] cudaStream_t stream() const noexcept { return executor_.stream(); }
+  [[nodiscard]] NetworkExecutor& executor() noexcept { return executor_; }
 
  private:
-  struct Part {
-    std::size_t first;
-    std::size_t elements;
-    const collectives::PreparedProgram& program;
-  };
+  /// Collective, root, count, type, the plan's hash.
+  using Key = std::tuple<topology::Collective, int, std::size_t, DataType, std::uint64_t>;
+  using Prepared = std::unique_ptr<const collectives::PreparedProgram>;
 
-  void copy_alone(const DeviceCall& call);
-  void do_part(const DeviceCall& call, const Part& part);
-  void reduce_scatter_part(const DeviceCall& call, const Part& part);
-  void run_program(const DeviceCall& call, const Part& part, const NetworkExecutor::Buffers& buffers);
-  void copy_unwritten(const DeviceCall& call, const Part& part, const NetworkExecutor::Buffers& buffers);
+  [[nodiscard]] std::size_t most_at_once(const DeviceCall& call);
+  [[nodiscard]] const collectives::PreparedProgram& program_of(const DeviceCall& call, std::size_t count);
+  [[nodiscard]] Prepared prepared(topology::Program program, std::size_t elements, DataType type) const;
+  void run_part(const DeviceCall& call, std::size_t first, std::size_t count);
+  void reduce_scatter_part(const DeviceCall& call, std::size_t first, std::size_t count);
+  void run_program(const DeviceCall& call, const collectives::PreparedProgram& program,
+                   NetworkExecutor::Buffers buffers);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes);
   void meet();
   collectives::MessageTag next_round();
 
-  const int rank_;
-  const int ranks_;
+  GroupMembers& members_;
+  const std::size_t staging_bytes_;
   DeviceBytes work_;  // partial results that are not the output's
-  DeviceBytes scratch_, receiving_;
   NetworkExecutor executor_;
-  Recipes recipes_;
-  std::uint64_t rounds_ = 0;  // programs that have begun
-  Mixed history_;             // of calls
+  const Prepared meeting_;
+  std::map<Key, Prepared> programs_;
+  std::map<std::uint64_t, std::size_t> scratch_factors_;  // by the plan's hash
+  std::uint64_t rounds_ = 0;                              // programs that have begun
+  Mixed history_;                                         // of calls
 };
 
 }  // namespace ddl::device

@@ -1,12 +1,14 @@
 #include "ddl/device/ucx/network_executor.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
-#include <functional>
+#include <chrono>
+#include <thread>
 #include <utility>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
 
@@ -18,28 +20,30 @@ using topology::StepKind;
 namespace {
 
 constexpr auto before_looks_for_trouble = std::chrono::milliseconds(10);
+constexpr std::uint32_t turns_before_yielding = 200;
+constexpr std::uint32_t turns_before_rests = 2000;
 
 /// A receive_reduce is a transfer, too, but what is waited for is what the device does after it.
 bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepKind::receive; }
 
 }  // namespace
 
-NetworkExecutor::NetworkExecutor(collectives::Network& network, Turns& turns, int rank,
-                                 std::vector<int> ranks, Memory memory, std::chrono::milliseconds deadline)
+NetworkExecutor::NetworkExecutor(collectives::Network& network, collectives::device::Gate& gate,
+                                 const GroupMembers& members, std::size_t scratch_bytes)
     : network_(network),
-      turns_(turns),
-      rank_(rank),
-      ranks_(std::move(ranks)),
-      memory_(memory),
-      deadline_(deadline),
-      stream_(make_urgent_stream()) {
+      gate_(gate),
+      members_(members),
+      scratch_bytes_(scratch_bytes),
+      scratch_(allocate_on_device(scratch_bytes, "UCX")),
+      receiving_memory_(allocate_on_device(blocks * block_bytes, "UCX")),
+      stream_(make_stream(Priority::urgent)) {
   done_.allocate();
-  for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(memory_.receiving + i * block_bytes);
+  for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(receiving_memory_.get() + i * block_bytes);
 }
 
 std::byte* NetworkExecutor::target(std::size_t begin) const {
   const std::size_t count = run_->program.count();
-  return begin >= count ? memory_.scratch + (begin - count) * element_
+  return begin >= count ? scratch_.get() + (begin - count) * element_
                         : run_->buffers.target + begin * element_;
 }
 
@@ -59,8 +63,8 @@ void NetworkExecutor::run(const Run& run) {
     bool moved = run_ready();
     moved |= sweep_transfers();
     moved |= sweep_stream();
-    turns_.take(moved, queued_.empty() ? Turns::Awaited::network : Turns::Awaited::device);
-    if (turns_.idle() > before_looks_for_trouble) look_for_trouble();
+    take_turn(moved, queued_.empty() ? Awaited::network : Awaited::device);
+    if (idle() > before_looks_for_trouble) look_for_trouble();
   }
   run_ = nullptr;
 }
@@ -69,58 +73,43 @@ void NetworkExecutor::start(const Run& run) {
   run_ = &run;
   element_ = size_of(run.type);
   const collectives::PreparedProgram& program = run.program;
-  if (program.scratch() * element_ > memory_.scratch_bytes) {
+  if (program.scratch() * element_ > scratch_bytes_) {
     throw Error(ErrorCode::internal, fmt::format("a program takes {} bytes of scratch memory, of {}",
-                                                 program.scratch() * element_, memory_.scratch_bytes));
+                                                 program.scratch() * element_, scratch_bytes_));
   }
   unfinished_ = program.runs();
   missing_.assign(program.missing().begin(), program.missing().end());
   transfers_.assign(program.transfers(), {});
   blocks_.assign(program.transfers(), nullptr);
   next_receive_ = 0;
-  for (const std::uint32_t index : program.first()) {
-    ready_.push_back(program.urgency(index));
-  }
-  std::make_heap(ready_.begin(), ready_.end(), std::greater<>());
-  turns_.begin();
+  for (const std::uint32_t index : program.first()) ready_.push(program.urgency(index));
+  idle_turns_ = 0;
   post_receives();
 }
 
-bool NetworkExecutor::has_room(StepKind kind) const noexcept {
-  return kind == StepKind::send ? sending_ < most_sending : queued_.size() < most_queued;
-}
-
+/// Receives do not wait for their turn: what others have under way may need them.
 bool NetworkExecutor::run_ready() {
-  bool moved = start_in_turn(unsent_);
-  moved |= start_in_turn(unqueued_);
-  while (!ready_.empty()) {
-    const auto index = static_cast<std::uint32_t>(ready_.front());
-    std::pop_heap(ready_.begin(), ready_.end(), std::greater<>());
-    ready_.pop_back();
-    // Receives never wait: what others have under way may need them.
-    const bool sends = step(index).kind == StepKind::send;
-    std::deque<std::uint32_t>& waiting = sends ? unsent_ : unqueued_;
-    if (step(index).kind == StepKind::receive) {
-      transfer(index);
-    } else if (waiting.empty() && has_room(step(index).kind)) {
-      sends ? transfer(index) : queue(index);
-    } else {
-      waiting.push_back(index);
-      continue;
-    }
-    moved = true;
-  }
-  return moved;
-}
-
-bool NetworkExecutor::start_in_turn(std::deque<std::uint32_t>& waiting) {
   bool moved = false;
-  while (!waiting.empty() && has_room(step(waiting.front()).kind)) {
-    const std::uint32_t index = waiting.front();
-    waiting.pop_front();
-    is_transfer(step(index).kind) ? transfer(index) : queue(index);
-    moved = true;
-  }
+  do {
+    while (!ready_.empty()) {
+      const auto index = static_cast<std::uint32_t>(ready_.top());
+      ready_.pop();
+      if (step(index).kind == StepKind::receive) {
+        transfer(index);
+        moved = true;
+      } else {
+        (step(index).kind == StepKind::send ? unsent_ : unqueued_).push_back(index);
+      }
+    }
+    for (; !unsent_.empty() && sending_ < most_sending; unsent_.pop_front()) {
+      transfer(unsent_.front());
+      moved = true;
+    }
+    for (; !unqueued_.empty() && queued_.size() < most_queued; unqueued_.pop_front()) {
+      queue(unqueued_.front());
+      moved = true;
+    }
+  } while (!ready_.empty());  // the device may do what depends on what has been queued
   return moved;
 }
 
@@ -157,31 +146,22 @@ void NetworkExecutor::queue(std::uint32_t index) {
   const topology::Step& step = this->step(index);
   const collectives::StepWay& way = this->way(index);
   std::byte* const to = target(step.begin);
-  const std::byte* const from = source(step.begin, way.reads_input);
-  collectives::device::Combination combination{.target = to, .elements = step.size()};
-  combination.sources[0] = from;
-  if (!is_local(step.kind) && !way.by_network()) {
-    throw Error(ErrorCode::internal, "a program for a network shares memory with other ranks");
+  if (step.kind == StepKind::copy) {
+    check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
+                               cudaMemcpyDeviceToDevice, stream()),
+               "cudaMemcpyAsync");
+    return queued(index);
   }
-  switch (step.kind) {
-    case StepKind::copy:
-      check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
-                                 cudaMemcpyDeviceToDevice, stream()),
-                 "cudaMemcpyAsync");
-      return queued(index);
-    case StepKind::receive_reduce:
-      combination.sources[1] = blocks_[way.slot];
-      break;
-    case StepKind::reduce:
-      combination.sources[1] = source(step.source, way.source_is_input);
-      break;
-    case StepKind::finish:
-      combination.operands = 1;
-      combination.divisor = run_->op == ReduceOp::avg ? static_cast<int>(ranks_.size()) : 1;
-      if (combination.divisor == 1 && to == from) return queued(index);  // behind what it depends on
-      break;
-    default:
-      throw Error(ErrorCode::internal, "the device is to send or receive by itself");
+  collectives::device::Combination combination{.target = to, .elements = step.size()};
+  combination.sources[0] = source(step.begin, way.reads_input);
+  if (step.kind == StepKind::finish) {
+    combination.operands = 1;
+    combination.divisor = run_->op == ReduceOp::avg ? members_.size() : 1;
+    // Nothing to do, but behind what it depends on.
+    if (combination.divisor == 1 && to == combination.sources[0]) return queued(index);
+  } else {
+    combination.sources[1] =
+        step.kind == StepKind::receive_reduce ? blocks_[way.slot] : source(step.source, way.source_is_input);
   }
   check_cuda(collectives::device::launch_combine(combination, run_->type, run_->op, stream()),
              "launch of a combination");
@@ -197,9 +177,7 @@ void NetworkExecutor::queued(std::uint32_t index) {
 }
 
 void NetworkExecutor::satisfy(std::uint32_t later) {
-  if (--missing_[later] != 0) return;
-  ready_.push_back(run_->program.urgency(later));
-  std::push_heap(ready_.begin(), ready_.end(), std::greater<>());
+  if (--missing_[later] == 0) ready_.push(run_->program.urgency(later));
 }
 
 bool NetworkExecutor::sweep_stream() {
@@ -247,24 +225,63 @@ bool NetworkExecutor::sweep_transfers() {
 
 void NetworkExecutor::wait_for_stream() {
   done_.write(++marked_, stream());
-  turns_.await(done_, marked_, stream());
+  await(done_, marked_);
+}
+
+/// Moves the network on; after many turns in which nothing did, sleeps. `moved`: something else than the
+/// network has.
+void NetworkExecutor::take_turn(bool moved, Awaited awaited) {
+  if (ended_) throw Ended();
+  __atomic_store_n(&gate_.beat, gate_.beat + 1, __ATOMIC_RELAXED);
+  if (network_.progress() || moved) {
+    idle_turns_ = 0;
+    return;
+  }
+  if (++idle_turns_ == turns_before_yielding) idle_since_ = collectives::Clock::now();
+  if (idle_turns_ > turns_before_rests) return rest(awaited);
+  if (idle_turns_ > turns_before_yielding) std::this_thread::yield();
+}
+
+/// Some 20 us, or, if only the network is awaited, until something comes, 1 ms at most.
+void NetworkExecutor::rest(Awaited awaited) {
+  if (awaited == Awaited::device || network_.event_descriptor() < 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else if (network_.arm()) {
+    constexpr int milliseconds = 1;
+    pollfd readable{network_.event_descriptor(), POLLIN, 0};
+    poll(&readable, 1, milliseconds);
+  }
+}
+
+/// Nothing has moved for so long. Asks the clock only when it begins to be long.
+collectives::Clock::duration NetworkExecutor::idle() const {
+  if (idle_turns_ < turns_before_yielding) return {};
+  return collectives::Clock::now() - idle_since_;
+}
+
+void NetworkExecutor::await(const StreamMark& mark, std::uint64_t value) {
+  idle_turns_ = 0;
+  while (mark.value() < value) {
+    take_turn(false, Awaited::device);
+    if (idle_turns_ > turns_before_rests) require_alive(stream());
+  }
 }
 
 void NetworkExecutor::look_for_trouble() {
   require_alive(stream());
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
-  for (const int peer : ranks_) {
-    if (peer == ranks_[static_cast<std::size_t>(rank_)] || !network_.has_other(peer, run_->tag)) continue;
+  for (const int peer : members_.ranks()) {
+    if (peer == members_.context().rank() || !network_.has_other(peer, run_->tag)) continue;
     throw Error(ErrorCode::mismatch,
                 fmt::format("rank {} calls something else, or has another plan for it; all ranks must make "
                             "the same calls, in the same order",
                             peer));
   }
-  if (turns_.idle() <= deadline_) return;
+  if (idle() <= members_.deadline()) return;
   throw Error(ErrorCode::timeout,
               fmt::format("waited {:g} s for ranks {}, which have not come to it, or do not get on (a longer "
                           "deadline: DDL_DEADLINE, in seconds)",
-                          std::chrono::duration<double>(deadline_).count(), awaited_ranks()));
+                          members_.deadline_seconds(), awaited_ranks()));
 }
 
 /// Those from which something is to come; if there are none, those that do not take what is sent.

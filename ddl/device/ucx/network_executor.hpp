@@ -1,18 +1,20 @@
 #pragma once
 
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <functional>
+#include <queue>
 #include <string>
 #include <vector>
 
+#include "collectives/device/network_body.hpp"
 #include "collectives/program/prepared_program.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/ucx/turns.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 
@@ -24,12 +26,6 @@ class NetworkExecutor {
   static constexpr std::size_t block_bytes = std::size_t{512} << 10;  ///< Longest message.
   static constexpr std::size_t blocks = 32;                           ///< For what is to be reduced.
 
-  /// The device's memory, for as long as this lives.
-  struct Memory {
-    std::byte* scratch = nullptr;
-    std::size_t scratch_bytes = 0;
-    std::byte* receiving = nullptr;  ///< `blocks` times `block_bytes`.
-  };
   /// Where a program's elements are: `input` until the program writes to them, then `target`. Addresses of
   /// elements that do not exist are only computed.
   struct Buffers {
@@ -44,17 +40,26 @@ class NetworkExecutor {
     collectives::MessageTag tag = {};  ///< But for the message.
   };
 
-  /// Refers to both. `deadline`: without anything that moves.
-  NetworkExecutor(collectives::Network& network, Turns& turns, int rank, std::vector<int> ranks,
-                  Memory memory, std::chrono::milliseconds deadline);
+  /// Refers to all of them. Streams that wait at the gate see that the thread goes on. `scratch_bytes`: that
+  /// programs take at most. Throws `unsupported` if the device has no more memory.
+  NetworkExecutor(collectives::Network& network, collectives::device::Gate& gate, const GroupMembers& members,
+                  std::size_t scratch_bytes);
   NetworkExecutor(const NetworkExecutor&) = delete;
   NetworkExecutor& operator=(const NetworkExecutor&) = delete;
 
   /// Returns when the device has done all. Throws `timeout` and `mismatch`, naming ranks, `peer_failed`,
-  /// `transport`, `internal`, and Turns::Ended. Then the network must be abandoned before this goes.
+  /// `transport`, `internal`, and Ended. Then the network must be abandoned before this goes.
   void run(const Run& run);
-  /// Until what is queued on the stream is done, as `run`.
+  /// Thrown by what waits once `end` has been called.
+  struct Ended {};
+  /// Moves the network on until the mark has reached `value`. Throws `internal` with what CUDA says if the
+  /// device is lost.
+  void await(const StreamMark& mark, std::uint64_t value);
+  /// The same until what is queued on the stream is done.
   void wait_for_stream();
+  /// Any thread.
+  void end() noexcept { ended_ = true; }
+  [[nodiscard]] bool has_ended() const noexcept { return ended_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
  private:
@@ -65,10 +70,14 @@ class NetworkExecutor {
   static constexpr std::size_t most_queued = 64;
   static constexpr std::size_t most_sending = 64;
 
+  /// What may bring what is waited for.
+  enum class Awaited { device, network };
+  void take_turn(bool moved, Awaited awaited);
+  void rest(Awaited awaited);
+  [[nodiscard]] collectives::Clock::duration idle() const;
+
   void start(const Run& run);
   bool run_ready();
-  bool start_in_turn(std::deque<std::uint32_t>& waiting);
-  [[nodiscard]] bool has_room(topology::StepKind kind) const noexcept;
   void transfer(std::uint32_t index);
   void queue(std::uint32_t index);
   void queued(std::uint32_t index);
@@ -90,22 +99,26 @@ class NetworkExecutor {
   [[nodiscard]] collectives::MessageTag tag_of(std::uint32_t index) const;
 
   collectives::Network& network_;
-  Turns& turns_;
-  const int rank_;
-  const std::vector<int> ranks_;  // of the job: the members
-  const Memory memory_;
-  const std::chrono::milliseconds deadline_;
-  Stream stream_;
+  collectives::device::Gate& gate_;
+  const GroupMembers& members_;
+  const std::size_t scratch_bytes_;
+  const DeviceBytes scratch_;
+  const DeviceBytes receiving_memory_;
+  const Stream stream_;
   StreamMark done_;  // of what is queued
   std::uint64_t marked_ = 0;
   std::vector<std::byte*> receiving_;  // unused blocks
 
+  std::atomic<bool> ended_ = false;
+  std::uint32_t idle_turns_ = 0;  // in a row, in which nothing has moved
+  collectives::Clock::time_point idle_since_ = {};
+
   const Run* run_ = nullptr;
   std::size_t element_ = 1;
-  std::size_t unfinished_ = 0;                    // runs
-  std::vector<std::uint32_t> missing_;            // by run: what must be before it can begin
-  std::vector<std::uint64_t> ready_;              // urgencies: a heap
-  std::deque<std::uint32_t> unsent_;              // ready, but too many are under way: sends,
+  std::size_t unfinished_ = 0;          // runs
+  std::vector<std::uint32_t> missing_;  // by run: what must be before it can begin
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> ready_;  // urgencies
+  std::deque<std::uint32_t> unsent_;              // ready, in their turn: sends,
   std::deque<std::uint32_t> unqueued_;            // and what the device does
   std::vector<collectives::Transfer> transfers_;  // by slot
   std::vector<std::byte*> blocks_;                // by slot: what a net_reduce receives into

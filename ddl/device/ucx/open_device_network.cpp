@@ -8,8 +8,8 @@
 
 #include "collectives/transports/network/open_ucx.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/runtime/device_path.hpp"
-#include "ddl/device/ucx/device_memory.hpp"
+#include "ddl/device/runtime/cuda_handles.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 namespace {
@@ -22,7 +22,7 @@ void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
   const std::vector<std::uint8_t> sent(bytes, mark(context.rank()));
   const std::vector<std::uint8_t> expected(bytes, mark((context.rank() + ranks - 1) % ranks));
   std::vector<std::uint8_t> found(bytes);
-  const DeviceBytes memory = allocate_bytes(2 * bytes);
+  const DeviceBytes memory = allocate_on_device(2 * bytes, "UCX");
   std::byte* const answer = memory.get() + bytes;
   check_cuda(cudaMemcpy(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   try {
@@ -38,21 +38,6 @@ void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
 }
 
 }  // namespace
-
-DeviceBytes allocate_bytes(std::size_t bytes) {
-  void* memory = nullptr;
-  const cudaError_t result = cudaMalloc(&memory, bytes);
-  if (result != cudaSuccess) {
-    cudaGetLastError();
-    throw Error(ErrorCode::unsupported,
-                fmt::format("there are no {} bytes of device memory for what UCX receives: {}", bytes,
-                            cudaGetErrorString(result)));
-  }
-  DeviceBytes own(static_cast<std::byte*>(memory));
-  check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  return own;
-}
 
 std::unique_ptr<collectives::UcxNetwork> open_device_network(Context& context) {
   ContextBootstrap gathering(context);

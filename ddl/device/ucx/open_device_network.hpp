@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstddef>
 #include <memory>
 
 #include "collectives/transports/network/ucx_network.hpp"
@@ -10,13 +7,9 @@
 
 namespace ddl::device {
 
-struct FreeDevice {
-  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
-};
-using DeviceBytes = std::unique_ptr<std::byte, FreeDevice>;
-
-/// Zeros on the device that is selected. Throws `unsupported` if it has no more.
-DeviceBytes allocate_bytes(std::size_t bytes);
+/// Whether the network takes pointers to the devices' memory as they are. Not of any other memory: tests
+/// whose devices are the host's threads have an answer of their own.
+bool carries_device_memory(const collectives::UcxNetwork& network);
 
 /// A UCX beside the context's own network, connected, that has brought each rank some of the memory of
 /// another one's device. Collective. Throws `unsupported`, agreed, where UCX cannot be used or does not know

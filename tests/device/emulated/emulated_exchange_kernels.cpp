@@ -1,10 +1,10 @@
-// The functions of exchange_kernels.hpp for emulated devices, with blocks of the size that real ones have.
+// The functions of exchange_kernels.cu for emulated devices, with blocks of the size that real ones have.
 
 #include <algorithm>
 #include <array>
 
 #include "collectives/device/exchange_body.hpp"
-#include "collectives/device/exchange_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {

@@ -1,9 +1,9 @@
-// The functions of network_kernels.hpp for emulated devices: a block's threads are one.
+// The functions of network_kernels.cu for emulated devices: a block's threads are one.
 
 #include <algorithm>
 #include <array>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {

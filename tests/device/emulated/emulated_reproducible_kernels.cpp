@@ -1,10 +1,10 @@
-// The functions of reproducible_kernels.hpp for emulated devices: a block does its elements one after the
+// The functions of reproducible_kernels.cu for emulated devices: a block does its elements one after the
 // other.
 
 #include <algorithm>
 
+#include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
-#include "collectives/device/reproducible_kernels.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 
 namespace ddl::collectives::device {

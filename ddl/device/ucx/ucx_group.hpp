@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,10 +15,9 @@
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
-#include "ddl/device/ucx/turns.hpp"
 
 namespace ddl::device {
 
@@ -31,32 +31,26 @@ namespace ddl::device {
 /// and UCX's own callbacks run. It ends by itself, at the deadline, should the thread stand still. What the
 /// thread queues goes to a stream of the highest priority: devices have a queue for several streams of one
 /// priority, and what is needed to end a hold must not stand behind what waits for the hold.
-class UcxPath : public DevicePath {
+class UcxGroup final : public DimensionGroup {
  public:
   /// On the device that is selected. `staging_bytes`: see DeviceOptions. Collective; errors are agreed:
   /// `unsupported` where UCX cannot be used, does not know devices' memory, or nothing of it arrives;
   /// `invalid_argument` for too few `staging_bytes`.
-  UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
-  ~UcxPath() override;
+  UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
+  ~UcxGroup() override;
 
   void run(const DeviceCall& call) override;
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
-  [[nodiscard]] std::optional<PathFailure> failure() override;
+  [[nodiscard]] std::optional<GroupFailure> failure() override;
   void abort() noexcept override;
   void settle() override;
   void close(bool in_order) noexcept override;
 
  private:
-  struct Queued {
-    std::optional<DeviceCall> call;  // none: no more of them
-    std::uint64_t number = 0;
-  };
   void take_blocks();
-  void push(Queued queued);
-
+  void push(std::function<void()> task);
   void work() noexcept;
   void work_off();
-  std::optional<Queued> next();
   void sleep_until_called();
   void release();
   void fail(const Error& error) noexcept;
@@ -69,17 +63,16 @@ class UcxPath : public DevicePath {
   MappedMemory<collectives::device::Gate> gate_;
   StreamMark reached_;           // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
-  std::optional<Turns> turns_;
   std::optional<NetworkCalls> calls_;
   collectives::FileDescriptor bell_;
 
   std::uint64_t called_ = 0;
   std::atomic<std::uint64_t> completed_ = 0;
   std::atomic<bool> is_concluded_ = false;
+  bool is_closed_ = false;  // for the thread alone
   std::mutex mutex_;
-  std::deque<Queued> queue_;
-  bool is_closing_ = false;
-  std::optional<PathFailure> failure_;
+  std::deque<std::function<void()>> tasks_;  // of the thread
+  std::optional<GroupFailure> failure_;
   std::thread thread_;
 };
 

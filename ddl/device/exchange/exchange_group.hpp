@@ -1,31 +1,29 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "collectives/device/exchange.hpp"
 #include "ddl/context.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/runtime/peer_memory.hpp"
 
 namespace ddl::device {
 
 /// Kernels of ranks of a host that meet and exchange data through memory that all have mapped; several
 /// ranks may share a device. See DeviceCommunicator.
-class ExchangePath : public DevicePath {
+class ExchangeGroup final : public DimensionGroup {
  public:
   /// On the device that is selected. Collective; errors, agreed, as DeviceCommunicator's.
-  ExchangePath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
-  ~ExchangePath() override;
+  ExchangeGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
 
   void run(const DeviceCall& call) override;
-  [[nodiscard]] bool can_be_captured(const DeviceCall&) override { return true; }
+  [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override;
-  [[nodiscard]] std::optional<PathFailure> failure() override;
+  [[nodiscard]] std::optional<GroupFailure> failure() override;
   void abort() noexcept override;
   void close(bool in_order) noexcept override;
 

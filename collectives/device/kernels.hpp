@@ -5,9 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/device/exchange.hpp"
+#include "collectives/device/network_body.hpp"
 #include "ddl/data_type.hpp"
 
+/// Kernels of collectives on devices. Those that launch one return what the launch did.
 namespace ddl::collectives::device {
+
+/// Of each kernel's blocks.
+int exchange_block_threads();
+
+/// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
+/// `blocks` is the same on all ranks. Returns what the launch did.
+cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
+                            cudaStream_t stream);
+
+/// Loads all kernels: one that is loaded when it is first needed would have the device wait for kernels that
+/// wait for it. How many blocks of any of them fit on a multiprocessor at a time.
+cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor);
+
+// Of network_body.hpp.
+cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream);
+/// `gate` as the device sees it.
+cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream);
+/// See load_exchange_kernels.
+cudaError_t load_network_kernels();
 
 /// What a kernel does to each of its elements: see ExactForm, and `multiply_in_order`.
 enum class ExactStep : std::uint8_t {

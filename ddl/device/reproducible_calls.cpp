@@ -1,7 +1,9 @@
-#include "ddl/device/reproducible_path.hpp"
+#include "ddl/device/reproducible_calls.hpp"
 
 #include <algorithm>
 
+#include "collectives/device/kernels.hpp"
+#include "collectives/kernels/exact_form.hpp"
 #include "ddl/cuda_check.hpp"
 
 namespace ddl::device {
@@ -30,12 +32,6 @@ std::size_t part_length(std::size_t count, std::size_t room, std::size_t unit) {
   return up_to(unit, (count + parts - 1) / parts);
 }
 
-bool concerns(const DeviceCall& call) {
-  const bool is_float = call.type == DataType::f32 || call.type == DataType::f64 ||
-                        call.type == DataType::f16 || call.type == DataType::bf16;
-  return is_float && reduces(call.collective);
-}
-
 ExactStep encoding(const ExactForm& form) {
   if (form.op() == ReduceOp::min) return ExactStep::least_keys;
   if (form.op() == ReduceOp::max) return ExactStep::greatest_keys;
@@ -55,7 +51,7 @@ void launch(ExactStep step, DataType type, const ExactPass& pass, DeviceStream s
 }  // namespace
 
 /// Elements [begin, begin + length) of the call's, or of each rank's piece for reduce_scatter.
-struct ReproduciblePath::Part {
+struct ReproducibleCalls::Part {
   const DeviceCall& call;
   const ExactForm& form;
   std::size_t begin;
@@ -63,50 +59,37 @@ struct ReproduciblePath::Part {
   bool is_scattered;  // an all_reduce of which each rank rounds its share
 };
 
-void ReproduciblePath::load(Context& context) {
+std::size_t ReproducibleCalls::least_bytes(int ranks) noexcept {
+  return up_to(line_bytes, line * static_cast<std::size_t>(ranks) * most_bytes_per_element) + line_bytes;
+}
+
+bool ReproducibleCalls::concerns(const DeviceCall& call) noexcept {
+  const bool is_float = call.type == DataType::f32 || call.type == DataType::f64 ||
+                        call.type == DataType::f16 || call.type == DataType::bf16;
+  return is_float && reduces(call.collective);
+}
+
+ReproducibleCalls::ReproducibleCalls(Context& context, std::span<std::byte> memory)
+    : rank_(static_cast<std::size_t>(context.rank())),
+      ranks_(static_cast<std::size_t>(context.size())),
+      memory_(memory) {
   context.on_all_ranks("kernels of reproducible reductions", [] {
     check_cuda(collectives::device::load_exact_kernels(), "cudaFuncGetAttributes");
   });
 }
 
-std::size_t ReproduciblePath::least_bytes(int ranks) noexcept {
-  return up_to(line_bytes, line * static_cast<std::size_t>(ranks) * most_bytes_per_element) + line_bytes;
-}
-
-ReproduciblePath::ReproduciblePath(DevicePath& path, int rank, int ranks, Memory memory)
-    : path_(path),
-      rank_(static_cast<std::size_t>(rank)),
-      ranks_(static_cast<std::size_t>(ranks)),
-      memory_(memory) {}
-
-void ReproduciblePath::run(const DeviceCall& call) {
-  if (!concerns(call)) {
-    pass_on(call);
-  } else if (ranks_ == 1) {  // as the host: what is no number is left alone, too
-    DeviceCall copy = call;
-    copy.collective = Collective::all_gather;
-    copy.part_of = call.called();
-    pass_on(copy);
-  } else if (call.op == ReduceOp::prod) {
-    multiply(call);
-  } else {
-    reduce(call);
+void ReproducibleCalls::run(const DeviceCall& call, const PassOn& pass_on) const {
+  if (ranks_ == 1) {  // as the host: what is no number is left alone, too
+    return pass_on(call.part(Collective::all_gather, call.input, call.output, call.count));
   }
-  if (call.is_captured) return;
-  const std::lock_guard lock(mutex_);
-  last_.push_back(parts_);
+  call.op == ReduceOp::prod ? multiply(call, pass_on) : reduce(call, pass_on);
 }
 
-void ReproduciblePath::pass_on(const DeviceCall& part) {
-  if (!part.is_captured) ++parts_;
-  path_.run(part);
-}
-
-void ReproduciblePath::reduce(const DeviceCall& call) {
+void ReproducibleCalls::reduce(const DeviceCall& call, const PassOn& pass_on) const {
   const ExactForm form(call.type, call.op, static_cast<int>(ranks_));
   const std::size_t each = form.limbs().bytes() + (form.scales() ? form.scales()->bytes() : 0);
   const std::size_t runs = call.collective == Collective::reduce_scatter ? ranks_ : 1;
-  const std::size_t room = (memory_.bytes - line_bytes) / each / runs;
+  const std::size_t room = (memory_.size() - line_bytes) / each / runs;
   const bool is_scattered = call.collective == Collective::all_reduce && call.count >= line * ranks_ &&
                             call.count * size_of(call.type) > whole_bytes;
   const std::size_t unit = is_scattered ? line * ranks_ : line;
@@ -114,12 +97,12 @@ void ReproduciblePath::reduce(const DeviceCall& call) {
   const std::size_t count = call.count - rest;
   const std::size_t length = part_length(count, room, unit);
   for (std::size_t begin = 0; begin < count; begin += length) {
-    reduce_part({call, form, begin, std::min(length, count - begin), is_scattered});
+    reduce_part({call, form, begin, std::min(length, count - begin), is_scattered}, pass_on);
   }
-  if (rest > 0) reduce_part({call, form, count, rest, false});
+  if (rest > 0) reduce_part({call, form, count, rest, false}, pass_on);
 }
 
-void ReproduciblePath::reduce_part(const Part& part) {
+void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) const {
   const DeviceCall& call = part.call;
   const ExactForm& form = part.form;
   const std::size_t element = size_of(call.type);
@@ -134,23 +117,17 @@ void ReproduciblePath::reduce_part(const Part& part) {
   pass.stride = call.count;
   pass.pitch = up_to(line, part.length);  // what is between runs is reduced as well, for nothing
   const std::size_t elements = has_pieces ? ranks_ * pass.pitch : part.length;
-  pass.scales = memory_.data;
-  pass.limbs = memory_.data + up_to(line_bytes, elements * scale_bytes);
+  pass.scales = memory_.data();
+  pass.limbs = memory_.data() + up_to(line_bytes, elements * scale_bytes);
   pass.bits = form.bits();
   pass.divisor = call.op == ReduceOp::avg ? static_cast<double>(ranks_) : 1;
 
   const auto collective = [&](Collective name, const std::byte* input, std::byte* output, std::size_t count,
                               DataType type, ReduceOp op) {
-    pass_on({.collective = name,
-             .input = input,
-             .output = output,
-             .count = count,
-             .type = type,
-             .op = op,
-             .root = call.root,
-             .stream = call.stream,
-             .part_of = call.called(),
-             .is_captured = call.is_captured});
+    DeviceCall made = call.part(name, input, output, count);
+    made.type = type;
+    made.op = op;
+    pass_on(made);
   };
   if (form.scales()) {
     launch(ExactStep::scales, call.type, pass, call.stream);
@@ -181,25 +158,19 @@ void ReproduciblePath::reduce_part(const Part& part) {
 }
 
 /// In the order of ranks, which are all gathered. Pieces one after the other: each is one rank's result.
-void ReproduciblePath::multiply(const DeviceCall& call) {
+void ReproducibleCalls::multiply(const DeviceCall& call, const PassOn& pass_on) const {
   const std::size_t element = size_of(call.type);
   const bool has_pieces = call.collective == Collective::reduce_scatter;
-  const std::size_t most = memory_.bytes / (element * ranks_) / line * line;
+  const std::size_t most = memory_.size() / (element * ranks_) / line * line;
   for (std::size_t piece = 0; piece < (has_pieces ? ranks_ : 1); ++piece) {
     for (std::size_t begin = 0; begin < call.count; begin += most) {
       const std::size_t length = std::min(most, call.count - begin);
-      pass_on({.collective = Collective::all_gather,
-               .input = call.input + (piece * call.count + begin) * element,
-               .output = memory_.data,
-               .count = length,
-               .type = call.type,
-               .stream = call.stream,
-               .part_of = call.called(),
-               .is_captured = call.is_captured});
+      const std::byte* const input = call.input + (piece * call.count + begin) * element;
+      pass_on(call.part(Collective::all_gather, input, memory_.data(), length));
       if (has_pieces && piece != rank_) continue;
       if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
       ExactPass pass;
-      pass.input = memory_.data;
+      pass.input = memory_.data();
       pass.output = call.output + begin * element;
       pass.length = length;
       pass.stride = length;
@@ -207,35 +178,6 @@ void ReproduciblePath::multiply(const DeviceCall& call) {
       launch(ExactStep::multiply, call.type, pass, call.stream);
     }
   }
-}
-
-std::uint64_t ReproduciblePath::completed() {
-  const std::uint64_t parts = path_.completed();
-  const std::lock_guard lock(mutex_);
-  const auto open = std::ranges::upper_bound(last_, parts);
-  auto over = static_cast<std::size_t>(open - last_.begin());
-  const std::uint64_t result = forgotten_ + over;
-  for (; over > kept; --over) {
-    last_.pop_front();
-    ++forgotten_;
-  }
-  return result;
-}
-
-/// 0: not known any more. With the mutex.
-std::uint64_t ReproduciblePath::call_of(std::uint64_t part) const {
-  const auto of = std::ranges::lower_bound(last_, part);
-  if (forgotten_ > 0 && of == last_.begin()) return 0;
-  return forgotten_ + static_cast<std::uint64_t>(of - last_.begin()) + 1;
-}
-
-std::optional<PathFailure> ReproduciblePath::failure() {
-  std::optional<PathFailure> found = path_.failure();
-  if (found && found->call != 0) {
-    const std::lock_guard lock(mutex_);
-    found->call = call_of(found->call);
-  }
-  return found;
 }
 
 }  // namespace ddl::device

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,7 +29,7 @@ struct CalledAs {
   int root;
 };
 
-/// A call of a user's, or a part that a path makes of one. Paths may keep it after the user's has returned.
+/// A call of a user's, or a part of one. Groups may keep it after the user's has returned.
 struct DeviceCall {
   topology::Collective collective;
   const std::byte* input = nullptr;
@@ -39,16 +40,26 @@ struct DeviceCall {
   int root = 0;
   DeviceStream stream = nullptr;
   std::optional<CalledAs> part_of = {};
-  /// How the members of a group do it, where there is a choice, and the hash of the plan that it is of.
-  topology::Algorithm algorithm = topology::Algorithm::ring;
+  /// The hash of the plan that it is of, and the plan of what the group does, which outlives the call. Null
+  /// for a barrier.
   std::uint64_t plan = 0;
-  /// For a group that runs steps: those of the plan, which outlives the call.
   const topology::Plan* steps = nullptr;
   bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
 
   /// As the user's, also where parts of different calls are alike.
   [[nodiscard]] CalledAs called() const noexcept {
     return part_of.value_or(CalledAs{collective, count, type, op, root});
+  }
+  /// A part of it, or what is done for it.
+  [[nodiscard]] DeviceCall part(topology::Collective name, const std::byte* from, std::byte* to,
+                                std::size_t elements) const {
+    DeviceCall made = *this;
+    made.part_of = called();
+    made.collective = name;
+    made.input = from;
+    made.output = to;
+    made.count = elements;
+    return made;
   }
 };
 
@@ -60,6 +71,16 @@ inline bool reduces(topology::Collective collective) noexcept {
 /// Pieces of `count` elements that a call is about: one for each rank, or one.
 inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
+}
+
+/// Whether a rank's input of a call is read, and its output is written.
+inline bool reads_input(const DeviceCall& call, int rank) noexcept {
+  return call.collective != topology::Collective::barrier &&
+         (call.collective != topology::Collective::broadcast || rank == call.root);
+}
+inline bool writes_output(const DeviceCall& call, int rank) noexcept {
+  return call.collective != topology::Collective::barrier &&
+         (call.collective != topology::Collective::reduce || rank == call.root);
 }
 
 /// Of numbers, one after the other.
@@ -86,33 +107,34 @@ inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
   return mixed.value();
 }
 
-/// What has gone wrong on a rank's device.
-struct PathFailure {
+/// What has gone wrong in a group's calls.
+struct GroupFailure {
   Error error;
-  std::uint64_t call =
-      0;  ///< Which of the path's calls it is about, from 1 on; 0: none, or one that is captured.
+  /// Which of the group's calls it is about, from 1 on; 0: none, or one that is captured.
+  std::uint64_t call = 0;
   std::string captured = {};  ///< The captured call that it is about.
+  std::size_t group = 0;      ///< Among an executor's groups.
 };
 
-/// How collectives of a communicator's ranks are done. Calls are valid, and the same on all ranks. One thread
-/// makes them; another one may look meanwhile, and abort.
-class DevicePath {
+/// What the members of one dimension of a plan do together on streams, or all ranks. Calls are valid, and the
+/// same on all members. One thread makes them; another one may look meanwhile, and abort.
+class DimensionGroup {
  public:
-  DevicePath() = default;
-  DevicePath(const DevicePath&) = delete;
-  DevicePath& operator=(const DevicePath&) = delete;
-  virtual ~DevicePath() = default;
+  DimensionGroup() = default;
+  DimensionGroup(const DimensionGroup&) = delete;
+  DimensionGroup& operator=(const DimensionGroup&) = delete;
+  virtual ~DimensionGroup() = default;
 
   /// Queues the call. Throws `internal` with what CUDA, or a library, says.
   virtual void run(const DeviceCall& call) = 0;
   /// Whether calls on a stream that is being captured are right each time the graph runs.
-  [[nodiscard]] virtual bool can_be_captured(const DeviceCall& /*call*/) { return false; }
+  [[nodiscard]] virtual bool can_be_captured() const noexcept { return false; }
   /// Whether reductions of floats have the host's bits in reproducible contexts.
   [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
   /// How many calls are over. Does not wait. Any thread.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
   /// What has gone wrong so far. Does not wait. Any thread.
-  [[nodiscard]] virtual std::optional<PathFailure> failure() = 0;
+  [[nodiscard]] virtual std::optional<GroupFailure> failure() = 0;
   /// Any thread. Has what waits for other ranks end, and whatever is queued later do nothing.
   virtual void abort() noexcept = 0;
   /// Once all of this rank's calls are done, in order: looks for what `failure` does not know yet.
@@ -136,28 +158,30 @@ class GroupMembers {
 
   /// Of all ranks; what it agrees on, all members of all groups agree on.
   [[nodiscard]] Context& context() const noexcept { return context_; }
-  [[nodiscard]] Communicator& communicator() noexcept { return own_ ? *own_ : context_.communicator(); }
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
+  [[nodiscard]] int rank() const noexcept { return communicator_.rank(); }
+  [[nodiscard]] int size() const noexcept { return communicator_.size(); }
   /// The context's rank of each member.
   [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+  /// How long they wait for each other.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const { return context_.options().deadline; }
+  [[nodiscard]] double deadline_seconds() const { return std::chrono::duration<double>(deadline()).count(); }
 
  private:
   Context& context_;
-  std::optional<Communicator> own_;
+  Communicator communicator_;
   std::vector<int> ranks_;
-  int rank_ = 0;
 };
 
 /// Blocks of a device that kernels which wait for other ranks may take, counted over all communicators of
 /// this process: if more of them waited than fit on the device, those that they wait for could not start.
-/// A half is for the exchange; the other one is for holds (see UcxPath), a kernel of a block for each rank,
+/// A half is for the exchange; the other one is for holds (see UcxGroup), a kernel of a block for each rank,
 /// and for what they wait for.
 class BlockBudget {
  public:
   enum class Half : std::uint8_t { exchange, holds };
 
-  explicit BlockBudget(Half half) : half_(half) {}
+  explicit BlockBudget(Half which) : half_(which) {}
   BlockBudget(const BlockBudget&) = delete;
   BlockBudget& operator=(const BlockBudget&) = delete;
   ~BlockBudget();

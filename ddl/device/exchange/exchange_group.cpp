@@ -1,19 +1,19 @@
-#include "ddl/device/exchange/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_group.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "collectives/device/exchange_kernels.hpp"
 #include "collectives/device/exchange_range.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 namespace {
@@ -50,6 +50,12 @@ std::string to_text(const CallCode& call) {
       to_string(static_cast<DataType>(call.type)), is_rooted ? fmt::format(", root {}", call.root) : "");
 }
 
+/// Of a block: a thread has a pack.
+std::size_t bytes_at_a_time() {
+  return static_cast<std::size_t>(collectives::device::exchange_block_threads() *
+                                  collectives::device::pack_bytes);
+}
+
 template <typename T>
 T seen(const T& written_by_device) {
   return __atomic_load_n(&written_by_device, __ATOMIC_ACQUIRE);
@@ -57,7 +63,7 @@ T seen(const T& written_by_device) {
 
 }  // namespace
 
-ExchangePath::ExchangePath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+ExchangeGroup::ExchangeGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
     : members_(members),
       rank_(members.rank()),
       ranks_(members.size()),
@@ -81,18 +87,16 @@ ExchangePath::ExchangePath(GroupMembers& members, const DeviceTable& devices, st
   if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
 }
 
-ExchangePath::~ExchangePath() = default;
-
-std::byte** ExchangePath::window_table() const {
+std::byte** ExchangeGroup::window_table() const {
   return reinterpret_cast<std::byte**>(meeting_->own() + sizeof(Mailbox));
 }
 
-std::byte* ExchangePath::allocate(std::size_t bytes) {
+std::byte* ExchangeGroup::allocate(std::size_t bytes) {
   add_window(std::max<std::size_t>(bytes, 1));
   return windows_.back().own();
 }
 
-std::int64_t ExchangePath::room_on_device() {
+std::int64_t ExchangeGroup::room_on_device() {
   int device = -1;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   cudaDeviceProp properties{};
@@ -114,9 +118,10 @@ std::int64_t ExchangePath::room_on_device() {
 
 /// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks
 /// must have as many blocks.
-void ExchangePath::choose_blocks(const DeviceTable& devices) {
+void ExchangeGroup::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(members_.context().rank()).number;
-  const int sharers = devices.ranks_on_device_of(members_.context().rank());
+  const auto sharers =
+      static_cast<std::int64_t>(devices.ranks_on_device_of(members_.context().rank()).size());
   std::int64_t room = 0;
   members_.context().on_all_ranks("kernels", [&] { room = room_on_device() / 2; });
   const std::int64_t taken = budget_.taken(device);
@@ -134,7 +139,7 @@ void ExchangePath::choose_blocks(const DeviceTable& devices) {
   });
 }
 
-void ExchangePath::add_window(std::size_t bytes) {
+void ExchangeGroup::add_window(std::size_t bytes) {
   if (windows_.size() == most_windows) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("DeviceCommunicator: more than {} allocations", most_windows))
@@ -150,7 +155,7 @@ void ExchangePath::add_window(std::size_t bytes) {
   windows_.push_back(std::move(added));
 }
 
-std::optional<Address> ExchangePath::registered(const void* data, std::size_t bytes) const {
+std::optional<Address> ExchangeGroup::registered(const void* data, std::size_t bytes) const {
   const auto place = reinterpret_cast<std::uintptr_t>(data);
   if (meeting_->in_one_process()) return place;
   for (std::size_t i = 0; i < windows_.size(); ++i) {
@@ -162,7 +167,7 @@ std::optional<Address> ExchangePath::registered(const void* data, std::size_t by
   return {};
 }
 
-void ExchangePath::run(const DeviceCall& call) {
+void ExchangeGroup::run(const DeviceCall& call) {
   if (!call.is_captured) ++calls_;
   if (!meeting_->in_one_process() && call.collective != Collective::barrier) return run_staged(call);
   const std::uint64_t stride = call.count * size_of(call.type);
@@ -172,7 +177,7 @@ void ExchangePath::run(const DeviceCall& call) {
 
 /// What some rank's peers have not mapped goes through memory that they have. Nobody knows of the others'
 /// buffers: all cut the call into the same parts.
-void ExchangePath::run_staged(const DeviceCall& call) {
+void ExchangeGroup::run_staged(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);
   const std::size_t in_pieces =
       call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(ranks_) : 1;
@@ -181,8 +186,6 @@ void ExchangePath::run_staged(const DeviceCall& call) {
   const std::size_t whole = call.count * element;
   const std::size_t line = line_bytes / element;
   const std::size_t most = staging_bytes_ / (std::max(in_pieces, out_pieces) * element) / line * line;
-  const bool reads = call.collective != Collective::broadcast || rank_ == call.root;
-  const bool writes = call.collective != Collective::reduce || rank_ == call.root;
   const auto input = registered(call.input, in_pieces * whole);
   const auto output = registered(call.output, out_pieces * whole);
   constexpr Address staging = Address{1} << window_shift;
@@ -195,27 +198,24 @@ void ExchangePath::run_staged(const DeviceCall& call) {
     std::byte* const copy_out = windows_[0].own() + staging_bytes_;
     if (input) {
       from = {*input + first * element, whole};
-    } else if (reads) {
+    } else if (reads_input(call, rank_)) {
       copy_pieces(copy_in, part, call.input + first * element, whole, part, in_pieces,
                   cudaMemcpyDeviceToDevice, call.stream);
     }
     if (output) to = {*output + first * element, whole};
     exchange(call, {elements, first + elements == call.count}, from, to);
-    if (!output && writes) {
+    if (!output && writes_output(call, rank_)) {
       copy_pieces(call.output + first * element, whole, copy_out, part, part, out_pieces,
                   cudaMemcpyDeviceToDevice, call.stream);
     }
   }
 }
 
-/// A thread has a pack.
-std::size_t ExchangePath::most_whole_bytes() const noexcept {
-  return static_cast<std::size_t>(blocks_) *
-         static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
-         static_cast<std::size_t>(collectives::device::pack_bytes);
+std::size_t ExchangeGroup::most_whole_bytes() const noexcept {
+  return static_cast<std::size_t>(blocks_) * bytes_at_a_time();
 }
 
-void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
+void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
   std::size_t elements = part.elements;
   const bool is_reduction = reduces(call.collective);
   DataType type = call.type;
@@ -233,8 +233,7 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.ranks = ranks_;
   e.part_of = call.is_captured ? 0 : calls_;
   e.is_last = part.is_last;
-  e.timeout_ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline).count());
+  e.timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
   e.call = code_of(call.called());
   Mixed cut;
   cut.add(part.elements);
@@ -244,10 +243,9 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
   e.output = output;
   e.windows = window_table();
   e.divisor = is_reduction && call.op == ReduceOp::avg ? ranks_ : 1;
-  const std::size_t at_a_time = static_cast<std::size_t>(collectives::device::exchange_block_threads()) *
-                                static_cast<std::size_t>(collectives::device::pack_bytes);
   const bool whole = call.collective == Collective::all_reduce &&
-                     call.algorithm == topology::Algorithm::one_shot && bytes <= most_whole_bytes();
+                     call.steps->dimensions.front().algorithm == topology::Algorithm::one_shot &&
+                     bytes <= most_whole_bytes();
   whole ? collectives::device::set_whole(e, elements)
         : collectives::device::set_range(e, call.collective, elements, size_of(type), call.root);
   // As many as the largest range of any rank needs: the same on all.
@@ -255,19 +253,19 @@ void ExchangePath::exchange(const DeviceCall& call, Part part, const Place& inpu
       !whole && call.collective != Collective::reduce_scatter && call.collective != Collective::all_gather;
   const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
   const auto needed = static_cast<int>(
-      std::min<std::size_t>((share + at_a_time - 1) / at_a_time, static_cast<std::size_t>(blocks_)));
+      std::min((share + bytes_at_a_time() - 1) / bytes_at_a_time(), static_cast<std::size_t>(blocks_)));
   check_cuda(collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream),
              "launch of an exchange");
 }
 
-void ExchangePath::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
+void ExchangeGroup::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
 
-std::uint64_t ExchangePath::completed() { return seen(status_.host()->finished); }
+std::uint64_t ExchangeGroup::completed() { return seen(status_.host()->finished); }
 
-std::optional<PathFailure> ExchangePath::failure() {
+std::optional<GroupFailure> ExchangeGroup::failure() {
   const Status& now = *status_.host();
   const auto failure_of = [&](std::uint64_t found, ErrorCode code, const std::string& text) {
-    PathFailure failure{{code, text}, found - 1};
+    GroupFailure failure{{code, text}, found - 1};
     if (failure.call == 0) failure.captured = to_text(now.own);
     return failure;
   };
@@ -284,23 +282,23 @@ std::optional<PathFailure> ExchangePath::failure() {
             : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
                           rank, to_text(other)));
   }
-  std::string late;
+  std::vector<int> late;
   std::uint64_t found = 0;
   for (int peer = 0; peer < ranks_; ++peer) {
     const std::uint64_t missed = seen(now.late[peer]);
     if (missed == 0) continue;
     found = missed;
-    late += fmt::format("{}{}", late.empty() ? "" : ", ", members_.ranks()[static_cast<std::size_t>(peer)]);
+    late.push_back(members_.ranks()[static_cast<std::size_t>(peer)]);
   }
   if (late.empty()) return {};
   return failure_of(
       found, ErrorCode::timeout,
       fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
                   "deadline: DDL_DEADLINE, in seconds)",
-                  std::chrono::duration<double>(members_.context().options().deadline).count(), late));
+                  members_.deadline_seconds(), fmt::join(late, ", ")));
 }
 
-void ExchangePath::close(bool in_order) noexcept {
+void ExchangeGroup::close(bool in_order) noexcept {
   if (in_order) {
     try {
       members_.communicator().barrier();

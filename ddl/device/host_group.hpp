@@ -5,13 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/device_path.hpp"
 #include "ddl/device/runtime/device_table.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 
@@ -19,46 +18,43 @@ namespace ddl::device {
 /// cut into parts that are copied to the host, reduced there and copied back, each while its neighbours are
 /// in the other two stages. CUDA's thread for host functions makes the host's calls, so no thread of the
 /// trainer waits; ranks must be processes.
-class HostPath : public DevicePath {
+class HostGroup final : public DimensionGroup {
  public:
   /// Collective. Throws `unsupported`, agreed, where ranks are threads of one process.
-  HostPath(GroupMembers& members, const DeviceTable& devices);
-  ~HostPath() override;
+  HostGroup(GroupMembers& members, const DeviceTable& devices);
 
   void run(const DeviceCall& call) override;
   /// The host's engine reduces.
   [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
-  [[nodiscard]] std::optional<PathFailure> failure() override;
+  [[nodiscard]] std::optional<GroupFailure> failure() override;
   void abort() noexcept override {}  // the host's engine ends its calls by itself
   void close(bool in_order) noexcept override;
 
  private:
   struct Part;
-  struct FreePinned {
-    void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
-  };
   /// Memory for a part, and when the one before is done with it.
   struct Slot {
-    std::unique_ptr<std::byte, FreePinned> input, output;
-    Event copied_in, reduced, copied_out;
+    PinnedBytes input, output;
+    Event reduced, copied_out;
   };
   static constexpr std::size_t slots = 3;
   static constexpr std::size_t slot_bytes = std::size_t{4} << 20;
 
   static void reduce_part(void* part);
-  void reduce(const Part& part) noexcept;
+  void reduce(const DeviceCall& call) noexcept;
+  void fail(const Error& error) noexcept;
 
   GroupMembers& members_;
   Communicator communicator_;  // for CUDA's thread alone
   Stream in_, reduction_, out_;
-  Event called_;
+  Event joint_;
   Slot slots_[slots];
   std::size_t next_ = 0;
 
   std::atomic<std::uint64_t> completed_ = 0;  // but for the copy to the device
   std::mutex mutex_;
-  std::optional<PathFailure> failure_;
+  std::optional<GroupFailure> failure_;
 };
 
 }  // namespace ddl::device

@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/ucx_path.hpp"
+#include "ddl/device/ucx/ucx_group.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -8,9 +8,9 @@
 #include <chrono>
 #include <utility>
 
-#include "collectives/device/network_kernels.hpp"
+#include "collectives/device/kernels.hpp"
 #include "ddl/cuda_check.hpp"
-#include "ddl/device/exchange/exchange_path.hpp"
+#include "ddl/device/exchange/exchange_group.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {
@@ -31,7 +31,7 @@ bool needs_flush_of_writes(int device) {
 
 }  // namespace
 
-UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
+UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
     : members_(members),
       device_(devices.of(members.context().rank()).number),
       network_(open_device_network(members.context())) {
@@ -43,18 +43,17 @@ UcxPath::UcxPath(GroupMembers& members, const DeviceTable& devices, std::size_t 
     check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
     bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
-    turns_.emplace(*network_, *gate_.host());
-    calls_.emplace(members, *network_, *turns_, staging_bytes);
+    calls_.emplace(members, *network_, *gate_.host(), staging_bytes);
   });
   thread_ = std::thread([this] { work(); });
 }
 
-UcxPath::~UcxPath() { close(false); }
+UcxGroup::~UcxGroup() { close(false); }
 
 /// A hold, and a kernel that reduces what it waits for.
-void UcxPath::take_blocks() {
+void UcxGroup::take_blocks() {
   constexpr std::int64_t blocks = 2;
-  const std::int64_t room = ExchangePath::room_on_device() / 2;
+  const std::int64_t room = ExchangeGroup::room_on_device() / 2;
   if (budget_.take(device_, blocks, room)) return;
   throw Error(
       ErrorCode::unsupported,
@@ -65,67 +64,64 @@ void UcxPath::take_blocks() {
 
 // The caller's side.
 
-void UcxPath::run(const DeviceCall& call) {
+void UcxGroup::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
-  const auto deadline =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(members_.context().options().deadline);
-  check_cuda(collectives::device::launch_hold(gate_.device(), called_,
-                                              static_cast<std::uint64_t>(deadline.count()), call.stream),
+  const auto timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
+  check_cuda(collectives::device::launch_hold(gate_.device(), called_, timeout_ns, call.stream),
              "launch of a hold");
-  push({call, called_});
+  push([this, call, number = called_] {
+    calls_->executor().await(reached_, number);
+    calls_->run(call);
+    release();
+  });
 }
 
-void UcxPath::push(Queued queued) {
+void UcxGroup::push(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(queued));
+    tasks_.push_back(std::move(task));
   }
   ring();
 }
 
-void UcxPath::ring() noexcept {
+void UcxGroup::ring() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
 }
 
-std::optional<PathFailure> UcxPath::failure() {
+std::optional<GroupFailure> UcxGroup::failure() {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return failure_;
   }
   if (__atomic_load_n(&gate_.host()->expired, __ATOMIC_ACQUIRE) == 0) return {};
-  return PathFailure{
+  return GroupFailure{
       {ErrorCode::timeout,
        fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
                    "inside of UCX or CUDA",
-                   std::chrono::duration<double>(members_.context().options().deadline).count())},
+                   members_.deadline_seconds())},
       completed_ + 1};
 }
 
-void UcxPath::abort() noexcept {
-  turns_->end();
+void UcxGroup::abort() noexcept {
+  calls_->executor().end();
   ring();
 }
 
 /// What ranks have called differently shows up when they meet.
-void UcxPath::settle() {
-  push({});
-  while (!is_concluded_ && !failure() && !turns_->has_ended()) {
+void UcxGroup::settle() {
+  push([this] {
+    calls_->conclude();
+    is_concluded_ = true;
+  });
+  while (!is_concluded_ && !failure() && !calls_->executor().has_ended()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
-void UcxPath::close(bool in_order) noexcept {
+void UcxGroup::close(bool in_order) noexcept {
   if (!thread_.joinable()) return;
-  if (in_order) {
-    {
-      const std::lock_guard lock(mutex_);
-      is_closing_ = true;
-    }
-    ring();
-  } else {
-    abort();
-  }
+  in_order ? push([this] { is_closed_ = true; }) : abort();
   thread_.join();
   if (!in_order) {  // kernels may still look at them
     gate_.abandon();
@@ -136,13 +132,13 @@ void UcxPath::close(bool in_order) noexcept {
 
 // The thread's side.
 
-void UcxPath::work() noexcept {
+void UcxGroup::work() noexcept {
   try {
     check_cuda(cudaSetDevice(device_), "cudaSetDevice");
     allow_captures_of_others();
     work_off();
     return;
-  } catch (const Turns::Ended&) {
+  } catch (const NetworkExecutor::Ended&) {
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
@@ -150,47 +146,33 @@ void UcxPath::work() noexcept {
   }
   // Nothing touches the streams' memory any more when they go on.
   network_->abandon();
-  cudaStreamSynchronize(calls_->stream());
+  cudaStreamSynchronize(calls_->executor().stream());
   __atomic_store_n(&gate_.host()->opened, 1U, __ATOMIC_RELEASE);
 }
 
-void UcxPath::fail(const Error& error) noexcept {
+void UcxGroup::fail(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
-  failure_ = PathFailure{error, completed_ + 1};
+  failure_ = GroupFailure{error, completed_ + 1};
 }
 
-void UcxPath::work_off() {
-  while (std::optional<Queued> queued = next()) {
-    if (!queued->call) {
-      calls_->conclude();
-      is_concluded_ = true;
+void UcxGroup::work_off() {
+  while (!is_closed_) {
+    if (calls_->executor().has_ended()) throw NetworkExecutor::Ended();
+    std::unique_lock lock(mutex_);
+    if (tasks_.empty()) {
+      lock.unlock();
+      sleep_until_called();
       continue;
     }
-    turns_->await(reached_, queued->number, calls_->stream());
-    calls_->run(*queued->call);
-    release();
-  }
-}
-
-/// None: the path is closed.
-std::optional<UcxPath::Queued> UcxPath::next() {
-  for (;;) {
-    if (turns_->has_ended()) throw Turns::Ended();
-    {
-      const std::lock_guard lock(mutex_);
-      if (!queue_.empty()) {
-        Queued queued = std::move(queue_.front());
-        queue_.pop_front();
-        return queued;
-      }
-      if (is_closing_) return std::nullopt;
-    }
-    sleep_until_called();
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
   }
 }
 
 /// Others may still need what this rank has sent, or ask for it.
-void UcxPath::sleep_until_called() {
+void UcxGroup::sleep_until_called() {
   if (network_->progress()) return;
   if (network_->may_hold_back()) network_->flush();
   if (!network_->arm()) return;
@@ -201,7 +183,7 @@ void UcxPath::sleep_until_called() {
   [[maybe_unused]] const auto heard = read(bell_.get(), &rings, sizeof rings);
 }
 
-void UcxPath::release() {
+void UcxGroup::release() {
   if (flushes_writes_) {
     check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
                                                   cudaFlushGPUDirectRDMAWritesToOwner),

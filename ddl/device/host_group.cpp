@@ -1,10 +1,9 @@
-#include "ddl/device/host_path.hpp"
+#include "ddl/device/host_group.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "ddl/cuda_check.hpp"
 
@@ -18,13 +17,13 @@ constexpr std::size_t line_bytes = 128;
 }  // namespace
 
 /// What CUDA's thread is given.
-struct HostPath::Part {
-  HostPath* path;
+struct HostGroup::Part {
+  HostGroup* group;
   DeviceCall call;  // on the host's memory
   bool is_last;
 };
 
-HostPath::HostPath(GroupMembers& members, const DeviceTable& devices)
+HostGroup::HostGroup(GroupMembers& members, const DeviceTable& devices)
     : members_(members), communicator_(members.communicator().split(0)) {
   // CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
   if (!devices.is_one_process_each()) {
@@ -36,21 +35,15 @@ HostPath::HostPath(GroupMembers& members, const DeviceTable& devices)
   }
   members.context().on_all_ranks("devices through the host's memory", [&] {
     for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();
-    called_ = make_event();
+    joint_ = make_event();
     for (Slot& slot : slots_) {
-      for (auto* buffer : {&slot.input, &slot.output}) {
-        void* memory = nullptr;
-        check_cuda(cudaHostAlloc(&memory, slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
-        buffer->reset(static_cast<std::byte*>(memory));
-      }
-      for (Event* event : {&slot.copied_in, &slot.reduced, &slot.copied_out}) *event = make_event();
+      for (PinnedBytes* buffer : {&slot.input, &slot.output}) *buffer = allocate_pinned(slot_bytes);
+      for (Event* event : {&slot.reduced, &slot.copied_out}) *event = make_event();
     }
   });
 }
 
-HostPath::~HostPath() = default;
-
-void HostPath::run(const DeviceCall& call) {
+void HostGroup::run(const DeviceCall& call) {
   const auto ranks = static_cast<std::size_t>(members_.size());
   const std::size_t element = size_of(call.type);
   const std::size_t in_pieces = call.collective == Collective::reduce_scatter ? ranks : 1;
@@ -59,14 +52,10 @@ void HostPath::run(const DeviceCall& call) {
   const std::size_t line = line_bytes / element;
   const std::size_t most =
       std::max(slot_bytes / (std::max(in_pieces, out_pieces) * element) / line * line, line);
-  const bool is_root = members_.rank() == call.root;
-  const bool reads =
-      call.collective != Collective::barrier && (call.collective != Collective::broadcast || is_root);
-  const bool writes =
-      call.collective != Collective::barrier && (call.collective != Collective::reduce || is_root);
-  check_cuda(cudaEventRecord(called_.get(), call.stream), "cudaEventRecord");
-  check_cuda(cudaStreamWaitEvent(in_.get(), called_.get(), 0), "cudaStreamWaitEvent");
-  check_cuda(cudaStreamWaitEvent(out_.get(), called_.get(), 0), "cudaStreamWaitEvent");
+  const bool reads = reads_input(call, members_.rank());
+  const bool writes = writes_output(call, members_.rank());
+  join(call.stream, in_.get(), joint_);
+  join(call.stream, out_.get(), joint_);
   std::size_t first = 0;
   do {
     Slot& slot = slots_[next_++ % slots];
@@ -78,8 +67,7 @@ void HostPath::run(const DeviceCall& call) {
       copy_pieces(slot.input.get(), bytes, call.input + first * element, whole, bytes, in_pieces,
                   cudaMemcpyDeviceToHost, in_.get());
     }
-    check_cuda(cudaEventRecord(slot.copied_in.get(), in_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_in.get(), 0), "cudaStreamWaitEvent");
+    join(in_.get(), reduction_.get(), joint_);
     check_cuda(cudaStreamWaitEvent(reduction_.get(), slot.copied_out.get(), 0), "cudaStreamWaitEvent");
     auto part = std::make_unique<Part>(Part{this, call, first + elements >= call.count});
     part->call.input = slot.input.get();
@@ -87,28 +75,25 @@ void HostPath::run(const DeviceCall& call) {
     part->call.count = elements;
     check_cuda(cudaLaunchHostFunc(reduction_.get(), reduce_part, part.get()), "cudaLaunchHostFunc");
     part.release();  // it is the function's
-    check_cuda(cudaEventRecord(slot.reduced.get(), reduction_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(out_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
+    join(reduction_.get(), out_.get(), slot.reduced);
     if (writes) {
       copy_pieces(call.output + first * element, whole, slot.output.get(), bytes, bytes, out_pieces,
                   cudaMemcpyHostToDevice, out_.get());
     }
-    check_cuda(cudaEventRecord(slot.copied_out.get(), out_.get()), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(call.stream, slot.copied_out.get(), 0), "cudaStreamWaitEvent");
+    join(out_.get(), call.stream, slot.copied_out);
     first += elements;
   } while (first < call.count);
 }
 
-void HostPath::reduce_part(void* part) {
+void HostGroup::reduce_part(void* part) {
   const std::unique_ptr<Part> own(static_cast<Part*>(part));
-  own->path->reduce(*own);
-  if (own->is_last) ++own->path->completed_;
+  own->group->reduce(own->call);
+  if (own->is_last) ++own->group->completed_;
 }
 
 /// On CUDA's thread, which must not call CUDA.
-void HostPath::reduce(const Part& part) noexcept {
+void HostGroup::reduce(const DeviceCall& call) noexcept {
   if (failure()) return;  // outputs are undefined
-  const DeviceCall& call = part.call;
   try {
     switch (call.collective) {
       case Collective::all_reduce:
@@ -125,20 +110,23 @@ void HostPath::reduce(const Part& part) noexcept {
         return communicator_.barrier();
     }
   } catch (const Error& error) {
-    const std::lock_guard lock(mutex_);
-    failure_ = PathFailure{error, completed_ + 1};
+    fail(error);
   } catch (const std::exception& error) {
-    const std::lock_guard lock(mutex_);
-    failure_ = PathFailure{{ErrorCode::internal, error.what()}, completed_ + 1};
+    fail({ErrorCode::internal, error.what()});
   }
 }
 
-std::optional<PathFailure> HostPath::failure() {
+void HostGroup::fail(const Error& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  failure_ = GroupFailure{error, completed_ + 1};
+}
+
+std::optional<GroupFailure> HostGroup::failure() {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void HostPath::close(bool /*in_order*/) noexcept {
+void HostGroup::close(bool /*in_order*/) noexcept {
   // Functions of failed calls end as the host's calls do: at the deadline at the latest.
   for (const Stream* stream : {&in_, &reduction_, &out_}) cudaStreamSynchronize(stream->get());
 }

@@ -1,4 +1,4 @@
-#include "ddl/device/runtime/device_path.hpp"
+#include "ddl/device/runtime/dimension_group.hpp"
 
 #include <map>
 #include <mutex>
@@ -8,17 +8,18 @@
 namespace ddl::device {
 
 GroupMembers::GroupMembers(Context& context)
-    : context_(context), ranks_(static_cast<std::size_t>(context.size())), rank_(context.rank()) {
+    : context_(context),
+      communicator_(context.communicator()),
+      ranks_(static_cast<std::size_t>(context.size())) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 
 GroupMembers::GroupMembers(Context& context, int color)
     : context_(context),
-      own_(context.communicator().split(color)),
-      ranks_(static_cast<std::size_t>(own_->size())),
-      rank_(own_->rank()) {
+      communicator_(context.communicator().split(color)),
+      ranks_(static_cast<std::size_t>(communicator_.size())) {
   const int own = context.rank();
-  own_->all_gather(&own, ranks_.data(), 1, DataType::i32);
+  communicator_.all_gather(&own, ranks_.data(), 1, DataType::i32);
 }
 
 namespace {

@@ -1,0 +1,184 @@
+#include "ddl/device/device_executor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/connect.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/log.hpp"
+
+namespace ddl::device {
+namespace {
+
+using topology::Carrier;
+using topology::Collective;
+
+constexpr std::string_view path_names[] = {"automatic", "exchange", "nccl", "ucx", "host"};
+
+/// What all ranks must have alike, because it decides which calls meet, and how they are cut.
+DeviceOptions agreed(Context& context, DeviceOptions options) {
+  require_same_entries(context, "DeviceCommunicator", "option",
+                       {fmt::format("path {}", path_names[static_cast<std::size_t>(options.path)])});
+  auto least = static_cast<std::int64_t>(options.staging_bytes);
+  context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
+  options.staging_bytes = static_cast<std::size_t>(least);
+  if (context.hosts() == 1 || options.path != DevicePathChoice::exchange) return options;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
+                          context.hosts()))
+      .as_agreed();
+}
+
+/// What the members of one of a plan's dimensions do.
+topology::Plan plan_of_dimension(const topology::Plan& plan, std::size_t dimension) {
+  const int members = plan.decomposition.size(static_cast<int>(dimension));
+  topology::Plan own;
+  own.collective = plan.collective;
+  own.bytes = plan.bytes;
+  own.type = plan.type;
+  own.decomposition = topology::Decomposition({members}, {});
+  own.dimensions = {plan.dimensions[dimension]};
+  own.order.resize(static_cast<std::size_t>(members));
+  std::iota(own.order.begin(), own.order.end(), 0);
+  return own;
+}
+
+}  // namespace
+
+DeviceExecutor::DeviceExecutor(Context& context, const DeviceTable& devices, const DeviceOptions& wanted,
+                               DeviceTimeline& timeline)
+    : context_(context), timeline_(timeline) {
+  const DeviceOptions options = agreed(context, wanted);
+  const auto found = device_topology(context, devices);
+  groups_.emplace(context, devices, options);
+  topology_ = std::make_shared<const topology::Topology>(found->with_carriers(groups_->carriers()));
+  if (context.is_root()) save_topology(context.options(), *topology_, ".devices.json", context.log());
+  plans_ = plans_of(context.options(), context.size(), [topology = topology_] { return topology; });
+  if (groups_->has_dimensions()) {
+    constexpr std::size_t least_of_piece = 256;
+    const auto pieces = static_cast<std::size_t>(context.size() + context.hosts());
+    const std::size_t bytes = std::max(options.staging_bytes / 4, 2 * pieces * least_of_piece);
+    by_dimension_.emplace(context, std::span(groups_->allocate(bytes), bytes));
+  }
+  const bool is_reproducible = std::ranges::all_of(
+      groups_->all(), [](const DeviceGroups::Entry& entry) { return entry.group->is_reproducible(); });
+  if (context.options().reproducible && !is_reproducible) {
+    const std::size_t bytes = std::max(options.staging_bytes, ReproducibleCalls::least_bytes(context.size()));
+    reproducible_.emplace(context, std::span(groups_->allocate(bytes), bytes));
+  }
+}
+
+const DeviceExecutor::Execution& DeviceExecutor::execution(Collective collective, std::size_t bytes,
+                                                           DataType type) {
+  std::shared_ptr<const collectives::ChosenPlan> chosen = plans_->plan(collective, bytes, type);
+  if (const auto known = known_.find(chosen.get()); known != known_.end()) return known->second;
+  const topology::Plan& plan = chosen->plan;
+  for (const std::string& note : plan.notes) note_shortcoming(context_, note);
+  if (context_.is_root()) context_.log().info("plan on devices: " + summary(plan));
+  Execution made;
+  const bool is_one_program = std::ranges::all_of(
+      plan.dimensions, [](Carrier carrier) { return carrier == Carrier::network; },
+      &topology::PlanDimension::carrier);
+  if (is_one_program || plan.dimensions.size() == 1) {
+    made.groups = {groups_->index_of(plan.dimensions.front().carrier, Scope::all)};
+    made.of_group = {plan};
+  } else {
+    for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
+      made.groups.push_back(
+          groups_->index_of(plan.dimensions[d].carrier, d == 0 ? Scope::inside : Scope::between));
+      made.of_group.push_back(plan_of_dimension(plan, d));
+    }
+  }
+  made.chosen = std::move(chosen);
+  const collectives::ChosenPlan* const key = made.chosen.get();
+  return known_.emplace(key, std::move(made)).first->second;
+}
+
+const DeviceExecutor::Execution& DeviceExecutor::execution(const DeviceCall& call) {
+  const std::size_t pieces = pieces_of(call.collective, context_.size());
+  return execution(call.collective, call.count * pieces * size_of(call.type), call.type);
+}
+
+const topology::Plan& DeviceExecutor::plan(Collective collective, std::size_t bytes, DataType type) {
+  return execution(collective, bytes, type).plan();
+}
+
+bool DeviceExecutor::can_be_captured(const DeviceCall& call) {
+  const auto can_be = [&](std::size_t group) { return groups_->all()[group].group->can_be_captured(); };
+  if (call.collective == Collective::barrier) return can_be(groups_->meeting());
+  return std::ranges::all_of(execution(call).groups, can_be);
+}
+
+void DeviceExecutor::run(const DeviceCall& call) {
+  if (!reproducible_ || !ReproducibleCalls::concerns(call)) return run_as_planned(call);
+  reproducible_->run(call, [this](const DeviceCall& part) { run_as_planned(part); });
+}
+
+void DeviceExecutor::run_as_planned(const DeviceCall& call) {
+  if (call.collective == Collective::barrier) return pass_on(groups_->meeting(), call);
+  const Execution& own = execution(call);
+  if (own.groups.size() == 1) return pass_on(own, 0, call);
+  by_dimension_->run(call, own.plan().chunks,
+                     [&](std::size_t dimension, const DeviceCall& part) { pass_on(own, dimension, part); });
+}
+
+/// A part of a call, as the plan has it in a dimension.
+void DeviceExecutor::pass_on(const Execution& execution, std::size_t dimension, DeviceCall part) {
+  part.plan = execution.chosen->hash;
+  part.steps = &execution.of_group[dimension];
+  DeviceTimeline::Scope scope;
+  if (timeline_.is_on()) {
+    const Carrier carrier = execution.plan().dimensions[dimension].carrier;
+    scope =
+        timeline_.scope(fmt::format("{} by {}", to_string(part.collective), to_string(carrier)), part.stream,
+                        part.count * size_of(part.type), {part.plan, static_cast<int>(dimension)});
+  }
+  pass_on(execution.groups[dimension], part);
+}
+
+void DeviceExecutor::pass_on(std::size_t group, const DeviceCall& part) {
+  if (!part.is_captured) {
+    given_.last = group;
+    ++given_.of_group[group];
+  }
+  groups_->all()[group].group->run(part);
+}
+
+GroupCalls DeviceExecutor::completed() {
+  GroupCalls all;
+  std::ranges::transform(groups_->all(), all.of_group.begin(),
+                         [](const DeviceGroups::Entry& entry) { return entry.group->completed(); });
+  return all;
+}
+
+std::optional<GroupFailure> DeviceExecutor::failure() {
+  std::optional<GroupFailure> found;
+  for (std::size_t i = 0; i < groups_->all().size(); ++i) {
+    std::optional<GroupFailure> own = groups_->all()[i].group->failure();
+    // What others call says more than who is late.
+    if (!own || (found && own->error.code() != ErrorCode::mismatch)) continue;
+    own->group = i;
+    found = std::move(own);
+  }
+  return found;
+}
+
+void DeviceExecutor::abort() noexcept {
+  for (const DeviceGroups::Entry& entry : groups_->all()) entry.group->abort();
+}
+
+void DeviceExecutor::settle() {
+  for (const DeviceGroups::Entry& entry : groups_->all()) entry.group->settle();
+}
+
+void DeviceExecutor::close(bool in_order) noexcept {
+  for (const DeviceGroups::Entry& entry : groups_->all()) entry.group->close(in_order);
+}
+
+}  // namespace ddl::device
