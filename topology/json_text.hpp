@@ -36,11 +36,20 @@ inline std::string json_problem(const std::exception& error) {
   return printable(prefix_end == what.npos ? what : what.substr(prefix_end + 2));
 }
 
+/// The enumerators from the first one to `last`.
+template <typename Enum>
+constexpr auto all_to(Enum last) {
+  return std::views::iota(0, static_cast<int>(last) + 1) |
+         std::views::transform([](int value) { return static_cast<Enum>(value); });
+}
+
 /// The value of one of a set of enumerators, as `to_string` spells them.
 template <typename All>
 auto named(const All& all, std::string_view name) -> std::optional<std::ranges::range_value_t<All>> {
-  const auto found = std::ranges::find(all, name, [](auto value) { return to_string(value); });
-  return found == all.end() ? std::nullopt : std::optional(*found);
+  for (const auto value : all) {
+    if (to_string(value) == name) return value;
+  }
+  return std::nullopt;
 }
 
 template <typename All>
