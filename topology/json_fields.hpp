@@ -44,17 +44,6 @@ struct JsonSlot {
 /// was expected: not JSON, cut off, unknown, repeated or missing keys, and what slots refuse.
 void read_json(std::string_view text, std::string_view source, const JsonSlot& slot);
 
-/// Calls the action; its `invalid_argument` becomes `corrupt_data` of the source.
-template <typename Action>
-auto check_source(std::string_view source, Action action) {
-  try {
-    return action();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", source, error.what()));
-  }
-}
-
 /// "0x00000000000000ff": JSON's numbers lose digits above 2^53 in many readers.
 std::string hexadecimal(std::uint64_t value);
 std::optional<std::uint64_t> from_hexadecimal(std::string_view text);
@@ -62,9 +51,11 @@ constexpr std::string_view expected_hexadecimal = "0x and 16 hexadecimal digits 
 
 class JsonFieldReader {
  public:
+  using Json = nlohmann::json;
+
   void version(std::string_view name, int version) {
     add(name, [version] {
-      return JsonSlot{[version](const nlohmann::json& found) -> std::optional<std::string> {
+      return JsonSlot{[version](const Json& found) -> std::optional<std::string> {
         if (found == version) return {};
         return fmt::format("{}, the version of the schema that this build reads", version);
       }};
@@ -87,62 +78,44 @@ class JsonFieldReader {
   void text(std::string_view name, Value& to, const auto& /*to_text*/, const FromText& from_text,
             std::string_view expected) {
     add(name, [&to, from_text, expected] {
-      return JsonSlot{[&to, from_text, expected](const nlohmann::json& found) -> std::optional<std::string> {
-        if (!found.is_string()) return std::string(expected);
-        auto value = from_text(found.get_ref<const std::string&>());
-        if (!value) return std::string(expected);
-        to = *std::move(value);
-        return {};
-      }};
+      return converted(to, from_text, [expected] { return std::string(expected); });
     });
   }
 
-  static JsonSlot slot(std::string& to, std::size_t least = 0) {
-    return {[&to, least](const nlohmann::json& found) {
-      const bool fits = found.is_string() && found.get_ref<const std::string&>().size() >= least;
-      return take_if(fits, found, to, least > 0 ? "a string that is not empty" : "a string");
-    }};
+  static JsonSlot slot(std::string& to) { return scalar(to, &Json::is_string, "a string"); }
+  static JsonSlot slot(std::string& to, std::size_t least) {
+    const auto fits = [least](const Json& found) {
+      return found.is_string() && found.get_ref<const std::string&>().size() >= least;
+    };
+    return scalar(to, fits, "a string of at least {} characters", least);
   }
-  static JsonSlot slot(bool& to) {
-    return {[&to](const nlohmann::json& found) {
-      return take_if(found.is_boolean(), found, to, "true or false");
-    }};
-  }
-  static JsonSlot slot(double& to) {
-    return {[&to](const nlohmann::json& found) { return take_if(found.is_number(), found, to, "a number"); }};
-  }
+  static JsonSlot slot(bool& to) { return scalar(to, &Json::is_boolean, "true or false"); }
+  static JsonSlot slot(double& to) { return scalar(to, &Json::is_number, "a number"); }
   static JsonSlot slot(double& to, double most) {
-    return {[&to, most](const nlohmann::json& found) {
-      const bool fits = found.is_number() && found.get<double>() >= 0 && found.get<double>() <= most;
-      return take_if(fits, found, to, fits ? "" : fmt::format("a number from 0 to {}", most));
-    }};
+    const auto fits = [most](const Json& found) {
+      return found.is_number() && found.get<double>() >= 0 && found.get<double>() <= most;
+    };
+    return scalar(to, fits, "a number from 0 to {}", most);
   }
   static JsonSlot slot(std::uint64_t& to) {
-    return {[&to](const nlohmann::json& found) {
-      return take_if(found.is_number_unsigned(), found, to, "a whole number from 0");
-    }};
+    return scalar(to, &Json::is_number_unsigned, "a whole number from 0");
   }
   static JsonSlot slot(int& to, int least, int most) {
-    return {[&to, least, most](const nlohmann::json& found) {
+    const auto fits = [least, most](const Json& found) {
       const auto is_within = [&](auto number) {
         return std::cmp_greater_equal(number, least) && std::cmp_less_equal(number, most);
       };
-      const bool fits = found.is_number_unsigned()
-                            ? is_within(found.get<std::uint64_t>())
-                            : found.is_number_integer() && is_within(found.get<std::int64_t>());
-      return take_if(fits, found, to, fits ? "" : fmt::format("a whole number from {} to {}", least, most));
-    }};
+      if (found.is_number_unsigned()) return is_within(found.get<std::uint64_t>());
+      return found.is_number_integer() && is_within(found.get<std::int64_t>());
+    };
+    return scalar(to, fits, "a whole number from {} to {}", least, most);
   }
   /// One of `all`, as `to_string` spells them.
   template <typename Enum, typename All>
   requires std::is_enum_v<Enum>
   static JsonSlot slot(Enum& to, const All& all) {
-    return {[&to, all](const nlohmann::json& found) -> std::optional<std::string> {
-      const auto value = found.is_string() ? named(all, found.get_ref<const std::string&>()) : std::nullopt;
-      if (!value) return names(all);
-      to = *value;
-      return {};
-    }};
+    return converted(
+        to, [all](std::string_view text) { return named(all, text); }, [all] { return names(all); });
   }
   template <typename Value, typename... Limits>
   static JsonSlot slot(std::optional<Value>& to, const Limits&... limits) {
@@ -151,13 +124,13 @@ class JsonFieldReader {
   template <typename Element, typename... Limits>
   static JsonSlot slot(std::vector<Element>& to, std::size_t most, const Limits&... limits) {
     to.clear();
-    return {.value = [](const nlohmann::json&) { return std::optional<std::string>("a list"); },
+    return {.value = [](const Json&) { return std::optional<std::string>("a list"); },
             .element = [&to, limits...] { return slot(to.emplace_back(), limits...); },
             .most_elements = most};
   }
   template <typename Object>
   static JsonSlot slot(Object& to) {
-    return {.value = [](const nlohmann::json&) { return std::optional<std::string>("an object"); },
+    return {.value = [](const Json&) { return std::optional<std::string>("an object"); },
             .fields =
                 [&to] {
                   JsonFieldReader reader;
@@ -167,11 +140,25 @@ class JsonFieldReader {
   }
 
  private:
-  static std::optional<std::string> take_if(bool fits, const nlohmann::json& found, auto& to,
-                                            std::string_view expected) {
-    if (!fits) return std::string(expected);
-    found.get_to(to);
-    return {};
+  /// `expected` with the limits in it is the text of a value that does not fit.
+  template <typename To, typename Fits, typename... Limits>
+  static JsonSlot scalar(To& to, Fits fits, std::string_view expected, Limits... limits) {
+    return {[=, &to](const Json& found) -> std::optional<std::string> {
+      if (!std::invoke(fits, found)) return fmt::format(fmt::runtime(expected), limits...);
+      found.get_to(to);
+      return {};
+    }};
+  }
+  /// `from_text` gives nothing for a text that is not what is expected.
+  template <typename To, typename FromText, typename Expected>
+  static JsonSlot converted(To& to, FromText from_text, Expected expected) {
+    return {[=, &to](const Json& found) -> std::optional<std::string> {
+      if (!found.is_string()) return expected();
+      auto value = from_text(found.get_ref<const std::string&>());
+      if (!value) return expected();
+      to = *std::move(value);
+      return {};
+    }};
   }
   void add(std::string_view name, std::function<JsonSlot()> slot) {
     fields_.push_back({name, false, std::move(slot)});

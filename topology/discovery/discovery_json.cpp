@@ -19,7 +19,7 @@ constexpr double highest_rate = 1e6;
 
 static std::string_view to_string(NvlinkPeer peer) {
   constexpr std::array<std::string_view, 4> names = {"gpu", "nvswitch", "cpu", "unknown"};
-  return names[static_cast<std::size_t>(peer)];
+  return name_in(names, peer);
 }
 
 template <typename Fields, MaybeConst<PciPlace> Place>
@@ -66,7 +66,7 @@ static void describe(Fields& fields, Nic& nic) {
 template <typename Fields, MaybeConst<NvlinkDescription> Nvlink>
 static void describe(Fields& fields, Nvlink& link) {
   constexpr int most_links = 1'024;
-  fields("peer", link.peer, all_to(NvlinkPeer::unknown));
+  fields("peer", link.peer, all_to<NvlinkPeer::unknown>);
   fields("address", link.address);
   fields("count", link.count, 1, most_links);
 }

@@ -10,7 +10,7 @@ namespace ddl::topology {
 template <typename Fields, MaybeConst<Measurement> Value>
 static void describe(Fields& fields, Value& measurement) {
   constexpr int most_devices = Topology::most_nodes;
-  fields("way", measurement.way, all_to(WayKind::between_hosts));
+  fields("way", measurement.way, all_to<WayKind::between_hosts>);
   fields("from", measurement.from, 0, most_devices);
   fields("to", measurement.to, 0, most_devices);
   fields("latency", measurement.latency);

@@ -89,9 +89,9 @@ Placement place_round_robin(const Topology& topology, int ranks) {
 }
 
 int core_link(const Topology& topology, int device_node) {
-  if (topology.nodes()[static_cast<std::size_t>(device_node)].kind != NodeKind::cpu) return -1;
+  if (topology.node(device_node).kind != NodeKind::cpu) return -1;
   for (const int index : topology.links_at(device_node)) {
-    const Link& link = topology.links()[static_cast<std::size_t>(index)];
+    const Link& link = topology.link(index);
     if (link.kind == LinkKind::memory && link.duplex == Duplex::half) return index;
   }
   return -1;

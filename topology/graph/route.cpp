@@ -64,12 +64,8 @@ class Search {
   }
 
  private:
-  [[nodiscard]] const Node& node(int index) const {
-    return topology_.nodes()[static_cast<std::size_t>(index)];
-  }
-  [[nodiscard]] const Link& link(Channel channel) const {
-    return topology_.links()[static_cast<std::size_t>(link_of(channel))];
-  }
+  [[nodiscard]] const Node& node(int index) const { return topology_.node(index); }
+  [[nodiscard]] const Link& link(Channel channel) const { return topology_.link(link_of(channel)); }
   [[nodiscard]] Picoseconds distance(int at) const { return distance_[static_cast<std::size_t>(at)]; }
 
   int state(Leg leg, int index) {
@@ -107,7 +103,7 @@ class Search {
       if (*leg == Leg::entering && next.host != to_host_) return;
       const int to = state(*leg, other);
       if (is_device(next.kind) && to != end_) return;
-      const Link& taken = topology_.links()[static_cast<std::size_t>(link_index)];
+      const Link& taken = topology_.link(link_index);
       edges_.push_back({at, to, 2 * link_index + (taken.from == index ? 0 : 1)});
       const Picoseconds through = distance(at) + picoseconds(taken.latency);
       if (through < distance(to)) {

@@ -44,7 +44,7 @@ struct TopologyFile {
 template <typename Fields, MaybeConst<NodeRecord> Record>
 void describe(Fields& fields, Record& node) {
   fields("name", node.name);
-  fields("kind", node.kind, all_to(NodeKind::network));
+  fields("kind", node.kind, all_to<NodeKind::network>);
   fields.optional("host", node.host, std::nullopt);  // the graph says which nodes have one
 }
 
@@ -52,10 +52,10 @@ template <typename Fields, MaybeConst<LinkRecord> Record>
 void describe(Fields& fields, Record& link) {
   fields("from", link.from);
   fields("to", link.to);
-  fields("kind", link.kind, all_to(LinkKind::network));
+  fields("kind", link.kind, all_to<LinkKind::network>);
   fields("bandwidth", link.bandwidth);
   fields("latency", link.latency);
-  fields.optional("duplex", link.duplex, Duplex::full, all_to(Duplex::half));
+  fields.optional("duplex", link.duplex, Duplex::full, all_to<Duplex::half>);
 }
 
 void describe(JsonFieldReader& fields, TopologyFile& file) {

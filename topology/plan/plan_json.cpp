@@ -15,7 +15,7 @@ namespace ddl::topology {
 template <typename Fields, MaybeConst<PlanDimension> Dimension>
 static void describe(Fields& fields, Dimension& dimension) {
   fields("algorithm", dimension.algorithm, all_algorithms());
-  fields("carrier", dimension.carrier, all_to(Carrier::host_memory));
+  fields("carrier", dimension.carrier, all_to<Carrier::host_memory>);
 }
 
 namespace {
@@ -35,8 +35,8 @@ void describe(Fields& fields, File& file) {
   fields.version("ddl_plan", 1);
   fields("collective", plan.collective, planned_collectives());
   fields("bytes", plan.bytes);
-  fields("type", plan.type, all_to(DataType::bf16));
-  fields("mode", plan.mode, all_to(Mode::mpi));
+  fields("type", plan.type, all_to<DataType::bf16>);
+  fields("mode", plan.mode, all_to<Mode::mpi>);
   fields("decomposition", file.decomposition);
   fields("dimensions", plan.dimensions, longest_list);
   fields("order", plan.order, most_ranks, 0, most_ranks - 1);
