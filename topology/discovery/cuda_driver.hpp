@@ -15,6 +15,21 @@ enum Attribute : int { compute_capability_major = 75, compute_capability_minor =
 /// CUdevice_P2PAttribute.
 enum P2pAttribute : int { performance_rank = 1, access_supported = 2, native_atomic_supported = 3 };
 
+/// CUresult: those that starting the driver may give.
+enum Code : int {
+  invalid_value = 1,
+  out_of_memory = 2,
+  not_initialized = 3,
+  stub_library = 34,
+  no_device = 100,
+  invalid_device = 101,
+  operating_system = 304,
+  system_not_ready = 802,
+  system_driver_mismatch = 803,
+  compat_not_supported_on_device = 804,
+  unknown = 999
+};
+
 using Init = Result(unsigned flags);                         // cuInit
 using GetErrorText = Result(Result, const char** text);      // cuGetErrorName, cuGetErrorString
 using GetCount = Result(int* count);                         // cuDeviceGetCount

@@ -20,19 +20,21 @@ namespace {
 
 namespace cuda = cuda_driver;
 
-/// What codes of starting the driver mean (CUresult), for drivers that do not tell; a stub library does not.
+/// For drivers that do not tell; a stub library does not.
 constexpr std::array<std::pair<cuda::Result, std::string_view>, 11> known_meanings = {{
-    {1, "invalid value"},
-    {2, "out of memory"},
-    {3, "the driver is not initialised"},
-    {34, "the library is a stub for linking, not a driver"},
-    {100, "found no device that CUDA can use"},
-    {101, "no such device"},
-    {304, "a call to the operating system failed"},
-    {802, "the system is not ready: a daemon of the driver, as the fabric manager, may not run"},
-    {803, "the library and the kernel's driver are of different releases"},
-    {804, "the library is newer than the kernel's driver, and this GPU does not allow that"},
-    {999, "unknown error"},
+    {cuda::invalid_value, "invalid value"},
+    {cuda::out_of_memory, "out of memory"},
+    {cuda::not_initialized, "the driver is not initialised"},
+    {cuda::stub_library, "the library is a stub for linking, not a driver"},
+    {cuda::no_device, "found no device that CUDA can use"},
+    {cuda::invalid_device, "no such device"},
+    {cuda::operating_system, "a call to the operating system failed"},
+    {cuda::system_not_ready,
+     "the system is not ready: a daemon of the driver, as the fabric manager, may not run"},
+    {cuda::system_driver_mismatch, "the library and the kernel's driver are of different releases"},
+    {cuda::compat_not_supported_on_device,
+     "the library is newer than the kernel's driver, and this GPU does not allow that"},
+    {cuda::unknown, "unknown error"},
 }};
 
 /// The loaded and initialised driver. Functions that not every release has may be null.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -145,28 +147,18 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
   }
   if (devices_.empty()) fail("nodes", "no device", "at least one node of kind cpu or gpu");
 
+  std::vector<std::tuple<int, int, int>> ends;  // a node, the host of the other end, the link
+  for (int i = 0; i < static_cast<int>(links_.size()); ++i) {
+    ends.emplace_back(link(i).from, node(link(i).to).host, i);
+    ends.emplace_back(link(i).to, node(link(i).from).host, i);
+  }
+  std::ranges::sort(ends);
   links_begin_.assign(nodes_.size() + 1, 0);
-  for (const Link& link : links_) {
-    ++links_begin_[static_cast<std::size_t>(link.from) + 1];
-    ++links_begin_[static_cast<std::size_t>(link.to) + 1];
+  for (const auto& [end, other_host, link] : ends) {
+    ++links_begin_[static_cast<std::size_t>(end) + 1];
+    links_of_node_.push_back(link);
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) links_begin_[i + 1] += links_begin_[i];
-  links_of_node_.resize(2 * links_.size());
-  std::vector<int> next(links_begin_.begin(), links_begin_.end() - 1);
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    for (const int end : {links_[i].from, links_[i].to}) {
-      links_of_node_[static_cast<std::size_t>(next[static_cast<std::size_t>(end)]++)] = static_cast<int>(i);
-    }
-  }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    std::stable_sort(links_of_node_.begin() + links_begin_[i], links_of_node_.begin() + links_begin_[i + 1],
-                     [&](int a, int b) {
-                       const auto host = [&](int link) {
-                         return nodes_[static_cast<std::size_t>(other_end(link, static_cast<int>(i)))].host;
-                       };
-                       return host(a) < host(b);
-                     });
-  }
+  std::partial_sum(links_begin_.begin(), links_begin_.end(), links_begin_.begin());
 
   if (const auto problem = find_unreachable(*this))
     fail("links", *problem, "every device to reach every other");
@@ -184,7 +176,7 @@ std::span<const int> Topology::links_at(int node) const {
 }
 
 int Topology::other_end(int link, int node) const {
-  const Link& ends = links_[static_cast<std::size_t>(link)];
+  const Link& ends = this->link(link);
   return ends.from == node ? ends.to : ends.from;
 }
 
