@@ -49,6 +49,9 @@ std::string hexadecimal(std::uint64_t value);
 std::optional<std::uint64_t> from_hexadecimal(std::string_view text);
 constexpr std::string_view expected_hexadecimal = "0x and 16 hexadecimal digits in lower case";
 
+/// A limit of a string.
+struct NotEmpty {};
+
 class JsonFieldReader {
  public:
   using Json = nlohmann::json;
@@ -83,11 +86,11 @@ class JsonFieldReader {
   }
 
   static JsonSlot slot(std::string& to) { return scalar(to, &Json::is_string, "a string"); }
-  static JsonSlot slot(std::string& to, std::size_t least) {
-    const auto fits = [least](const Json& found) {
-      return found.is_string() && found.get_ref<const std::string&>().size() >= least;
+  static JsonSlot slot(std::string& to, NotEmpty) {
+    const auto fits = [](const Json& found) {
+      return found.is_string() && !found.get_ref<const std::string&>().empty();
     };
-    return scalar(to, fits, "a string of at least {} characters", least);
+    return scalar(to, fits, "a string that is not empty");
   }
   static JsonSlot slot(bool& to) { return scalar(to, &Json::is_boolean, "true or false"); }
   static JsonSlot slot(double& to) { return scalar(to, &Json::is_number, "a number"); }

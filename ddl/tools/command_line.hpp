@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -95,7 +93,7 @@ auto read_for(std::string_view flag, Action action) {
   try {
     return action();
   } catch (const Error& error) {
-    throw UsageError(fmt::format("{}: {}", flag, error.what()));
+    throw UsageError(std::string(flag) + ": " + error.what());
   }
 }
 

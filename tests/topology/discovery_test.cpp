@@ -555,7 +555,7 @@ TEST(HostDescriptionJson, IsStrict) {
        "nics[0]: found unknown key 'sped', expected one of name, pci, speed"},
       {with(good, "\"hostname\": \"node\",", ""), "found no key 'hostname'"},
       {with(good, "\"hostname\": \"node\"", "\"hostname\": 7"),
-       "hostname: found 7, expected a string of at least 1 character"},
+       "hostname: found 7, expected a string that is not empty"},
       {with(good, "\"speed\": 25.0", "\"speed\": -1"), "nics[0].speed: found -1, expected a number from 0"},
       {with(good, "\"speed\": 25.0", "\"speed\": 1e999"), "expected one JSON object, whole"},
       {with(good, "\"cpus\": \"0-1\"", "\"cpus\": \"1-0\""), "packages[0].cpus: found '1-0'"},

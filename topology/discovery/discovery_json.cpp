@@ -25,7 +25,7 @@ static std::string_view to_string(NvlinkPeer peer) {
 template <typename Fields, MaybeConst<PciPlace> Place>
 static void describe(Fields& fields, Place& pci) {
   fields("address", pci.address);
-  fields("bridges", pci.bridges, most_of_a_kind, std::size_t{1});
+  fields("bridges", pci.bridges, most_of_a_kind, NotEmpty{});
   fields("numa_node", pci.numa_node, -1, largest_number);
   fields("bandwidth", pci.bandwidth, highest_rate);
 }
@@ -55,7 +55,7 @@ static void describe(Fields& fields, Package& package) {
 
 template <typename Fields, MaybeConst<NicDescription> Nic>
 static void describe(Fields& fields, Nic& nic) {
-  fields("name", nic.name, std::size_t{1});
+  fields("name", nic.name, NotEmpty{});
   fields("pci", nic.pci);
   fields("speed", nic.speed, highest_rate);
   fields("is_infiniband", nic.is_infiniband);
@@ -83,7 +83,7 @@ static void describe(Fields& fields, Gpu& gpu) {
 template <typename Fields, MaybeConst<HostDescription> Host>
 static void describe(Fields& fields, Host& host) {
   fields.version("host_description", 1);
-  fields("hostname", host.hostname, std::size_t{1});
+  fields("hostname", host.hostname, NotEmpty{});
   fields("cpu", host.cpu);
   fields("packages", host.packages, most_of_a_kind);
   fields("nics", host.nics, most_of_a_kind);

@@ -103,8 +103,7 @@ struct Switched {
 };
 
 /// GPUs that all reach one another over NVSwitch: one node, for the switches together pass all links at once.
-template <Switched machine>
-std::vector<int> add_switched(GraphBuilder& graph, int host) {
+std::vector<int> add_switched(GraphBuilder& graph, int host, const Switched& machine) {
   const auto packages = add_packages(graph, host, machine.socket);
   const auto gpus = add_nodes(graph, host, "gpu", NodeKind::gpu, machine.gpus);
   const int nvswitch = graph.add_node(host, "nvswitch", NodeKind::fabric);
@@ -127,13 +126,19 @@ constexpr std::array machines = {
             add_dgx1v,
             100},
     Machine{{"dgx2", "NVIDIA DGX-2: 16 V100 on NVSwitch, 8 x 100 Gb/s", 16},
-            add_switched<{16, 6, 8, 8, figures::pcie3_x16_bandwidth, skylake}>,
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {16, 6, 8, 8, figures::pcie3_x16_bandwidth, skylake});
+            },
             100},
     Machine{{"dgx_a100", "NVIDIA DGX A100: 8 A100 on NVSwitch, 8 x 200 Gb/s", 8},
-            add_switched<{8, 12, 4, 8, figures::pcie4_x16_bandwidth, rome}>,
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {8, 12, 4, 8, figures::pcie4_x16_bandwidth, rome});
+            },
             200},
     Machine{{"dgx_h100", "NVIDIA DGX H100: 8 H100 on NVSwitch, 8 x 400 Gb/s", 8},
-            add_switched<{8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids}>,
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids});
+            },
             400},
 };
 

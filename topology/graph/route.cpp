@@ -59,7 +59,7 @@ class Search {
     if (distance(end_) == unreached) return {};
     keep_shortest_edges();
     keep_widest_edges();
-    count_links_to_end();
+    reaches_end(0);  // over what is left: counts the links
     return walk(from_number, to_number);
   }
 
@@ -163,8 +163,6 @@ class Search {
     const double widest = *std::prev(too_wide);
     std::erase_if(edges_, [&](const Edge& edge) { return link(edge.channel).bandwidth < widest; });
   }
-
-  void count_links_to_end() { reaches_end(0); }
 
   std::vector<Channel> walk(int from_number, int to_number) {
     std::ranges::sort(edges_, {}, [](const Edge& edge) { return std::pair(edge.from, edge.channel); });
