@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
 #include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ddl/error.hpp"
 
 namespace ddl::topology {
 
@@ -36,11 +38,39 @@ inline std::string json_problem(const std::exception& error) {
   return printable(prefix_end == what.npos ? what : what.substr(prefix_end + 2));
 }
 
+/// Calls the action; its `invalid_argument` becomes `corrupt_data` of the source.
+template <typename Action>
+auto check_source(std::string_view source, Action action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", source, error.what()));
+  }
+}
+
+/// An enumerator's name in a table of the names in the enumerators' order.
+template <std::size_t n>
+constexpr std::string_view name_in(const std::array<std::string_view, n>& names, auto enumerator) {
+  const auto index = static_cast<std::size_t>(enumerator);
+  return index < n ? names[index] : "unknown";
+}
+
+/// The enumerators from the first one to `last`.
+template <auto last>
+constexpr auto all_to = [] {
+  std::array<decltype(last), static_cast<std::size_t>(last) + 1> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<decltype(last)>(i);
+  return all;
+}();
+
 /// The value of one of a set of enumerators, as `to_string` spells them.
 template <typename All>
 auto named(const All& all, std::string_view name) -> std::optional<std::ranges::range_value_t<All>> {
-  const auto found = std::ranges::find(all, name, [](auto value) { return to_string(value); });
-  return found == all.end() ? std::nullopt : std::optional(*found);
+  for (const auto value : all) {
+    if (to_string(value) == name) return value;
+  }
+  return std::nullopt;
 }
 
 template <typename All>

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <limits>
+#include <optional>
 
 #include "ddl/nearest_name.hpp"
-#include "ddl/tools/plan_units.hpp"
+#include "ddl/tools/topo_commands.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::tools {
 namespace {
 
 namespace po = boost::program_options;
+using topology::parse_whole;
 
 po::parsed_options split(std::span<const std::string> arguments, std::span<const Flag> flags) {
   po::options_description known;
@@ -33,6 +35,17 @@ po::parsed_options split(std::span<const std::string> arguments, std::span<const
       .options(known)
       .style(style::unix_style & ~style::allow_guessing & ~style::allow_sticky)
       .run();
+}
+
+/// With K, M or G for powers of 1024; nothing if it is no such number, or does not fit.
+std::optional<std::uint64_t> scaled_number(std::string_view text) {
+  constexpr std::string_view units = "KkMmGg";
+  const std::size_t unit = text.empty() ? units.npos : units.find(text.back());
+  const std::size_t shift = unit == units.npos ? 0 : 10 * (unit / 2 + 1);
+  if (shift > 0) text.remove_suffix(1);
+  const auto number = parse_whole<std::uint64_t>(text);
+  const bool fits = number && *number <= std::numeric_limits<std::uint64_t>::max() >> shift;
+  return fits ? std::optional(*number << shift) : std::nullopt;
 }
 
 [[noreturn]] void refuse_unknown(std::string name, std::span<const Flag> flags) {
@@ -55,13 +68,11 @@ std::string CommandLine::value(std::string_view flag, std::string_view otherwise
 
 int CommandLine::integer(std::string_view flag, int otherwise, int least, int most) const {
   if (!has(flag)) return otherwise;
-  const std::string text = value(flag);
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
-    refuse(flag, text, fmt::format("an integer from {} to {}", least, most));
+  const auto number = parse_whole<int>(value(flag));
+  if (!number || *number < least || *number > most) {
+    refuse(flag, value(flag), fmt::format("an integer from {} to {}", least, most));
   }
-  return number;
+  return *number;
 }
 
 void CommandLine::read(std::string_view flag, std::string& to) const {
@@ -76,18 +87,11 @@ void CommandLine::read(std::string_view flag, double& to, double least, double m
 
 std::uint64_t CommandLine::whole_number(std::string_view flag, std::string_view text, std::uint64_t least,
                                         std::uint64_t most) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  constexpr std::string_view units = "KkMmGg";
-  const std::size_t unit = suffix.size() == 1 ? units.find(suffix[0]) : std::string_view::npos;
-  const std::size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit / 2 + 1);
-  if (error != std::errc() || (!suffix.empty() && shift == 0) ||
-      number > std::numeric_limits<std::uint64_t>::max() >> shift || number << shift < least ||
-      number << shift > most) {
+  const auto number = scaled_number(text);
+  if (!number || *number < least || *number > most) {
     refuse(flag, text, fmt::format("a number from {} to {}; K, M and G are powers of 1024", least, most));
   }
-  return number << shift;
+  return *number;
 }
 
 void CommandLine::refuse(std::string_view flag, std::string_view found, std::string_view expected) {
@@ -151,6 +155,41 @@ int main_of(std::string_view name, std::string_view help, int count, char** argu
     fmt::print(stderr, "{}: {}\n", name, error.what());
     return 1;
   }
+}
+
+int tool_main_of(std::string_view name, std::string_view help, int count, char** arguments,
+                 const std::function<int(const std::vector<std::string>&)>& run) {
+  const std::vector<std::string> words(arguments + std::min(count, 1), arguments + count);
+  const bool asks_for_help =
+      (!words.empty() && words.front() == "help") ||
+      std::ranges::any_of(words, [](const auto& word) { return word == "--help" || word == "-h"; });
+  try {
+    if (!asks_for_help) return run(words);
+    write_text("-", std::string(help));
+    return 0;
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "{0}: {1}\n{0} --help shows how it is used.\n", name, error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 1;
+  }
+}
+
+std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 40;
+  const auto bytes = scaled_number(text);
+  if (bytes && *bytes > 0 && *bytes <= most) return *bytes;
+  throw UsageError(
+      fmt::format("{}: found '{}', expected a whole number of bytes from 1 to 1024G, as in 717668352, or "
+                  "with K, M or G for powers of 1024, as in 64K, 25M or 1G",
+                  flag, text));
+}
+
+double parse_number(std::string_view flag, std::string_view text, double least, double most) {
+  const auto number = parse_whole<double>(text);
+  if (number && *number >= least && *number <= most) return *number;  // NaN is neither
+  throw UsageError(fmt::format("{}: found '{}', expected a number from {} to {}", flag, text, least, most));
 }
 
 }  // namespace ddl::tools

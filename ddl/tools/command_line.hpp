@@ -83,4 +83,25 @@ CommandLine parse_flags(std::span<const std::string> arguments, std::span<const 
 int main_of(std::string_view name, std::string_view help, int count, char** arguments,
             const std::function<int(const std::vector<std::string>&)>& run);
 
+/// The same for a tool, of which `help` is a word too: the exit status is 2 for `UsageError` alone.
+int tool_main_of(std::string_view name, std::string_view help, int count, char** arguments,
+                 const std::function<int(const std::vector<std::string>&)>& run);
+
+/// Calls the action; its `invalid_argument` becomes a UsageError that begins with `flag`.
+template <typename Action>
+auto read_for(std::string_view flag, Action action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    throw UsageError(std::string(flag) + ": " + error.what());
+  }
+}
+
+/// "65536", "64K", "25M" or "1G" (powers of 1024, as in nccl-tests), from 1 byte to 1024G. Throws UsageError
+/// that begins with `flag`.
+std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
+
+/// A number from `least` to `most`. Throws UsageError that begins with `flag`.
+double parse_number(std::string_view flag, std::string_view text, double least, double most);
+
 }  // namespace ddl::tools

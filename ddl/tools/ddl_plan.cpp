@@ -136,11 +136,8 @@ topology::PlanRequest request_of(const PlanArguments& arguments, int ranks) {
   topology::PlanRequest request = arguments.request;
   const std::size_t colon = arguments.mode_text.find(':');
   if (colon == std::string::npos) return request;
-  try {
-    request.decomposition = topology::Decomposition::parse(arguments.mode_text.substr(colon + 1), ranks);
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("--mode: {}", error.what()));
-  }
+  request.decomposition = read_for(
+      "--mode", [&] { return topology::Decomposition::parse(arguments.mode_text.substr(colon + 1), ranks); });
   return request;
 }
 
@@ -202,13 +199,7 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
   report.simulation = topology::simulate(planner.topology(), planner.placement(), *report.schedule, options);
 }
 
-int run(std::span<const std::string> words) {
-  const bool asks_for_help = std::ranges::any_of(
-      words, [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; });
-  if (asks_for_help) {
-    write_text("-", std::string(help));
-    return 0;
-  }
+int run(const std::vector<std::string>& words) {
   const PlanArguments arguments = parse_plan_arguments(words);
   std::vector<std::string> notes;
   const Topology topology = topology_of(arguments, notes);
@@ -232,8 +223,8 @@ int run(std::span<const std::string> words) {
     request.bytes = report.plan.bytes;
     request.type = report.plan.type;
     report.alternatives = alternatives_to(report.plan, planner, request);
-    rate(report.alternatives, planner, report.root, arguments.simulation,
-         {most_transfers_unasked, arguments.most_transfers / 4});
+    rate(report.alternatives, planner, report.root, arguments.simulation, most_transfers_unasked,
+         arguments.most_transfers / 4);
   }
   if (arguments.lists_candidates) {
     for (Plan& plan : planner.candidates(request)) {
@@ -241,8 +232,8 @@ int run(std::span<const std::string> words) {
       if (report.candidates.size() < arguments.candidates)
         report.candidates.push_back({"", std::move(plan), {}});
     }
-    rate(report.candidates, planner, report.root, arguments.simulation,
-         {most_transfers_unasked, arguments.most_transfers / 2});
+    rate(report.candidates, planner, report.root, arguments.simulation, most_transfers_unasked,
+         arguments.most_transfers / 2);
   }
 
   if (arguments.save_file) write_text(*arguments.save_file, to_json(report.plan));
@@ -270,13 +261,5 @@ int run(std::span<const std::string> words) {
 }  // namespace ddl::tools
 
 int main(int argc, char** argv) {
-  try {
-    return ddl::tools::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
-  } catch (const ddl::tools::UsageError& error) {
-    fmt::print(stderr, "ddl-plan: {}\nddl-plan --help shows how it is used.\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "ddl-plan: {}\n", error.what());
-    return 1;
-  }
+  return ddl::tools::tool_main_of("ddl-plan", ddl::tools::help, argc, argv, ddl::tools::run);
 }

@@ -2,15 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
 
@@ -70,9 +70,6 @@ DDL_PROBE=on measures while a job starts).
 Ends with 0, with 2 if the command line is wrong, and with 1 if anything else is.
 )";
 
-constexpr std::array<std::string_view, 7> commands = {"show",  "presets", "export", "import",
-                                                      "probe", "check",   "env"};
-
 Placement placement_of(const CommandLine& line) {
   Placement placement;
   placement.ranks = line.integer("--ranks", 0, 1, 65'536);
@@ -89,18 +86,7 @@ void tell(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) fmt::print(stderr, "ddl-topo: note: {}\n", note);
 }
 
-void expect_words(const CommandLine& line, std::string_view command, std::size_t number,
-                  std::string_view what) {
-  if (line.words.size() == number) return;
-  throw UsageError(fmt::format("{}: found {} argument{}, expected {}", command, line.words.size(),
-                               line.words.size() == 1 ? "" : "s", what));
-}
-
-void show(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--topology", true}, Flag{"--json"}, Flag{"--matrix"},
-                                Flag{"--ranks", true}, Flag{"--device", true}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "show", 0, "none: a topology is given with --topology");
+void show(const CommandLine& line) {
   std::vector<std::string> notes;
   const std::string name = line.value("--topology", "this machine");
   const topology::Topology topology = line.has("--topology") ? named_topology(name, placement_of(line))
@@ -111,10 +97,7 @@ void show(std::span<const std::string> arguments) {
   tell(notes);
 }
 
-void list_presets(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--json"}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "presets", 0, "none");
+void list_presets(const CommandLine& line) {
   if (!line.has("--json")) {
     write_text("-", presets_text());
     return;
@@ -128,11 +111,7 @@ void list_presets(std::span<const std::string> arguments) {
   write_text("-", list.dump(2) + "\n");
 }
 
-void export_topology(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--host"}, Flag{"--output", true, 'o'}, Flag{"--ranks", true},
-                                Flag{"--device", true}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "export", 1, "one: a preset's name, a file, - or this");
+void export_topology(const CommandLine& line) {
   const std::string& name = line.words.front();
   std::vector<std::string> notes;
   if (line.has("--host")) {
@@ -149,75 +128,77 @@ void export_topology(std::span<const std::string> arguments) {
   tell(notes);
 }
 
-void import_topology(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--output", true, 'o'}, Flag{"--ranks", true}, Flag{"--device", true}};
-  const CommandLine line = parse_command_line(arguments, flags);
+void import_topology(const CommandLine& line) {
   if (line.words.empty()) throw UsageError("import: found no file, expected at least one");
   write_text(output_of(line), to_json(import_files(line.words, placement_of(line))));
 }
 
-void probe(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--ranks", true}, Flag{"--json"}, Flag{"--dry-run"}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "probe", 0, "none");
-  ProbeRequest request;
-  request.ranks = line.integer("--ranks", 0, 2, 1024);
-  request.keep = !line.has("--dry-run");
-  const std::optional<ProbeResult> result = probe_ways(request);
+void probe(const CommandLine& line) {
+  const std::optional<ProbeResult> result =
+      probe_ways(line.integer("--ranks", 0, 2, 1024), !line.has("--dry-run"));
   if (!result) return;
   write_text("-",
              line.has("--json") ? to_json(result->measurements, *result->topology) : probe_text(*result));
   tell(result->notes);
 }
 
-void check(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--program", true}, Flag{"--port", true}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "check", 0, "none");
-  write_text("-", host_check_json({line.value("--program"), line.integer("--port", 0, 1, 65'535)}));
+void check(const CommandLine& line) {
+  write_text("-", host_check_json(line.value("--program"), line.integer("--port", 0, 1, 65'535)));
 }
 
-void list_options(std::span<const std::string> arguments) {
-  constexpr std::array flags = {Flag{"--json"}};
-  const CommandLine line = parse_command_line(arguments, flags);
-  expect_words(line, "env", 0, "none");
+void list_options(const CommandLine& line) {
   write_text("-", line.has("--json") ? option_list_json() : option_list_text());
 }
 
-void run(std::span<const std::string> arguments) {
+struct Command {
+  std::string_view name;
+  void (*run)(const CommandLine&);
+  std::vector<Flag> flags;
+  std::size_t words = 0;  ///< SIZE_MAX: any number.
+  std::string_view what_words = "none";
+};
+
+int run(const std::vector<std::string>& arguments) {
+  const Flag json{"--json"}, output{"--output", true, 'o'}, ranks{"--ranks", true}, device{"--device", true};
+  const std::vector<Command> commands = {
+      {"show",
+       show,
+       {{"--topology", true}, json, {"--matrix"}, ranks, device},
+       0,
+       "none: a topology is given with --topology"},
+      {"presets", list_presets, {json}},
+      {"export",
+       export_topology,
+       {{"--host"}, output, ranks, device},
+       1,
+       "one: a preset's name, a file, - or this"},
+      {"import", import_topology, {output, ranks, device}, SIZE_MAX},
+      {"probe", probe, {ranks, json, {"--dry-run"}}},
+      {"check", check, {{"--program", true}, {"--port", true}}},
+      {"env", list_options, {json}},
+  };
   if (arguments.empty()) {
     throw UsageError("found no command, expected show, presets, export, import, probe, check or env");
   }
-  const std::string& command = arguments.front();
-  const bool asks_for_help =
-      command == "help" || std::ranges::any_of(arguments, [](const std::string& argument) {
-        return argument == "--help" || argument == "-h";
-      });
-  if (asks_for_help) return write_text("-", std::string(help));
-  const std::span<const std::string> rest = arguments.subspan(1);
-  if (command == "show") return show(rest);
-  if (command == "presets") return list_presets(rest);
-  if (command == "export") return export_topology(rest);
-  if (command == "import") return import_topology(rest);
-  if (command == "probe") return probe(rest);
-  if (command == "check") return check(rest);
-  if (command == "env") return list_options(rest);
-  throw UsageError(
-      fmt::format("unknown command '{}'; the nearest is {}", command, nearest_name(command, commands)));
+  const auto command = std::ranges::find(commands, arguments.front(), &Command::name);
+  if (command == commands.end()) {
+    std::vector<std::string_view> names;
+    for (const Command& known : commands) names.push_back(known.name);
+    throw UsageError(fmt::format("unknown command '{}'; the nearest is {}", arguments.front(),
+                                 nearest_name(arguments.front(), names)));
+  }
+  const CommandLine line = parse_command_line(std::span(arguments).subspan(1), command->flags);
+  if (command->words != SIZE_MAX && line.words.size() != command->words) {
+    throw UsageError(fmt::format("{}: found {}, expected {}", command->name,
+                                 count_text(line.words.size(), "argument"), command->what_words));
+  }
+  command->run(line);
+  return 0;
 }
 
 }  // namespace
 }  // namespace ddl::tools
 
 int main(int argc, char** argv) {
-  try {
-    ddl::tools::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
-    return 0;
-  } catch (const ddl::tools::UsageError& error) {
-    fmt::print(stderr, "ddl-topo: {}\nddl-topo --help shows how it is used.\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "ddl-topo: {}\n", error.what());
-    return 1;
-  }
+  return ddl::tools::tool_main_of("ddl-topo", ddl::tools::help, argc, argv, ddl::tools::run);
 }

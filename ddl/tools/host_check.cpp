@@ -15,6 +15,7 @@
 #include "ddl/context/host_identity.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -36,12 +37,9 @@ std::string state_of(const fs::path& path) {
 fs::path path_of(const std::string& program) {
   if (program.find('/') != std::string::npos) return program;
   const char* const variable = std::getenv("PATH");
-  const std::string_view all = variable != nullptr ? variable : "";
-  for (std::size_t begin = 0; begin <= all.size();) {
-    const std::size_t end = std::min(all.find(':', begin), all.size());
-    fs::path path = fs::path(all.substr(begin, end - begin)) / program;
+  for (const std::string_view folder : topology::split(variable != nullptr ? variable : "", ':')) {
+    fs::path path = fs::path(folder) / program;
     if (state_of(path) == "executable") return path;
-    begin = end + 1;
   }
   return program;
 }
@@ -87,7 +85,7 @@ ordered_json port_json(int port) {
 
 }  // namespace
 
-std::string host_check_json(const HostCheckRequest& request) {
+std::string host_check_json(const std::string& program, int port) {
   const topology::HostDescription host = topology::discover_host();
   std::size_t cpus = 0;
   for (const auto& package : host.packages) cpus += package.cpus.size();
@@ -96,8 +94,8 @@ std::string host_check_json(const HostCheckRequest& request) {
   ordered_json result = {{"ddl_check", 1},        {"version", DDL_VERSION},
                          {"host", host.hostname}, {"identity", host_identity()},
                          {"cpus", cpus},          {"gpus", std::move(gpus)}};
-  if (!request.program.empty()) result["program"] = program_json(request.program);
-  if (request.port != 0) result["port"] = port_json(request.port);
+  if (!program.empty()) result["program"] = program_json(program);
+  if (port != 0) result["port"] = port_json(port);
   return result.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

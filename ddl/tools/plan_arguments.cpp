@@ -1,18 +1,21 @@
 #include "ddl/tools/plan_arguments.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <initializer_list>
 
 #include "ddl/error.hpp"
 #include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "ddl/tools/plan_units.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::tools {
 namespace {
+
+using topology::parse_whole;
 
 constexpr std::array flags = {Flag{"--topology", true},
                               Flag{"--ranks", true},
@@ -42,13 +45,13 @@ constexpr std::array flags = {Flag{"--topology", true},
 
 constexpr int most_ranks = 1 << 24;
 
-std::string one_of(const CommandLine& line, std::string_view flag, std::span<const std::string_view> names) {
+/// The first one unless given.
+std::string one_of(const CommandLine& line, std::string_view flag,
+                   const std::vector<std::string_view>& names) {
   const std::string text = line.value(flag, names.front());
   if (std::ranges::find(names, text) == names.end()) {
-    std::string list;
-    for (const std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-    throw UsageError(fmt::format("{}: found '{}', expected one of {}; the nearest is {}", flag, text, list,
-                                 nearest_name(text, names)));
+    throw UsageError(fmt::format("{}: found '{}', expected one of {}; the nearest is {}", flag, text,
+                                 fmt::join(names, ", "), nearest_name(text, names)));
   }
   return text;
 }
@@ -68,39 +71,24 @@ Enum named_one(const CommandLine& line, std::string_view flag, std::span<const E
   return all[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())];
 }
 
-DataType parse_type(const CommandLine& line) {
-  static constexpr std::array types = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                                       DataType::i32, DataType::i64, DataType::u8};
-  return named_one(line, "--type", std::span<const DataType>(types));
-}
-
 std::uint64_t parse_seed(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw UsageError(fmt::format("--seed: found '{}', expected a whole number below 2^64", text));
-  }
-  return seed;
+  if (const auto seed = parse_whole<std::uint64_t>(text)) return *seed;
+  throw UsageError(fmt::format("--seed: found '{}', expected a whole number below 2^64", text));
 }
 
 /// "3:2" or "3:2,5:1.5".
 std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
   std::vector<topology::Straggler> result;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view item : topology::split(text, ',')) {
     const std::size_t colon = item.find(':');
-    int rank = -1;
-    const char* const last = item.data() + std::min(colon, item.size());
-    const auto [rest, error] = std::from_chars(item.data(), last, rank);
-    if (colon == std::string::npos || error != std::errc{} || rest != last || rank < 0) {
+    const auto rank = parse_whole<int>(item.substr(0, colon));
+    if (colon == std::string::npos || !rank || *rank < 0) {
       throw UsageError(fmt::format(
           "--straggler: found '{}', expected RANK:FACTOR, as in 3:2 for a rank 3 that takes twice as long "
           "(several: 3:2,5:1.5)",
           item));
     }
-    result.push_back({rank, parse_number("--straggler", item.substr(colon + 1), 1, 1e6), 0});
+    result.push_back({*rank, parse_number("--straggler", item.substr(colon + 1), 1, 1e6), 0});
   }
   return result;
 }
@@ -108,17 +96,13 @@ std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
 std::size_t parse_candidates(const std::string& text) {
   if (text.empty()) return 20;
   if (text == "all") return SIZE_MAX;
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number == 0) {
-    throw UsageError(
-        fmt::format("--candidates: found '{}', expected nothing, how many to list, or all", text));
-  }
-  return number;
+  const auto number = parse_whole<std::size_t>(text);
+  if (number && *number > 0) return *number;
+  throw UsageError(fmt::format("--candidates: found '{}', expected nothing, how many to list, or all", text));
 }
 
-void refuse_together(const CommandLine& line, std::string_view flag, std::span<const std::string_view> others,
-                     std::string_view why) {
+void refuse_together(const CommandLine& line, std::string_view flag,
+                     std::initializer_list<std::string_view> others, std::string_view why) {
   for (const std::string_view other : others) {
     if (line.has(flag) && line.has(other)) {
       throw UsageError(fmt::format("{} and {} do not go together: {}", flag, other, why));
@@ -134,36 +118,28 @@ bool PlanArguments::standard_output_is_taken() const {
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   const CommandLine line = parse_flags(arguments, flags);
-  constexpr std::array<std::string_view, 6> of_the_file = {"--mode",       "--chunks", "--type",
-                                                           "--collective", "--bytes",  "--no-nccl"};
-  refuse_together(line, "--plan", of_the_file, "the file says it");
-  constexpr std::array<std::string_view, 1> candidates = {"--candidates"};
-  refuse_together(line, "--plan", candidates, "a given plan is not chosen");
-  constexpr std::array<std::string_view, 1> device = {"--device"};
-  refuse_together(line, "--topology", device, "it says where ranks are on this machine");
+  refuse_together(line, "--plan", {"--mode", "--chunks", "--type", "--collective", "--bytes", "--no-nccl"},
+                  "the file says it");
+  refuse_together(line, "--plan", {"--candidates"}, "a given plan is not chosen");
+  refuse_together(line, "--topology", {"--device"}, "it says where ranks are on this machine");
 
   PlanArguments result;
   if (line.has("--topology")) {
     result.topology_source = line.value("--topology");
     result.topology = result.topology_source == "-" ? "standard input" : *result.topology_source;
   }
-  constexpr std::array<std::string_view, 3> devices = {"auto", "cpu", "gpu"};
-  result.device = one_of(line, "--device", devices);
+  result.device = one_of(line, "--device", {"auto", "cpu", "gpu"});
   if (line.has("--ranks")) result.ranks = line.integer("--ranks", 0, 1, most_ranks);
-  constexpr std::array<std::string_view, 2> placements = {"by-host", "round-robin"};
-  result.round_robin = one_of(line, "--placement", placements) == "round-robin";
+  result.round_robin = one_of(line, "--placement", {"by-host", "round-robin"}) == "round-robin";
 
   if (line.has("--carriers")) {
-    try {
-      result.carriers = topology::device_carriers_from(line.value("--carriers"));
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("--carriers: {}", error.what()));
-    }
+    result.carriers =
+        read_for("--carriers", [&] { return topology::device_carriers_from(line.value("--carriers")); });
   }
-
-  const auto planned = topology::planned_collectives();
-  result.request.collective = named_one(line, "--collective", planned);
-  result.request.type = parse_type(line);
+  static constexpr std::array types = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                                       DataType::i32, DataType::i64, DataType::u8};
+  result.request.collective = named_one(line, "--collective", topology::planned_collectives());
+  result.request.type = named_one(line, "--type", std::span<const DataType>(types));
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
@@ -181,11 +157,9 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
     }
   }
   result.mode_text = line.value("--mode", "p");
-  try {
-    result.request.mode = topology::mode_from_letter(result.mode_text.substr(0, result.mode_text.find(':')));
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("--mode: {}", error.what()));
-  }
+  result.request.mode = read_for("--mode", [&] {
+    return topology::mode_from_letter(result.mode_text.substr(0, result.mode_text.find(':')));
+  });
 
   result.explain = line.has("--explain");
   result.verify = line.has("--verify");

@@ -2,22 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 namespace ddl::tools {
 namespace {
 
 std::string escape(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '"') {
-      result += "&quot;";
-    } else {
+    constexpr std::array<std::string_view, 4> entities = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    const std::size_t special = std::string_view("&<>\"").find(c);
+    if (special == std::string_view::npos) {
       result += c;
+    } else {
+      result += entities[special];
     }
   }
   return result;

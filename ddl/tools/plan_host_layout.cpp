@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
+#include <utility>
 
 namespace ddl::tools {
 namespace {
@@ -21,8 +23,6 @@ constexpr double node_height = 24;
 constexpr double row_gap = 46;
 constexpr double arc_height = 9;  // for each column that an arc spans
 
-std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
-
 class HostGraph {
  public:
   HostGraph(const Topology& topology, const std::vector<int>& nodes) : topology_(topology) {
@@ -33,13 +33,13 @@ class HostGraph {
       if (topology::is_device(kind)) devices.push_back(node);
       if (kind == NodeKind::fabric) (has_nvlink(node) ? device_switches : bus_switches).push_back(node);
     }
-    find_parents();
+    parents_ = find_parents(topology, nodes);
     std::ranges::stable_sort(devices, {}, [&](int device) { return ancestry(device); });
     left_out = devices.size() - std::min(devices.size(), HostLayout::most_devices);
     devices.resize(devices.size() - left_out);
   }
 
-  [[nodiscard]] const Node& at(int node) const { return topology_.nodes()[as_index(node)]; }
+  [[nodiscard]] const Node& at(int node) const { return topology_.node(node); }
   [[nodiscard]] std::vector<int> neighbours(int node) const {
     std::vector<int> result;
     for (const int link : topology_.links_at(node)) result.push_back(topology_.other_end(link, node));
@@ -48,8 +48,8 @@ class HostGraph {
   /// Nodes above one, the topmost first.
   [[nodiscard]] std::vector<int> ancestry(int node) const {
     std::vector<int> result;
-    for (auto above = parents_.find(node); above != parents_.end(); above = parents_.find(above->second)) {
-      result.insert(result.begin(), above->second);
+    for (auto at = parents_.find(node); at != parents_.end(); at = parents_.find(at->second.node)) {
+      result.insert(result.begin(), at->second.node);
     }
     return result;
   }
@@ -63,64 +63,26 @@ class HostGraph {
 
  private:
   [[nodiscard]] bool has_nvlink(int node) const {
-    return std::ranges::any_of(topology_.links_at(node), [&](int link) {
-      return topology_.links()[as_index(link)].kind == LinkKind::nvlink;
-    });
-  }
-
-  /// Breadth first from the packages; NVLink only where nothing else leads.
-  void find_parents() {
-    for (const bool through_nvlink : {false, true}) {
-      std::vector<int> queue = packages;
-      std::set<int> seen(packages.begin(), packages.end());
-      for (std::size_t i = 0; i < queue.size(); ++i) {
-        const int node = queue[i];
-        if (topology::is_device(at(node).kind) || at(node).kind == NodeKind::nic) continue;
-        for (const int link : topology_.links_at(node)) {
-          const int below = topology_.other_end(link, node);
-          if (at(below).host != at(node).host || at(below).kind == NodeKind::package) continue;
-          if (!through_nvlink && topology_.links()[as_index(link)].kind == LinkKind::nvlink) continue;
-          if (!seen.insert(below).second) continue;
-          parents_.try_emplace(below, node);
-          queue.push_back(below);
-        }
-      }
-    }
+    return std::ranges::any_of(topology_.links_at(node),
+                               [&](int link) { return topology_.link(link).kind == LinkKind::nvlink; });
   }
 
   const Topology& topology_;
-  std::map<int, int> parents_;
+  std::map<int, Above> parents_;
 };
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
 
 /// Places a row of nodes, each centred over `below(node)`, a list of middles.
 template <typename Below>
-void place_row(HostLayout& layout, const HostGraph& graph, std::vector<int> nodes, double y, Below&& below) {
-  std::map<int, double> wanted;
-  double otherwise = 0;
-  for (const auto& [node, box] : layout.boxes) otherwise = std::max(otherwise, box.right());
+void place_row(HostLayout& layout, const HostGraph& graph, const std::vector<int>& nodes, double y,
+               Below&& below) {
+  double right = 0;
+  for (const auto& [node, box] : layout.boxes) right = std::max(right, box.right());
+  std::vector<RowNode> row;
   for (const int node : nodes) {
-    const std::vector<double> middles = below(node);
-    wanted[node] = middles.empty() ? otherwise + 40 : mean(middles);
+    const double width = std::clamp(text_width(short_name(graph.at(node)), {}) + 12, 46.0, 110.0);
+    row.push_back({node, mean(below(node), right + 40), width});
   }
-  std::ranges::stable_sort(nodes, {}, [&](int node) { return wanted[node]; });
-  std::vector<double> middles;
-  std::vector<double> widths;
-  for (const int node : nodes) {
-    const std::string& name = graph.at(node).name;
-    const std::string_view label = std::string_view(name).substr(name.find('/') + 1);
-    middles.push_back(wanted[node]);
-    widths.push_back(std::clamp(text_width(label, {}) + 12, 46.0, 110.0));
-  }
-  const std::vector<double> left = spread(middles, widths, 12);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    layout.boxes[nodes[i]] = {left[i], y, widths[i], node_height};
-  }
+  place_row(layout.boxes, std::move(row), y, node_height, 12);
 }
 
 /// How far apart in columns the ends of the farthest link between devices are, if it is not 1.
@@ -140,18 +102,54 @@ double longest_arc(const HostGraph& graph) {
 
 }  // namespace
 
-std::vector<double> spread(const std::vector<double>& wanted, const std::vector<double>& widths, double gap) {
-  std::vector<double> left;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    double x = wanted[i] - widths[i] / 2;
-    if (i > 0) x = std::max(x, left.back() + widths[i - 1] + gap);
-    left.push_back(x);
+std::map<int, Above> find_parents(const Topology& topology, const std::vector<int>& nodes) {
+  std::map<int, Above> parents;
+  std::vector<int> packages = nodes;
+  std::erase_if(packages, [&](int node) { return topology.node(node).kind != NodeKind::package; });
+  for (const bool through_nvlink : {false, true}) {
+    std::vector<int> queue = packages;
+    std::set<int> seen(packages.begin(), packages.end());
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      const int node = queue[i];
+      const Node& above = topology.node(node);
+      if (topology::is_device(above.kind) || above.kind == NodeKind::nic) continue;
+      for (const int link : topology.links_at(node)) {
+        const int below = topology.other_end(link, node);
+        if (topology.node(below).host != above.host) continue;
+        if (topology.link(link).kind == LinkKind::nvlink && !through_nvlink) continue;
+        if (!seen.insert(below).second) continue;
+        parents.try_emplace(below, node, link);
+        queue.push_back(below);
+      }
+    }
   }
-  if (left.empty()) return left;
-  double shift = 0;
-  for (std::size_t i = 0; i < left.size(); ++i) shift += wanted[i] - widths[i] / 2 - left[i];
-  for (double& x : left) x += shift / static_cast<double>(left.size());
-  return left;
+  return parents;
+}
+
+std::string_view short_name(const Node& node) {
+  return std::string_view(node.name).substr(node.name.find('/') + 1);
+}
+
+double mean(const std::vector<double>& values, double otherwise) {
+  if (values.empty()) return otherwise;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+void place_row(std::map<int, Box>& boxes, std::vector<RowNode> row, double y, double height, double gap,
+               double least_x) {
+  std::ranges::stable_sort(row, {}, &RowNode::wanted);
+  // From left to right without overlaps, then all moved back by what they are too far right on average.
+  std::vector<double> too_far;
+  double x = -std::numeric_limits<double>::infinity();
+  for (const RowNode& node : row) {
+    const double wanted = node.wanted - node.width / 2;
+    x = std::max(x, wanted);
+    too_far.push_back(wanted - x);
+    boxes[node.node] = {x, y, node.width, height};
+    x += node.width + gap;
+  }
+  const double shift = mean(too_far, 0);
+  for (const RowNode& node : row) boxes[node.node].x = std::max(least_x, boxes[node.node].x + shift);
 }
 
 HostLayout lay_out_host(const Topology& topology, const std::vector<int>& nodes) {

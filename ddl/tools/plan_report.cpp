@@ -1,11 +1,13 @@
 #include "ddl/tools/plan_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
@@ -21,8 +23,6 @@ using topology::Plan;
 using topology::PlanRequest;
 using topology::Simulation;
 using topology::Topology;
-
-std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::size_t most_candidates_looked_at = 20'000;
 constexpr std::size_t most_decompositions = 5;
@@ -43,8 +43,8 @@ bool is_flat_ring(const Plan& plan) {
 double transfers_to_run(const Plan& plan, const topology::Planner& planner) {
   const Topology& topology = planner.topology();
   const int device = planner.placement().front();
-  const int node = topology.devices()[as_index(device)];
-  if (topology.nodes()[as_index(node)].kind != topology::NodeKind::cpu) return transfers_of(plan);
+  const int node = topology.node_of_device(device);
+  if (topology.node(node).kind != topology::NodeKind::cpu) return transfers_of(plan);
   double bytes = 0;
   for (const topology::Phase& phase : phases_of(plan)) bytes += figures_of(plan, phase).bytes_per_rank;
   const auto& most = topology::message_bytes;
@@ -53,16 +53,12 @@ double transfers_to_run(const Plan& plan, const topology::Planner& planner) {
              static_cast<double>(topology.hosts().size() == 1 ? most.inside_host : most.between_hosts);
 }
 
-bool SimulationBudget::spend(double transfers) {
-  if (transfers > of_one_ || transfers > of_all_) return false;
-  of_all_ -= transfers;
-  return true;
-}
-
 void rate(std::vector<RatedPlan>& plans, topology::Planner& planner, int root,
-          topology::SimulationOptions options, SimulationBudget budget) {
+          topology::SimulationOptions options, double most_of_one, double most_of_all) {
   for (RatedPlan& rated : plans) {
-    if (!budget.spend(transfers_to_run(rated.plan, planner))) continue;
+    const double transfers = transfers_to_run(rated.plan, planner);
+    if (transfers > std::min(most_of_one, most_of_all)) continue;
+    most_of_all -= transfers;
     options.element_bytes = size_of(rated.plan.type);
     const auto schedule = topology::schedule_to_run(rated.plan, topology::elements_of(rated.plan), root,
                                                     planner.topology(), planner.placement());
@@ -119,42 +115,24 @@ std::string short_name(const Plan& plan) {
     if (runs.empty() || runs.back().first != algorithm) runs.emplace_back(algorithm, 0);
     ++runs.back().second;
   }
-  std::string algorithms;
+  std::vector<std::string> algorithms;
   for (const auto& [algorithm, times] : runs) {
-    if (!algorithms.empty()) algorithms += " + ";
-    if (times > 1) algorithms += fmt::format("{} x ", times);
-    algorithms += to_string(algorithm);
+    algorithms.push_back((times > 1 ? fmt::format("{} x ", times) : "") + std::string(to_string(algorithm)));
   }
-  return fmt::format("{} {}, {}, {} chunk{}", to_string(plan.decomposition), plan.order_name, algorithms,
-                     plan.chunks, plan.chunks == 1 ? "" : "s");
+  return fmt::format("{} {}, {}, {} chunk{}", to_string(plan.decomposition), plan.order_name,
+                     fmt::join(algorithms, " + "), plan.chunks, plan.chunks == 1 ? "" : "s");
 }
 
 std::vector<LinkUse> link_uses(const Topology& topology, const Simulation& simulation) {
   std::vector<LinkUse> result;
   for (const topology::ChannelUse& use : simulation.channels) {
-    const topology::Link& link = topology.links()[as_index(topology::link_of(use.channel))];
-    const bool forth = use.channel % 2 == 0;
-    const std::string& from = topology.nodes()[as_index(forth ? link.from : link.to)].name;
-    const std::string& to = topology.nodes()[as_index(forth ? link.to : link.from)].name;
-    result.push_back({fmt::format("{} -> {}", from, to), link, use.bytes, use.utilisation});
+    const topology::Link& link = topology.link(topology::link_of(use.channel));
+    const auto [from, to] =
+        use.channel % 2 == 0 ? std::pair(link.from, link.to) : std::pair(link.to, link.from);
+    result.push_back({fmt::format("{} -> {}", topology.node(from).name, topology.node(to).name), link,
+                      use.bytes, use.utilisation});
   }
   std::ranges::stable_sort(result, std::greater<>{}, &LinkUse::utilisation);
-  return result;
-}
-
-std::vector<KindUse> kind_uses(const Topology& topology, const Simulation& simulation) {
-  std::map<topology::LinkKind, KindUse> kinds;
-  for (const topology::ChannelUse& use : simulation.channels) {
-    const topology::LinkKind kind = topology.links()[as_index(topology::link_of(use.channel))].kind;
-    KindUse& sum = kinds[kind];
-    sum.kind = kind;
-    sum.bytes += use.bytes;
-    sum.channels += use.bytes > 0 ? 1 : 0;
-    sum.highest = std::max(sum.highest, use.utilisation);
-  }
-  std::vector<KindUse> result;
-  for (const auto& [kind, use] : kinds) result.push_back(use);
-  std::ranges::stable_sort(result, std::greater<>{}, &KindUse::highest);
   return result;
 }
 

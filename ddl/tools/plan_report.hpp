@@ -38,22 +38,10 @@ struct PlanReport {
 /// `cpu` devices cut long ones into messages.
 double transfers_to_run(const topology::Plan& plan, const topology::Planner& planner);
 
-/// A limit on the transfers that may still be simulated.
-class SimulationBudget {
- public:
-  SimulationBudget(double most_of_one, double most_of_all) : of_one_(most_of_one), of_all_(most_of_all) {}
-
-  /// Takes so many transfers out of what is left, if it has enough.
-  bool spend(double transfers);
-
- private:
-  double of_one_;
-  double of_all_;
-};
-
-/// Simulated time of each of the plans for which the budget suffices, in order.
+/// Simulated time of the plans, in order: of each that has at most `most_of_one` transfers, and that those
+/// before it leave room for in `most_of_all`.
 void rate(std::vector<RatedPlan>& plans, topology::Planner& planner, int root,
-          topology::SimulationOptions options, SimulationBudget budget);
+          topology::SimulationOptions options, double most_of_one, double most_of_all);
 
 /// What else there is: flat rings, the best plan of each mode, and of other decompositions. `chosen` is left
 /// out.
@@ -72,16 +60,6 @@ struct LinkUse {
 
 /// The busiest first; of equally busy ones the first in the topology.
 std::vector<LinkUse> link_uses(const topology::Topology& topology, const topology::Simulation& simulation);
-
-struct KindUse {
-  topology::LinkKind kind;
-  std::uint64_t bytes = 0;
-  std::size_t channels = 0;  ///< Directions of links that carried something.
-  double highest = 0;        ///< Utilisation of the busiest.
-};
-
-/// Of each kind that is used, the most utilised first.
-std::vector<KindUse> kind_uses(const topology::Topology& topology, const topology::Simulation& simulation);
 
 /// What the plan is, a table of its phases, predicted time and bound.
 std::string plan_text(const topology::Planner& planner, const PlanReport& report);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ddl/tools/plan_report.hpp"
+#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "topology/plan/phases.hpp"
 
@@ -13,11 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using topology::Plan;
 using topology::Planner;
-
-template <typename Integer>
-std::size_t as_index(Integer i) {
-  return static_cast<std::size_t>(i);
-}
 
 Json number_or_null(const std::optional<double>& number) { return number ? Json(*number) : Json(nullptr); }
 

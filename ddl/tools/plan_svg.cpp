@@ -36,11 +36,6 @@ constexpr double uplink_height = 46;
 constexpr double lane_height = 24;
 constexpr double stop_radius = 8.5;
 
-template <typename Integer>
-std::size_t as_index(Integer i) {
-  return static_cast<std::size_t>(i);
-}
-
 constexpr std::array<const char*, 6> dimension_colors = {"#2563c9", "#7d3cb5", "#0b7f76",
                                                          "#4a7d12", "#53627a", "#8a5a2b"};
 
@@ -62,10 +57,6 @@ std::string color_of_utilisation(double share) {
   return text;
 }
 
-std::string_view short_name_of(const topology::Node& node) {
-  return std::string_view(node.name).substr(node.name.find('/') + 1);
-}
-
 std::string cut(std::string text, double width, const TextStyle& style) {
   while (text.size() > 4 && text_width(text, style) > width) text.replace(text.size() - 4, 4, "...");
   return text;
@@ -77,11 +68,13 @@ class Picture {
       : topology_(planner.topology()), planner_(planner), report_(report), plan_(report.plan) {
     for (std::size_t rank = 0; rank < planner.placement().size(); ++rank) {
       const int device = planner.placement()[rank];
-      rank_of_node_[topology_.devices()[as_index(device)]] = static_cast<int>(rank);
+      rank_of_node_[topology_.node_of_device(device)] = static_cast<int>(rank);
     }
     if (report.simulation) {
-      for (const topology::ChannelUse& use : report.simulation->channels)
-        used_[use.channel] = use.utilisation;
+      for (const topology::ChannelUse& use : report.simulation->channels) {
+        double& share = busy_[topology::link_of(use.channel)];
+        share = std::max(share, use.utilisation);
+      }
     }
     choose_hosts();
     arrange_hosts();
@@ -129,25 +122,21 @@ class Picture {
   };
 
   void choose_hosts() {
+    std::set<int> in_use;
+    for (const auto& [node, rank] : rank_of_node_) in_use.insert(topology_.node(node).host);
     std::vector<std::vector<int>> nodes(topology_.hosts().size());
-    std::vector<bool> has_rank(topology_.hosts().size(), false);
-    for (std::size_t i = 0; i < topology_.nodes().size(); ++i) {
-      const int host = topology_.nodes()[i].host;
-      if (host < 0) {
-        networks_.push_back(static_cast<int>(i));
-        continue;
-      }
-      nodes[as_index(host)].push_back(static_cast<int>(i));
-      if (rank_of_node_.contains(static_cast<int>(i))) has_rank[as_index(host)] = true;
+    for (int node = 0; node < static_cast<int>(topology_.nodes().size()); ++node) {
+      const int host = topology_.node(node).host;
+      (host < 0 ? networks_ : nodes[as_index(host)]).push_back(node);
     }
-    const auto in_use = as_index(std::ranges::count(has_rank, true));
-    hosts_without_ranks_ = has_rank.size() - in_use;
-    const std::size_t drawn = in_use <= most_hosts ? in_use : most_hosts - 1;
-    hosts_left_out_ = in_use - drawn;
-    for (std::size_t i = 0; i < has_rank.size() && hosts_.size() < drawn; ++i) {
-      if (has_rank[i]) hosts_.push_back({static_cast<int>(i), lay_out_host(topology_, nodes[i]), {}, 0});
+    hosts_without_ranks_ = nodes.size() - in_use.size();
+    const std::size_t drawn = in_use.size() <= most_hosts ? in_use.size() : most_hosts - 1;
+    hosts_left_out_ = in_use.size() - drawn;
+    for (const int host : in_use) {
+      if (hosts_.size() < drawn)
+        hosts_.push_back({host, lay_out_host(topology_, nodes[as_index(host)]), {}, 0});
     }
-    if (in_use == 1) networks_.clear();
+    if (in_use.size() == 1) networks_.clear();
   }
 
   void arrange_hosts() {
@@ -180,7 +169,7 @@ class Picture {
     std::vector<int> level;
     for (const int node : networks_) {
       const bool at_nic = std::ranges::any_of(topology_.links_at(node), [&](int link) {
-        return topology_.nodes()[as_index(topology_.other_end(link, node))].kind == NodeKind::nic;
+        return topology_.node(topology_.other_end(link, node)).kind == NodeKind::nic;
       });
       if (at_nic) level.push_back(node);
     }
@@ -191,8 +180,7 @@ class Picture {
       for (const int node : level) {
         for (const int link : topology_.links_at(node)) {
           const int other = topology_.other_end(link, node);
-          if (topology_.nodes()[as_index(other)].kind == NodeKind::network && !placed.contains(other))
-            next.insert(other);
+          if (topology_.node(other).kind == NodeKind::network && !placed.contains(other)) next.insert(other);
         }
       }
       level.assign(next.begin(), next.end());
@@ -243,31 +231,18 @@ class Picture {
 
   void place_network_boxes() {
     for (std::size_t level = 0; level < levels_.size(); ++level) {
-      std::vector<int> nodes = levels_[level];
-      std::map<int, double> wanted;
-      for (const int node : nodes) {
-        double sum = 0;
-        double number = 0;
+      std::vector<RowNode> row;
+      for (const int node : levels_[level]) {
+        std::vector<double> middles;
         for (const int link : topology_.links_at(node)) {
           const auto other = boxes_.find(topology_.other_end(link, node));
-          if (other == boxes_.end()) continue;
-          sum += other->second.middle();
-          ++number;
+          if (other != boxes_.end()) middles.push_back(other->second.middle());
         }
-        wanted[node] = number > 0 ? sum / number : margin + gutter + row_width_;
+        const double width = std::max(90.0, text_width(topology_.node(node).name, {}) + 20);
+        row.push_back({node, mean(middles, margin + gutter + row_width_), width});
       }
-      std::ranges::stable_sort(nodes, {}, [&](int node) { return wanted[node]; });
-      std::vector<double> middles;
-      std::vector<double> widths;
-      for (const int node : nodes) {
-        middles.push_back(wanted[node]);
-        widths.push_back(std::max(90.0, text_width(topology_.nodes()[as_index(node)].name, {}) + 20));
-      }
-      const std::vector<double> lefts = spread(middles, widths, 20);
       const double y = network_y_ - static_cast<double>(level) * (bar_height + uplink_height);
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        boxes_[nodes[i]] = {std::max(margin, lefts[i]), y, widths[i], bar_height};
-      }
+      place_row(boxes_, std::move(row), y, bar_height, 20, margin);
     }
   }
 
@@ -283,8 +258,7 @@ class Picture {
         lane.dimension = d;
         lane.group = g;
         for (std::size_t i = 0; i < groups[g].size(); ++i) {
-          const int device = planner_.placement()[as_index(groups[g][i])];
-          const int node = topology_.devices()[as_index(device)];
+          const int node = topology_.node_of_device(planner_.placement()[as_index(groups[g][i])]);
           const auto box = boxes_.find(node);
           const bool is_here = box != boxes_.end() && row_of(node) == row;
           if (is_here) lane.stops.emplace_back(box->second.middle(), i);
@@ -295,21 +269,14 @@ class Picture {
       }
       std::ranges::stable_sort(lanes.lanes, {}, [](const Lane& lane) { return lane.stops.front().first; });
       std::vector<double> ends;  // of each line
-      std::vector<Lane> drawn;
       for (Lane& lane : lanes.lanes) {
         const double begin = lane.goes_on ? 0 : lane.stops.front().first;
-        const double end = lane.goes_on ? 1e9 : lane.stops.back().first;
-        lane.line = 0;
         while (lane.line < ends.size() && ends[lane.line] + 5 * stop_radius > begin) ++lane.line;
-        if (lane.line >= most_lanes) {
-          ++lanes.left_out;
-          continue;
-        }
-        if (lane.line == ends.size()) ends.push_back(0);
-        ends[lane.line] = end;
-        drawn.push_back(std::move(lane));
+        if (lane.line >= most_lanes) continue;
+        ends.resize(std::max(ends.size(), lane.line + 1));
+        ends[lane.line] = lane.goes_on ? 1e9 : lane.stops.back().first;
       }
-      lanes.lanes = std::move(drawn);
+      lanes.left_out = std::erase_if(lanes.lanes, [](const Lane& lane) { return lane.line >= most_lanes; });
       lanes.lines = ends.size();
       lanes.y = y;
       const double names_height = 3 * 14 + (lanes.left_out > 0 ? 14 : 0) + 8;
@@ -321,7 +288,7 @@ class Picture {
   }
 
   [[nodiscard]] std::size_t row_of(int node) const {
-    const int host = topology_.nodes()[as_index(node)].host;
+    const int host = topology_.node(node).host;
     const auto found = std::ranges::find(hosts_, host, &Host::index);
     return found == hosts_.end() ? SIZE_MAX : found->row;
   }
@@ -370,26 +337,21 @@ class Picture {
   void draw_left_out() {
     const Box& box = left_out_box_;
     canvas_.rectangle(box, "none", {"#9aa5b5", 1, "5 4"}, 8);
-    TextStyle style = host_title_;
-    style.anchor = "middle";
     canvas_.text({box.middle(), box.y + box.height / 2},
-                 fmt::format("... {}", count_text(hosts_left_out_, "more host")), style);
+                 fmt::format("... {}", count_text(hosts_left_out_, "more host")),
+                 {host_title_.size, host_title_.color, "middle", true});
   }
 
   [[nodiscard]] double utilisation(int link) const {
-    double share = 0;
-    for (const int channel : {2 * link, 2 * link + 1}) {
-      if (const auto found = used_.find(channel); found != used_.end())
-        share = std::max(share, found->second);
-    }
-    return share;
+    const auto found = busy_.find(link);
+    return found != busy_.end() ? found->second : 0;
   }
 
   [[nodiscard]] std::string link_tooltip(int index) const {
-    const Link& link = topology_.links()[as_index(index)];
-    std::string text = fmt::format(
-        "{} - {}: {} {:.4g} GB/s, {:.4g} us", topology_.nodes()[as_index(link.from)].name,
-        topology_.nodes()[as_index(link.to)].name, to_string(link.kind), link.bandwidth, link.latency);
+    const Link& link = topology_.link(index);
+    std::string text =
+        fmt::format("{} - {}: {} {:.4g} GB/s, {:.4g} us", topology_.node(link.from).name,
+                    topology_.node(link.to).name, to_string(link.kind), link.bandwidth, link.latency);
     if (report_.simulation) text += fmt::format(", busy {:.0f}%", 100 * utilisation(index));
     return text;
   }
@@ -406,7 +368,7 @@ class Picture {
   }
 
   [[nodiscard]] bool is_drawn(int node) const {
-    if (topology_.nodes()[as_index(node)].kind == NodeKind::network && !bars_.empty()) return true;
+    if (topology_.node(node).kind == NodeKind::network && !bars_.empty()) return true;
     return boxes_.contains(node);
   }
 
@@ -420,7 +382,7 @@ class Picture {
   }
 
   void draw_link(int index) {
-    const Link& link = topology_.links()[as_index(index)];
+    const Link& link = topology_.link(index);
     const double share = utilisation(index);
     const double width = 2 + std::log2(std::max(link.bandwidth, 1.0)) / 1.7;
     const Stroke stroke = share > 0 ? Stroke{color_of_utilisation(share), width, ""}
@@ -440,7 +402,7 @@ class Picture {
         if (right.x - left.right() < 30) label.y -= 12;
       } else {
         // Below devices, above all else.
-        const bool below = topology::is_device(topology_.nodes()[as_index(link.from)].kind);
+        const bool below = topology::is_device(topology_.node(link.from).kind);
         const double from = left.middle() + left.width / 5;
         const double to = right.middle() - right.width / 5;
         const double y = below ? left.bottom() : left.y;
@@ -463,15 +425,11 @@ class Picture {
       const double at = link.kind == LinkKind::network ? 0.3 : 0.55;
       label = {from.x + at * (to.x - from.x), from.y + at * (to.y - from.y)};
     }
-    const auto is_device = [&](int node) {
-      return topology::is_device(topology_.nodes()[as_index(node)].kind);
-    };
+    const auto is_device = [&](int node) { return topology::is_device(topology_.node(node).kind); };
     const bool is_crowded =
         (is_device(link.from) || is_device(link.to)) && hosts_[0].layout.boxes.size() > 14;
     if (share >= 0.005 && !is_crowded) {
-      TextStyle style = small_;
-      style.size = 10;
-      labels_.push_back({label, fmt::format("{:.0f}%", 100 * share), style});
+      labels_.push_back({label, fmt::format("{:.0f}%", 100 * share), {10, small_.color}});
     }
   }
 
@@ -489,22 +447,21 @@ class Picture {
                         {"#7f8fa9", 1, ""}, 4);
     }
     for (const Box& bar : bars_) {
-      canvas_.rectangle(bar, "#e4ebf5", {"#7f8fa9", 1, ""}, 4,
-                        topology_.nodes()[as_index(networks_[0])].name);
+      canvas_.rectangle(bar, "#e4ebf5", {"#7f8fa9", 1, ""}, 4, topology_.node(networks_[0]).name);
     }
     for (const Box& bar : bars_) {
       if (bars_.size() > 1)
         canvas_.rectangle({bar.right() - 18, bar.y + 1.5, 16, bar.height - 3}, "#e4ebf5", {});
-      canvas_.text({bar.x + 12, bar.y + 17}, topology_.nodes()[as_index(networks_[0])].name, host_title_);
+      canvas_.text({bar.x + 12, bar.y + 17}, topology_.node(networks_[0]).name, host_title_);
     }
     for (const auto& [node, box] : boxes_) draw_node(node, box);
   }
 
   void draw_node(int index, const Box& box) {
-    const topology::Node& node = topology_.nodes()[as_index(index)];
+    const topology::Node& node = topology_.node(index);
     TextStyle style;
     style.anchor = "middle";
-    const std::string name = cut(std::string(short_name_of(node)), box.width - 4, style);
+    const std::string name = cut(std::string(short_name(node)), box.width - 4, style);
     if (!topology::is_device(node.kind)) {
       const char* fill = node.kind == NodeKind::nic       ? "#fff7e0"
                          : node.kind == NodeKind::package ? "#e9eef5"
@@ -541,10 +498,9 @@ class Picture {
 
   void draw_dimension_name(int d, const DimensionRow& lanes) {
     const topology::PlanDimension& dimension = plan_.dimensions[as_index(d)];
-    TextStyle name = host_title_;
-    name.color = color_of_dimension(d);
     double y = lanes.y + 14;
-    canvas_.text({margin, y}, fmt::format("dimension {}", d), name);
+    canvas_.text({margin, y}, fmt::format("dimension {}", d),
+                 {host_title_.size, color_of_dimension(d), "start", true});
     const std::string size = fmt::format("{}{}", plan_.decomposition.ragged() && d == 0 ? "up to " : "",
                                          plan_.decomposition.size(d));
     std::string algorithm(to_string(dimension.algorithm));
@@ -582,19 +538,11 @@ class Picture {
       canvas_.line({from, y}, {to, y}, {color, 3, ""});
     }
     if (lane.goes_on) {
-      TextStyle style = small_;
-      style.color = color;
-      style.anchor = "end";
-      style.bold = true;
-      canvas_.text({row_left - 6, y + 4}, fmt::format("{}", lane.group), style);
+      canvas_.text({row_left - 6, y + 4}, std::to_string(lane.group), {small_.size, color, "end", true});
     }
     for (const auto& [x, place] : lane.stops) {
       canvas_.circle({x, y}, stop_radius, color);
-      TextStyle style;
-      style.size = place < 100 ? 9.5 : 7.5;
-      style.color = "#ffffff";
-      style.anchor = "middle";
-      style.bold = true;
+      const TextStyle style{place < 100 ? 9.5 : 7.5, "#ffffff", "middle", true};
       if (place < 1000) canvas_.text({x, y + style.size * 0.36}, std::to_string(place), style);
     }
   }
@@ -611,9 +559,9 @@ class Picture {
           color_of_utilisation(share), {});
     }
     for (const int percent : {0, 25, 50, 75, 100}) {
-      TextStyle style = small_;
-      style.anchor = percent == 0 ? "start" : percent == 100 ? "end" : "middle";
-      canvas_.text({margin + bar_width * percent / 100, y + 40}, fmt::format("{}%", percent), style);
+      const char* const anchor = percent == 0 ? "start" : percent == 100 ? "end" : "middle";
+      canvas_.text({margin + bar_width * percent / 100, y + 40}, fmt::format("{}%", percent),
+                   {small_.size, small_.color, anchor});
     }
     const double x = margin + bar_width + 28;
     double line = y + 8;
@@ -649,7 +597,7 @@ class Picture {
 
   Canvas canvas_;
   std::map<int, int> rank_of_node_;
-  std::map<topology::Channel, double> used_;
+  std::map<int, double> busy_;  // share of the time, of a link's busier direction
   std::vector<int> networks_;
   std::vector<std::vector<int>> levels_;
   std::vector<Host> hosts_;

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
+#include <sstream>
 
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
@@ -17,14 +20,10 @@ using topology::Phase;
 using topology::Plan;
 using topology::Planner;
 using topology::Simulation;
+using topology::Topology;
 
 constexpr std::size_t most_links = 8;
 constexpr std::size_t most_runs = 12;
-
-template <typename Integer>
-std::size_t as_index(Integer i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::string ratio_text(double value, double base) {
   if (base <= 0) return "-";
@@ -32,14 +31,15 @@ std::string ratio_text(double value, double base) {
   return ratio < 99.95 ? fmt::format("{:.2f} x", ratio) : fmt::format("{:.0f} x", ratio);
 }
 
+std::string us_or_dash(const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; }
+
 std::string percent_text(double share) { return fmt::format("{:.0f}%", 100 * share); }
 
 std::size_t hosts_of(const Planner& planner) {
+  const Topology& topology = planner.topology();
   std::set<int> hosts;
-  for (const int device : planner.placement()) {
-    const int node = planner.topology().devices()[as_index(device)];
-    hosts.insert(planner.topology().nodes()[as_index(node)].host);
-  }
+  for (const int device : planner.placement())
+    hosts.insert(topology.node(topology.node_of_device(device)).host);
   return hosts.size();
 }
 
@@ -62,14 +62,14 @@ struct Run {
 std::vector<Run> joined(const std::vector<Run>& runs) {
   std::vector<Run> result;
   for (const Run& run : runs) {
-    const bool goes_on = !result.empty() && run.ranks.size() == 1 && result.back().ranks == run.ranks;
-    if (!goes_on) {
+    if (result.empty() || run.ranks.size() > 1 || result.back().ranks != run.ranks) {
       result.push_back(run);
       continue;
     }
-    result.back().phases.insert(run.phases.begin(), run.phases.end());
-    result.back().end_us = run.end_us;
-    result.back().steps += run.steps;
+    Run& last = result.back();
+    last.phases.insert(run.phases.begin(), run.phases.end());
+    last.end_us = run.end_us;
+    last.steps += run.steps;
   }
   return result;
 }
@@ -92,21 +92,14 @@ std::vector<Run> runs_of(const PlanReport& report) {
 
 std::string ranks_text(const std::vector<int>& ranks) {
   constexpr std::size_t most = 6;
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks.size() > most && i == most - 2) {
-      text += " ...";
-      i = ranks.size() - 1;
-    }
-    text += fmt::format("{}{}", text.empty() ? "" : " ", ranks[i]);
-  }
-  return text;
+  if (ranks.size() <= most) return fmt::format("{}", fmt::join(ranks, " "));
+  return fmt::format("{} ... {}", fmt::join(std::span(ranks).first(most - 2), " "), ranks.back());
 }
 
 std::string phases_text(const Plan& plan, const std::set<std::size_t>& phases) {
-  std::string text;
-  for (const std::size_t phase : phases) text += (text.empty() ? "" : ", ") + phase_name(plan, phase);
-  return text;
+  std::vector<std::string> names;
+  for (const std::size_t phase : phases) names.push_back(phase_name(plan, phase));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string critical_path_text(const PlanReport& report) {
@@ -134,12 +127,12 @@ std::string critical_path_text(const PlanReport& report) {
                phases_text(report.plan, run.phases), digits_text(run.steps), ranks_text(run.ranks)});
   }
   text += table.text();
-  std::string sums;
+  std::vector<std::string> sums;
   for (const auto& [phase, sum] : phases) {
-    sums += fmt::format("{}{} {} in {}", sums.empty() ? "" : "; ", phase_name(report.plan, phase),
-                        topology::format_us(sum.first), count_text(sum.second, "step"));
+    sums.push_back(fmt::format("{} {} in {}", phase_name(report.plan, phase), topology::format_us(sum.first),
+                               count_text(sum.second, "step")));
   }
-  return text + "  by phase: " + sums + "\n";
+  return fmt::format("{}  by phase: {}\n", text, fmt::join(sums, "; "));
 }
 
 std::string links_text(const Planner& planner, const PlanReport& report, std::size_t most) {
@@ -159,10 +152,25 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
   return text;
 }
 
+/// Each kind of link that is used, the most utilised first.
 std::string kinds_text(const Planner& planner, const Simulation& simulation) {
+  struct KindUse {
+    std::uint64_t bytes = 0;
+    std::size_t channels = 0;  // directions of links that carried something
+    double highest = 0;        // utilisation of the busiest
+  };
+  std::map<topology::LinkKind, KindUse> uses;
+  for (const topology::ChannelUse& use : simulation.channels) {
+    KindUse& sum = uses[planner.topology().link(topology::link_of(use.channel)).kind];
+    sum.bytes += use.bytes;
+    sum.channels += use.bytes > 0 ? 1 : 0;
+    sum.highest = std::max(sum.highest, use.utilisation);
+  }
+  std::vector<std::pair<topology::LinkKind, KindUse>> kinds(uses.begin(), uses.end());
+  std::ranges::stable_sort(kinds, std::greater<>{}, [](const auto& kind) { return kind.second.highest; });
   PlanTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
-  for (const KindUse& use : kind_uses(planner.topology(), simulation)) {
-    table.add({std::string(to_string(use.kind)), topology::format_bytes(static_cast<double>(use.bytes)),
+  for (const auto& [kind, use] : kinds) {
+    table.add({std::string(to_string(kind)), topology::format_bytes(static_cast<double>(use.bytes)),
                digits_text(use.channels), percent_text(use.highest)});
   }
   return table.text();
@@ -178,6 +186,21 @@ int rounds_of(const Plan& plan) {
 const RatedPlan* alternative(const PlanReport& report, std::string_view name) {
   const auto found = std::ranges::find(report.alternatives, name, &RatedPlan::name);
   return found == report.alternatives.end() ? nullptr : &*found;
+}
+
+/// A paragraph of at most 100 columns; the mark stands before the first line.
+std::string wrapped(std::string_view mark, const std::string& paragraph) {
+  std::string text(mark);
+  std::size_t column = mark.size();
+  std::istringstream words(paragraph);
+  for (std::string word; words >> word; column += 1 + word.size()) {
+    if (column + 1 + word.size() > 100) {
+      text += '\n' + std::string(mark.size(), ' ');
+      column = mark.size();
+    }
+    text += ' ' + word;
+  }
+  return text + '\n';
 }
 
 std::string advice_text(const Planner& planner, const PlanReport& report) {
@@ -225,23 +248,7 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
         to_string(plan.decomposition)));
   }
   std::string text = "\nwhat to do\n";
-  for (const std::string& line : advice) {
-    // Wrapped at 100 columns.
-    std::size_t column = 3;
-    text += "  -";
-    std::size_t begin = 0;
-    while (begin < line.size()) {
-      const std::size_t end = std::min(line.find(' ', begin), line.size());
-      if (column + 1 + (end - begin) > 100) {
-        text += "\n   ";
-        column = 3;
-      }
-      text += ' ' + line.substr(begin, end - begin);
-      column += 1 + end - begin;
-      begin = end + 1;
-    }
-    text += '\n';
-  }
+  for (const std::string& paragraph : advice) text += wrapped("  -", paragraph);
   return text;
 }
 
@@ -254,27 +261,26 @@ std::string plan_text(const Planner& planner, const PlanReport& report) {
                   count_text(as_index(plan.decomposition.ranks()), "rank"), report.placement_name,
                   count_text(hosts_of(planner), "host"), digits_text(plan.bytes));
   text += to_text(plan);
-  std::string wires;
+  std::vector<std::string> wires;
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     if (plan.decomposition.size(d) == 1) continue;
-    wires += fmt::format("{} {}, {}", wires.empty() ? "  wires: dimension" : "; dimension", d,
-                         wires_of(planner.topology(), planner.placement(), plan, d, report.root));
+    wires.push_back(fmt::format("dimension {}, {}", d,
+                                wires_of(planner.topology(), planner.placement(), plan, d, report.root)));
   }
-  return wires.empty() ? text : text + wires + '\n';
+  return wires.empty() ? text : fmt::format("{}  wires: {}\n", text, fmt::join(wires, "; "));
 }
 
 std::string explanation_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   std::string text = "\nwhy this plan\n";
   PlanTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
-  const auto simulated = [](const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; };
   std::optional<double> total;
   if (report.simulation) total = report.simulation->total_us;
   table.add(
-      {"this plan", short_name(plan), topology::format_us(plan.predicted_us), "1.00 x", simulated(total)});
+      {"this plan", short_name(plan), topology::format_us(plan.predicted_us), "1.00 x", us_or_dash(total)});
   for (const RatedPlan& other : report.alternatives) {
     table.add({other.name, short_name(other.plan), topology::format_us(other.plan.predicted_us),
-               ratio_text(other.plan.predicted_us, plan.predicted_us), simulated(other.simulated_us)});
+               ratio_text(other.plan.predicted_us, plan.predicted_us), us_or_dash(other.simulated_us)});
   }
   text += table.text();
 
@@ -340,8 +346,7 @@ std::string candidates_text(const PlanReport& report) {
     const RatedPlan& rated = report.candidates[i];
     left_out = left_out || !rated.simulated_us;
     table.add({std::to_string(i + 1), short_name(rated.plan), std::string(1, letter_of(rated.plan.mode)),
-               topology::format_us(rated.plan.predicted_us),
-               rated.simulated_us ? topology::format_us(*rated.simulated_us) : "-",
+               topology::format_us(rated.plan.predicted_us), us_or_dash(rated.simulated_us),
                fmt::format("{:016x}", hash(rated.plan))});
   }
   text += table.text();

@@ -3,51 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
-
-#include "ddl/tools/command_line.hpp"
 
 namespace ddl::tools {
 
-std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 40;
-  std::uint64_t number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const std::string_view suffix(end, static_cast<std::size_t>(last - end));
-  std::uint64_t unit = 0;
-  if (suffix.empty()) unit = 1;
-  if (suffix == "K" || suffix == "k") unit = std::uint64_t{1} << 10;
-  if (suffix == "M" || suffix == "m") unit = std::uint64_t{1} << 20;
-  if (suffix == "G" || suffix == "g") unit = std::uint64_t{1} << 30;
-  if (error != std::errc{} || unit == 0 || number == 0 || number > most / unit) {
-    throw UsageError(
-        fmt::format("{}: found '{}', expected a whole number of bytes from 1 to 1024G, as in 717668352, or "
-                    "with K, M or G for powers of 1024, as in 64K, 25M or 1G",
-                    flag, text));
-  }
-  return number * unit;
-}
-
-double parse_number(std::string_view flag, std::string_view text, double least, double most) {
-  double number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const bool in_range = number >= least && number <= most;  // false for NaN
-  if (error != std::errc{} || end != last || !in_range) {
-    throw UsageError(fmt::format("{}: found '{}', expected a number from {} to {}", flag, text, least, most));
-  }
-  return number;
-}
-
 std::string digits_text(std::uint64_t number) {
-  std::string text;
-  const std::string digits = std::to_string(number);
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
+  std::string text = std::to_string(number);
+  for (std::size_t left = text.size(); left > 3;) text.insert(left -= 3, 1, ',');
   return text;
 }
 

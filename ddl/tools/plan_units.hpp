@@ -8,12 +8,10 @@
 
 namespace ddl::tools {
 
-/// "65536", "64K", "25M" or "1G" (powers of 1024, as in nccl-tests), from 1 byte to 1024G. Throws UsageError
-/// that begins with `flag`.
-std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
-
-/// A number from `least` to `most`. Throws UsageError that begins with `flag`.
-double parse_number(std::string_view flag, std::string_view text, double least, double most);
+template <typename Integer>
+constexpr std::size_t as_index(Integer i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// "717,668,352".
 std::string digits_text(std::uint64_t number);

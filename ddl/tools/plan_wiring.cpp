@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "ddl/tools/plan_units.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/plan/phases.hpp"
 #include "topology/planner/plan_groups.hpp"
@@ -18,8 +19,6 @@ using topology::Decomposition;
 using topology::LinkKind;
 using topology::Phase;
 using topology::Plan;
-
-std::size_t as_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Calls `visit` with every group of the dimension that exchanges data, the root's first if there is one.
 void for_each_group(const Plan& plan, int dimension, int root, const topology::GroupVisitor& visit) {
@@ -80,10 +79,10 @@ std::string wires_of(const topology::Topology& topology, const topology::Placeme
   for (const std::vector<int>& group : groups_of(plan, dimension, root, most_groups)) {
     const std::size_t members = std::min(group.size(), most_members);
     for (std::size_t i = 0; i < members && group.size() > 1; ++i) {
-      const int from = topology.devices()[as_index(placement[as_index(group[i])])];
-      const int to = topology.devices()[as_index(placement[as_index(group[(i + 1) % group.size()])])];
+      const int from = topology.node_of_device(placement[as_index(group[i])]);
+      const int to = topology.node_of_device(placement[as_index(group[(i + 1) % group.size()])]);
       for (const topology::Channel channel : topology.route(from, to)) {
-        const topology::Link& link = topology.links()[as_index(topology::link_of(channel))];
+        const topology::Link& link = topology.link(topology::link_of(channel));
         farthest = std::max(farthest, as_index(std::ranges::find(order, link.kind) - order.begin()));
         narrowest = narrowest == 0 ? link.bandwidth : std::min(narrowest, link.bandwidth);
       }

@@ -42,9 +42,9 @@ void keep(ProbeResult& result, const std::string& directory) {
 std::pair<double, double> promised(const Topology& topology, const Measurement& m) {
   double latency = 0;
   double bandwidth = std::numeric_limits<double>::infinity();
-  const auto node = [&](int device) { return topology.devices()[static_cast<std::size_t>(device)]; };
+  const auto node = [&](int device) { return topology.node_of_device(device); };
   for (const topology::Channel channel : topology.route(node(m.from), node(m.to))) {
-    const topology::Link& link = topology.links()[static_cast<std::size_t>(topology::link_of(channel))];
+    const topology::Link& link = topology.link(topology::link_of(channel));
     latency += link.latency;
     bandwidth = std::min(bandwidth, link.bandwidth);
   }
@@ -53,18 +53,18 @@ std::pair<double, double> promised(const Topology& topology, const Measurement& 
 
 }  // namespace
 
-std::optional<ProbeResult> probe_ways(const ProbeRequest& request) {
+std::optional<ProbeResult> probe_ways(int ranks, bool keep_figures) {
   ContextOptions options = ContextOptions::from_environment();
   options.probe = ProbeUse::off;
   std::optional<ProbeResult> result;
   if (is_started_by_mpirun()) {
-    if (request.ranks != 0) throw UsageError("--ranks: mpirun has said how many (-n)");
+    if (ranks != 0) throw UsageError("--ranks: mpirun has said how many (-n)");
     Context context = Context::from_environment(options);
     ProbeResult own = probe_in(context);
     if (context.is_root()) result = std::move(own);
   } else {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    const int ranks = request.ranks != 0 ? request.ranks : std::clamp(cores, 2, 8);
+    if (ranks == 0) ranks = std::clamp(cores, 2, 8);
     InProcessOptions in_process;
     in_process.context = options;
     run_in_process(
@@ -78,7 +78,7 @@ std::optional<ProbeResult> probe_ways(const ProbeRequest& request) {
   }
   if (result && result->measurements.empty()) {
     result->notes.emplace_back("there is a single rank, so there is nothing to measure: mpirun -n 2 or more");
-  } else if (result && request.keep) {
+  } else if (result && keep_figures) {
     keep(*result, options.cache_directory);
   }
   return result;

@@ -37,27 +37,20 @@ topology::Topology named_topology(const std::string& name, const Placement& plac
 /// Throws as the readers do; `invalid_argument` if the files do not go together.
 topology::Topology import_files(std::span<const std::string> paths, const Placement& placement);
 
-struct HostCheckRequest {
-  std::string program;  ///< A path, or a name to look for on PATH; empty: not asked for.
-  int port = 0;         ///< A TCP port that a job wants to listen on; 0: none.
-};
-
 /// What `ddlrun` asks each host of a job: one line of JSON with `ddl_check` (1, the format), `version` of
 /// this library, `host` (its name), `identity` (equal only for names of the same host), `cpus` (logical ones
 /// that processes may use) and `gpus` (their models, in the system's order). If asked for, also `program`:
 /// its `path` and `state` ("executable", or what is wrong with it), and `port`: its `number`, whether it is
 /// `free`, and if not the `reason`. Takes as long as `discover_host`.
-std::string host_check_json(const HostCheckRequest& request);
+///
+/// `program` is a path, or a name to look for on PATH; `port` is a TCP port that a job wants to listen on.
+/// Empty and 0: not asked for.
+std::string host_check_json(const std::string& program, int port);
 
 /// Every option of a job: its value and default, where the value comes from, and how it is given. For people.
 std::string option_list_text();
 /// An array of objects.
 std::string option_list_json();
-
-struct ProbeRequest {
-  int ranks = 0;     ///< Threads, where mpirun has not started this process; 0: one a core, 2 to 8.
-  bool keep = true;  ///< In the cache, for jobs that follow.
-};
 
 struct ProbeResult {
   std::shared_ptr<const topology::Topology> topology;  ///< As discovered.
@@ -67,7 +60,9 @@ struct ProbeResult {
 
 /// Measures the ways between the ranks of the job that mpirun started, or between threads. Nothing on ranks
 /// other than 0. Throws as `Context` does; UsageError if a number of ranks is given under mpirun.
-std::optional<ProbeResult> probe_ways(const ProbeRequest& request);
+/// `ranks` are threads, where mpirun has not started this process; 0: one a core, 2 to 8. `keep_figures`: in
+/// the cache, for jobs that follow.
+std::optional<ProbeResult> probe_ways(int ranks, bool keep_figures);
 
 /// A table: what was measured, and what plans would count on otherwise.
 std::string probe_text(const ProbeResult& result);

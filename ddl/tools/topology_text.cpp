@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddl/tools/plan_host_layout.hpp"
+#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "topology/discovery/sysfs.hpp"
 
@@ -24,19 +26,13 @@ constexpr std::size_t most_levels = 20;
 constexpr std::size_t most_columns = 16;
 constexpr std::size_t most_columns_of_several_hosts = 8;
 
-std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
-
-std::string_view short_name(const Node& node) {
-  return std::string_view(node.name).substr(node.name.find('/') + 1);
-}
-
 std::string link_text(const Link& link) {
   return fmt::format("{:<8} {:>7.4g} GB/s {:>6.4g} us{}", to_string(link.kind), link.bandwidth, link.latency,
                      link.duplex == topology::Duplex::half ? ", half duplex" : "");
 }
 
 std::string count(std::size_t number, std::string_view noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : noun == "switch" ? "es" : "s");
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 class HostView {
@@ -50,7 +46,7 @@ class HostView {
     for (const int node : nodes_) {
       text += fmt::format("{} {}\n", short_name(at(node)), static_cast<int>(at(node).kind));
       for (const int index : topology_.links_at(node)) {
-        const Link& link = topology_.links()[as_index(index)];
+        const Link& link = topology_.link(index);
         if (link.from != node) continue;
         text += fmt::format(" {} {} {} {} {}\n", short_name(at(link.to)), static_cast<int>(link.kind),
                             link.bandwidth, link.latency, static_cast<int>(link.duplex));
@@ -61,12 +57,12 @@ class HostView {
 
   /// A line for each node, indented by what it hangs on; then the links beside that tree.
   [[nodiscard]] std::string tree() {
-    find_parents();
+    parents_ = find_parents(topology_, nodes_);
     std::string text = branches();
     std::string others;
     for (const int node : nodes_) {
       for (const int index : topology_.links_at(node)) {
-        const Link& link = topology_.links()[as_index(index)];
+        const Link& link = topology_.link(index);
         if (link.from != node || at(link.to).host != host_ || is_in_tree(index)) continue;
         others += fmt::format("    {:<{}} {}\n", fmt::format("{} - {}", at(link.from).name, at(link.to).name),
                               2 * width_ + 3, link_text(link));
@@ -77,37 +73,13 @@ class HostView {
   }
 
  private:
-  [[nodiscard]] const Node& at(int node) const { return topology_.nodes()[as_index(node)]; }
-
-  /// Breadth first from the packages through what can have something below it. NVLinks count only for
-  /// what nothing else leads to.
-  void find_parents() {
-    for (const bool through_nvlink : {false, true}) {
-      std::vector<int> queue;
-      for (const int node : nodes_) {
-        if (at(node).kind == NodeKind::package) queue.push_back(node);
-      }
-      std::map<int, bool> seen;
-      for (std::size_t i = 0; i < queue.size(); ++i) {
-        if (std::exchange(seen[queue[i]], true)) continue;
-        if (topology::is_device(at(queue[i]).kind) || at(queue[i]).kind == NodeKind::nic) continue;
-        for (const int index : topology_.links_at(queue[i])) {
-          const Link& link = topology_.links()[as_index(index)];
-          const int below = link.from == queue[i] ? link.to : link.from;
-          if (at(below).host != host_ || at(below).kind == NodeKind::package) continue;
-          if (!through_nvlink && link.kind == LinkKind::nvlink) continue;
-          if (!parents_.contains(below)) parents_[below] = {queue[i], index};
-          queue.push_back(below);
-        }
-      }
-    }
-  }
+  [[nodiscard]] const Node& at(int node) const { return topology_.node(node); }
 
   [[nodiscard]] bool is_in_tree(int link) const {
-    const Link& edge = topology_.links()[as_index(link)];
+    const Link& edge = topology_.link(link);
     return std::ranges::any_of(std::array{edge.from, edge.to}, [&](int node) {
       const auto found = parents_.find(node);
-      return found != parents_.end() && found->second.second == link;
+      return found != parents_.end() && found->second.link == link;
     });
   }
 
@@ -117,7 +89,7 @@ class HostView {
     std::vector<std::pair<int, std::size_t>> pending;  // nodes with their level, the next at the back
     for (const int node : nodes_ | std::views::reverse) {
       if (const auto parent = parents_.find(node); parent != parents_.end()) {
-        below[parent->second.first].push_back(node);
+        below[parent->second.node].push_back(node);
       } else {
         pending.emplace_back(node, 1);
       }
@@ -136,7 +108,7 @@ class HostView {
     for (const auto& [node, name] : lines) {
       std::string line = fmt::format("{:<{}}  {:<8}", name, column, to_string(at(node).kind));
       if (const auto parent = parents_.find(node); parent != parents_.end()) {
-        line += ' ' + link_text(topology_.links()[as_index(parent->second.second)]);
+        line += ' ' + link_text(topology_.link(parent->second.link));
       }
       line.erase(line.find_last_not_of(' ') + 1);
       text += line + '\n';
@@ -147,8 +119,8 @@ class HostView {
   const Topology& topology_;
   int host_;
   std::vector<int> nodes_;
-  std::map<int, std::pair<int, int>> parents_;  // of a node: the one above it, and the link there
-  std::size_t width_ = 0;                       // of the longest name
+  std::map<int, Above> parents_;
+  std::size_t width_ = 0;  // of the longest name
 };
 
 std::string network_text(const Topology& topology) {
@@ -158,9 +130,9 @@ std::string network_text(const Topology& topology) {
     if (topology.nodes()[i].kind != NodeKind::network) continue;
     std::map<std::string, std::size_t> nic_links;
     for (const int index : topology.links_at(static_cast<int>(i))) {
-      const Link& link = topology.links()[as_index(index)];
+      const Link& link = topology.link(index);
       const int other = link.from == static_cast<int>(i) ? link.to : link.from;
-      if (topology.nodes()[as_index(other)].kind != NodeKind::network) {
+      if (topology.node(other).kind != NodeKind::network) {
         ++nic_links[link_text(link)];
       } else if (link.from == static_cast<int>(i)) {
         inner.push_back(index);
@@ -171,9 +143,9 @@ std::string network_text(const Topology& topology) {
       text += fmt::format("    {:<12} {}\n", count(number, "NIC"), link);
   }
   for (const int index : inner) {
-    const Link& link = topology.links()[as_index(index)];
-    text += fmt::format("  {} - {}  {}\n", topology.nodes()[as_index(link.from)].name,
-                        topology.nodes()[as_index(link.to)].name, link_text(link));
+    const Link& link = topology.link(index);
+    text += fmt::format("  {} - {}  {}\n", topology.node(link.from).name, topology.node(link.to).name,
+                        link_text(link));
   }
   return text.empty() ? text : "\nnetwork\n" + text;
 }
@@ -187,7 +159,7 @@ std::string cell(const Topology& topology, int from, int to) {
   std::size_t worst = 0;
   double bandwidth = 0;
   for (const Channel channel : topology.route(from, to)) {
-    const Link& link = topology.links()[as_index(topology::link_of(channel))];
+    const Link& link = topology.link(topology::link_of(channel));
     worst = std::max(worst, static_cast<std::size_t>(std::ranges::find(order, link.kind) - order.begin()));
     bandwidth = bandwidth == 0 ? link.bandwidth : std::min(bandwidth, link.bandwidth);
   }
@@ -198,15 +170,15 @@ std::vector<int> matrix_devices(const Topology& topology, bool whole) {
   const std::vector<int>& devices = topology.devices();
   const bool one_host = topology.hosts().size() == 1;
   if (whole || devices.size() <= (one_host ? most_columns : most_columns_of_several_hosts)) return devices;
-  const int first_host = topology.nodes()[as_index(devices.front())].host;
+  const int first_host = topology.node(devices.front()).host;
   std::vector<int> result;
   for (const int device : devices) {
-    if (result.size() < most_columns && topology.nodes()[as_index(device)].host == first_host) {
+    if (result.size() < most_columns && topology.node(device).host == first_host) {
       result.push_back(device);
     }
   }
   for (const int device : devices) {
-    if (topology.nodes()[as_index(device)].host == first_host) continue;
+    if (topology.node(device).host == first_host) continue;
     result.push_back(device);
     break;
   }
@@ -215,30 +187,20 @@ std::vector<int> matrix_devices(const Topology& topology, bool whole) {
 
 std::string matrix_text(const Topology& topology, bool whole) {
   const std::vector<int> devices = matrix_devices(topology, whole);
-  std::vector<std::vector<std::string>> table(devices.size() + 1);
-  table[0].emplace_back();
-  for (const int device : devices) table[0].push_back(topology.nodes()[as_index(device)].name);
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    table[i + 1].push_back(table[0][i + 1]);
-    for (const int to : devices) table[i + 1].push_back(cell(topology, devices[i], to));
+  std::vector<std::string> header{""};
+  for (const int device : devices) header.push_back(topology.node(device).name);
+  PlanTable table(header);
+  for (const int from : devices) {
+    std::vector<std::string> row{topology.node(from).name};
+    for (const int to : devices) row.push_back(cell(topology, from, to));
+    table.add(std::move(row));
   }
   std::string text = "\nmatrix";
   if (devices.size() < topology.devices().size()) {
     text +=
         fmt::format(" of {} of the {} devices (--matrix: of all)", devices.size(), topology.devices().size());
   }
-  text += '\n';
-  std::vector<std::size_t> widths(devices.size() + 1);
-  for (const auto& row : table) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : table) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text +
+  return text + '\n' + table.text() +
          "  Each cell: what the way crosses, and GB/s of its narrowest link. NVL NVLink alone, MEM one "
          "package's\n"
          "  memory, PCI PCIe inside a package, SOC from package to package, NET the network.\n";

@@ -127,7 +127,7 @@ TEST(Plan, BadJsonNamesThePlace) {
       {"\"ddl_plan\": 1,", "", "no key 'ddl_plan'"},
       {"\"chunks\": 16", "\"chunk\": 16", "unknown key 'chunk'"},
       {"\"chunks\": 16", "\"chunks\": 16, \"chunks\": 16", "key 'chunks' a second time"},
-      {"\"chunks\": 16", "\"chunks\": 65", "found 65 chunks"},
+      {"\"chunks\": 16", "\"chunks\": 65", "chunks: found 65, expected a whole number from 1 to 64"},
       {"\"chunks\": 16", "\"chunks\": 99999999999999999999", "chunks: found 1e+20"},
       {"\"chunks\": 16", "\"chunks\": -1", "chunks: found -1"},
       {"\"chunks\": 16", "\"chunks\": 1.5", "chunks: found 1.5"},

@@ -12,8 +12,6 @@
 #include "ddl/error.hpp"
 #include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
-#ifdef DDL_HAVE_HWLOC
-#endif
 
 namespace ddl::topology {
 namespace {

@@ -22,7 +22,7 @@ class DynamicLibrary {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// Null where the library does not have it.
+  /// Null where the library does not have it. See `succeeds`.
   template <typename Function>
   [[nodiscard]] Function* optional(const char* symbol) const {
     return reinterpret_cast<Function*>(dlsym(library_.get(), symbol));
@@ -45,5 +45,16 @@ class DynamicLibrary {
   std::string path_;
   std::unique_ptr<void, Close> library_;
 };
+
+/// Whether a call of a function that may be missing returns 0.
+template <typename Function, typename... Arguments>
+bool succeeds(Function* function, Arguments... arguments) {
+  return function != nullptr && function(arguments...) == 0;
+}
+
+/// 10 * major + minor, as `GpuDescription` has it; 0 for what is no compute capability.
+constexpr int compute_capability(int major, int minor) {
+  return major > 0 && major < 100 && minor >= 0 && minor < 10 ? 10 * major + minor : 0;
+}
 
 }  // namespace ddl::topology

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "ddl/error.hpp"
 #include "topology/discovery/cuda_driver.hpp"
@@ -20,80 +21,57 @@ namespace {
 namespace cuda = cuda_driver;
 
 /// For drivers that do not tell; a stub library does not.
-const char* known_meaning(cuda::Result code) {
-  switch (code) {
-    case cuda::invalid_value:
-      return "invalid value";
-    case cuda::out_of_memory:
-      return "out of memory";
-    case cuda::not_initialized:
-      return "the driver is not initialised";
-    case cuda::stub_library:
-      return "the library is a stub for linking, not a driver";
-    case cuda::no_device:
-      return "found no device that CUDA can use";
-    case cuda::invalid_device:
-      return "no such device";
-    case cuda::operating_system:
-      return "a call to the operating system failed";
-    case cuda::system_not_ready:
-      return "the system is not ready: a daemon of the driver, as the fabric manager, may not run";
-    case cuda::system_driver_mismatch:
-      return "the library and the kernel's driver are of different releases";
-    case cuda::compat_not_supported_on_device:
-      return "the library is newer than the kernel's driver, and this GPU does not allow that";
-    case cuda::unknown:
-      return "unknown error";
-    default:
-      return "an error without a name";
-  }
-}
+constexpr std::array<std::pair<cuda::Result, std::string_view>, 11> known_meanings = {{
+    {cuda::invalid_value, "invalid value"},
+    {cuda::out_of_memory, "out of memory"},
+    {cuda::not_initialized, "the driver is not initialised"},
+    {cuda::stub_library, "the library is a stub for linking, not a driver"},
+    {cuda::no_device, "found no device that CUDA can use"},
+    {cuda::invalid_device, "no such device"},
+    {cuda::operating_system, "a call to the operating system failed"},
+    {cuda::system_not_ready,
+     "the system is not ready: a daemon of the driver, as the fabric manager, may not run"},
+    {cuda::system_driver_mismatch, "the library and the kernel's driver are of different releases"},
+    {cuda::compat_not_supported_on_device,
+     "the library is newer than the kernel's driver, and this GPU does not allow that"},
+    {cuda::unknown, "unknown error"},
+}};
 
 /// The loaded and initialised driver. Functions that not every release has may be null.
 class Driver {
- public:
+ private:
   // Nothing undoes cuInit, so its code has to stay.
+  DynamicLibrary library_;
+  cuda::GetErrorText* const error_name_ = library_.optional<cuda::GetErrorText>("cuGetErrorName");
+  cuda::GetErrorText* const error_string_ = library_.optional<cuda::GetErrorText>("cuGetErrorString");
+
+ public:
   explicit Driver(const std::string& path) : library_(path, RTLD_NODELETE) {
-    const auto init = library_.required<cuda::Init>("cuInit");
-    error_name_ = library_.optional<cuda::GetErrorText>("cuGetErrorName");
-    error_string_ = library_.optional<cuda::GetErrorText>("cuGetErrorString");
-    count = library_.required<cuda::GetCount>("cuDeviceGetCount");
-    get = library_.required<cuda::Get>("cuDeviceGet");
-    pci_address = library_.required<cuda::GetText>("cuDeviceGetPCIBusId");
-    name = library_.optional<cuda::GetText>("cuDeviceGetName");
-    attribute = library_.optional<cuda::GetAttribute>("cuDeviceGetAttribute");
-    memory = library_.optional<cuda::GetMemory>("cuDeviceTotalMem_v2");
-    p2p = library_.optional<cuda::GetP2p>("cuDeviceGetP2PAttribute");
-    check(init(0), "cuInit");
+    check(library_.required<cuda::Init>("cuInit")(0), "cuInit");
   }
 
+  cuda::GetCount* const count = library_.required<cuda::GetCount>("cuDeviceGetCount");
+  cuda::Get* const get = library_.required<cuda::Get>("cuDeviceGet");
+  cuda::GetText* const pci_address = library_.required<cuda::GetText>("cuDeviceGetPCIBusId");
+  cuda::GetText* const name = library_.optional<cuda::GetText>("cuDeviceGetName");
+  cuda::GetAttribute* const attribute = library_.optional<cuda::GetAttribute>("cuDeviceGetAttribute");
+  cuda::GetMemory* const memory = library_.optional<cuda::GetMemory>("cuDeviceTotalMem_v2");
+  cuda::GetP2p* const p2p = library_.optional<cuda::GetP2p>("cuDeviceGetP2PAttribute");
+
   [[nodiscard]] std::string failure(cuda::Result code, std::string_view function) const {
-    const auto text = [code](cuda::GetErrorText* tell) -> const char* {
-      const char* result = nullptr;
-      return tell != nullptr && tell(code, &result) == 0 ? result : nullptr;
-    };
-    const char* const meaning = text(error_string_);
-    const char* const code_name = text(error_name_);
-    return fmt::format("{}: {} failed: {} ({}{})", library_.path(), function,
-                       meaning != nullptr ? meaning : known_meaning(code),
-                       code_name != nullptr ? fmt::format("{}, ", code_name) : "error ", code);
+    const auto* const known =
+        std::ranges::find(known_meanings, code, &decltype(known_meanings)::value_type::first);
+    const std::string meaning(known != known_meanings.end() ? known->second : "an error without a name");
+    const char* text = nullptr;
+    const char* code_name = nullptr;
+    const bool has_text = succeeds(error_string_, code, &text) && text != nullptr;
+    const bool has_name = succeeds(error_name_, code, &code_name) && code_name != nullptr;
+    return fmt::format("{}: {} failed: {} ({}{})", library_.path(), function, has_text ? text : meaning,
+                       has_name ? fmt::format("{}, ", code_name) : "error ", code);
   }
   void check(cuda::Result code, std::string_view function) const {
     if (code != 0) throw Error(ErrorCode::unsupported, failure(code, function));
   }
-
-  cuda::GetCount* count = nullptr;
-  cuda::Get* get = nullptr;
-  cuda::GetText* pci_address = nullptr;
-  cuda::GetText* name = nullptr;
-  cuda::GetAttribute* attribute = nullptr;
-  cuda::GetMemory* memory = nullptr;
-  cuda::GetP2p* p2p = nullptr;
-
- private:
-  DynamicLibrary library_;
-  cuda::GetErrorText* error_name_ = nullptr;
-  cuda::GetErrorText* error_string_ = nullptr;
 };
 
 std::string visible_devices() {
@@ -122,18 +100,15 @@ GpuDescription describe(const Driver& driver, cuda::Device device, const std::fi
   GpuDescription gpu;
   gpu.pci = pci_place(sysfs, address_of(driver, device));
   std::array<char, 256> name = {};
-  if (driver.name != nullptr && driver.name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) {
-    gpu.model = name.data();
-  }
+  if (succeeds(driver.name, name.data(), static_cast<int>(name.size()) - 1, device)) gpu.model = name.data();
   int major = 0;
   int minor = 0;
-  if (driver.attribute != nullptr && driver.attribute(&major, cuda::compute_capability_major, device) == 0 &&
-      driver.attribute(&minor, cuda::compute_capability_minor, device) == 0 && major > 0 && major < 100 &&
-      minor >= 0 && minor < 10) {
-    gpu.compute_capability = 10 * major + minor;
+  if (succeeds(driver.attribute, &major, cuda::compute_capability_major, device) &&
+      succeeds(driver.attribute, &minor, cuda::compute_capability_minor, device)) {
+    gpu.compute_capability = compute_capability(major, minor);
   }
   std::size_t memory = 0;
-  if (driver.memory != nullptr && driver.memory(&memory, device) == 0) gpu.memory = memory;
+  if (succeeds(driver.memory, &memory, device)) gpu.memory = memory;
   return gpu;
 }
 

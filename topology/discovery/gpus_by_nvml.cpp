@@ -16,30 +16,18 @@ namespace {
 
 /// The loaded and initialised library. Functions that not every release has may be null.
 class Nvml {
+ private:
+  DynamicLibrary library_;
+  nvml::Shutdown* const shutdown_ = library_.required<nvml::Shutdown>("nvmlShutdown");
+  nvml::ErrorString* const error_string_ = library_.optional<nvml::ErrorString>("nvmlErrorString");
+
  public:
   explicit Nvml(const std::string& path) : library_(path) {
-    const auto init = library_.required<nvml::Init>("nvmlInit_v2");
-    shutdown_ = library_.required<nvml::Shutdown>("nvmlShutdown");
-    error_string_ = library_.optional<nvml::ErrorString>("nvmlErrorString");
-    count = library_.required<nvml::GetCount>("nvmlDeviceGetCount_v2");
-    handle = library_.required<nvml::GetHandle>("nvmlDeviceGetHandleByIndex_v2");
-    pci_info = library_.required<nvml::GetPciInfo>("nvmlDeviceGetPciInfo_v3");
-    name = library_.optional<nvml::GetName>("nvmlDeviceGetName");
-    capability = library_.optional<nvml::GetCapability>("nvmlDeviceGetCudaComputeCapability");
-    memory = library_.optional<nvml::GetMemory>("nvmlDeviceGetMemoryInfo");
-    pcie_generation = library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkGeneration");
-    pcie_width = library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkWidth");
-    link_state = library_.optional<nvml::GetLinkState>("nvmlDeviceGetNvLinkState");
-    remote_pci = library_.optional<nvml::GetRemotePci>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
-    remote_type = library_.optional<nvml::GetRemoteType>("nvmlDeviceGetNvLinkRemoteDeviceType");
-    check(init(), "nvmlInit_v2");
-    initialised_ = true;
+    check(library_.required<nvml::Init>("nvmlInit_v2")(), "nvmlInit_v2");
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
-  ~Nvml() {
-    if (initialised_) shutdown_();
-  }
+  ~Nvml() { shutdown_(); }
 
   void check(nvml::Return result, std::string_view function) const {
     if (result == 0) return;
@@ -49,23 +37,21 @@ class Nvml {
                     error_string_ != nullptr ? error_string_(result) : fmt::format("error {}", result)));
   }
 
-  nvml::GetCount* count = nullptr;
-  nvml::GetHandle* handle = nullptr;
-  nvml::GetPciInfo* pci_info = nullptr;
-  nvml::GetName* name = nullptr;
-  nvml::GetCapability* capability = nullptr;
-  nvml::GetMemory* memory = nullptr;
-  nvml::GetUnsigned* pcie_generation = nullptr;
-  nvml::GetUnsigned* pcie_width = nullptr;
-  nvml::GetLinkState* link_state = nullptr;
-  nvml::GetRemotePci* remote_pci = nullptr;
-  nvml::GetRemoteType* remote_type = nullptr;
-
- private:
-  DynamicLibrary library_;
-  nvml::Shutdown* shutdown_ = nullptr;
-  nvml::ErrorString* error_string_ = nullptr;
-  bool initialised_ = false;
+  nvml::GetCount* const count = library_.required<nvml::GetCount>("nvmlDeviceGetCount_v2");
+  nvml::GetHandle* const handle = library_.required<nvml::GetHandle>("nvmlDeviceGetHandleByIndex_v2");
+  nvml::GetPciInfo* const pci_info = library_.required<nvml::GetPciInfo>("nvmlDeviceGetPciInfo_v3");
+  nvml::GetName* const name = library_.optional<nvml::GetName>("nvmlDeviceGetName");
+  nvml::GetCapability* const capability =
+      library_.optional<nvml::GetCapability>("nvmlDeviceGetCudaComputeCapability");
+  nvml::GetMemory* const memory = library_.optional<nvml::GetMemory>("nvmlDeviceGetMemoryInfo");
+  nvml::GetUnsigned* const pcie_generation =
+      library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkGeneration");
+  nvml::GetUnsigned* const pcie_width = library_.optional<nvml::GetUnsigned>("nvmlDeviceGetMaxPcieLinkWidth");
+  nvml::GetLinkState* const link_state = library_.optional<nvml::GetLinkState>("nvmlDeviceGetNvLinkState");
+  nvml::GetRemotePci* const remote_pci =
+      library_.optional<nvml::GetRemotePci>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  nvml::GetRemoteType* const remote_type =
+      library_.optional<nvml::GetRemoteType>("nvmlDeviceGetNvLinkRemoteDeviceType");
 };
 
 std::string address_of(const nvml::PciInfo& pci) {
@@ -76,8 +62,8 @@ double pcie_bandwidth_of(const Nvml& nvml, nvml::Device device) {
   constexpr std::array gigatransfers = {2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
   unsigned generation = 0;
   unsigned lanes = 0;
-  if (nvml.pcie_generation == nullptr || nvml.pcie_generation(device, &generation) != 0) return 0;
-  if (nvml.pcie_width == nullptr || nvml.pcie_width(device, &lanes) != 0) return 0;
+  if (!succeeds(nvml.pcie_generation, device, &generation)) return 0;
+  if (!succeeds(nvml.pcie_width, device, &lanes)) return 0;
   if (generation < 1 || generation > gigatransfers.size() || lanes < 1 || lanes > 32) return 0;
   return pcie_bandwidth(gigatransfers[generation - 1], static_cast<int>(lanes));
 }
@@ -90,27 +76,24 @@ GpuDescription describe(const Nvml& nvml, nvml::Device device, const std::filesy
   if (gpu.pci.bandwidth == 0) gpu.pci.bandwidth = pcie_bandwidth_of(nvml, device);
 
   std::array<char, 96> name = {};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE
-  if (nvml.name != nullptr && nvml.name(device, name.data(), name.size() - 1) == 0) gpu.model = name.data();
+  const auto size = static_cast<unsigned>(name.size()) - 1;
+  if (succeeds(nvml.name, device, name.data(), size)) gpu.model = name.data();
   int major = 0;
   int minor = 0;
-  if (nvml.capability != nullptr && nvml.capability(device, &major, &minor) == 0 && major > 0 &&
-      major < 100 && minor >= 0 && minor < 10) {
-    gpu.compute_capability = 10 * major + minor;
+  if (succeeds(nvml.capability, device, &major, &minor)) {
+    gpu.compute_capability = compute_capability(major, minor);
   }
   nvml::Memory memory = {};
-  if (nvml.memory != nullptr && nvml.memory(device, &memory) == 0) gpu.memory = memory.total;
+  if (succeeds(nvml.memory, device, &memory)) gpu.memory = memory.total;
   return gpu;
-}
-
-bool is_one_of(std::span<const GpuDescription> gpus, const std::string& address) {
-  return std::ranges::any_of(gpus, [&](const GpuDescription& gpu) { return gpu.pci.address == address; });
 }
 
 NvlinkPeer peer_kind(const Nvml& nvml, nvml::Device device, unsigned link, const std::string& address,
                      std::span<const GpuDescription> gpus, const std::filesystem::path& sysfs) {
-  if (is_one_of(gpus, address)) return NvlinkPeer::gpu;
+  const auto address_of_gpu = [](const GpuDescription& gpu) { return gpu.pci.address; };
+  if (std::ranges::find(gpus, address, address_of_gpu) != gpus.end()) return NvlinkPeer::gpu;
   unsigned type = nvml::remote_unknown;
-  if (nvml.remote_type != nullptr && nvml.remote_type(device, link, &type) == 0) {
+  if (succeeds(nvml.remote_type, device, link, &type)) {
     if (type == nvml::remote_switch) return NvlinkPeer::nvswitch;
     if (type == nvml::remote_ibm_npu) return NvlinkPeer::cpu;
     if (type == nvml::remote_gpu) return NvlinkPeer::gpu;
@@ -128,7 +111,7 @@ std::vector<NvlinkDescription> nvlinks_of(const Nvml& nvml, nvml::Device device,
     unsigned is_active = 0;
     if (nvml.link_state(device, link, &is_active) != 0 || is_active == 0) continue;
     nvml::PciInfo pci = {};
-    const bool has_address = nvml.remote_pci != nullptr && nvml.remote_pci(device, link, &pci) == 0;
+    const bool has_address = succeeds(nvml.remote_pci, device, link, &pci);
     NvlinkDescription found;
     const std::string address = has_address ? address_of(pci) : "";
     found.peer = peer_kind(nvml, device, link, address, gpus, sysfs);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,40 +31,25 @@ std::string printable(std::string_view name) {
   return result.empty() ? "?" : result;
 }
 
-/// A NIC that carries the job's bytes.
-struct UsedNic {
-  std::string name;
-  PciPlace pci;
-  double speed;  // Gb/s
-  bool is_infiniband;
-};
-
-std::vector<UsedNic> used_nics(const HostDescription& host, bool is_needed) {
-  std::vector<const NicDescription*> candidates;
-  for (const bool take_virtual : {false, true}) {
-    if (!candidates.empty()) break;
-    for (const NicDescription& nic : host.nics) {
-      if (nic.is_up && nic.is_virtual == take_virtual) candidates.push_back(&nic);
-    }
-  }
-  if (candidates.empty()) {
-    if (is_needed) return {{"nic0", {}, figures::unknown_network_speed, false}};
-    return {};
-  }
+/// The NICs that carry the job's bytes, with the speeds that they are taken to have.
+std::vector<NicDescription> used_nics(const HostDescription& host, bool is_needed) {
+  std::vector<NicDescription> nics = host.nics;
+  std::erase_if(nics, [](const NicDescription& nic) { return !nic.is_up; });
+  const bool has_hardware = !std::ranges::all_of(nics, &NicDescription::is_virtual);
+  if (has_hardware) std::erase_if(nics, [](const NicDescription& nic) { return nic.is_virtual; });
+  if (nics.empty() && is_needed) nics.push_back({.name = "nic0", .pci = {}});
   double fastest = 0;
-  double slowest = 0;
-  for (const NicDescription* nic : candidates) {
-    if (nic->speed == 0) continue;
-    fastest = std::max(fastest, nic->speed);
-    slowest = slowest == 0 ? nic->speed : std::min(slowest, nic->speed);
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const NicDescription& nic : nics) {
+    if (nic.speed == 0) continue;
+    fastest = std::max(fastest, nic.speed);
+    slowest = std::min(slowest, nic.speed);
   }
-  const double unknown_speed = slowest > 0 ? slowest : figures::unknown_network_speed;
-  std::vector<UsedNic> result;
-  for (const NicDescription* nic : candidates) {
-    const double speed = nic->speed > 0 ? nic->speed : unknown_speed;
-    if (4 * speed >= fastest) result.push_back({nic->name, nic->pci, speed, nic->is_infiniband});
+  for (NicDescription& nic : nics) {
+    if (nic.speed == 0) nic.speed = fastest > 0 ? slowest : figures::unknown_network_speed;
   }
-  return result;
+  std::erase_if(nics, [&](const NicDescription& nic) { return 4 * nic.speed < fastest; });
+  return nics;
 }
 
 /// The upper ends of the PCIe switches above a device, the outermost first: of root port, upper end, lower
@@ -72,6 +58,10 @@ std::vector<std::string> switches_above(const PciPlace& pci) {
   std::vector<std::string> result;
   for (std::size_t i = 1; i + 1 < pci.bridges.size(); i += 2) result.push_back(pci.bridges[i]);
   return result;
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, "merging host descriptions: " + message);
 }
 
 class Merger {
@@ -93,11 +83,11 @@ class Merger {
                          host.hostname, ranks.size(), host.gpus.size()));
     }
     add_packages(host);
-    const std::vector<UsedNic> nics = used_nics(host, has_peers);
+    const std::vector<NicDescription> nics = used_nics(host, has_peers);
     const std::vector<UsedGpu> gpus =
         device_ == NodeKind::gpu ? used_gpus(host, ranks, wanted) : std::vector<UsedGpu>();
     add_switches(host, gpus, nics);
-    for (const UsedNic& nic : nics) add_nic(host, nic);
+    for (const NicDescription& nic : nics) add_nic(host, nic);
     if (device_ == NodeKind::gpu) {
       add_gpus(host, gpus);
     } else {
@@ -111,15 +101,16 @@ class Merger {
     nodes_.resize(nodes_.size() + ranks);
     for (auto& [rank, node] : devices_)
       nodes_[static_cast<std::size_t>(first_device + rank)] = std::move(node);
-    for (DeviceLink& link : device_links_) {
-      links_.push_back(link.link);
-      if (link.from.rank) links_.back().from = first_device + *link.from.rank;
-      if (link.to.rank) links_.back().to = first_device + *link.to.rank;
+    for (Link& link : device_links_) {
+      for (int* const end : {&link.from, &link.to}) {
+        if (*end < 0) *end = first_device + rank_of(*end);
+      }
+      links_.push_back(link);
     }
     if (!nics_.empty()) {
       const int network = add_node_named("network", NodeKind::network, -1);
       for (const auto& [nic, speed, latency] : nics_) {
-        add_link(nic, network, LinkKind::network, speed / 8, latency);
+        links_.push_back({nic, network, LinkKind::network, speed / 8, latency, Duplex::full});
       }
     }
     return Topology(std::move(hosts_), std::move(nodes_), std::move(links_));
@@ -132,24 +123,11 @@ class Merger {
     double latency;
   };
 
-  /// A rank's device, or a node.
-  struct End {
-    std::optional<int> rank;
-    int node = -1;
-  };
-  struct DeviceLink {
-    End from, to;
-    Link link;
-  };
   /// A GPU and the ranks on it.
   struct UsedGpu {
     GpuDescription gpu;
     std::vector<int> ranks;
   };
-
-  [[noreturn]] static void refuse(const std::string& message) {
-    throw Error(ErrorCode::invalid_argument, "merging host descriptions: " + message);
-  }
 
   std::string unique_hostname(const std::string& name) {
     std::string result = printable(name);
@@ -167,17 +145,16 @@ class Merger {
   void add_link(int from, int to, LinkKind kind, double bandwidth, double latency) {
     links_.push_back({from, to, kind, bandwidth, latency, Duplex::full});
   }
-  void add_device(int rank, std::string_view name) {
+  /// What stands for the node of a rank's device until `finish`: -1 - rank.
+  int add_device(int rank, std::string_view name) {
     devices_.emplace_back(rank,
                           Node{prefix_ + std::string(name), device_, static_cast<int>(hosts_.size()) - 1});
+    return -1 - rank;
   }
-  void link_device(int rank, int to, LinkKind kind, double bandwidth, double latency,
+  static int rank_of(int device) { return -1 - device; }
+  void link_device(int device, int to, LinkKind kind, double bandwidth, double latency,
                    Duplex duplex = Duplex::full) {
-    link({rank}, {{}, to}, kind, bandwidth, latency, duplex);
-  }
-  void link(const End& from, const End& to, LinkKind kind, double bandwidth, double latency,
-            Duplex duplex = Duplex::full) {
-    device_links_.push_back({from, to, {from.node, to.node, kind, bandwidth, latency, duplex}});
+    device_links_.push_back({device, to, kind, bandwidth, latency, duplex});
   }
 
   /// In the host's order; those that it does not tell of come last.
@@ -229,10 +206,10 @@ class Merger {
 
   /// Adds the switches that join two or more things of the graph; others only lengthen a wire.
   void add_switches(const HostDescription& host, std::span<const UsedGpu> gpus,
-                    std::span<const UsedNic> nics) {
+                    std::span<const NicDescription> nics) {
     std::vector<const PciPlace*> places;
     for (const UsedGpu& used : gpus) places.push_back(&used.gpu.pci);
-    for (const UsedNic& nic : nics) places.push_back(&nic.pci);
+    for (const NicDescription& nic : nics) places.push_back(&nic.pci);
     std::map<std::string, std::set<std::string>> below;
     for (const PciPlace* place : places) {
       std::vector<std::string> chain = switches_above(*place);
@@ -263,7 +240,7 @@ class Merger {
     return node;
   }
 
-  void add_nic(const HostDescription& host, const UsedNic& nic) {
+  void add_nic(const HostDescription& host, const NicDescription& nic) {
     const int node = add_node(printable(nic.name), NodeKind::nic);
     add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), figures::pcie_latency);
     nics_.push_back(
@@ -271,20 +248,15 @@ class Merger {
   }
 
   void add_cpus(const HostDescription& host, std::span<const int> ranks) {
-    std::size_t cores = 0;
-    for (const PackageDescription& package : host.packages) {
-      cores += static_cast<std::size_t>(std::max(1, package.cores));
+    std::vector<int> package_of_core;
+    for (std::size_t i = 0; i < packages_.size(); ++i) {
+      const int cores = std::max(1, host.packages[i].cores);
+      package_of_core.insert(package_of_core.end(), static_cast<std::size_t>(cores), packages_[i]);
     }
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      std::size_t core = i * cores / ranks.size();
-      std::size_t package = 0;
-      while (core >= static_cast<std::size_t>(std::max(1, host.packages[package].cores))) {
-        core -= static_cast<std::size_t>(std::max(1, host.packages[package].cores));
-        ++package;
-      }
-      add_device(ranks[i], fmt::format("cpu{}", i));
-      link_device(ranks[i], packages_[package], LinkKind::memory, figures::memory_bandwidth,
-                  figures::memory_latency, Duplex::half);
+      const int package = package_of_core[i * package_of_core.size() / ranks.size()];
+      link_device(add_device(ranks[i], fmt::format("cpu{}", i)), package, LinkKind::memory,
+                  figures::memory_bandwidth, figures::memory_latency, Duplex::half);
     }
   }
 
@@ -303,45 +275,42 @@ class Merger {
   }
 
   /// A rank's device, if it has the GPU to itself; else a node, whose memory the ranks' devices share.
-  End add_gpu(const UsedGpu& used, const std::string& name) {
-    if (used.ranks.size() == 1) {
-      add_device(used.ranks.front(), name);
-      return {used.ranks.front()};
-    }
+  int add_gpu(const UsedGpu& used, const std::string& name) {
+    if (used.ranks.size() == 1) return add_device(used.ranks.front(), name);
     const int node = add_node(name, NodeKind::fabric);
     const double each =
         figures::gpu_memory_bandwidth(used.gpu.compute_capability) / static_cast<double>(used.ranks.size());
     for (std::size_t i = 0; i < used.ranks.size(); ++i) {
-      add_device(used.ranks[i], fmt::format("{}.{}", name, i));
-      link_device(used.ranks[i], node, LinkKind::memory, each, figures::gpu_memory_latency, Duplex::half);
+      link_device(add_device(used.ranks[i], fmt::format("{}.{}", name, i)), node, LinkKind::memory, each,
+                  figures::gpu_memory_latency, Duplex::half);
     }
-    return {{}, node};
+    return node;
   }
 
   void add_gpus(const HostDescription& host, std::span<const UsedGpu> gpus) {
     std::optional<int> nvswitch;
-    std::vector<End> ends;
+    std::vector<int> ends;
     for (std::size_t i = 0; i < gpus.size(); ++i) ends.push_back(add_gpu(gpus[i], fmt::format("gpu{}", i)));
     for (std::size_t i = 0; i < gpus.size(); ++i) {
       const GpuDescription& gpu = gpus[i].gpu;
-      link(ends[i], {{}, above(host, gpu.pci)}, LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
-           figures::pcie_latency);
+      link_device(ends[i], above(host, gpu.pci), LinkKind::pcie, pcie_bandwidth_of(gpu.pci),
+                  figures::pcie_latency);
       const double brick = nvlink_bandwidth(gpu);
       if (const int count = links_between(gpu, NvlinkPeer::cpu, {}); count > 0) {
-        link(ends[i], {{}, package_of(host, gpu.pci)}, LinkKind::nvlink, count * brick,
-             figures::nvlink_to_package_latency);
+        link_device(ends[i], package_of(host, gpu.pci), LinkKind::nvlink, count * brick,
+                    figures::nvlink_to_package_latency);
       }
       if (const int count = links_between(gpu, NvlinkPeer::nvswitch, {}); count > 0) {
         if (!nvswitch) nvswitch = add_node("nvswitch", NodeKind::fabric);
-        link(ends[i], {{}, *nvswitch}, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
+        link_device(ends[i], *nvswitch, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
       }
       for (std::size_t j = i + 1; j < gpus.size(); ++j) {
         // Either end may have failed to tell.
         const int count = std::max(links_between(gpu, NvlinkPeer::gpu, gpus[j].gpu.pci.address),
                                    links_between(gpus[j].gpu, NvlinkPeer::gpu, gpu.pci.address));
         if (count == 0) continue;
-        link(ends[i], ends[j], LinkKind::nvlink, count * std::min(brick, nvlink_bandwidth(gpus[j].gpu)),
-             figures::nvlink_latency);
+        link_device(ends[i], ends[j], LinkKind::nvlink,
+                    count * std::min(brick, nvlink_bandwidth(gpus[j].gpu)), figures::nvlink_latency);
       }
     }
   }
@@ -353,7 +322,7 @@ class Merger {
   std::vector<Node> nodes_;
   std::vector<Link> links_;
   std::vector<std::pair<int, Node>> devices_;  // by rank
-  std::vector<DeviceLink> device_links_;
+  std::vector<Link> device_links_;             // come after all others
   std::vector<NicNode> nics_;
   std::vector<int> packages_;            // of the host being added
   std::map<std::string, int> switches_;  // of the host being added, by address
@@ -364,27 +333,19 @@ class Merger {
 Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
                std::span<const GpuDescription> gpu_of_rank) {
   if (!gpu_of_rank.empty() && gpu_of_rank.size() != host_of_rank.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("merging host descriptions: found GPUs of {} ranks, expected {} or none",
-                            gpu_of_rank.size(), host_of_rank.size()));
+    refuse(
+        fmt::format("found GPUs of {} ranks, expected {} or none", gpu_of_rank.size(), host_of_rank.size()));
   }
   if (!is_device(device)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("merging host descriptions: found devices of kind {}, "
-                            "expected cpu or gpu",
-                            to_string(device)));
+    refuse(fmt::format("found devices of kind {}, expected cpu or gpu", to_string(device)));
   }
-  if (host_of_rank.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "merging host descriptions: found no ranks, expected at least one");
-  }
+  if (host_of_rank.empty()) refuse("found no ranks, expected at least one");
   std::vector<std::vector<int>> ranks_of(hosts.size());
   for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
     const int host = host_of_rank[rank];
     if (host < 0 || static_cast<std::size_t>(host) >= hosts.size()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("merging host descriptions: found rank {} on host {}, expected one of 0 to {}",
-                              rank, host, static_cast<int>(hosts.size()) - 1));
+      refuse(fmt::format("found rank {} on host {}, expected one of 0 to {}", rank, host,
+                         static_cast<int>(hosts.size()) - 1));
     }
     ranks_of[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
   }

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "topology/parse_whole.hpp"
+
 namespace ddl::topology {
 
 std::optional<std::string> read_line(const std::filesystem::path& file) {
@@ -23,44 +25,20 @@ std::optional<std::string> read_line(const std::filesystem::path& file) {
 }
 
 std::optional<long> read_integer(const std::filesystem::path& file) {
-  const std::optional<std::string> line = read_line(file);
-  if (!line) return std::nullopt;
-  long value = 0;
-  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), value);
-  if (error != std::errc() || end != line->data() + line->size()) return std::nullopt;
-  return value;
+  return parse_whole<long>(read_line(file).value_or(""));
 }
-
-namespace {
-
-constexpr int largest_cpu = 65'535;
-
-std::optional<int> take_number(std::string_view& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || number > largest_cpu) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-}  // namespace
 
 std::optional<std::vector<int>> parse_cpu_list(std::string_view text) {
+  constexpr int largest_cpu = 65'535;
   std::vector<int> cpus;
-  while (!text.empty()) {
-    const std::optional<int> first = take_number(text);
-    if (!first) return std::nullopt;
-    std::optional<int> last = first;
-    if (text.starts_with('-')) {
-      text.remove_prefix(1);
-      last = take_number(text);
-      if (!last || *last < *first) return std::nullopt;
-    }
-    if (!cpus.empty() && cpus.back() >= *first) return std::nullopt;
+  if (text.empty()) return cpus;
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t dash = part.find('-');
+    const auto first = parse_whole<int>(part.substr(0, dash));
+    const auto last = dash == part.npos ? first : parse_whole<int>(part.substr(dash + 1));
+    const int least = cpus.empty() ? 0 : cpus.back() + 1;
+    if (!first || !last || *first < least || *last < *first || *last > largest_cpu) return std::nullopt;
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
-    if (text.empty()) break;
-    if (!text.starts_with(',') || text.size() == 1) return std::nullopt;
-    text.remove_prefix(1);
   }
   return cpus;
 }

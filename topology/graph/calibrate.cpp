@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <limits>
 
 #include "ddl/error.hpp"
+#include "topology/json_text.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -34,8 +35,7 @@ void check(const Topology& topology, std::span<const Measurement> measurements) 
       refuse(m, fmt::format("found a bandwidth of {}, expected more than 0 and at most {} GB/s", m.bandwidth,
                             Topology::highest_bandwidth));
     }
-    const WayKind way = way_between(topology, topology.devices()[static_cast<std::size_t>(m.from)],
-                                    topology.devices()[static_cast<std::size_t>(m.to)]);
+    const WayKind way = way_between(topology, topology.node_of_device(m.from), topology.node_of_device(m.to));
     if (way != m.way) {
       refuse(m, fmt::format("found devices {} and {}, between which the way is {}", m.from, m.to,
                             to_string(way)));
@@ -46,69 +46,46 @@ void check(const Topology& topology, std::span<const Measurement> measurements) 
   }
 }
 
-class Calibration {
- public:
-  explicit Calibration(const Topology& topology) : topology_(topology), links_(topology.links()) {}
-
-  void apply(const Measurement& m) {
-    const auto& devices = topology_.devices();
-    const std::vector<Channel> route =
-        topology_.route(devices[static_cast<std::size_t>(m.from)], devices[static_cast<std::size_t>(m.to)]);
-    double others = 0;  // latency of the way's links of other kinds
-    double own = 0;
-    int own_links = 0;
-    double narrowest = std::numeric_limits<double>::infinity();
-    for (const Channel channel : route) {
-      const int index = link_of(channel);
-      const Link& link = links_[static_cast<std::size_t>(index)];
-      if (way_over(topology_, index) != m.way) {
-        others += link.latency;
-        continue;
-      }
-      own += link.latency;
-      narrowest = std::min(narrowest, link.bandwidth);
-      ++own_links;
+/// Scales the links of the measurement's kind.
+void apply(const Measurement& m, const Topology& topology, std::vector<Link>& links) {
+  double others = 0;  // latency of the way's links of other kinds
+  double own = 0;
+  int own_links = 0;
+  double narrowest = std::numeric_limits<double>::infinity();
+  for (const Channel channel :
+       topology.route(topology.node_of_device(m.from), topology.node_of_device(m.to))) {
+    const int index = link_of(channel);
+    const Link& link = links[static_cast<std::size_t>(index)];
+    if (way_over(topology, index) != m.way) {
+      others += link.latency;
+      continue;
     }
-    if (own_links == 0) return;
-    const double wanted = std::max(0.0, m.latency - others);
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (way_over(topology_, static_cast<int>(i)) != m.way) continue;
-      Link& link = links_[i];
-      link.latency = own > 0 ? link.latency * (wanted / own) : wanted / own_links;
-      link.latency = std::min(link.latency, Topology::highest_latency);
-      link.bandwidth = std::clamp(link.bandwidth * (m.bandwidth / narrowest),
-                                  std::numeric_limits<double>::min(), Topology::highest_bandwidth);
-    }
+    own += link.latency;
+    narrowest = std::min(narrowest, link.bandwidth);
+    ++own_links;
   }
-
-  Topology finish() {
-    Topology result(topology_.hosts(), topology_.nodes(), std::move(links_));
-    return topology_.carriers() ? result.with_carriers(*topology_.carriers()) : result;
+  const double wanted = std::max(0.0, m.latency - others);
+  for (std::size_t i = 0; i < links.size() && own_links > 0; ++i) {
+    if (way_over(topology, static_cast<int>(i)) != m.way) continue;
+    Link& link = links[i];
+    link.latency = own > 0 ? link.latency * (wanted / own) : wanted / own_links;
+    link.latency = std::min(link.latency, Topology::highest_latency);
+    link.bandwidth = std::clamp(link.bandwidth * (m.bandwidth / narrowest),
+                                std::numeric_limits<double>::min(), Topology::highest_bandwidth);
   }
-
- private:
-  const Topology& topology_;
-  std::vector<Link> links_;
-};
+}
 
 }  // namespace
 
 std::string_view to_string(WayKind kind) noexcept {
-  switch (kind) {
-    case WayKind::inside_package:
-      return "inside_package";
-    case WayKind::between_packages:
-      return "between_packages";
-    case WayKind::between_hosts:
-      return "between_hosts";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 3> names = {"inside_package", "between_packages", "between_hosts"};
+  return name_in(names, kind);
 }
 
 WayKind way_over(const Topology& topology, int link_index) {
-  const Link& link = topology.links()[static_cast<std::size_t>(link_index)];
-  const auto kind = [&](int node) { return topology.nodes()[static_cast<std::size_t>(node)].kind; };
-  if (link.kind == LinkKind::network || kind(link.from) == NodeKind::nic || kind(link.to) == NodeKind::nic) {
+  const Link& link = topology.link(link_index);
+  const auto is_nic = [&](int node) { return topology.node(node).kind == NodeKind::nic; };
+  if (link.kind == LinkKind::network || is_nic(link.from) || is_nic(link.to)) {
     return WayKind::between_hosts;
   }
   return link.kind == LinkKind::socket ? WayKind::between_packages : WayKind::inside_package;
@@ -124,12 +101,13 @@ WayKind way_between(const Topology& topology, int from_node, int to_node) {
 
 Topology calibrated(const Topology& topology, std::span<const Measurement> measurements) {
   check(topology, measurements);
-  Calibration calibration(topology);
+  std::vector<Link> links = topology.links();
   for (const WayKind way : {WayKind::inside_package, WayKind::between_packages, WayKind::between_hosts}) {
     const auto found = std::ranges::find(measurements, way, &Measurement::way);
-    if (found != measurements.end()) calibration.apply(*found);
+    if (found != measurements.end()) apply(*found, topology, links);
   }
-  return calibration.finish();
+  Topology result(topology.hosts(), topology.nodes(), std::move(links));
+  return topology.carriers() ? result.with_carriers(*topology.carriers()) : result;
 }
 
 }  // namespace ddl::topology

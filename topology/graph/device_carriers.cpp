@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "ddl/error.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::topology {
 
@@ -23,11 +22,8 @@ std::string to_string(const DeviceCarriers& carriers) {
 
 DeviceCarriers device_carriers_from(std::string_view text) {
   DeviceCarriers carriers;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view item = text.substr(begin, end - begin);
+  for (const std::string_view item : split(text, ',')) {
     const std::string_view name = item.substr(0, item.find(':'));
-    begin = end + 1;
     bool* const known = name == "cuda_ipc"      ? &carriers.exchange
                         : name == "nccl"        ? &carriers.nccl
                         : name == "network"     ? &carriers.network
@@ -35,10 +31,9 @@ DeviceCarriers device_carriers_from(std::string_view text) {
                                                 : nullptr;
     bool is_fine = known != nullptr && !*known;
     if (is_fine && name.size() < item.size()) {
-      const char* const last = item.data() + item.size();
-      const auto [rest, error] =
-          std::from_chars(item.data() + name.size() + 1, last, carriers.one_shot_bytes);
-      is_fine = known == &carriers.exchange && error == std::errc{} && rest == last;
+      const auto bytes = parse_whole<decltype(carriers.one_shot_bytes)>(item.substr(name.size() + 1));
+      is_fine = known == &carriers.exchange && bytes;
+      carriers.one_shot_bytes = bytes.value_or(0);
     }
     if (!is_fine) {
       throw Error(ErrorCode::invalid_argument,

@@ -30,6 +30,11 @@ struct GraphBuilder {
   void link(int from, int to, LinkKind kind, double bandwidth, double latency, Duplex duplex = Duplex::full) {
     links.push_back({from, to, kind, bandwidth, latency, duplex});
   }
+  /// Adds a network node with a link to each of these NICs.
+  void link_all(const std::vector<int>& nics, std::string network, double bandwidth, double latency) {
+    const int node = add_network(std::move(network));
+    for (const int nic : nics) link(nic, node, LinkKind::network, bandwidth, latency);
+  }
   Topology finish() { return {std::move(hosts), std::move(nodes), std::move(links)}; }
 };
 

@@ -15,6 +15,8 @@
 #include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
 #include "topology/graph/xml_document.hpp"
+#include "topology/json_text.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -89,14 +91,12 @@ class HostFile {
   template <typename Number>
   Number number(const XmlElement& element, std::string_view name, Number lowest, Number highest) const {
     const std::string& value = text(element, name);
-    Number result{};
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    const bool is_number = error == std::errc{} && end == value.data() + value.size();
-    if (!is_number || !(result >= lowest && result <= highest)) {
+    const auto result = parse_whole<Number>(value);
+    if (!result || !(*result >= lowest && *result <= highest)) {
       fail(element, fmt::format("{} '{}'", name, shortened(value)),
            fmt::format("a number {} to {}", lowest, highest));
     }
-    return result;
+    return *result;
   }
   template <typename Number>
   Number number_or(Number otherwise, const XmlElement& element, std::string_view name, Number lowest,
@@ -144,10 +144,9 @@ class HostFile {
   /// GPUs become nodes in the order of their numbers, which is that of the ranks.
   void add_gpus(const XmlElement& system) {
     for (std::size_t i = 0; i < system.children.size(); ++i) find_gpus(system.children[i], packages_[i]);
-    std::vector<Gpu*> in_order;
-    for (auto& [bus_id, gpu] : gpus_) in_order.push_back(&gpu);
-    std::ranges::stable_sort(in_order, {}, &Gpu::dev);
-    for (Gpu* const gpu : in_order) {
+    for (auto& [bus_id, gpu] : gpus_) in_order_.push_back(&gpu);
+    std::ranges::stable_sort(in_order_, {}, &Gpu::dev);
+    for (Gpu* const gpu : in_order_) {
       gpu->node = add_node(*gpu->element, fmt::format("gpu{}", gpu->dev), NodeKind::gpu);
     }
   }
@@ -228,10 +227,7 @@ class HostFile {
   void add_nvlinks() {
     std::map<std::pair<int, int>, double> between;  // GB/s from one GPU to another
     int nvswitch = -1;
-    std::vector<const Gpu*> in_order;
-    for (const auto& [bus_id, gpu] : gpus_) in_order.push_back(&gpu);
-    std::ranges::sort(in_order, {}, &Gpu::node);
-    for (const Gpu* const gpu : in_order) {
+    for (const Gpu* const gpu : in_order_) {
       double to_package = 0;
       double to_switch = 0;
       for (const XmlElement& link : gpu->element->children) {
@@ -269,7 +265,7 @@ class HostFile {
       const auto back = between.find({ends.second, ends.first});
       if (back == between.end() || back->second != bandwidth) {
         const auto name = [&](int node) { return graph_.nodes[static_cast<std::size_t>(node)].name; };
-        const auto gpu = std::ranges::find(in_order, ends.first, &Gpu::node);
+        const auto gpu = std::ranges::find(in_order_, ends.first, &Gpu::node);
         fail(*(*gpu)->element,
              fmt::format("NVLink of {} GB/s from {} to {}, and {} back", bandwidth, name(ends.first),
                          name(ends.second), back == between.end() ? 0 : back->second),
@@ -287,6 +283,7 @@ class HostFile {
   std::set<std::string> names_;
   std::vector<int> packages_;
   std::map<std::string, Gpu> gpus_;  // by bus id
+  std::vector<Gpu*> in_order_;       // of their nodes
   std::vector<Nic> nics_;
 };
 
@@ -314,11 +311,7 @@ Topology topology_from_nccl_xml(std::span<const std::string> texts, std::span<co
     const int network = graph.add_network("network");
     for (const auto& nic : nics) graph.link(nic.node, network, LinkKind::network, nic.bandwidth, nic.latency);
   }
-  try {
-    return graph.finish();
-  } catch (const Error& error) {
-    throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", fmt::join(sources, ", "), error.what()));
-  }
+  return check_source(fmt::format("{}", fmt::join(sources, ", ")), [&] { return graph.finish(); });
 }
 
 }  // namespace ddl::topology

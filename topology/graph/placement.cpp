@@ -52,30 +52,31 @@ void require_count(const Topology& topology, int ranks) {
   }
 }
 
+/// Devices of a host need not be next to one another in a file.
+std::vector<std::vector<int>> devices_by_host(const Topology& topology) {
+  std::vector<std::vector<int>> result(topology.hosts().size());
+  for (int device = 0; device < static_cast<int>(topology.devices().size()); ++device) {
+    const int host = topology.node(topology.node_of_device(device)).host;
+    result[static_cast<std::size_t>(host)].push_back(device);
+  }
+  return result;
+}
+
 }  // namespace
 
 Placement place_by_host(const Topology& topology, int ranks) {
   require_count(topology, ranks);
-  // Devices of a host need not be next to one another in a file.
-  std::vector<std::pair<int, int>> by_host;
-  for (std::size_t i = 0; i < topology.devices().size(); ++i) {
-    const auto node = static_cast<std::size_t>(topology.devices()[i]);
-    by_host.emplace_back(topology.nodes()[node].host, static_cast<int>(i));
-  }
-  std::ranges::sort(by_host);
   Placement placement;
-  for (int rank = 0; rank < ranks; ++rank)
-    placement.push_back(by_host[static_cast<std::size_t>(rank)].second);
+  for (const std::vector<int>& devices : devices_by_host(topology)) {
+    placement.insert(placement.end(), devices.begin(), devices.end());
+  }
+  placement.resize(static_cast<std::size_t>(ranks));
   return placement;
 }
 
 Placement place_round_robin(const Topology& topology, int ranks) {
   require_count(topology, ranks);
-  std::vector<std::vector<int>> devices(topology.hosts().size());
-  for (std::size_t i = 0; i < topology.devices().size(); ++i) {
-    const auto node = static_cast<std::size_t>(topology.devices()[i]);
-    devices[static_cast<std::size_t>(topology.nodes()[node].host)].push_back(static_cast<int>(i));
-  }
+  const std::vector<std::vector<int>> devices = devices_by_host(topology);
   std::size_t hosts = 0;
   for (std::size_t held = 0; held < static_cast<std::size_t>(ranks); ++hosts) held += devices[hosts].size();
 
@@ -89,9 +90,9 @@ Placement place_round_robin(const Topology& topology, int ranks) {
 }
 
 int core_link(const Topology& topology, int device_node) {
-  if (topology.nodes()[static_cast<std::size_t>(device_node)].kind != NodeKind::cpu) return -1;
+  if (topology.node(device_node).kind != NodeKind::cpu) return -1;
   for (const int index : topology.links_at(device_node)) {
-    const Link& link = topology.links()[static_cast<std::size_t>(index)];
+    const Link& link = topology.link(index);
     if (link.kind == LinkKind::memory && link.duplex == Duplex::half) return index;
   }
   return -1;

@@ -11,6 +11,7 @@
 #include "ddl/error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -38,26 +39,26 @@ std::array<int, 2> add_packages(GraphBuilder& graph, int host, double bandwidth)
 /// Returns the NICs.
 std::vector<int> add_pcie_tree(GraphBuilder& graph, int host, const std::array<int, 2>& packages,
                                std::span<const int> gpus, int switches, int nics, double bandwidth) {
-  const auto at = [&](int index, std::size_t count) {
-    return static_cast<std::size_t>(index) * static_cast<std::size_t>(switches) / count;
-  };
   std::vector<int> fabric;
   for (int i = 0; i < switches; ++i) {
     fabric.push_back(graph.add_node(host, numbered("pcie", i), NodeKind::fabric));
     graph.link(packages[2 * i < switches ? 0 : 1], fabric.back(), LinkKind::pcie, bandwidth,
                figures::pcie_latency);
   }
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    graph.link(fabric[at(static_cast<int>(i), gpus.size())], gpus[i], LinkKind::pcie, bandwidth,
-               figures::pcie_latency);
-  }
   const auto result = add_nodes(graph, host, "nic", NodeKind::nic, nics);
-  for (int i = 0; i < nics; ++i) {
-    graph.link(fabric[at(i, result.size())], result[static_cast<std::size_t>(i)], LinkKind::pcie, bandwidth,
-               figures::pcie_latency);
+  for (const std::span<const int> below : {gpus, std::span(result)}) {
+    for (std::size_t i = 0; i < below.size(); ++i) {
+      graph.link(fabric[i * fabric.size() / below.size()], below[i], LinkKind::pcie, bandwidth,
+                 figures::pcie_latency);
+    }
   }
   return result;
 }
+
+constexpr double broadwell = figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, 0x4f);
+constexpr double skylake = figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, 0x55);
+constexpr double rome = figures::nccl::socket_bandwidth("x86_64", "AuthenticAMD", 23, 0x31);
+constexpr double sapphire_rapids = figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, 0x8f);
 
 std::vector<int> add_ac922(GraphBuilder& graph, int host) {
   constexpr double bricks = 3;
@@ -79,9 +80,7 @@ std::vector<int> add_ac922(GraphBuilder& graph, int host) {
 std::vector<int> add_dgx1v(GraphBuilder& graph, int host) {
   constexpr std::array<std::string_view, 8> links = {"02112000", "20120100", "11020020", "12200001",
                                                      "20000211", "01002012", "00201102", "00011220"};
-  constexpr int broadwell = 0x4f;
-  const auto packages =
-      add_packages(graph, host, figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, broadwell));
+  const auto packages = add_packages(graph, host, broadwell);
   const auto gpus = add_nodes(graph, host, "gpu", NodeKind::gpu, 8);
   for (std::size_t i = 0; i < 8; ++i) {
     for (std::size_t j = i + 1; j < 8; ++j) {
@@ -115,21 +114,6 @@ std::vector<int> add_switched(GraphBuilder& graph, int host, const Switched& mac
   return add_pcie_tree(graph, host, packages, gpus, machine.pcie_switches, machine.nics, machine.pcie);
 }
 
-std::vector<int> add_dgx2(GraphBuilder& graph, int host) {
-  constexpr double skylake = figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, 0x55);
-  return add_switched(graph, host, {16, 6, 8, 8, figures::pcie3_x16_bandwidth, skylake});
-}
-
-std::vector<int> add_dgx_a100(GraphBuilder& graph, int host) {
-  constexpr double rome = figures::nccl::socket_bandwidth("x86_64", "AuthenticAMD", 23, 0x31);
-  return add_switched(graph, host, {8, 12, 4, 8, figures::pcie4_x16_bandwidth, rome});
-}
-
-std::vector<int> add_dgx_h100(GraphBuilder& graph, int host) {
-  constexpr double sapphire_rapids = figures::nccl::socket_bandwidth("x86_64", "GenuineIntel", 6, 0x8f);
-  return add_switched(graph, host, {8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids});
-}
-
 struct Machine {
   Preset preset;
   std::vector<int> (*add_host)(GraphBuilder&, int host);
@@ -141,9 +125,21 @@ constexpr std::array machines = {
     Machine{{"dgx1v", "NVIDIA DGX-1V: 8 V100 in a hybrid cube mesh of NVLink 2, 4 x 100 Gb/s", 8},
             add_dgx1v,
             100},
-    Machine{{"dgx2", "NVIDIA DGX-2: 16 V100 on NVSwitch, 8 x 100 Gb/s", 16}, add_dgx2, 100},
-    Machine{{"dgx_a100", "NVIDIA DGX A100: 8 A100 on NVSwitch, 8 x 200 Gb/s", 8}, add_dgx_a100, 200},
-    Machine{{"dgx_h100", "NVIDIA DGX H100: 8 H100 on NVSwitch, 8 x 400 Gb/s", 8}, add_dgx_h100, 400},
+    Machine{{"dgx2", "NVIDIA DGX-2: 16 V100 on NVSwitch, 8 x 100 Gb/s", 16},
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {16, 6, 8, 8, figures::pcie3_x16_bandwidth, skylake});
+            },
+            100},
+    Machine{{"dgx_a100", "NVIDIA DGX A100: 8 A100 on NVSwitch, 8 x 200 Gb/s", 8},
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {8, 12, 4, 8, figures::pcie4_x16_bandwidth, rome});
+            },
+            200},
+    Machine{{"dgx_h100", "NVIDIA DGX H100: 8 H100 on NVSwitch, 8 x 400 Gb/s", 8},
+            [](GraphBuilder& graph, int host) {
+              return add_switched(graph, host, {8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids});
+            },
+            400},
 };
 
 constexpr Preset ethernet{"ethernet", "hosts of CPU ranks on one switch: ethernet:HOSTSxRANKS[@RATE]", 0};
@@ -164,13 +160,12 @@ constexpr auto all_presets = [] {
 
 int parse_count(std::string_view text, std::string_view count, std::string_view what) {
   constexpr int most = static_cast<int>(Topology::most_nodes);
-  int result = 0;
-  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), result);
-  if (error != std::errc{} || end != count.data() + count.size() || result < 1 || result > most) {
+  const auto result = parse_whole<int>(count);
+  if (!result || *result < 1 || *result > most) {
     fail(text, fmt::format("'{}'", count.substr(0, 40)),
          fmt::format("a number of {} from 1 to {}", what, most));
   }
-  return result;
+  return *result;
 }
 
 /// "10gbit" in GB/s.
@@ -200,19 +195,26 @@ void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t l
   }
 }
 
-void add_cpu_ranks(GraphBuilder& graph, int host, int ranks, int package) {
-  for (const int cpu : add_nodes(graph, host, "cpu", NodeKind::cpu, ranks)) {
-    graph.link(cpu, package, LinkKind::memory, figures::memory_bandwidth, figures::memory_latency,
-               Duplex::half);
-  }
-}
-
-Topology make_host(std::string_view text, std::string_view argument) {
-  const int ranks = parse_count(text, argument, "ranks");
-  check_size(text, static_cast<std::size_t>(ranks) + 1, static_cast<std::size_t>(ranks), 1);
+/// One host alone without a network; GB/s of each host's NIC.
+Topology make_cpu_hosts(std::string_view text, int hosts, int ranks, std::optional<double> network_rate) {
+  const std::size_t links = static_cast<std::size_t>(ranks) + (network_rate ? 2 : 0);
+  check_size(text, static_cast<std::size_t>(ranks) + (network_rate ? 2 : 1), links, hosts);
   GraphBuilder graph;
-  const int host = graph.add_host("h0");
-  add_cpu_ranks(graph, host, ranks, graph.add_node(host, "package0", NodeKind::package));
+  std::vector<int> nics;
+  for (int i = 0; i < hosts; ++i) {
+    const int host = graph.add_host(numbered("h", i));
+    const int package = graph.add_node(host, "package0", NodeKind::package);
+    for (const int cpu : add_nodes(graph, host, "cpu", NodeKind::cpu, ranks)) {
+      graph.link(cpu, package, LinkKind::memory, figures::memory_bandwidth, figures::memory_latency,
+                 Duplex::half);
+    }
+    if (!network_rate) continue;
+    nics.push_back(graph.add_node(host, "nic0", NodeKind::nic));
+    // The network is what limits here, whatever its rate.
+    graph.link(package, nics.back(), LinkKind::pcie, std::max(*network_rate, figures::pcie3_x16_bandwidth),
+               figures::pcie_latency);
+  }
+  if (network_rate) graph.link_all(nics, "network", *network_rate, figures::tcp_network_latency);
   return graph.finish();
 }
 
@@ -225,24 +227,8 @@ Topology make_ethernet(std::string_view text, std::string_view argument) {
   }
   const int hosts = parse_count(text, sizes.substr(0, cross), "hosts");
   const int ranks = parse_count(text, sizes.substr(cross + 1), "ranks per host");
-  const double bandwidth =
-      at == argument.npos ? network_bandwidth(10) : parse_rate(text, argument.substr(at + 1));
-  check_size(text, static_cast<std::size_t>(ranks) + 2, static_cast<std::size_t>(ranks) + 2, hosts);
-  GraphBuilder graph;
-  std::vector<int> nics;
-  for (int i = 0; i < hosts; ++i) {
-    const int host = graph.add_host(numbered("h", i));
-    const int package = graph.add_node(host, "package0", NodeKind::package);
-    add_cpu_ranks(graph, host, ranks, package);
-    nics.push_back(graph.add_node(host, "nic0", NodeKind::nic));
-    // The network is what limits here, whatever its rate.
-    graph.link(package, nics.back(), LinkKind::pcie, std::max(bandwidth, figures::pcie3_x16_bandwidth),
-               figures::pcie_latency);
-  }
-  const int network = graph.add_network("network");
-  for (const int nic : nics)
-    graph.link(nic, network, LinkKind::network, bandwidth, figures::tcp_network_latency);
-  return graph.finish();
+  const double rate = at == argument.npos ? network_bandwidth(10) : parse_rate(text, argument.substr(at + 1));
+  return make_cpu_hosts(text, hosts, ranks, rate);
 }
 
 Topology make_machines(std::string_view text, const Machine& machine, int hosts) {
@@ -253,11 +239,7 @@ Topology make_machines(std::string_view text, const Machine& machine, int hosts)
     nics.insert(nics.end(), added.begin(), added.end());
     if (i == 0) check_size(text, graph.nodes.size(), graph.links.size() + nics.size(), hosts);
   }
-  const int network = graph.add_network("network");
-  for (const int nic : nics) {
-    graph.link(nic, network, LinkKind::network, network_bandwidth(machine.network_gigabits),
-               figures::network_latency);
-  }
+  graph.link_all(nics, "network", network_bandwidth(machine.network_gigabits), figures::network_latency);
   return graph.finish();
 }
 
@@ -272,7 +254,7 @@ Topology make_preset(std::string_view text) {
       colon == text.npos ? std::nullopt : std::optional(text.substr(colon + 1));
   if (name == host_preset.name) {
     if (!argument) fail(text, "no number of ranks", "host:RANKS, as in host:8");
-    return make_host(text, *argument);
+    return make_cpu_hosts(text, 1, parse_count(text, *argument, "ranks"), std::nullopt);
   }
   if (name == ethernet.name) {
     if (!argument) fail(text, "no sizes", "ethernet:HOSTSxRANKS[@RATE], as in ethernet:4x4@10gbit");

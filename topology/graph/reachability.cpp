@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::size_t most_work = 100'000'000;
 
-const Node& node_at(const Topology& topology, int node) {
-  return topology.nodes()[static_cast<std::size_t>(node)];
-}
-
 struct Position {
   Leg leg;
   int node;
@@ -37,10 +33,10 @@ class Flood {
     const std::size_t first_steps = queue_.size();
     for (std::size_t i = 0; i < queue_.size(); ++i) {
       const Position at = queue_[i];
-      const Node& here = node_at(topology_, at.node);
+      const Node& here = topology_.node(at.node);
       for (const int link : topology_.links_at(at.node)) {
         const int other = topology_.other_end(link, at.node);
-        const Node& next = node_at(topology_, other);
+        const Node& next = topology_.node(other);
         const auto leg_then = next_leg(here, at.leg, i < first_steps, next, is_device(next.kind));
         if (leg_then && (may_leave || *leg_then == at.leg)) push({*leg_then, other});
       }
@@ -80,15 +76,15 @@ std::vector<int> largest_hub(const Topology& topology, IsKind is_kind) {
   std::vector<int> best;
   std::size_t most_links = 0;
   for (int start = 0; start < nodes; ++start) {
-    if (seen[static_cast<std::size_t>(start)] || !is_kind(node_at(topology, start).kind)) continue;
+    if (seen[static_cast<std::size_t>(start)] || !is_kind(topology.node(start).kind)) continue;
     std::vector<int> hub{start};
     std::size_t links = 0;
     seen[static_cast<std::size_t>(start)] = true;
     for (std::size_t i = 0; i < hub.size(); ++i) {
       for (const int link : topology.links_at(hub[i])) {
         const int other = topology.other_end(link, hub[i]);
-        const Node& next = node_at(topology, other);
-        if (!is_kind(next.kind) || next.host != node_at(topology, start).host) {
+        const Node& next = topology.node(other);
+        if (!is_kind(next.kind) || next.host != topology.node(start).host) {
           ++links;
         } else if (!seen[static_cast<std::size_t>(other)]) {
           seen[static_cast<std::size_t>(other)] = true;
@@ -114,9 +110,8 @@ std::optional<std::string> find_unreachable(const Topology& topology) {
   const auto network = largest_hub(topology, [](NodeKind kind) { return kind == NodeKind::network; });
   flood.run(network, Leg::between, true);
   if (!flood.first_missed()) return {};
-  const bool is_one_host = std::ranges::all_of(devices, [&](int device) {
-    return node_at(topology, device).host == node_at(topology, devices.front()).host;
-  });
+  const bool is_one_host = std::ranges::all_of(
+      devices, [&](int device) { return topology.node(device).host == topology.node(devices.front()).host; });
   if (is_one_host) {
     const auto inside = largest_hub(
         topology, [](NodeKind kind) { return kind == NodeKind::package || kind == NodeKind::fabric; });
@@ -129,8 +124,7 @@ std::optional<std::string> find_unreachable(const Topology& topology) {
   for (const int device : devices) {
     flood.run(std::span(&device, 1), Leg::leaving, true);
     if (const auto missed = flood.first_missed()) {
-      return fmt::format("no way from '{}' to '{}'", node_at(topology, device).name,
-                         node_at(topology, *missed).name);
+      return fmt::format("no way from '{}' to '{}'", topology.node(device).name, topology.node(*missed).name);
     }
     if (devices.size() * each > most_work) {
       return fmt::format(

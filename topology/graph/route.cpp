@@ -59,17 +59,13 @@ class Search {
     if (distance(end_) == unreached) return {};
     keep_shortest_edges();
     keep_widest_edges();
-    count_links_to_end();
+    reaches_end(0);  // over what is left: counts the links
     return walk(from_number, to_number);
   }
 
  private:
-  [[nodiscard]] const Node& node(int index) const {
-    return topology_.nodes()[static_cast<std::size_t>(index)];
-  }
-  [[nodiscard]] const Link& link(Channel channel) const {
-    return topology_.links()[static_cast<std::size_t>(link_of(channel))];
-  }
+  [[nodiscard]] const Node& node(int index) const { return topology_.node(index); }
+  [[nodiscard]] const Link& link(Channel channel) const { return topology_.link(link_of(channel)); }
   [[nodiscard]] Picoseconds distance(int at) const { return distance_[static_cast<std::size_t>(at)]; }
 
   int state(Leg leg, int index) {
@@ -107,7 +103,7 @@ class Search {
       if (*leg == Leg::entering && next.host != to_host_) return;
       const int to = state(*leg, other);
       if (is_device(next.kind) && to != end_) return;
-      const Link& taken = topology_.links()[static_cast<std::size_t>(link_index)];
+      const Link& taken = topology_.link(link_index);
       edges_.push_back({at, to, 2 * link_index + (taken.from == index ? 0 : 1)});
       const Picoseconds through = distance(at) + picoseconds(taken.latency);
       if (through < distance(to)) {
@@ -167,8 +163,6 @@ class Search {
     const double widest = *std::prev(too_wide);
     std::erase_if(edges_, [&](const Edge& edge) { return link(edge.channel).bandwidth < widest; });
   }
-
-  void count_links_to_end() { reaches_end(0); }
 
   std::vector<Channel> walk(int from_number, int to_number) {
     std::ranges::sort(edges_, {}, [](const Edge& edge) { return std::pair(edge.from, edge.channel); });

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "ddl/error.hpp"
 #include "topology/graph/reachability.hpp"
+#include "topology/json_text.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -16,7 +20,7 @@ namespace {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: found {}, expected {}", path, found, expected));
 }
 
-void check_name(const std::string& name, const std::string& path) {
+void check_text(const std::string& name, const std::string& path) {
   if (name.empty() || name.size() > Topology::longest_name) {
     fail(path, fmt::format("{} characters", name.size()),
          fmt::format("1 to {} characters", Topology::longest_name));
@@ -34,30 +38,34 @@ void check_count(std::string_view path, std::size_t count) {
   }
 }
 
+/// Where names have been seen.
+using FirstOf = std::unordered_map<std::string_view, std::size_t>;
+
+/// A name in the list `list`, which `path` leads to: one that can be shown, and no other's.
+void check_name(const std::string& name, std::string_view list, std::size_t index, const std::string& path,
+                FirstOf& first) {
+  check_text(name, path);
+  const auto [entry, is_new] = first.try_emplace(name, index);
+  if (!is_new) {
+    fail(path, fmt::format("'{}' again", name), fmt::format("a name unlike {}[{}]", list, entry->second));
+  }
+}
+
 void check_hosts(const std::vector<std::string>& hosts) {
   check_count("hosts", hosts.size());
-  std::unordered_map<std::string_view, std::size_t> first;
+  FirstOf first;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const std::string path = fmt::format("hosts[{}]", i);
-    check_name(hosts[i], path);
-    const auto [entry, is_new] = first.try_emplace(hosts[i], i);
-    if (!is_new)
-      fail(path, fmt::format("'{}' again", hosts[i]), fmt::format("a name unlike hosts[{}]", entry->second));
+    check_name(hosts[i], "hosts", i, fmt::format("hosts[{}]", i), first);
   }
 }
 
 void check_nodes(const std::vector<Node>& nodes, std::size_t hosts) {
   check_count("nodes", nodes.size());
-  std::unordered_map<std::string_view, std::size_t> first;
+  FirstOf first;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
     const auto path = [&](std::string_view key) { return fmt::format("nodes[{}].{}", i, key); };
-    check_name(node.name, path("name"));
-    const auto [entry, is_new] = first.try_emplace(node.name, i);
-    if (!is_new) {
-      fail(path("name"), fmt::format("'{}' again", node.name),
-           fmt::format("a name unlike nodes[{}]", entry->second));
-    }
+    check_name(node.name, "nodes", i, path("name"), first);
     if (node.kind > NodeKind::network) {
       fail(path("kind"), fmt::format("{}", static_cast<int>(node.kind)), "a kind of node");
     }
@@ -83,17 +91,8 @@ void check_number(const std::string& path, double value, bool zero_is_fine, doub
 
 void check_links(const std::vector<Link>& links, const std::vector<Node>& nodes) {
   check_count("links", links.size());
-  struct Ends {
-    int low, high;
-    LinkKind kind;
-    bool operator==(const Ends&) const = default;
-  };
-  const auto hash = [](const Ends& ends) {
-    return std::hash<std::uint64_t>{}((static_cast<std::uint64_t>(ends.low) << 32U) +
-                                      (static_cast<std::uint64_t>(ends.high) << 3U) +
-                                      static_cast<std::uint64_t>(ends.kind));
-  };
-  std::unordered_map<Ends, std::size_t, decltype(hash)> first(links.size(), hash);
+  std::unordered_map<std::uint64_t, std::size_t> first;  // by the ends and the kind
+  first.reserve(links.size());
   for (std::size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
     const auto path = [&](std::string_view key) { return fmt::format("links[{}].{}", i, key); };
@@ -113,8 +112,11 @@ void check_links(const std::vector<Link>& links, const std::vector<Node>& nodes)
     }
     check_number(path("bandwidth"), link.bandwidth, false, Topology::highest_bandwidth, "GB/s");
     check_number(path("latency"), link.latency, true, Topology::highest_latency, "us");
-    const auto [entry, is_new] =
-        first.try_emplace({std::min(link.from, link.to), std::max(link.from, link.to), link.kind}, i);
+    const auto [low, high] = std::minmax(link.from, link.to);
+    static_assert(Topology::most_nodes < 1U << 20U);
+    const auto key = (static_cast<std::uint64_t>(low) << 40U) + (static_cast<std::uint64_t>(high) << 20U) +
+                     static_cast<std::uint64_t>(link.kind);
+    const auto [entry, is_new] = first.try_emplace(key, i);
     if (!is_new) {
       fail(fmt::format("links[{}]", i),
            fmt::format("a second {} link between '{}' and '{}'", to_string(link.kind), from, to),
@@ -145,28 +147,18 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
   }
   if (devices_.empty()) fail("nodes", "no device", "at least one node of kind cpu or gpu");
 
+  std::vector<std::tuple<int, int, int>> ends;  // a node, the host of the other end, the link
+  for (int i = 0; i < static_cast<int>(links_.size()); ++i) {
+    ends.emplace_back(link(i).from, node(link(i).to).host, i);
+    ends.emplace_back(link(i).to, node(link(i).from).host, i);
+  }
+  std::ranges::sort(ends);
   links_begin_.assign(nodes_.size() + 1, 0);
-  for (const Link& link : links_) {
-    ++links_begin_[static_cast<std::size_t>(link.from) + 1];
-    ++links_begin_[static_cast<std::size_t>(link.to) + 1];
+  for (const auto& [end, other_host, link] : ends) {
+    ++links_begin_[static_cast<std::size_t>(end) + 1];
+    links_of_node_.push_back(link);
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) links_begin_[i + 1] += links_begin_[i];
-  links_of_node_.resize(2 * links_.size());
-  std::vector<int> next(links_begin_.begin(), links_begin_.end() - 1);
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    for (const int end : {links_[i].from, links_[i].to}) {
-      links_of_node_[static_cast<std::size_t>(next[static_cast<std::size_t>(end)]++)] = static_cast<int>(i);
-    }
-  }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    std::stable_sort(links_of_node_.begin() + links_begin_[i], links_of_node_.begin() + links_begin_[i + 1],
-                     [&](int a, int b) {
-                       const auto host = [&](int link) {
-                         return nodes_[static_cast<std::size_t>(other_end(link, static_cast<int>(i)))].host;
-                       };
-                       return host(a) < host(b);
-                     });
-  }
+  std::partial_sum(links_begin_.begin(), links_begin_.end(), links_begin_.begin());
 
   if (const auto problem = find_unreachable(*this))
     fail("links", *problem, "every device to reach every other");
@@ -184,42 +176,18 @@ std::span<const int> Topology::links_at(int node) const {
 }
 
 int Topology::other_end(int link, int node) const {
-  const Link& ends = links_[static_cast<std::size_t>(link)];
+  const Link& ends = this->link(link);
   return ends.from == node ? ends.to : ends.from;
 }
 
 std::string_view to_string(NodeKind kind) noexcept {
-  switch (kind) {
-    case NodeKind::package:
-      return "package";
-    case NodeKind::cpu:
-      return "cpu";
-    case NodeKind::gpu:
-      return "gpu";
-    case NodeKind::fabric:
-      return "fabric";
-    case NodeKind::nic:
-      return "nic";
-    case NodeKind::network:
-      return "network";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 6> names = {"package", "cpu", "gpu", "fabric", "nic", "network"};
+  return name_in(names, kind);
 }
 
 std::string_view to_string(LinkKind kind) noexcept {
-  switch (kind) {
-    case LinkKind::memory:
-      return "memory";
-    case LinkKind::socket:
-      return "socket";
-    case LinkKind::pcie:
-      return "pcie";
-    case LinkKind::nvlink:
-      return "nvlink";
-    case LinkKind::network:
-      return "network";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 5> names = {"memory", "socket", "pcie", "nvlink", "network"};
+  return name_in(names, kind);
 }
 
 std::string_view to_string(Duplex duplex) noexcept { return duplex == Duplex::full ? "full" : "half"; }

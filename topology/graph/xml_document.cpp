@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_elements = 65'536;
 constexpr std::size_t most_depth = 64;
-constexpr std::size_t piece = std::size_t{1} << 20U;  // Expat counts in int
+constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // Expat counts in int
 
 struct FreeParser {
   void operator()(XML_Parser parser) const { XML_ParserFree(parser); }
@@ -33,20 +33,15 @@ class Parser {
   }
 
   XmlElement parse(std::string_view text) {
-    bool is_last = false;
-    do {
-      const std::string_view part = text.substr(0, piece);
-      text.remove_prefix(part.size());
-      is_last = text.empty();
-      const auto status = XML_Parse(parser_.get(), part.data(), static_cast<int>(part.size()),
-                                    is_last ? XML_TRUE : XML_FALSE);
-      if (no_memory_) std::rethrow_exception(no_memory_);
-      if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
-      if (status != XML_STATUS_OK) {
-        report(XML_ErrorString(XML_GetErrorCode(parser_.get())), "well-formed XML, whole");
-        throw Error(ErrorCode::corrupt_data, *problem_);
-      }
-    } while (!is_last);
+    if (text.size() > most_bytes) {
+      problem_ = fmt::format("{}: found {} bytes, expected at most {}", source_, text.size(), most_bytes);
+    } else if (XML_Parse(parser_.get(), text.data(), static_cast<int>(text.size()), XML_TRUE) !=
+                   XML_STATUS_OK &&
+               !problem_) {
+      report(XML_ErrorString(XML_GetErrorCode(parser_.get())), "well-formed XML, whole");
+    }
+    if (no_memory_) std::rethrow_exception(no_memory_);
+    if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
     return std::move(root_.children.front());  // Expat makes sure that there is one
   }
 
