@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <numeric>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "ddl/context/context_state.hpp"
+#include "ddl/mpi_interposer/subgroup.hpp"
 
 namespace ddl::mpi {
 namespace {
@@ -26,13 +26,6 @@ std::atomic<std::uint64_t> era = 1;
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   return {ErrorCode::internal, error.what()};
-}
-
-std::int64_t greatest_of(MPI_Comm communicator, std::int64_t value) {
-  if (PMPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, communicator) != MPI_SUCCESS) {
-    throw Error(ErrorCode::transport, "MPI_Allreduce failed while a communicator was opened");
-  }
-  return value;
 }
 
 /// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call
@@ -87,7 +80,6 @@ Interposer::Interposer()
   has_thread_ = context_.has_progress_thread();
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
-  PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Add_error_class(&error_class_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
     // There is none once MPI_Finalize has begun, which has let go of what hung on it.
@@ -101,7 +93,6 @@ Interposer::~Interposer() {
   tally_.print(context_.log());
   for (Served* served : all_) delete served;
   PMPI_Comm_free_keyval(&attribute_);
-  PMPI_Group_free(&world_);
   PMPI_Comm_free(&silent_);
 }
 
@@ -112,7 +103,7 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-Communicator* Interposer::serving(MPI_Comm communicator, bool opens) {
+collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator, bool opens) {
   LastAsked& last = last_asked;
   const std::uint64_t now = era.load(std::memory_order_acquire);
   if (last.communicator != communicator || last.era != now) {
@@ -121,8 +112,7 @@ Communicator* Interposer::serving(MPI_Comm communicator, bool opens) {
     if (served == nullptr) return nullptr;
     last = {communicator, served, now};
   }
-  auto* const served = static_cast<Served*>(last.served);
-  return served->communicator ? &*served->communicator : nullptr;
+  return static_cast<Served*>(last.served)->get();
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
@@ -133,7 +123,7 @@ Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
 }
 
 Interposer::Served* Interposer::open(MPI_Comm communicator) {
-  auto served = std::make_unique<Served>(Served{make(communicator)});
+  auto served = std::make_unique<Served>(make(communicator));
   Served* const attached = served.get();
   const std::lock_guard lock(mutex_);
   if (PMPI_Comm_set_attr(communicator, attribute_, attached) != MPI_SUCCESS) return nullptr;
@@ -141,29 +131,21 @@ Interposer::Served* Interposer::open(MPI_Comm communicator) {
   return attached;
 }
 
-/// Nothing if its calls are to be left to MPI, which all of its ranks find out alike.
-std::optional<Communicator> Interposer::make(MPI_Comm communicator) {
+/// Null if its calls are to be left to MPI, which all of its ranks find out alike.
+Interposer::Served Interposer::make(MPI_Comm communicator) {
   int between = 0;
   int size = 0;
   PMPI_Comm_test_inter(communicator, &between);
   PMPI_Comm_size(communicator, &size);
-  if (between != 0 || size == 1) return std::nullopt;
-  if (communicator == MPI_COMM_WORLD) return context_.communicator();
-  std::vector<int> own(static_cast<std::size_t>(size));
-  std::vector<int> members(static_cast<std::size_t>(size));
-  std::iota(own.begin(), own.end(), 0);
-  MPI_Group group = MPI_GROUP_NULL;
-  PMPI_Comm_group(communicator, &group);
-  PMPI_Group_translate_ranks(group, size, own.data(), world_, members.data());
-  PMPI_Group_free(&group);
-  if (std::ranges::find(members, MPI_UNDEFINED) != members.end()) return std::nullopt;
+  if (between != 0 || size == 1) return nullptr;
+  collectives::CommunicatorImpl& world = communicator_of(context_);
+  if (communicator == MPI_COMM_WORLD) return world.shared_from_this();
   try {
-    return context_.communicator().subgroup(
-        members, [&](std::int64_t value) { return greatest_of(communicator, value); });
+    return subgroup_of(world, communicator);
   } catch (const Error& error) {
     if (!error.agreed()) throw;
     context_.log().warning(fmt::format("a communicator's collectives are left to MPI: {}", error.what()));
-    return std::nullopt;
+    return nullptr;
   }
 }
 
@@ -209,47 +191,6 @@ int Interposer::failed(MPI_Comm communicator, const std::exception& error) {
   const int code = self != nullptr ? self->explain(as_error(error)) : MPI_ERR_OTHER;
   PMPI_Comm_call_errhandler(communicator, code);
   return code;
-}
-
-namespace {
-
-constexpr std::size_t kib = 1024;
-constexpr std::size_t mib = 1024 * kib;
-
-/// Inside a host. MPI's root of a broadcast does not wait for anybody; large pieces MPI copies from process
-/// to process in one go.
-bool is_worth_on_a_host(Function function, const CallSize& size) noexcept {
-  switch (function) {
-    case Function::allreduce:
-      return true;
-    case Function::bcast:
-      return size.bytes >= 1 * mib;
-    case Function::reduce_scatter:
-    case Function::reduce_scatter_block:
-      return size.bytes >= 4 * kib;
-    case Function::allgather:
-      return size.bytes >= 4 * kib && (size.ranks > 2 || size.bytes <= 64 * kib);
-    default:  // to hand a call to the engine's thread, and back, takes a while
-      return size.bytes >= 512 * kib;
-  }
-}
-
-}  // namespace
-
-bool is_worth_serving(Function function, const CallSize& size) noexcept {
-  if (size.hosts == 1) return is_worth_on_a_host(function, size);
-  switch (function) {
-    case Function::allreduce:
-      return true;
-    case Function::bcast:
-      return size.bytes >= 16 * kib;
-    case Function::reduce_scatter:
-    case Function::reduce_scatter_block:
-    case Function::allgather:
-      return size.bytes >= 256 * kib;
-    default:
-      return size.bytes >= 512 * kib;
-  }
 }
 
 }  // namespace ddl::mpi

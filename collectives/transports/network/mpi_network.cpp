@@ -26,16 +26,20 @@ std::string text_of(int result) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-void check(int result, const char* call) {
+}  // namespace
+
+void check_mpi(int result, const char* call) {
   if (result != MPI_SUCCESS) {
     throw Error(ErrorCode::transport, fmt::format("{} failed: {}", call, text_of(result)));
   }
 }
 
+namespace {
+
 std::int64_t largest_tag(MPI_Comm communicator) {
   int* value = nullptr;
   int found = 0;
-  check(PMPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  check_mpi(PMPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
   constexpr std::int64_t least_by_the_standard = 32767;
   return found != 0 ? *value : least_by_the_standard;
 }
@@ -48,9 +52,9 @@ MPI_Datatype bytes_and_fingerprint(std::byte* data, int bytes, std::uint32_t& fi
   PMPI_Get_address(&fingerprint, &places[1]);
   const std::array<MPI_Datatype, 2> types{MPI_BYTE, MPI_BYTE};
   MPI_Datatype piece = MPI_DATATYPE_NULL;
-  check(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
-        "MPI_Type_create_struct");
-  check(PMPI_Type_commit(&piece), "MPI_Type_commit");
+  check_mpi(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
+            "MPI_Type_create_struct");
+  check_mpi(PMPI_Type_commit(&piece), "MPI_Type_commit");
   return piece;
 }
 
@@ -136,7 +140,7 @@ void MpiNetwork::State::start(int peer, MessageTag tag, std::byte* data, std::si
         operation.next_unused = std::exchange(unused, &operation);
         transfer.state = Transfer::State::idle;
       }
-      check(result, receives ? "MPI_Irecv" : "MPI_Isend");
+      check_mpi(result, receives ? "MPI_Irecv" : "MPI_Isend");
     }
     ++operation.pieces;
     requests.push_back(request);
@@ -180,8 +184,8 @@ bool MpiNetwork::State::test() {
   if (requests.empty()) {
     // A peer's send may not be over before MPI moves on here once more.
     int found = 0;
-    check(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators.front(), &found, MPI_STATUS_IGNORE),
-          "MPI_Iprobe");
+    check_mpi(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators.front(), &found, MPI_STATUS_IGNORE),
+              "MPI_Iprobe");
     return false;
   }
   indices.resize(requests.size());
@@ -189,7 +193,7 @@ bool MpiNetwork::State::test() {
   int over = 0;
   const int result = PMPI_Testsome(static_cast<int>(requests.size()), requests.data(), &over, indices.data(),
                                    statuses.data());
-  if (result != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
+  if (result != MPI_ERR_IN_STATUS) check_mpi(result, "MPI_Testsome");
   if (over <= 0) return false;
   for (int i = 0; i < over; ++i) {
     const MPI_Status& status = statuses[static_cast<std::size_t>(i)];
@@ -214,13 +218,13 @@ MpiNetwork::MpiNetwork(MPI_Comm communicator) {
                                                     largest, MpiTags::least_bits));
   }
   state_ = std::make_unique<State>(communicator);
-  check(PMPI_Comm_size(communicator, &state_->ranks), "MPI_Comm_size");
+  check_mpi(PMPI_Comm_size(communicator, &state_->ranks), "MPI_Comm_size");
   int provided = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&provided), "MPI_Query_thread");
+  check_mpi(PMPI_Query_thread(&provided), "MPI_Query_thread");
   state_->any_thread = provided == MPI_THREAD_MULTIPLE;
   for (int i = 0; i < state_->tags.copies(); ++i) {
     MPI_Comm copy = MPI_COMM_NULL;
-    check(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
+    check_mpi(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
     state_->communicators.push_back(copy);
   }
 }
