@@ -8,25 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "ddl/context/agreement.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/mpi_interposer/subgroup.hpp"
 
 namespace ddl::mpi {
 namespace {
-
-/// The last communicator that a thread has asked for. Good as long as no communicator has gone since.
-struct LastAsked {
-  MPI_Comm communicator = MPI_COMM_NULL;
-  void* served = nullptr;
-  std::uint64_t era = 0;
-};
-thread_local LastAsked last_asked;
-std::atomic<std::uint64_t> era = 1;
-
-Error as_error(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
-  return {ErrorCode::internal, error.what()};
-}
 
 /// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call
 /// is its first.
@@ -59,8 +46,8 @@ void Interposer::start() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`, or never
-  } catch (const std::exception& problem) {
-    const Error error = as_error(problem);
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
     const bool speaks = rank == 0 || !error.agreed();
     if (speaks) {
       Log(rank, 0).error(
@@ -91,7 +78,6 @@ Interposer::Interposer()
 
 Interposer::~Interposer() {
   tally_.print(context_.log());
-  for (Served* served : all_) delete served;
   PMPI_Comm_free_keyval(&attribute_);
   PMPI_Comm_free(&silent_);
 }
@@ -104,15 +90,9 @@ void Interposer::drive_mpi() {
 }
 
 collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator, bool opens) {
-  LastAsked& last = last_asked;
-  const std::uint64_t now = era.load(std::memory_order_acquire);
-  if (last.communicator != communicator || last.era != now) {
-    Served* served = attached(communicator);
-    if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
-    if (served == nullptr) return nullptr;
-    last = {communicator, served, now};
-  }
-  return static_cast<Served*>(last.served)->get();
+  Served* served = attached(communicator);
+  if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
+  return served == nullptr ? nullptr : served->get();
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
@@ -123,12 +103,12 @@ Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
 }
 
 Interposer::Served* Interposer::open(MPI_Comm communicator) {
-  auto served = std::make_unique<Served>(make(communicator));
-  Served* const attached = served.get();
+  Served made = make(communicator);
   const std::lock_guard lock(mutex_);
-  if (PMPI_Comm_set_attr(communicator, attribute_, attached) != MPI_SUCCESS) return nullptr;
-  all_.insert(served.release());
-  return attached;
+  Served& added = served_.emplace_back(std::move(made));
+  if (PMPI_Comm_set_attr(communicator, attribute_, &added) == MPI_SUCCESS) return &added;
+  served_.pop_back();
+  return nullptr;
 }
 
 /// Null if its calls are to be left to MPI, which all of its ranks find out alike.
@@ -149,13 +129,9 @@ Interposer::Served Interposer::make(MPI_Comm communicator) {
   }
 }
 
-void Interposer::forget(Served* served) {
-  {
-    const std::lock_guard lock(mutex_);
-    all_.erase(served);
-    era.fetch_add(1, std::memory_order_release);
-  }
-  delete served;
+void Interposer::forget(const Served* served) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(served_, [&](const Served& each) { return &each == served; });
 }
 
 void* Interposer::allocate(std::size_t bytes) {
@@ -186,9 +162,9 @@ int Interposer::explain(const Error& error) {
   return code;
 }
 
-int Interposer::failed(MPI_Comm communicator, const std::exception& error) {
+int Interposer::failed(MPI_Comm communicator, const Error& error) {
   Interposer* const self = current();
-  const int code = self != nullptr ? self->explain(as_error(error)) : MPI_ERR_OTHER;
+  const int code = self != nullptr ? self->explain(error) : MPI_ERR_OTHER;
   PMPI_Comm_call_errhandler(communicator, code);
   return code;
 }

@@ -5,15 +5,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "collectives/executor/waiting.hpp"
 #include "ddl/context.hpp"
+#include "ddl/context/agreement.hpp"
 #include "ddl/mpi_interposer/open_requests.hpp"
 #include "ddl/mpi_interposer/tally.hpp"
 #include "ddl/shared_buffer.hpp"
@@ -64,8 +64,8 @@ class Interposer {
     const collectives::Meanwhile meanwhile(&drive_mpi);
     try {
       return std::forward<F>(body)();
-    } catch (const std::exception& error) {
-      return failed(communicator, error);
+    } catch (...) {
+      return failed(communicator, as_error(std::current_exception()));
     }
   }
 
@@ -78,10 +78,10 @@ class Interposer {
   Served* attached(MPI_Comm communicator) const;
   Served* open(MPI_Comm communicator);
   [[nodiscard]] Served make(MPI_Comm communicator);
-  void forget(Served* served);
+  void forget(const Served* served);
 
   int explain(const Error& error);
-  static int failed(MPI_Comm communicator, const std::exception& error);
+  static int failed(MPI_Comm communicator, const Error& error);
 
   static std::atomic<Interposer*> current_;
 
@@ -95,7 +95,7 @@ class Interposer {
   int error_class_ = MPI_ERR_OTHER;
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
-  std::set<Served*> all_;
+  std::list<Served> served_;  // attributes point into it
   std::map<void*, SharedBuffer<std::byte>> allocated_;
 };
 
