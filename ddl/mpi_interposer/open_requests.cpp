@@ -58,23 +58,29 @@ void OpenRequests::look() {
   }
 }
 
+std::optional<Work> OpenRequests::first_of(std::span<const MPI_Request> requests) {
+  const std::lock_guard lock(mutex_);
+  for (const Open& open : open_) {
+    if (std::ranges::find(requests, open.request) != requests.end()) return open.work;
+  }
+  return std::nullopt;
+}
+
 void OpenRequests::wait(std::span<const MPI_Request> requests) {
-  while (wait_for_some(requests, std::chrono::hours(1))) look();
+  while (std::optional<Work> work = first_of(requests)) {
+    try {
+      work->wait();
+    } catch (const Error&) {  // the request's status will say so
+    }
+    look();
+  }
 }
 
 bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration) {
-  Work work;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto is_wanted = [&](const Open& open) {
-      return std::ranges::find(requests, open.request) != requests.end();
-    };
-    const auto found = std::ranges::find_if(open_, is_wanted);
-    if (found == open_.end()) return false;
-    work = found->work;
-  }
+  std::optional<Work> work = first_of(requests);
+  if (!work) return false;
   try {
-    work.wait_for(duration);
+    work->wait_for(duration);
   } catch (const Error&) {  // the request's status will say so
   }
   return true;

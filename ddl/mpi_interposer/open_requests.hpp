@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -46,6 +47,8 @@ class OpenRequests {
     MPI_Request request;
     int* code;  // MPI's; freed by it after completion
   };
+  /// The work of one of `requests` that is open, if any is.
+  std::optional<Work> first_of(std::span<const MPI_Request> requests);
 
   Explain explain_;
   std::mutex mutex_;
