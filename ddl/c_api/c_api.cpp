@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 
 #include "ddl/c_api/c_job.hpp"
@@ -13,7 +12,6 @@ using ddl::Error;
 using ddl::ErrorCode;
 using ddl::ReduceOp;
 using ddl::c_api::guarded;
-using ddl::c_api::in_job;
 using ddl::c_api::Job;
 
 constexpr std::size_t most_alignment = 4096;
@@ -49,14 +47,11 @@ std::size_t count_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-/// -1 without a job.
+/// What `of` says of the job's context; -1 without one.
 template <typename F>
 int number(const char* function, const F& of) {
   int value = -1;
-  in_job(function, [&](ddl::Context& context) {
-    value = of(context);
-    return DDL_OK;
-  });
+  guarded(function, [&](Job& job) { value = of(job.context()); });
   return value;
 }
 
@@ -65,18 +60,11 @@ int number(const char* function, const F& of) {
 extern "C" {
 
 int ddl_init(const char* options) {
-  return guarded("ddl_init", [&](Job& job) -> int {
-    job.start(options);
-    return DDL_OK;
-  });
+  return guarded("ddl_init", [&](Job& job) { job.start(options); });
 }
 
 int ddl_finalize(void) {
-  return guarded("ddl_finalize", [](Job& job) -> int {
-    if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_finalize");
-    job.end();
-    return DDL_OK;
-  });
+  return guarded("ddl_finalize", [](Job& job) { job.end(); });
 }
 
 int ddl_rank(void) {
@@ -90,54 +78,45 @@ int ddl_local_rank(void) {
 }
 
 int ddl_malloc(void** memory, size_t alignment, size_t bytes) {
-  return guarded("ddl_malloc", [&](Job& job) -> int {
+  return guarded("ddl_malloc", [&](Job& job) {
     if (memory == nullptr) refuse("memory is null; expected where the pointer is to go");
     *memory = nullptr;
-    if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_malloc");
     if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > most_alignment) {
       refuse(fmt::format("alignment: found {}, expected a power of two up to {}", alignment, most_alignment));
     }
     *memory = job.allocate(bytes, alignment);
-    return DDL_OK;
   });
 }
 
 int ddl_free(void* memory) {
-  return guarded("ddl_free", [&](Job& job) -> int {
-    if (memory == nullptr) return DDL_OK;
-    if (job.context() == nullptr) return ddl::c_api::not_initialized("ddl_free");
+  return guarded("ddl_free", [&](Job& job) {
+    if (memory == nullptr) return;
+    static_cast<void>(job.context());
     if (!job.release(memory)) refuse("the memory is not from ddl_malloc, or was given back before");
-    return DDL_OK;
   });
 }
 
 int ddl_allreduce(void* data, int64_t count, int type, int op) {
-  return in_job("ddl_allreduce", [&](ddl::Context& context) {
-    context.communicator().all_reduce(data, count_of(count), type_of(type), op_of(op));
-    return DDL_OK;
+  return guarded("ddl_allreduce", [&](Job& job) {
+    job.context().communicator().all_reduce(data, count_of(count), type_of(type), op_of(op));
   });
 }
 
 int ddl_bcast(void* data, int64_t count, int type, int root) {
-  return in_job("ddl_bcast", [&](ddl::Context& context) {
-    context.communicator().broadcast(data, data, count_of(count), type_of(type), root);
-    return DDL_OK;
+  return guarded("ddl_bcast", [&](Job& job) {
+    job.context().communicator().broadcast(data, data, count_of(count), type_of(type), root);
   });
 }
 
 int ddl_barrier(void) {
-  return in_job("ddl_barrier", [](ddl::Context& context) {
-    context.communicator().barrier();
-    return DDL_OK;
-  });
+  return guarded("ddl_barrier", [](Job& job) { job.context().communicator().barrier(); });
 }
 
 const char* ddl_error_name(int error) {
-  static constexpr std::array names = {
-      "ok", "invalid_argument", "mismatch",    "timeout",  "peer_failed",    "transport",
-      "io", "corrupt_data",     "unsupported", "internal", "not_initialized"};
-  return error >= 0 && error < static_cast<int>(names.size()) ? names[static_cast<std::size_t>(error)]
-                                                              : "unknown";
+  if (error == DDL_OK) return "ok";
+  if (error == DDL_NOT_INITIALIZED) return "not_initialized";
+  if (error < DDL_OK || error > DDL_NOT_INITIALIZED) return "unknown";
+  return ddl::to_string(static_cast<ErrorCode>(error - 1));
 }
 
 }  // extern "C"

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "ddl/error.hpp"
-
 namespace ddl::c_api {
 namespace {
 
@@ -29,7 +27,13 @@ void Job::start(const char* options) {
   context_.emplace(Context::from_environment(ContextOptions::from_environment(options_, "options")));
 }
 
+Context& Job::context() {
+  if (!context_) throw NoJob();
+  return *context_;
+}
+
 void Job::end() {
+  if (!context_) throw NoJob();
   memory_.clear();
   context_.reset();
   has_ended_ = true;
@@ -39,7 +43,7 @@ void* Job::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes > SIZE_MAX - alignment)
     throw Error(ErrorCode::invalid_argument, fmt::format("{} bytes are too many", bytes));
   std::size_t room = bytes + alignment;
-  SharedBuffer<std::byte> buffer = allocate_bytes(*context_, room);
+  SharedBuffer<std::byte> buffer = allocate_bytes(context(), room);
   void* memory = buffer.data();
   std::align(alignment, bytes, memory, room);
   memory_.emplace(memory, std::move(buffer));
@@ -48,53 +52,18 @@ void* Job::allocate(std::size_t bytes, std::size_t alignment) {
 
 bool Job::release(void* memory) { return memory_.erase(memory) != 0; }
 
-int failed(int error, const std::string& message) noexcept {
+int failed(const char* function, const std::exception& error) noexcept {
+  // The C names are those of the enumeration, in its order, from 1 on.
+  static_assert(DDL_INVALID_ARGUMENT == static_cast<int>(ErrorCode::invalid_argument) + 1 &&
+                DDL_INTERNAL == static_cast<int>(ErrorCode::internal) + 1);
   try {
-    last_message = message;
+    last_message = fmt::format("{}: {}", function, error.what());
   } catch (const std::exception&) {
     last_message.clear();
   }
-  return error;
-}
-
-int failed(const char* function, const std::exception& error) noexcept {
-  int code = DDL_INTERNAL;
-  if (const auto* const own = dynamic_cast<const Error*>(&error)) {
-    switch (own->code()) {
-      case ErrorCode::invalid_argument:
-        code = DDL_INVALID_ARGUMENT;
-        break;
-      case ErrorCode::mismatch:
-        code = DDL_MISMATCH;
-        break;
-      case ErrorCode::timeout:
-        code = DDL_TIMEOUT;
-        break;
-      case ErrorCode::peer_failed:
-        code = DDL_PEER_FAILED;
-        break;
-      case ErrorCode::transport:
-        code = DDL_TRANSPORT;
-        break;
-      case ErrorCode::io:
-        code = DDL_IO;
-        break;
-      case ErrorCode::corrupt_data:
-        code = DDL_CORRUPT_DATA;
-        break;
-      case ErrorCode::unsupported:
-        code = DDL_UNSUPPORTED;
-        break;
-      case ErrorCode::internal:
-        break;
-    }
-  }
-  return failed(code, std::string(function) + ": " + error.what());
-}
-
-int not_initialized(const char* function) noexcept {
-  return failed(DDL_NOT_INITIALIZED,
-                std::string(function) + ": there is no job: call it between ddl_init and ddl_finalize");
+  if (dynamic_cast<const NoJob*>(&error) != nullptr) return DDL_NOT_INITIALIZED;
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return own != nullptr ? static_cast<int>(own->code()) + 1 : DDL_INTERNAL;
 }
 
 }  // namespace ddl::c_api

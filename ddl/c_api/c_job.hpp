@@ -5,11 +5,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
-#include <utility>
 
 #include "ddl/context.hpp"
 #include "ddl/ddl.h"
+#include "ddl/error.hpp"
 #include "ddl/shared_buffer.hpp"
 
 namespace ddl::c_api {
@@ -27,8 +28,8 @@ class Job {
   [[nodiscard]] bool has_started() const noexcept { return context_.has_value(); }
   [[nodiscard]] const std::string& options() const noexcept { return options_; }
 
-  /// Null before `start` and after `end`.
-  [[nodiscard]] Context* context() noexcept { return context_ ? &*context_ : nullptr; }
+  /// Throws NoJob before `start` and after `end`.
+  [[nodiscard]] Context& context();
   /// `alignment`: a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment);
   /// False if it is not from `allocate`.
@@ -44,33 +45,27 @@ class Job {
   std::map<void*, SharedBuffer<std::byte>> memory_;
 };
 
-/// Notes the calling thread's error; returns `error`.
-int failed(int error, const std::string& message) noexcept;
+struct NoJob : std::runtime_error {
+  NoJob() : std::runtime_error("there is no job: call it between ddl_init and ddl_finalize") {}
+};
+
+/// Notes the calling thread's error; returns its number.
 int failed(const char* function, const std::exception& error) noexcept;
-int not_initialized(const char* function) noexcept;
 
 /// Runs `body`, which may throw, for a C function.
 template <typename F>
-int guarded(const char* function, F&& body) noexcept {
+int guarded(const char* function, const F& body) noexcept {
   const std::unique_lock lock(Job::of_process().mutex, std::try_to_lock);
   try {
     if (!lock) {
-      return failed(DDL_INVALID_ARGUMENT,
-                    std::string(function) + ": another thread is in a call; found two at once, expected one");
+      throw Error(ErrorCode::invalid_argument,
+                  "another thread is in a call; found two at once, expected one");
     }
-    return std::forward<F>(body)(Job::of_process());
+    body(Job::of_process());
+    return DDL_OK;
   } catch (const std::exception& error) {
     return failed(function, error);
   }
-}
-
-/// The same for what needs a context.
-template <typename F>
-int in_job(const char* function, F&& body) noexcept {
-  return guarded(function, [&](Job& job) -> int {
-    if (job.context() == nullptr) return not_initialized(function);
-    return std::forward<F>(body)(*job.context());
-  });
 }
 
 }  // namespace ddl::c_api

@@ -3,50 +3,29 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <system_error>
 #include <utility>
 
 namespace ddl {
 
-BackgroundWork::~BackgroundWork() {
-  if (thread_.joinable()) thread_.join();
-}
-
 void BackgroundWork::start(std::function<void()> work, bool in_thread) {
-  work_ = std::move(work);
-  exception_ = nullptr;
-  done_ = false;
-  if (!in_thread) return;
+  if (!in_thread) {
+    result_ = std::async(std::launch::deferred, std::move(work));
+    return;
+  }
   // A thread starts with its maker's mask.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    exception_ = std::current_exception();
-    done_ = true;
+    result_ = std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error&) {  // no more threads
+    std::promise<void> failed;
+    failed.set_exception(std::current_exception());
+    result_ = failed.get_future();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-void BackgroundWork::run() noexcept {
-  try {
-    work_();
-  } catch (...) {
-    exception_ = std::current_exception();
-  }
-  done_.store(true, std::memory_order_release);
-}
-
-void BackgroundWork::wait() {
-  if (thread_.joinable()) {
-    thread_.join();
-  } else if (!done()) {
-    run();
-  }
-  work_ = nullptr;
-  if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
 }
 
 }  // namespace ddl

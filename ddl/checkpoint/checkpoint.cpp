@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -24,17 +23,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* operation = "save a checkpoint";
-
-void check(const CheckpointContents& contents, std::optional<double> metric, bool is_root) {
-  check_contents(contents);
-  if (!is_root) return;
-  const auto fail = [](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("cannot save a checkpoint: {}", what));
-  };
-  if (!json::accept(contents.state)) fail("the state is no JSON text");
-  if (metric && !std::isfinite(*metric))
-    fail(fmt::format("the metric is {}, expected a finite number", *metric));
-}
 
 /// After `collect`, rank 0 has every tensor.
 CheckpointLayout as_written(CheckpointLayout layout) {
@@ -85,7 +73,7 @@ struct Checkpoint::State {
 /// All ranks save the same step, and know who has what.
 void Checkpoint::State::agree(std::uint64_t step, const CheckpointContents& contents,
                               std::optional<double> metric) {
-  context.on_all_ranks(operation, [&] { check(contents, metric, context.is_root()); });
+  context.on_all_ranks(operation, [&] { check_contents(contents, metric, context.is_root()); });
   std::string now = describe_contents(contents);
   const auto signed_step = static_cast<std::int64_t>(step);
   std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
@@ -152,9 +140,9 @@ void Checkpoint::State::finish() {
     context.on_all_ranks(
         operation, [&] { work.wait(); }, WorkTime::unlimited);
     if (!options.sharded) return;
-    const auto texts = gather_texts(context, summaries_to_text(manifest.files));
+    const auto texts = gather_texts(context, to_json(manifest.files));
     context.root_only(operation, [&] {
-      for (const std::string& text : texts) manifest.files.merge(summaries_from_text(text));
+      for (const std::string& text : texts) manifest.files.merge(parse_files(text));
       complete();
     });
   } catch (...) {

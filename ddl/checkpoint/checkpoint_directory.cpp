@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <system_error>
@@ -202,8 +201,6 @@ void CheckpointDirectory::remove_old(std::uint64_t step, std::size_t keep, std::
   }
 }
 
-using nlohmann::json;
-
 FileSummaries write_files(const std::filesystem::path& directory, const TensorFiles& tensors,
                           const std::map<std::string, std::string>& texts) {
   FileSummaries written;
@@ -220,21 +217,6 @@ FileSummaries write_files(const std::filesystem::path& directory, const TensorFi
   }
   sync_directory(directory);
   return written;
-}
-
-std::string summaries_to_text(const FileSummaries& files) {
-  json result = json::object();
-  for (const auto& [name, summary] : files) result[name] = {summary.bytes, summary.crc32};
-  return result.dump();
-}
-
-FileSummaries summaries_from_text(const std::string& text) {
-  FileSummaries files;
-  const json written = json::parse(text);
-  for (const auto& [name, summary] : written.items()) {
-    files[name] = {summary[0].get<std::uint64_t>(), summary[1].get<std::uint32_t>()};
-  }
-  return files;
 }
 
 }  // namespace ddl

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -30,8 +31,6 @@ constexpr const char* operation = "save a checkpoint";
       .as_agreed();
 }
 
-std::string describe(const TensorForm& form) { return safetensors::describe(form.type, form.shape); }
-
 /// One rank's slice of a tensor, as all ranks know it.
 struct Slice {
   TensorForm form;
@@ -39,27 +38,19 @@ struct Slice {
 };
 using SlicesByTensor = std::map<std::string, std::vector<Slice>>;
 
-template <typename T>
-json form_to_json(const T& tensor) {
-  return {tensor.name, static_cast<int>(tensor.type), tensor.shape};
-}
-
-TensorForm form_from_json(const json& value) {
-  return {static_cast<DataType>(value[1].get<int>()), value[2].get<std::vector<std::int64_t>>()};
-}
-
-/// What differs from rank to rank; "" if nothing does.
+/// What differs from rank to rank: of each group [name, form, first, count] of slices, and the tensors that
+/// are this rank's own; "" if nothing does.
 std::string describe_own(const CheckpointContents& contents) {
   json result = json::object();
   for (const auto& [name, group] : contents.groups) {
     json slices = json::array();
     for (const TensorSlice& slice : group.slices) {
-      json& value = slices.emplace_back(form_to_json(slice));
-      value.push_back(slice.first);
-      value.push_back(slice.bytes.size() / size_of(slice.type));
+      slices.push_back({slice.name, safetensors::to_json(form_of(slice)), slice.first,
+                        slice.bytes.size() / size_of(slice.type)});
     }
-    json per_rank = json::array();
-    for (const NamedTensor& tensor : group.per_rank) per_rank.push_back(form_to_json(tensor));
+    json per_rank = json::object();
+    for (const NamedTensor& tensor : group.per_rank)
+      per_rank[tensor.name] = safetensors::to_json(form_of(tensor));
     if (!slices.empty() || !per_rank.empty()) result[name] = {std::move(slices), std::move(per_rank)};
   }
   return result.empty() ? "" : result.dump();
@@ -71,8 +62,7 @@ std::vector<std::string> describe_common(const CheckpointContents& contents) {
   for (const auto& [name, group] : contents.groups) {
     entries.push_back(fmt::format("(the group '{}')", name));
     for (const NamedTensor& tensor : group.whole) {
-      entries.push_back(fmt::format("'{}' of group '{}', {}", tensor.name, name,
-                                    safetensors::describe(tensor.type, tensor.shape)));
+      entries.push_back(fmt::format("'{}' of group '{}', {}", tensor.name, name, describe(form_of(tensor))));
     }
   }
   return entries;
@@ -131,7 +121,7 @@ void share_out(Layout& layout, const CheckpointContents& contents) {
   for (const auto& [group, tensor] : order) {
     const auto least = layout.sharded ? std::ranges::min_element(load) : load.begin();
     *least += tensor->bytes.size();
-    const TensorForm form{tensor->type, tensor->shape};
+    const TensorForm form = form_of(*tensor);
     layout.groups[group].tensors[tensor->name] = {
         form, {{static_cast<int>(least - load.begin()), 0, form.elements()}}};
   }
@@ -159,25 +149,23 @@ void require_one_kind(const CheckpointContents& contents, const Layout& layout) 
 void add_own(const std::string& text, int rank, Layout& layout,
              std::map<std::string, SlicesByTensor>& slices) {
   if (text.empty()) return;
+  const auto fail = [](std::string_view found, std::string_view) {
+    throw Error(ErrorCode::internal, fmt::format("{}: a rank describes {}", operation, found));
+  };
   const json groups = json::parse(text);
   for (const auto& [name, lists] : groups.items()) {
     for (const json& value : lists[0]) {
-      slices[name][value[0].get<std::string>()].push_back(
-          {form_from_json(value), {rank, value[3].get<std::uint64_t>(), value[4].get<std::uint64_t>()}});
+      slices[name][value[0]].push_back({safetensors::parse_form(value[1], fail), {rank, value[2], value[3]}});
     }
     auto& per_rank = layout.groups[name].per_rank;
-    for (const json& value : lists[1]) {
+    for (const auto& [tensor, form] : lists[1].items()) {
       per_rank.resize(static_cast<std::size_t>(layout.ranks));
-      per_rank[static_cast<std::size_t>(rank)][value[0].get<std::string>()] = form_from_json(value);
+      per_rank[static_cast<std::size_t>(rank)][tensor] = safetensors::parse_form(form, fail);
     }
   }
 }
 
 }  // namespace
-
-std::uint64_t TensorForm::elements() const noexcept {
-  return safetensors::bytes_of(type, shape).value_or(0) / size_of(type);
-}
 
 std::string CheckpointLayout::whole_file(std::string_view group) {
   return fmt::format("{}.safetensors", group);
@@ -191,13 +179,15 @@ std::string CheckpointLayout::file_of(std::string_view group, const TensorPiece&
   return sharded ? rank_file(group, piece.rank) : whole_file(group);
 }
 
-std::string CheckpointLayout::stored_name(std::string_view name, const Tensor& tensor,
-                                          const TensorPiece& piece) {
-  if (piece.count == tensor.form.elements()) return std::string(name);
-  return fmt::format("{}[{}:{}]", name, piece.first, piece.end());
+CheckpointLayout::Stored CheckpointLayout::stored(const std::string& name, const TensorForm& form,
+                                                  const TensorPiece& piece) {
+  if (piece.count == form.elements()) return {name, form, true};
+  return {fmt::format("{}[{}:{}]", name, piece.first, piece.end()),
+          {form.type, {static_cast<std::int64_t>(piece.count)}},
+          false};
 }
 
-void check_contents(const CheckpointContents& contents) {
+void check_contents(const CheckpointContents& contents, std::optional<double> metric, bool is_root) {
   const auto check_name = [&](const std::string& name) {
     if (!is_plain_file_name(name) || !json::accept('"' + name + '"'))
       throw_invalid(fmt::format("'{}' is no plain file name in UTF-8", name));
@@ -215,10 +205,12 @@ void check_contents(const CheckpointContents& contents) {
       throw_invalid(
           fmt::format("a group cannot be called '{}': \"-of-\" marks the files of single ranks", name));
     check_name(name);
-    safetensors::check(group.whole);
-    for (const TensorSlice& slice : group.slices) safetensors::check(slice);
-    safetensors::check(group.per_rank);
+    safetensors::check(group);
   }
+  if (!is_root) return;
+  if (!json::accept(contents.state)) throw_invalid("the state is no JSON text");
+  if (metric && !std::isfinite(*metric))
+    throw_invalid(fmt::format("the metric is {}, expected a finite number", *metric));
 }
 
 std::string describe_contents(const CheckpointContents& contents) {

@@ -2,23 +2,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddl/checkpoint.hpp"
+#include "ddl/checkpoint/safetensors.hpp"
 
 namespace ddl {
-
-/// A tensor's type and shape, known to be a size that fits 64 bits.
-struct TensorForm {
-  DataType type = DataType::f32;
-  std::vector<std::int64_t> shape;
-
-  [[nodiscard]] std::uint64_t elements() const noexcept;
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return elements() * size_of(type); }
-  bool operator==(const TensorForm&) const = default;
-};
 
 /// Elements of a tensor, and the rank that gives them.
 struct TensorPiece {
@@ -53,14 +45,20 @@ struct CheckpointLayout {
   [[nodiscard]] std::string rank_file(std::string_view group, int rank) const;
   /// The one with this piece of a tensor.
   [[nodiscard]] std::string file_of(std::string_view group, const TensorPiece& piece) const;
-  /// What the piece is called there.
-  [[nodiscard]] static std::string stored_name(std::string_view name, const Tensor& tensor,
-                                               const TensorPiece& piece);
+  /// What the piece is there: the tensor, or, of a part, a flat tensor of its own.
+  struct Stored {
+    std::string name;
+    TensorForm form;
+    bool is_whole;
+  };
+  [[nodiscard]] static Stored stored(const std::string& name, const TensorForm& form,
+                                     const TensorPiece& piece);
   bool operator==(const CheckpointLayout&) const = default;
 };
 
-/// Throws `invalid_argument` for contents that could not be saved whatever the other ranks have.
-void check_contents(const CheckpointContents& contents);
+/// Throws `invalid_argument` for contents that could not be saved whatever the other ranks have. Of state and
+/// metric rank 0's count.
+void check_contents(const CheckpointContents& contents, std::optional<double> metric, bool is_root);
 
 /// All that the layout depends on, in one text.
 std::string describe_contents(const CheckpointContents& contents);

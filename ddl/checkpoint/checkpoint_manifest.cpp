@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -30,21 +30,24 @@ std::string crc_of(std::string_view text) {
   return hex(summary.crc32);
 }
 
-json form_to_json(const TensorForm& form) {
-  return {{"dtype", safetensors::type_name(form.type)}, {"shape", form.shape}};
+json files_to_json(const FileSummaries& files) {
+  json result = json::object();
+  for (const auto& [name, summary] : files)
+    result[name] = {{"bytes", summary.bytes}, {"crc32", hex(summary.crc32)}};
+  return result;
 }
 
 json group_to_json(const CheckpointLayout::Group& group) {
   json result = {{"tensors", json::object()}, {"per_rank", json::array()}};
   for (const auto& [name, tensor] : group.tensors) {
-    json& value = result["tensors"][name] = form_to_json(tensor.form);
+    json& value = result["tensors"][name] = safetensors::to_json(tensor.form);
     for (const TensorPiece& piece : tensor.pieces) {
       value["pieces"].push_back({piece.rank, piece.first, piece.count});
     }
   }
   for (const auto& tensors : group.per_rank) {
     json& forms = result["per_rank"].emplace_back(json::object());
-    for (const auto& [name, form] : tensors) forms[name] = form_to_json(form);
+    for (const auto& [name, form] : tensors) forms[name] = safetensors::to_json(form);
   }
   return result;
 }
@@ -62,16 +65,19 @@ class Parser {
       result.metric = metric.get<double>();
     }
     result.layout.ranks = static_cast<int>(number(manifest, "ranks", most_ranks));
-    const json& sharded = member(manifest, "sharded");
-    if (result.layout.ranks < 1 || !sharded.is_boolean())
-      fail("no number of ranks, or not whether it is sharded");
-    result.layout.sharded = sharded.get<bool>();
-    for (const auto& [name, entry] : object(manifest, "files").items())
-      result.files[name] = file(name, entry);
-    for (const auto& [name, value] : object(manifest, "groups").items()) {
+    if (result.layout.ranks < 1) fail("a bad number of ranks");
+    result.layout.sharded = member<bool>(manifest, "sharded");
+    result.files = files(member(manifest, "files"));
+    for (const auto& [name, value] : member<json::object_t>(manifest, "groups"))
       result.layout.groups[name] = group(name, value, result);
-    }
     if (!result.files.contains(state_name)) fail(fmt::format("no entry for {}", state_name));
+    return result;
+  }
+
+  FileSummaries files(const json& value) const {
+    FileSummaries result;
+    for (const auto& [name, entry] : as<json::object_t>(value, "list of files"))
+      result[name] = file(name, entry);
     return result;
   }
 
@@ -80,46 +86,44 @@ class Parser {
     throw_corrupt(path_, found, "what a manifest of this format has");
   }
 
+  /// `what` for messages.
+  template <typename T>
+  const T& as(const json& value, const std::string& what) const {
+    if (const T* const found = value.get_ptr<const T*>()) return *found;
+    fail("a bad " + what);
+  }
   const json& member(const json& value, const char* key) const {
     if (!value.is_object() || !value.contains(key)) fail(fmt::format("no {}", key));
     return value[key];
   }
-  const json& object(const json& value, const char* key) const {
-    const json& found = member(value, key);
-    if (!found.is_object()) fail(fmt::format("a value for {} that is no object", key));
-    return found;
+  template <typename T>
+  const T& member(const json& value, const char* key) const {
+    return as<T>(member(value, key), key);
   }
   std::uint64_t number(const json& value, std::uint64_t most, const char* what) const {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) fail(fmt::format("a bad {}", what));
-    return value.get<std::uint64_t>();
+    const std::uint64_t found = as<json::number_unsigned_t>(value, what);
+    if (found > most) fail(fmt::format("a bad {}", what));
+    return found;
   }
   std::uint64_t number(const json& value, const char* key, std::uint64_t most) const {
     return number(member(value, key), most, key);
   }
 
   FileSummary file(const std::string& name, const json& entry) const {
-    const json& crc32 = member(entry, "crc32");
-    const std::string digits = crc32.is_string() ? crc32.get<std::string>() : "";
-    if (!is_plain_file_name(name) || digits.size() != 8 ||
-        digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    const auto& digits = member<json::string_t>(entry, "crc32");
+    FileSummary result{number(entry, "bytes", INT64_MAX), 0};
+    const char* const end = digits.data() + digits.size();
+    if (!is_plain_file_name(name) || std::from_chars(digits.data(), end, result.crc32, 16).ptr != end ||
+        digits != hex(result.crc32)) {
       fail(fmt::format("a bad entry for file '{}'", name));
     }
-    return {number(entry, "bytes", INT64_MAX), static_cast<std::uint32_t>(std::stoul(digits, nullptr, 16))};
+    return result;
   }
 
   TensorForm form(const json& value) const {
-    TensorForm result;
-    const json& type = member(value, "dtype");
-    const auto parsed =
-        type.is_string() ? safetensors::type_named(type.get_ref<const std::string&>()) : std::nullopt;
-    if (!parsed) fail("a tensor of an unknown type");
-    result.type = *parsed;
-    const json& shape = member(value, "shape");
-    if (!shape.is_array()) fail("a shape that is no list");
-    for (const json& size : shape)
-      result.shape.push_back(static_cast<std::int64_t>(number(size, INT64_MAX, "size in a shape")));
-    if (!safetensors::bytes_of(result.type, result.shape)) fail("a shape that does not fit 64 bits");
-    return result;
+    return safetensors::parse_form(value, [&](std::string_view found, std::string_view expected) {
+      throw_corrupt(path_, found, expected);
+    });
   }
 
   void require_file(const std::string& name, const CheckpointManifest& manifest) const {
@@ -131,10 +135,10 @@ class Parser {
     CheckpointLayout::Tensor result{form(value), {}};
     const auto last_rank = static_cast<std::uint64_t>(manifest.layout.ranks - 1);
     std::uint64_t end = 0;
-    const json& pieces = member(value, "pieces");
-    if (!pieces.is_array() || pieces.empty()) fail("a tensor without pieces");
+    const auto& pieces = member<json::array_t>(value, "pieces");
+    if (pieces.empty()) fail("a tensor without pieces");
     for (const json& piece : pieces) {
-      if (!piece.is_array() || piece.size() != 3) fail("a piece that is not [rank, first, count]");
+      if (as<json::array_t>(piece, "piece").size() != 3) fail("a piece that is not [rank, first, count]");
       result.pieces.push_back({static_cast<int>(number(piece[0], last_rank, "rank of a piece")),
                                number(piece[1], INT64_MAX, "begin of a piece"),
                                number(piece[2], INT64_MAX, "size of a piece")});
@@ -149,17 +153,16 @@ class Parser {
   CheckpointLayout::Group group(const std::string& name, const json& value,
                                 const CheckpointManifest& manifest) const {
     CheckpointLayout::Group result;
-    for (const auto& [tensor_name, entry] : object(value, "tensors").items()) {
+    for (const auto& [tensor_name, entry] : member<json::object_t>(value, "tensors"))
       result.tensors[tensor_name] = tensor(name, entry, manifest);
-    }
-    const json& per_rank = member(value, "per_rank");
+    const auto& per_rank = member<json::array_t>(value, "per_rank");
     const auto ranks = static_cast<std::size_t>(manifest.layout.ranks);
-    if (!per_rank.is_array() || (!per_rank.empty() && per_rank.size() != ranks)) fail("a bad list of ranks");
+    if (!per_rank.empty() && per_rank.size() != ranks) fail("a bad list of ranks");
     for (const json& forms : per_rank) {
-      if (!forms.is_object()) fail("a rank's tensors that are no object");
       const auto rank = static_cast<int>(result.per_rank.size());
       auto& tensors = result.per_rank.emplace_back();
-      for (const auto& [tensor_name, entry] : forms.items()) tensors[tensor_name] = form(entry);
+      for (const auto& [tensor_name, entry] : as<json::object_t>(forms, "list of a rank's tensors"))
+        tensors[tensor_name] = form(entry);
       if (!tensors.empty()) require_file(manifest.layout.rank_file(name, rank), manifest);
     }
     return result;
@@ -190,6 +193,10 @@ bool is_plain_file_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
+std::string to_json(const FileSummaries& files) { return files_to_json(files).dump(); }
+
+FileSummaries parse_files(const std::string& text) { return Parser("a rank").files(json::parse(text)); }
+
 std::string CheckpointManifest::to_json() const {
   json manifest = {{"format_version", format_version},
                    {"checksum", no_checksum},
@@ -197,11 +204,8 @@ std::string CheckpointManifest::to_json() const {
                    {"metric", metric ? json(*metric) : json()},
                    {"ranks", layout.ranks},
                    {"sharded", layout.sharded},
-                   {"files", json::object()},
+                   {"files", files_to_json(files)},
                    {"groups", json::object()}};
-  for (const auto& [name, summary] : files) {
-    manifest["files"][name] = {{"bytes", summary.bytes}, {"crc32", hex(summary.crc32)}};
-  }
   for (const auto& [name, group] : layout.groups) manifest["groups"][name] = group_to_json(group);
   std::string text = manifest.dump(1) + "\n";
   const std::size_t digits = text.find(checksum_key) + checksum_key.size();
@@ -214,11 +218,7 @@ std::string CheckpointManifest::read_text(const std::filesystem::path& checkpoin
   if (!std::filesystem::exists(path, error) && !error) {
     throw_corrupt(path, "no such file", "the manifest that every complete checkpoint has");
   }
-  const FileReader file(path);
-  if (file.size() > largest_manifest) {
-    throw_corrupt(path, fmt::format("{} bytes", file.size()), fmt::format("at most {}", largest_manifest));
-  }
-  return file.read_all();
+  return read_file(path, largest_manifest, fmt::format("at most {}", largest_manifest));
 }
 
 CheckpointManifest CheckpointManifest::parse(const std::filesystem::path& checkpoint,

@@ -14,12 +14,19 @@ namespace ddl {
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* state_name = "state.json";
 
+/// By file name.
+using FileSummaries = std::map<std::string, FileSummary>;
+
+/// As manifests have them: for other ranks, and from them.
+std::string to_json(const FileSummaries& files);
+FileSummaries parse_files(const std::string& text);
+
 /// What `manifest.json` says about a checkpoint.
 struct CheckpointManifest {
   std::uint64_t step = 0;
   std::optional<double> metric;
   CheckpointLayout layout;
-  std::map<std::string, FileSummary> files;
+  FileSummaries files;
 
   /// The member "checksum" is the CRC-32 of the text with zeros for its 8 digits, in every format.
   [[nodiscard]] std::string to_json() const;

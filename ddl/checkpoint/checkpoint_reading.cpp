@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "ddl/checkpoint/checkpoint_snapshot.hpp"
@@ -12,23 +11,14 @@
 
 namespace ddl {
 
-void throw_other_model(const std::filesystem::path& path, const std::string& tensor, const std::string& found,
-                       const std::string& expected) {
-  throw Error(ErrorCode::mismatch,
-              fmt::format("'{}': tensor '{}': found {}, expected {}: the checkpoint is of another model",
-                          path.string(), tensor, found, expected));
-}
-
 TensorFileReader::TensorFileReader(std::filesystem::path path, const CheckpointLayout::Forms& forms, bool all)
     : file_(std::move(path)), index_(safetensors::read_index(file_)) {
   for (const auto& [name, form] : forms) {
     const auto found = index_.find(name);
-    const std::string expected = safetensors::describe(form.type, form.shape) + ", as the manifest says";
+    const std::string expected = describe(form) + ", as the manifest says";
     if (found == index_.end()) throw_corrupt(file_.path(), fmt::format("no tensor '{}'", name), expected);
-    const safetensors::Entry& entry = found->second;
-    if (entry.type != form.type || entry.shape != form.shape) {
-      throw_corrupt(file_.path(),
-                    fmt::format("{} for tensor '{}'", safetensors::describe(entry.type, entry.shape), name),
+    if (found->second.form != form) {
+      throw_corrupt(file_.path(), fmt::format("{} for tensor '{}'", describe(found->second.form), name),
                     expected);
     }
   }
@@ -53,14 +43,13 @@ BroadcastTensorFile::BroadcastTensorFile(Context& context, const std::filesystem
     for (const auto& [name, form] : forms) *offset++ = reader_->offset_of(name);
   });
   context.communicator().broadcast(offsets.data(), offsets.size() * sizeof(offsets[0]), 0);
-  begin_ = forms.empty() ? 0 : std::numeric_limits<std::uint64_t>::max();
   auto offset = offsets.begin();
   for (const auto& [name, form] : forms) {
-    offsets_[name] = *offset;
-    begin_ = std::min(begin_, *offset);
-    end_ = std::max(end_, *offset + form.bytes());
-    ++offset;
+    offsets_[name] = *offset++;
+    end_ += form.bytes();
   }
+  if (!offsets.empty()) begin_ = std::ranges::min(offsets);
+  end_ += begin_;  // there are no gaps, and no other tensors
 }
 
 void BroadcastTensorFile::read(const std::vector<TensorWant>& wants) const { broadcast(begin_, end_, wants); }

@@ -22,10 +22,6 @@ struct TensorWant {
   std::span<std::byte> target;
 };
 
-/// "'PATH': tensor 'NAME': found FOUND, expected EXPECTED: the checkpoint is of another model" as `mismatch`.
-[[noreturn]] void throw_other_model(const std::filesystem::path& path, const std::string& tensor,
-                                    const std::string& found, const std::string& expected);
-
 /// A safetensors file that holds what a manifest says; else `corrupt_data`.
 class TensorFileReader {
  public:

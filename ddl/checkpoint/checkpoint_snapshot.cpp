@@ -33,12 +33,28 @@ std::string describe_slice(const std::string& name, const TensorForm& form, cons
   return nlohmann::json{{"tensor", name}, {"shape", form.shape}, {"first", piece.first}}.dump();
 }
 
-}  // namespace
+/// A tensor in a file, and where it comes from.
+struct Record {
+  std::string file;
+  NamedTensor stored;
+  std::vector<TensorPiece> pieces;
+  std::vector<std::span<const std::byte>> sources;  // of the pieces that are this rank's
+  std::string metadata;
 
-std::vector<CheckpointSnapshot::Record> CheckpointSnapshot::records(const CheckpointLayout& layout,
-                                                                    const CheckpointContents& contents,
-                                                                    int rank) {
+  [[nodiscard]] std::size_t bytes() const {
+    std::size_t elements = 0;
+    for (const TensorPiece& piece : pieces) elements += piece.count;
+    return elements * size_of(stored.type);
+  }
+};
+
+std::vector<Record> records_of(const CheckpointLayout& layout, const CheckpointContents& contents, int rank) {
   std::vector<Record> result;
+  const auto add = [&](std::string file, std::string name, const TensorForm& form,
+                       std::vector<TensorPiece> pieces) {
+    result.push_back(
+        {std::move(file), {std::move(name), form.type, form.shape, {}}, std::move(pieces), {}, {}});
+  };
   for (const auto& [name, group] : layout.groups) {
     const CheckpointGroup& mine = contents.groups.at(name);
     for (const auto& [tensor_name, tensor] : group.tensors) {
@@ -47,69 +63,48 @@ std::vector<CheckpointSnapshot::Record> CheckpointSnapshot::records(const Checkp
         return source_of(mine, tensor_name, form, piece, rank);
       };
       if (!layout.sharded) {
-        Record& record = result.emplace_back(Record{CheckpointLayout::whole_file(name),
-                                                    {tensor_name, form.type, form.shape, {}},
-                                                    tensor.pieces,
-                                                    {},
-                                                    {}});
-        for (const TensorPiece& piece : tensor.pieces) record.sources.push_back(source(piece));
+        add(CheckpointLayout::whole_file(name), tensor_name, form, tensor.pieces);
+        for (const TensorPiece& piece : tensor.pieces) result.back().sources.push_back(source(piece));
         continue;
       }
       for (const TensorPiece& piece : tensor.pieces) {
         if (piece.rank != rank) continue;
-        const bool is_whole = piece.count == form.elements();
-        result.push_back({layout.rank_file(name, rank),
-                          {CheckpointLayout::stored_name(tensor_name, tensor, piece),
-                           form.type,
-                           is_whole ? form.shape : std::vector{static_cast<std::int64_t>(piece.count)},
-                           {}},
-                          {piece},
-                          {source(piece)},
-                          is_whole ? "" : describe_slice(tensor_name, form, piece)});
+        const auto [stored_name, stored_form, is_whole] = CheckpointLayout::stored(tensor_name, form, piece);
+        add(layout.rank_file(name, rank), stored_name, stored_form, {piece});
+        result.back().sources.push_back(source(piece));
+        if (!is_whole) result.back().metadata = describe_slice(tensor_name, form, piece);
       }
     }
     for (int owner = 0; owner < static_cast<int>(group.per_rank.size()); ++owner) {
       if (layout.sharded && owner != rank) continue;
       for (const auto& [tensor_name, form] : group.per_rank[static_cast<std::size_t>(owner)]) {
+        add(layout.rank_file(name, owner), tensor_name, form, {{owner, 0, form.elements()}});
         const auto found = std::ranges::find(mine.per_rank, tensor_name, &NamedTensor::name);
         const bool is_mine = owner == rank && found != mine.per_rank.end();
-        result.push_back({layout.rank_file(name, owner),
-                          {tensor_name, form.type, form.shape, {}},
-                          {{owner, 0, form.elements()}},
-                          {is_mine ? std::span<const std::byte>(found->bytes) : std::span<const std::byte>()},
-                          {}});
+        result.back().sources.push_back(is_mine ? found->bytes : std::span<std::byte>());
       }
     }
   }
   return result;
 }
 
-/// Gives every record of this rank's its bytes: the contents' own, or memory of ours with what is here copied
-/// in.
-void CheckpointSnapshot::place(std::vector<Record>& records, int rank, bool copy) {
+/// Gives every record of this rank's its bytes: the contents' own, or memory of `memory_of` with what is here
+/// copied in.
+template <typename MemoryOf>
+void place(std::vector<Record>& records, int rank, bool copy, const MemoryOf& memory_of) {
   const auto is_direct = [&](const Record& record) {
     return !copy && record.pieces.size() == 1 && record.pieces[0].rank == rank;
   };
-  const auto bytes_of = [](const Record& record) {
-    std::size_t bytes = 0;
-    for (const TensorPiece& piece : record.pieces) bytes += piece.count * size_of(record.stored.type);
-    return bytes;
-  };
   std::size_t needed = 0;
-  for (const Record& record : records) needed += is_direct(record) ? 0 : aligned(bytes_of(record));
-  if (needed > size_) {
-    memory_.reset();
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(needed);
-    size_ = needed;
-  }
-  std::size_t at = 0;
+  for (const Record& record : records) needed += is_direct(record) ? 0 : aligned(record.bytes());
+  std::byte* at = memory_of(needed);
   for (Record& record : records) {
     if (is_direct(record)) {
       const std::span<const std::byte> source = record.sources[0];
       record.stored.bytes = {const_cast<std::byte*>(source.data()), source.size()};  // only read
       continue;
     }
-    record.stored.bytes = {memory_.get() + at, bytes_of(record)};
+    record.stored.bytes = {at, record.bytes()};
     at += aligned(record.stored.bytes.size());
     for (std::size_t i = 0; i < record.pieces.size(); ++i) {
       if (record.sources[i].empty()) continue;
@@ -122,7 +117,7 @@ void CheckpointSnapshot::place(std::vector<Record>& records, int rank, bool copy
 
 /// The other ranks' pieces, one after the other, are reduced to rank 0: everybody but a piece's owner gives
 /// zeros.
-void CheckpointSnapshot::collect(Context& context, const std::vector<Record>& records) {
+void collect(Context& context, const std::vector<Record>& records, SharedBuffer<std::byte>& memory) {
   struct Part {
     std::size_t begin, end;
     std::span<const std::byte> source;  // the owner's
@@ -141,12 +136,12 @@ void CheckpointSnapshot::collect(Context& context, const std::vector<Record>& re
     }
   }
   if (total == 0) return;
-  if (window_.size() < std::min(total, checkpoint_window))
-    window_ = allocate<std::byte>(context, std::min(total, checkpoint_window));
+  if (memory.size() < std::min(total, checkpoint_window))
+    memory = allocate<std::byte>(context, std::min(total, checkpoint_window));
   std::size_t first = 0;  // part
   for (std::size_t begin = 0; begin < total; begin += checkpoint_window) {
     const std::size_t end = std::min(total, begin + checkpoint_window);
-    const std::span<std::byte> window = window_.span().first(end - begin);
+    const std::span<std::byte> window = memory.span().first(end - begin);
     std::ranges::fill(window, std::byte{0});
     const auto for_each_part = [&](const auto& visit) {
       for (std::size_t i = first; i < parts.size() && parts[i].begin < end; ++i) {
@@ -167,18 +162,31 @@ void CheckpointSnapshot::collect(Context& context, const std::vector<Record>& re
   }
 }
 
+}  // namespace
+
+/// What was there is lost where it grows.
+std::byte* CheckpointSnapshot::memory_of(std::size_t bytes) {
+  if (bytes > size_) {
+    memory_.reset();
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    size_ = bytes;
+  }
+  return memory_.get();
+}
+
 TensorFiles CheckpointSnapshot::take(Context& context, const CheckpointLayout& layout,
                                      const CheckpointContents& contents, bool copy) {
-  std::vector<Record> all;
+  std::vector<Record> records;
   const bool writes = layout.sharded || context.is_root();
   context.on_all_ranks("copy what is to be saved", [&] {
-    all = records(layout, contents, context.rank());
-    if (writes) place(all, context.rank(), copy);
+    records = records_of(layout, contents, context.rank());
+    const auto memory = [this](std::size_t bytes) { return memory_of(bytes); };
+    if (writes) place(records, context.rank(), copy, memory);
   });
-  if (!layout.sharded) collect(context, all);
+  if (!layout.sharded) collect(context, records, window_);
   TensorFiles files;
-  for (Record& record : all) {
-    if (!writes) break;
+  if (!writes) return files;
+  for (Record& record : records) {
     TensorFile& file = files[record.file];
     if (!record.metadata.empty()) file.metadata[record.stored.name] = std::move(record.metadata);
     file.tensors.push_back(std::move(record.stored));

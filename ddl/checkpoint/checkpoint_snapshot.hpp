@@ -2,10 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/checkpoint/checkpoint_directory.hpp"
@@ -26,19 +23,7 @@ class CheckpointSnapshot {
                    bool copy);
 
  private:
-  /// A tensor in a file, and where it comes from.
-  struct Record {
-    std::string file;
-    NamedTensor stored;
-    std::vector<TensorPiece> pieces;
-    std::vector<std::span<const std::byte>> sources;  // of the pieces that are this rank's
-    std::string metadata;
-  };
-
-  static std::vector<Record> records(const CheckpointLayout& layout, const CheckpointContents& contents,
-                                     int rank);
-  void place(std::vector<Record>& records, int rank, bool copy);
-  void collect(Context& context, const std::vector<Record>& records);
+  std::byte* memory_of(std::size_t bytes);
 
   std::unique_ptr<std::byte[]> memory_;
   std::size_t size_ = 0;

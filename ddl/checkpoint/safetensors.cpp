@@ -14,7 +14,27 @@
 
 #include "ddl/error.hpp"
 
-namespace ddl::safetensors {
+namespace ddl {
+namespace {
+
+/// Bytes of a tensor, unless the shape has a negative size or the product overflows.
+std::optional<std::uint64_t> bytes_of(const TensorForm& form) {
+  std::uint64_t bytes = size_of(form.type);
+  for (const std::int64_t size : form.shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return {};
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::uint64_t TensorForm::bytes() const noexcept { return bytes_of(*this).value_or(0); }
+
+std::string describe(const TensorForm& form) {
+  return fmt::format("{} [{}]", to_string(form.type), fmt::join(form.shape, ", "));
+}
+
+namespace safetensors {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian data");
@@ -24,15 +44,8 @@ using nlohmann::json;
 constexpr std::string_view metadata_name = "__metadata__";
 constexpr std::uint64_t largest_header = 100'000'000;  // the reference implementation's limit
 
-struct TypeName {
-  DataType type;
-  std::string_view name;
-};
-constexpr std::array type_names = {
-    TypeName{DataType::u8, "U8"},     TypeName{DataType::i32, "I32"}, TypeName{DataType::i64, "I64"},
-    TypeName{DataType::f32, "F32"},   TypeName{DataType::f64, "F64"}, TypeName{DataType::f16, "F16"},
-    TypeName{DataType::bf16, "BF16"},
-};
+/// By `DataType`.
+constexpr std::array<std::string_view, 7> type_names = {"U8", "I32", "I64", "F32", "F64", "F16", "BF16"};
 
 [[noreturn]] void fail(const std::string& name, const std::string& message) {
   throw Error(ErrorCode::invalid_argument, fmt::format("tensor '{}' {}", name, message));
@@ -47,6 +60,11 @@ bool is_utf8(const std::string& text) {
   }
 }
 
+/// Part of a value, for messages.
+std::string shortened(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80);
+}
+
 /// The size of the whole tensor, of a `NamedTensor` or a `TensorSlice`.
 template <typename T>
 std::uint64_t checked_bytes(const T& tensor) {
@@ -59,72 +77,65 @@ std::uint64_t checked_bytes(const T& tensor) {
   if (size_of(tensor.type) == 0) {
     fail(tensor.name, "has no known type; expected u8, i32, i64, f32, f64, f16 or bf16");
   }
-  const auto bytes = bytes_of(tensor.type, tensor.shape);
+  const TensorForm form = form_of(tensor);
+  const auto bytes = bytes_of(form);
   if (!bytes) {
-    fail(tensor.name, fmt::format("has the shape {}; expected sizes that fit 64 bits",
-                                  describe(tensor.type, tensor.shape)));
+    fail(tensor.name, fmt::format("has the shape {}; expected sizes that fit 64 bits", describe(form)));
   }
   return *bytes;
 }
 
-/// One entry of the header; `begin` and `end` count from the beginning of the data.
+void check_slice(const TensorSlice& slice) {
+  const std::uint64_t size = size_of(slice.type);
+  const std::uint64_t elements = checked_bytes(slice) / size;
+  if (slice.bytes.size() % size != 0) {
+    fail(slice.name,
+         fmt::format("has a slice of {} bytes; expected a multiple of {}", slice.bytes.size(), size));
+  }
+  const std::uint64_t count = slice.bytes.size() / size;
+  if (slice.first > elements || count > elements - slice.first) {
+    fail(slice.name, fmt::format("has a slice of {} elements from {}; expected some of the {} of {}", count,
+                                 slice.first, elements, describe(form_of(slice))));
+  }
+}
+
+/// One entry of the header.
 Entry parse_entry(const FileReader& file, const std::string& name, const json& value,
                   std::uint64_t data_begin) {
   const std::uint64_t data_bytes = file.size() - data_begin;
   const auto fail = [&](std::string_view found, std::string_view expected) {
     throw_corrupt(file.path(), fmt::format("{} for tensor '{}'", found, name), expected);
   };
-  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
-      !value.contains("data_offsets")) {
-    fail(value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80),
-         "an object with dtype, shape and data_offsets");
+  if (!value.is_object() || !value.contains("data_offsets")) {
+    fail(shortened(value), "an object with dtype, shape and data_offsets");
   }
-  const json& dtype = value["dtype"];
-  const auto type = dtype.is_string() ? type_named(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!type) {
-    fail(fmt::format("type {}", dtype.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 20)),
-         "U8, I32, I64, F32, F64, F16 or BF16");
-  }
-  Entry entry;
-  entry.type = *type;
-  const json& shape = value["shape"];
-  const auto is_size = [](const json& size) {
-    return size.is_number_unsigned() && size.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
-  };
-  if (!shape.is_array() || !std::ranges::all_of(shape, is_size)) {
-    fail("a shape that is not a list of sizes", "non-negative integers");
-  }
-  for (const json& size : shape) entry.shape.push_back(size.get<std::int64_t>());
+  const TensorForm form = parse_form(value, fail);
   const json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
     fail("data_offsets that are no range", "[begin, end]");
   }
+  // They count from the beginning of the data.
   const auto begin = offsets[0].get<std::uint64_t>();
   const auto end = offsets[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes) {
     fail(fmt::format("data_offsets [{}, {}]", begin, end),
          fmt::format("a range within the file's {} bytes of data", data_bytes));
   }
-  const auto expected = bytes_of(entry.type, entry.shape);
-  if (!expected) {
-    fail(fmt::format("shape {}", describe(entry.type, entry.shape)), "a size that fits 64 bits");
-  }
-  if (*expected != end - begin) {
+  if (form.bytes() != end - begin) {
     fail(fmt::format("{} bytes of data", end - begin),
-         fmt::format("{} bytes for {}", *expected, describe(entry.type, entry.shape)));
+         fmt::format("{} bytes for {}", form.bytes(), describe(form)));
   }
-  entry.offset = data_begin + begin;
-  entry.bytes = end - begin;
-  return entry;
+  return {form, data_begin + begin};
 }
 
 void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& index,
                    std::uint64_t data_begin) {
   std::vector<const std::pair<const std::string, Entry>*> by_offset;
   for (const auto& item : index) by_offset.push_back(&item);
-  std::ranges::sort(by_offset, {},
-                    [](const auto* item) { return std::tuple(item->second.offset, item->second.bytes); });
+  std::ranges::sort(by_offset, {}, [](const auto* item) {
+    return std::tuple(item->second.offset, item->second.form.bytes());
+  });
   std::uint64_t at = data_begin;
   for (const auto* item : by_offset) {
     if (item->second.offset != at) {
@@ -134,7 +145,7 @@ void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& i
                                 item->second.offset < at ? "overlapping" : "after a gap behind"),
                     fmt::format("byte {}", at - data_begin));
     }
-    at += item->second.bytes;
+    at += item->second.form.bytes();
   }
   if (at != file.size()) {
     throw_corrupt(file.path(), fmt::format("{} bytes after the last tensor", file.size() - at), "none");
@@ -143,25 +154,28 @@ void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& i
 
 }  // namespace
 
-std::string_view type_name(DataType type) {
-  return std::ranges::find(type_names, type, &TypeName::type)->name;
+json to_json(const TensorForm& form) {
+  return {{"dtype", type_names[static_cast<std::size_t>(form.type)]}, {"shape", form.shape}};
 }
 
-std::optional<DataType> type_named(std::string_view name) {
-  const auto* const found = std::ranges::find(type_names, name, &TypeName::name);
-  return found == type_names.end() ? std::nullopt : std::optional(found->type);
-}
-
-std::optional<std::uint64_t> bytes_of(DataType type, std::span<const std::int64_t> shape) {
-  std::uint64_t bytes = size_of(type);
-  for (const std::int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return {};
+TensorForm parse_form(const json& object, const Fail& fail) {
+  if (!object.is_object() || !object.contains("dtype") || !object.contains("shape"))
+    fail(shortened(object), "an object with dtype and shape");
+  const json& dtype = object["dtype"];
+  const auto* const type = std::ranges::find(type_names, dtype.is_string() ? dtype.get<std::string>() : "");
+  if (type == type_names.end())
+    fail("type " + shortened(dtype), fmt::format("{}", fmt::join(type_names, ", ")));
+  TensorForm form{static_cast<DataType>(type - type_names.begin()), {}};
+  const json& shape = object["shape"];
+  const auto is_size = [](const json& size) {
+    return size.is_number_unsigned() && size.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+  };
+  if (!shape.is_array() || !std::ranges::all_of(shape, is_size)) {
+    fail("a shape that is not a list of sizes", "non-negative integers");
   }
-  return bytes;
-}
-
-std::string describe(DataType type, std::span<const std::int64_t> shape) {
-  return fmt::format("{} [{}]", to_string(type), fmt::join(shape, ", "));
+  form.shape = shape.get<std::vector<std::int64_t>>();
+  if (!bytes_of(form)) fail("shape " + describe(form), "a size that fits 64 bits");
+  return form;
 }
 
 void check(std::span<const NamedTensor> tensors) {
@@ -172,23 +186,15 @@ void check(std::span<const NamedTensor> tensors) {
       fail(tensor.name, "is given twice; names must differ within a group");
     if (expected != tensor.bytes.size()) {
       fail(tensor.name, fmt::format("has {} bytes; expected {} for {}", tensor.bytes.size(), expected,
-                                    describe(tensor.type, tensor.shape)));
+                                    describe(form_of(tensor))));
     }
   }
 }
 
-void check(const TensorSlice& slice) {
-  const std::uint64_t size = size_of(slice.type);
-  const std::uint64_t elements = checked_bytes(slice) / size;
-  if (slice.bytes.size() % size != 0) {
-    fail(slice.name,
-         fmt::format("has a slice of {} bytes; expected a multiple of {}", slice.bytes.size(), size));
-  }
-  const std::uint64_t count = slice.bytes.size() / size;
-  if (slice.first > elements || count > elements - slice.first) {
-    fail(slice.name, fmt::format("has a slice of {} elements from {}; expected some of the {} of {}", count,
-                                 slice.first, elements, describe(slice.type, slice.shape)));
-  }
+void check(const CheckpointGroup& group) {
+  check(group.whole);
+  for (const TensorSlice& slice : group.slices) check_slice(slice);
+  check(group.per_rank);
 }
 
 void write(FileWriter& file, std::span<const NamedTensor> tensors,
@@ -204,8 +210,8 @@ void write(FileWriter& file, std::span<const NamedTensor> tensors,
   std::uint64_t offset = 0;
   for (const NamedTensor* tensor : order) {
     const std::uint64_t end = offset + tensor->bytes.size();
-    header[tensor->name] = {
-        {"dtype", type_name(tensor->type)}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
+    json& entry = header[tensor->name] = to_json(form_of(*tensor));
+    entry["data_offsets"] = {offset, end};
     offset = end;
   }
   std::string text = header.dump();
@@ -248,4 +254,5 @@ std::map<std::string, Entry> read_index(const FileReader& file) {
   return index;
 }
 
-}  // namespace ddl::safetensors
+}  // namespace safetensors
+}  // namespace ddl

@@ -22,24 +22,17 @@ using Layout = CheckpointLayout;
 constexpr const char* opening = "open the checkpoint";
 constexpr const char* reading = "read the checkpoint";
 
-TensorForm form_of(const auto& tensor) { return {tensor.type, tensor.shape}; }
-
-std::string describe(const TensorForm& form) { return safetensors::describe(form.type, form.shape); }
-
-/// What is wanted of a tensor that may be in several files.
-std::vector<TensorWant> wants_of(const CheckpointGroup& into) {
-  std::vector<TensorWant> wants;
-  for (const NamedTensor& tensor : into.whole) wants.push_back({tensor.name, 0, tensor.bytes});
-  for (const TensorSlice& slice : into.slices) {
-    wants.push_back({slice.name, slice.first * size_of(slice.type), slice.bytes});
-  }
-  return wants;
-}
-
-Layout::Forms forms_of(const Layout::Group& group) {
+/// What this rank wants of a file, by the names that tensors have there.
+struct FileWants {
   Layout::Forms forms;
-  for (const auto& [name, tensor] : group.tensors) forms[name] = tensor.form;
-  return forms;
+  std::vector<TensorWant> wants;
+};
+
+Error other_model(const fs::path& path, const std::string& tensor, const std::string& found,
+                  const std::string& expected) {
+  return {ErrorCode::mismatch,
+          fmt::format("'{}': tensor '{}': found {}, expected {}: the checkpoint is of another model",
+                      path.string(), tensor, found, expected)};
 }
 
 }  // namespace
@@ -48,8 +41,11 @@ struct SavedCheckpoint::State {
   const Layout::Group& group(const std::string& name) const;
   void check(const std::string& name, const CheckpointGroup& into) const;
   bool agree_on_what_is_wanted(const std::string& name, const CheckpointGroup& into) const;
-  void read_shards(const std::string& name, const CheckpointGroup& into) const;
-  void read_for_all(const std::string& name, const CheckpointGroup& into, bool per_rank) const;
+  std::map<std::string, FileWants> wants_of(const std::string& name, const CheckpointGroup& into) const;
+  std::map<std::string, Layout::Forms> files_of(const std::string& name, bool per_rank) const;
+  void read(const std::map<std::string, FileWants>& wanted) const;
+  void read_for_all(const std::map<std::string, Layout::Forms>& files,
+                    std::map<std::string, FileWants>& wanted) const;
 
   Context* context;
   fs::path path;
@@ -69,12 +65,10 @@ const Layout::Group& SavedCheckpoint::State::group(const std::string& name) cons
 /// Whether this rank asks for what there is.
 void SavedCheckpoint::State::check(const std::string& name, const CheckpointGroup& into) const {
   const Layout::Group& saved = group(name);
-  safetensors::check(into.whole);
-  for (const TensorSlice& slice : into.slices) safetensors::check(slice);
-  safetensors::check(into.per_rank);
+  safetensors::check(into);
   const auto compare = [&](const std::string& tensor, const TensorForm& wanted, const TensorForm* found) {
-    if (found == nullptr) throw_other_model(path, tensor, "nothing", describe(wanted));
-    if (*found != wanted) throw_other_model(path, tensor, describe(*found), describe(wanted));
+    if (found == nullptr) throw other_model(path, tensor, "nothing", describe(wanted));
+    if (*found != wanted) throw other_model(path, tensor, describe(*found), describe(wanted));
   };
   const auto compare_shared = [&](const auto& tensor) {
     const auto found = saved.tensors.find(tensor.name);
@@ -100,7 +94,7 @@ void SavedCheckpoint::State::check(const std::string& name, const CheckpointGrou
   }
   for (const auto& [tensor, form] : own) {
     if (std::ranges::find(into.per_rank, tensor, &NamedTensor::name) == into.per_rank.end())
-      throw_other_model(path, tensor, describe(form), "nothing");
+      throw other_model(path, tensor, describe(form), "nothing");
   }
 }
 
@@ -118,78 +112,78 @@ bool SavedCheckpoint::State::agree_on_what_is_wanted(const std::string& name,
   auto is_wanted = wanted.begin();
   for (const auto& [tensor, value] : saved.tensors) {
     if (*is_wanted++ != 0 || value.form.elements() == 0) continue;
-    try {
-      throw_other_model(path, tensor, describe(value.form), "nothing");
-    } catch (const Error& error) {
-      throw error.as_agreed();
-    }
+    throw other_model(path, tensor, describe(value.form), "nothing").as_agreed();
   }
   return wanted.back() != 0;
 }
 
-/// Every rank reads its own, file after file. Nothing is filled before all headers have been looked at.
-void SavedCheckpoint::State::read_shards(const std::string& name, const CheckpointGroup& into) const {
-  const Layout& layout = manifest.layout;
-  struct FileWants {
-    Layout::Forms forms;
-    std::vector<TensorWant> wants;
-  };
+/// By file.
+std::map<std::string, FileWants> SavedCheckpoint::State::wants_of(const std::string& name,
+                                                                  const CheckpointGroup& into) const {
   std::map<std::string, FileWants> files;
-  for (const TensorWant& want : wants_of(into)) {
-    const Layout::Tensor& tensor = group(name).tensors.at(want.name);
+  const auto add = [&](const auto& wanted, std::uint64_t first) {
+    const Layout::Tensor& tensor = group(name).tensors.at(wanted.name);
     const std::uint64_t size = size_of(tensor.form.type);
-    const std::uint64_t end = want.first + want.target.size();
+    const std::uint64_t begin = first * size;
+    const std::uint64_t end = begin + wanted.bytes.size();
     for (const TensorPiece& piece : tensor.pieces) {
-      const std::uint64_t from = std::max(want.first, piece.first * size);
+      const std::uint64_t from = std::max(begin, piece.first * size);
       const std::uint64_t to = std::min(end, piece.end() * size);
       if (from >= to) continue;
-      FileWants& file = files[layout.rank_file(name, piece.rank)];
-      const std::string stored = Layout::stored_name(want.name, tensor, piece);
-      file.forms[stored] = stored == want.name
-                               ? tensor.form
-                               : TensorForm{tensor.form.type, {static_cast<std::int64_t>(piece.count)}};
+      const Layout::Stored stored = Layout::stored(wanted.name, tensor.form, piece);
+      FileWants& file = files[manifest.layout.file_of(name, piece)];
+      file.forms[stored.name] = stored.form;
       file.wants.push_back(
-          {stored, from - piece.first * size, want.target.subspan(from - want.first, to - from)});
+          {stored.name, from - piece.first * size, wanted.bytes.subspan(from - begin, to - from)});
     }
-  }
+  };
+  for (const NamedTensor& tensor : into.whole) add(tensor, 0);
+  for (const TensorSlice& slice : into.slices) add(slice, slice.first);
   for (const NamedTensor& tensor : into.per_rank) {
-    FileWants& file = files[layout.rank_file(name, context->rank())];
+    FileWants& file = files[manifest.layout.rank_file(name, context->rank())];
     file.forms[tensor.name] = form_of(tensor);
     file.wants.push_back({tensor.name, 0, tensor.bytes});
   }
-  context->on_all_ranks(
-      reading,
-      [&] {
-        for (const auto& [file, wanted] : files) TensorFileReader(path / file, wanted.forms, false);
-      },
-      WorkTime::unlimited);
-  context->on_all_ranks(
-      reading,
-      [&] {
-        for (const auto& [file, wanted] : files) {
-          const TensorFileReader reader(path / file, wanted.forms, false);
-          for (const TensorWant& want : wanted.wants) reader.read(want);
-        }
-      },
-      WorkTime::unlimited);
+  return files;
 }
 
-void SavedCheckpoint::State::read_for_all(const std::string& name, const CheckpointGroup& into,
-                                          bool per_rank) const {
+/// What a whole checkpoint's files of a group hold.
+std::map<std::string, Layout::Forms> SavedCheckpoint::State::files_of(const std::string& name,
+                                                                      bool per_rank) const {
+  std::map<std::string, Layout::Forms> files;
   const Layout::Group& saved = group(name);
-  std::vector<std::pair<BroadcastTensorFile, std::vector<TensorWant>>> files;
-  if (!saved.tensors.empty()) {
-    files.emplace_back(BroadcastTensorFile(*context, path / Layout::whole_file(name), forms_of(saved)),
-                       wants_of(into));
+  for (const auto& [tensor, value] : saved.tensors) files[Layout::whole_file(name)][tensor] = value.form;
+  for (std::size_t rank = 0; per_rank && rank < saved.per_rank.size(); ++rank) {
+    if (saved.per_rank[rank].empty()) continue;
+    files[manifest.layout.rank_file(name, static_cast<int>(rank))] = saved.per_rank[rank];
   }
-  for (int rank = 0; per_rank && rank < static_cast<int>(saved.per_rank.size()); ++rank) {
-    const Layout::Forms& forms = saved.per_rank[static_cast<std::size_t>(rank)];
-    if (forms.empty()) continue;
-    std::vector<TensorWant> wants;
-    if (rank == context->rank()) wants = wants_of({.whole = into.per_rank});
-    BroadcastTensorFile(*context, path / manifest.layout.rank_file(name, rank), forms).read(wants);
+  return files;
+}
+
+/// Every rank reads its own, file after file. Nothing is filled before all headers have been looked at.
+void SavedCheckpoint::State::read(const std::map<std::string, FileWants>& wanted) const {
+  for (const bool fills : {false, true}) {
+    const auto read = [&] {
+      for (const auto& [file, own] : wanted) {
+        const TensorFileReader reader(path / file, own.forms, false);
+        for (const TensorWant& want : own.wants) {
+          if (fills) reader.read(want);
+        }
+      }
+    };
+    context->on_all_ranks(reading, read, WorkTime::unlimited);
   }
-  for (const auto& [file, wants] : files) file.read(wants);
+}
+
+/// The same, but rank 0 reads all `files`.
+void SavedCheckpoint::State::read_for_all(const std::map<std::string, Layout::Forms>& files,
+                                          std::map<std::string, FileWants>& wanted) const {
+  for (const bool fills : {false, true}) {
+    for (const auto& [file, forms] : files) {
+      const BroadcastTensorFile reader(*context, path / file, forms);
+      if (fills) reader.read(wanted[file].wants);
+    }
+  }
 }
 
 SavedCheckpoint::SavedCheckpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -277,10 +271,11 @@ std::string SavedCheckpoint::file(const std::string& name) const {
 void SavedCheckpoint::restore(const std::string& group, const CheckpointGroup& into) const {
   state_->context->on_all_ranks(reading, [&] { state_->check(group, into); });
   const bool per_rank = state_->agree_on_what_is_wanted(group, into);
+  std::map<std::string, FileWants> wanted = state_->wants_of(group, into);
   if (state_->manifest.layout.sharded) {
-    state_->read_shards(group, into);
+    state_->read(wanted);
   } else {
-    state_->read_for_all(group, into, per_rank);
+    state_->read_for_all(state_->files_of(group, per_rank), wanted);
   }
 }
 

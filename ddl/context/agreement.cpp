@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
@@ -20,24 +21,6 @@
 namespace ddl {
 namespace {
 
-// An entry may hold any byte, so entries are told apart by their lengths.
-std::string pack(const std::vector<std::string>& entries) {
-  std::string text;
-  for (const std::string& entry : entries) text += fmt::format("{}:{}", entry.size(), entry);
-  return text;
-}
-
-std::vector<std::string> unpack(std::string_view text) {
-  std::vector<std::string> entries;
-  while (!text.empty()) {
-    const std::size_t colon = text.find(':');
-    const std::size_t size = std::stoull(std::string(text.substr(0, colon)));
-    entries.emplace_back(text.substr(colon + 1, size));
-    text.remove_prefix(colon + 1 + size);
-  }
-  return entries;
-}
-
 std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_t index) {
   return index < entries.size() ? entries[index] : fmt::format("missing ({} in all)", entries.size());
 }
@@ -47,7 +30,9 @@ std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_
 std::optional<std::string> first_difference(Context& context, std::string_view kind,
                                             const std::vector<std::string>& entries) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  const std::vector<std::string> root = unpack(context.broadcast_string(pack(entries)));
+  std::string packed;
+  nlohmann::json::to_cbor(entries, packed);  // an entry may hold any byte, which JSON's text may not
+  const std::vector<std::string> root = nlohmann::json::from_cbor(context.broadcast_string(packed));
   const auto first = std::ranges::mismatch(entries, root);
   const bool same = first.in1 == entries.end() && first.in2 == root.end();
 
@@ -99,8 +84,6 @@ std::vector<std::string> gather_texts(Context& context, std::string_view mine) {
 
 // How ranks agree on an error, and what becomes of one that they do not agree on.
 
-namespace {
-
 Error as_error(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -116,6 +99,8 @@ Error as_error(const std::exception_ptr& exception) {
     return {ErrorCode::internal, "an exception that is not a std::exception was thrown"};
   }
 }
+
+namespace {
 
 std::exception_ptr run_catching(const std::function<void()>& work) {
   try {
@@ -179,7 +164,7 @@ bool Context::State::tell_of(const Error& error) {
 }
 
 void Context::root_only(std::string_view name, const std::function<void()>& work) {
-  const NamedScope scope(state_->job->engine().watch(), "root_only", name);
+  const NamedScope scope(watch_of(*this), "root_only", name);
   // First all arrive, with the usual deadline; only the wait for the work itself has none.
   communicator().barrier();
   std::exception_ptr mine;
@@ -201,7 +186,7 @@ void Context::root_only(std::string_view name, const std::function<void()>& work
 }
 
 void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) {
-  const NamedScope scope(state_->job->engine().watch(), "on_all_ranks", name);
+  const NamedScope scope(watch_of(*this), "on_all_ranks", name);
   if (time == WorkTime::unlimited) communicator().barrier();
   scope.works();
   const std::exception_ptr mine = run_catching(work);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,9 @@
 #include "ddl/context.hpp"
 
 namespace ddl {
+
+/// What was thrown, as an error of the library's.
+Error as_error(const std::exception_ptr& exception);
 
 /// Collective. Nothing if all ranks have the same entries in the same order. Else the same text on every
 /// rank: "KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 (ranks that differ from rank 0 there: 2, 5)".

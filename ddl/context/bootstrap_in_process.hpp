@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -8,20 +10,41 @@
 
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
+#include "ddl/error.hpp"
 
 namespace ddl {
 
 /// What the threads of an in-process job share.
 class InProcessJob {
  public:
-  explicit InProcessJob(int ranks);
+  explicit InProcessJob(int ranks)
+      : ranks_(ranks),
+        memory_(collectives::HostMemory::in_process(ranks)),
+        gathering_(static_cast<std::size_t>(ranks)) {}
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   /// Member i is rank i.
   [[nodiscard]] const std::shared_ptr<collectives::HostMemory>& memory() const noexcept { return memory_; }
-  std::vector<std::string> all_gather(int rank, std::string_view bytes);
+  std::vector<std::string> all_gather(int rank, std::string_view bytes) {
+    std::unique_lock lock(mutex_);
+    gathering_[static_cast<std::size_t>(rank)] = bytes;
+    if (++arrived_ == ranks_) {
+      gathered_ = gathering_;
+      arrived_ = 0;
+      ++generation_;
+      changed_.notify_all();
+    } else {
+      changed_.wait(lock, [&, mine = generation_] { return generation_ != mine || gave_up_ >= 0; });
+    }
+    if (gave_up_ < 0) return gathered_;
+    throw Error(ErrorCode::peer_failed, fmt::format("rank {} failed while the job was starting", gave_up_));
+  }
   /// A rank gave up during start-up: the others' `all_gather` throws `peer_failed`.
-  void give_up(int rank);
+  void give_up(int rank) {
+    const std::lock_guard lock(mutex_);
+    if (gave_up_ < 0) gave_up_ = rank;
+    changed_.notify_all();
+  }
 
  private:
   const int ranks_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <mpi.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -23,8 +25,6 @@ class MpiBootstrap final : public ProcessBootstrap {
   /// Calls MPI_Finalize if the constructor called MPI_Init, unless the job was abandoned.
   ~MpiBootstrap() override;
 
-  [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return size_; }
   /// Throws `timeout` if some rank has not come after the deadline, `peer_failed` once the watch says that
   /// the job fails.
   std::vector<std::string> all_gather(std::string_view bytes) override;
@@ -33,13 +33,9 @@ class MpiBootstrap final : public ProcessBootstrap {
   std::unique_ptr<collectives::Network> make_mpi_network() override;
 
  private:
-  struct Handles;
-  void await(void* request, const char* call);
+  void await(MPI_Request request, const char* call);
 
-  std::unique_ptr<Handles> handles_;
-  int exchanges_ = 0;
-  int rank_ = 0;
-  int size_ = 1;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
   bool called_init_ = false;
   bool abandoned_ = false;
 };

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "collectives/system/clock.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {
@@ -26,9 +27,10 @@ constexpr int most_ranks = 1024;
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 30;
 constexpr int nap_ms = 10;
 
-/// What a process says first.
+/// What a process says first. Rank 0 answers with a message of what is wrong with it: an empty one if nothing
+/// is.
 struct Hello {
-  std::uint64_t magic = 0x0131'746f'6f62'6c64;  // "dlboot1", version 1
+  std::uint64_t magic = 0x0132'746f'6f62'6c64;  // "dlboot2", version 1
   std::int32_t rank = 0;
   std::int32_t size = 0;
 };
@@ -87,12 +89,6 @@ void nap_until_ready(int descriptor, short events) {
   static_cast<void>(poll(&waiting, 1, nap_ms));
 }
 
-bool is_own_user(int descriptor) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
 bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
@@ -101,11 +97,10 @@ bool SocketBootstrap::is_present() { return variable("WORLD_SIZE") && variable("
 
 int SocketBootstrap::named_rank() { return number_of("RANK", 0, number_of("WORLD_SIZE", 1, most_ranks) - 1); }
 
-SocketBootstrap::SocketBootstrap(std::chrono::milliseconds deadline)
-    : ProcessBootstrap(deadline),
-      rank_(named_rank()),
-      size_(number_of("WORLD_SIZE", 1, most_ranks)),
-      name_(socket_name(size_)) {
+SocketBootstrap::SocketBootstrap(std::chrono::milliseconds deadline) : ProcessBootstrap(deadline) {
+  rank_ = named_rank();
+  size_ = number_of("WORLD_SIZE", 1, most_ranks);
+  name_ = socket_name(size_);
   if (size_ == 1) return;
   rank_ == 0 ? invite() : join();
 }
@@ -118,12 +113,6 @@ void SocketBootstrap::abort(int) noexcept { connections_.clear(); }
 
 std::string SocketBootstrap::exchange() const {
   return fmt::format("exchange {} of start-up or end, by socket {}", exchanges_, name_);
-}
-
-FileDescriptor& SocketBootstrap::connection(int peer) {
-  const std::size_t index = rank_ == 0 ? static_cast<std::size_t>(peer) : 0;
-  if (index >= connections_.size()) throw Error(ErrorCode::transport, "this job has been aborted");
-  return connections_[index];
 }
 
 void SocketBootstrap::invite() {
@@ -152,6 +141,8 @@ void SocketBootstrap::invite() {
 
 /// Until one more rank is there.
 void SocketBootstrap::accept_one(TimePoint until) {
+  constexpr auto time_to_speak = std::chrono::seconds(1);  // ranks do at once; who does not is none
+  constexpr int unknown = -1;
   for (;;) {
     FileDescriptor accepted(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!accepted.valid()) {
@@ -168,22 +159,14 @@ void SocketBootstrap::accept_one(TimePoint until) {
       nap_until_ready(listener_.socket.get(), POLLIN);
       continue;
     }
-    if (!is_own_user(accepted.get())) continue;
-    // Ranks say it at once; who does not is none.
+    if (!is_own_user(accepted)) continue;
     Hello hello;
-    std::size_t got = 0;
-    for (int naps = 0; got < sizeof hello && naps < 100;) {
-      const ssize_t n = recv(accepted.get(), reinterpret_cast<char*>(&hello) + got, sizeof hello - got, 0);
-      if (n > 0) {
-        got += static_cast<std::size_t>(n);
-      } else if (n == 0 || !would_wait()) {
-        break;
-      } else {
-        ++naps;
-        nap_until_ready(accepted.get(), POLLIN);
-      }
+    try {
+      receive(accepted, unknown, &hello, sizeof hello, collectives::Clock::now() + time_to_speak);
+    } catch (const Error&) {
+      continue;
     }
-    if (got < sizeof hello || hello.magic != Hello().magic) continue;
+    if (hello.magic != Hello().magic) continue;
     std::string problem;
     if (hello.size != size_) {
       problem = fmt::format("WORLD_SIZE is {} on rank 0 and {} on rank {}", size_, hello.size, hello.rank);
@@ -195,8 +178,7 @@ void SocketBootstrap::accept_one(TimePoint until) {
           "DDL_SOCKET of its own",
           hello.rank);
     }
-    const std::string answer = problem.empty() ? "+" : "-" + problem;
-    static_cast<void>(::send(accepted.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+    send_message(accepted, hello.rank, problem, until);
     if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
     connections_[static_cast<std::size_t>(hello.rank)] = std::move(accepted);
     return;
@@ -220,73 +202,59 @@ void SocketBootstrap::join() {
   Hello hello;
   hello.rank = rank_;
   hello.size = size_;
-  send(0, {reinterpret_cast<const char*>(&hello), sizeof hello}, until);
-  char answer = 0;
-  receive(0, &answer, 1, until);
-  if (answer == '+') return;
-  std::string problem;  // up to where rank 0 closes
-  for (;;) {
-    char next = 0;
-    const ssize_t n = recv(connections_[0].get(), &next, 1, 0);
-    if (n > 0) {
-      problem += next;
-    } else if (n < 0 && would_wait()) {
-      look(until, exchange(), "rank 0 refuses this process, and has not said why");
-      nap_until_ready(connections_[0].get(), POLLIN);
-    } else {
-      break;
-    }
-  }
-  throw Error(ErrorCode::mismatch, problem.empty() ? "rank 0 refuses this process" : problem);
+  send(connections_[0], 0, {reinterpret_cast<const char*>(&hello), sizeof hello}, until);
+  const std::string problem = receive_message(connections_[0], 0, until);
+  if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
-void SocketBootstrap::send(int peer, std::string_view bytes, TimePoint until) {
+void SocketBootstrap::send(const FileDescriptor& connection, int peer, std::string_view bytes,
+                           TimePoint until) {
   while (!bytes.empty()) {
-    const int descriptor = connection(peer).get();
-    const ssize_t n = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t n = ::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     } else if (would_wait()) {
       look(until, exchange(), fmt::format("rank {} has not taken what it is sent", peer));
-      nap_until_ready(descriptor, POLLOUT);
+      nap_until_ready(connection.get(), POLLOUT);
     } else {
       throw_gone(fmt::format("rank {} is gone ({}), as {} shows", peer, std::strerror(errno), exchange()));
     }
   }
 }
 
-void SocketBootstrap::receive(int peer, void* to, std::size_t bytes, TimePoint until) {
+void SocketBootstrap::receive(const FileDescriptor& connection, int peer, void* to, std::size_t bytes,
+                              TimePoint until) {
   char* at = static_cast<char*>(to);
   while (bytes > 0) {
-    const int descriptor = connection(peer).get();
-    const ssize_t n = recv(descriptor, at, bytes, 0);
+    const ssize_t n = recv(connection.get(), at, bytes, 0);
     if (n > 0) {
       at += n;
       bytes -= static_cast<std::size_t>(n);
     } else if (n < 0 && would_wait()) {
       look(until, exchange(), fmt::format("rank {} has not come", peer));
-      nap_until_ready(descriptor, POLLIN);
+      nap_until_ready(connection.get(), POLLIN);
     } else {
       throw_gone(fmt::format("rank {} is gone, as {} shows", peer, exchange()));
     }
   }
 }
 
-void SocketBootstrap::send_message(int peer, std::string_view bytes, TimePoint until) {
+void SocketBootstrap::send_message(const FileDescriptor& connection, int peer, std::string_view bytes,
+                                   TimePoint until) {
   const std::uint64_t length = bytes.size();
-  send(peer, {reinterpret_cast<const char*>(&length), sizeof length}, until);
-  send(peer, bytes, until);
+  send(connection, peer, {reinterpret_cast<const char*>(&length), sizeof length}, until);
+  send(connection, peer, bytes, until);
 }
 
-std::string SocketBootstrap::receive_message(int peer, TimePoint until) {
+std::string SocketBootstrap::receive_message(const FileDescriptor& connection, int peer, TimePoint until) {
   std::uint64_t length = 0;
-  receive(peer, &length, sizeof length, until);
+  receive(connection, peer, &length, sizeof length, until);
   if (length > longest_message) {
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("rank {} sends a start-up message of {} bytes", peer, length));
   }
   std::string bytes(length, '\0');
-  receive(peer, bytes.data(), bytes.size(), until);
+  receive(connection, peer, bytes.data(), bytes.size(), until);
   return bytes;
 }
 
@@ -298,15 +266,20 @@ std::vector<std::string> SocketBootstrap::all_gather(std::string_view bytes) {
   }
   all[static_cast<std::size_t>(rank_)] = bytes;
   if (size_ == 1) return all;
+  if (connections_.empty()) throw Error(ErrorCode::transport, "this job has been aborted");
   const TimePoint until = due();
   if (rank_ != 0) {
-    send_message(0, bytes, until);
-    for (std::string& each : all) each = receive_message(0, until);
+    send_message(connections_[0], 0, bytes, until);
+    for (std::string& each : all) each = receive_message(connections_[0], 0, until);
     return all;
   }
-  for (int peer = 1; peer < size_; ++peer) all[static_cast<std::size_t>(peer)] = receive_message(peer, until);
   for (int peer = 1; peer < size_; ++peer) {
-    for (const std::string& each : all) send_message(peer, each, until);
+    const auto index = static_cast<std::size_t>(peer);
+    all[index] = receive_message(connections_[index], peer, until);
+  }
+  for (int peer = 1; peer < size_; ++peer) {
+    for (const std::string& each : all)
+      send_message(connections_[static_cast<std::size_t>(peer)], peer, each, until);
   }
   return all;
 }

@@ -25,8 +25,6 @@ class SocketBootstrap final : public ProcessBootstrap {
   /// that cannot be used, `mismatch` where processes do not fit together, `timeout` if some have not come.
   explicit SocketBootstrap(std::chrono::milliseconds deadline);
 
-  [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return size_; }
   std::vector<std::string> all_gather(std::string_view bytes) override;
   /// Who is left notices by the watch, or here by a connection that ends.
   void abort(int status) noexcept override;
@@ -35,15 +33,14 @@ class SocketBootstrap final : public ProcessBootstrap {
   void invite();
   void accept_one(TimePoint until);
   void join();
-  void send(int peer, std::string_view bytes, TimePoint until);
-  void receive(int peer, void* to, std::size_t bytes, TimePoint until);
-  void send_message(int peer, std::string_view bytes, TimePoint until);
-  std::string receive_message(int peer, TimePoint until);
+  // `peer`: for messages.
+  using Connection = const collectives::FileDescriptor&;
+  void send(Connection connection, int peer, std::string_view bytes, TimePoint until);
+  void receive(Connection connection, int peer, void* to, std::size_t bytes, TimePoint until);
+  void send_message(Connection connection, int peer, std::string_view bytes, TimePoint until);
+  std::string receive_message(Connection connection, int peer, TimePoint until);
   [[nodiscard]] std::string exchange() const;
-  [[nodiscard]] collectives::FileDescriptor& connection(int peer);
 
-  int rank_ = 0;
-  int size_ = 1;
   std::string name_;
   struct Listener {
     ~Listener();
@@ -51,7 +48,6 @@ class SocketBootstrap final : public ProcessBootstrap {
     std::string file;  // to be removed
   } listener_;
   std::vector<collectives::FileDescriptor> connections_;  // rank 0: by rank; others: to rank 0
-  int exchanges_ = 0;
 };
 
 }  // namespace ddl

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "collectives/communicator/probe.hpp"
+#include "ddl/checkpoint.hpp"
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 
@@ -37,29 +37,18 @@ std::optional<std::vector<topology::Measurement>> MeasurementCache::load(
     throw_corrupt(path, fmt::format("a file of user {}", status.st_uid),
                   fmt::format("one of user {}, who runs this", geteuid()));
   }
-  const FileReader file(path);
-  if (file.size() > largest_file) throw_corrupt(path, fmt::format("{} bytes", file.size()), "measurements");
-  return topology::measurements_from_json(file.read_all(), path.string(), topology);
+  return topology::measurements_from_json(read_file(path, largest_file, "measurements"), path.string(),
+                                          topology);
 }
 
 void MeasurementCache::store(const topology::Topology& topology,
                              std::span<const topology::Measurement> measurements) const {
   const std::filesystem::path path = path_for(topology);
   if (path.empty()) return;
-  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), getpid());
-  try {
-    std::filesystem::create_directories(directory_);
-    FileWriter file(temporary);
-    file.write(topology::to_json(measurements, topology));
-    file.finish();
-    std::filesystem::rename(temporary, path);
-  } catch (const std::filesystem::filesystem_error& error) {
-    std::remove(temporary.c_str());
-    throw_io("write", path, error.code().value());
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error) throw_io("make directory", directory_, error.value());
+  write_file_atomically(path, topology::to_json(measurements, topology));
 }
 
 namespace {
@@ -82,15 +71,6 @@ std::optional<Measurements> load(collectives::Bootstrap& bootstrap, const Measur
   return topology::measurements_from_json(text, "rank 0's measurements", topology);
 }
 
-void store(const MeasurementCache& cache, const topology::Topology& topology,
-           const Measurements& measurements, Log& log) {
-  try {
-    cache.store(topology, measurements);
-  } catch (const Error& error) {
-    log.warning(fmt::format("measured figures of links are not kept: {}", error.what()));
-  }
-}
-
 }  // namespace
 
 void calibrate_plans(collectives::Bootstrap& bootstrap, collectives::CommunicatorImpl& communicator,
@@ -103,7 +83,11 @@ void calibrate_plans(collectives::Bootstrap& bootstrap, collectives::Communicato
     log.info(fmt::format("measured figures of links from {}", cache.path_for(*topology).string()));
   } else if (options.probe == ProbeUse::on) {
     measurements = collectives::probe(communicator, *topology);
-    if (bootstrap.rank() == 0) store(cache, *topology, *measurements, log);
+    try {
+      if (bootstrap.rank() == 0) cache.store(*topology, *measurements);
+    } catch (const Error& error) {
+      log.warning(fmt::format("measured figures of links are not kept: {}", error.what()));
+    }
     log.info(fmt::format("links measured, figures kept in {}", cache.path_for(*topology).string()));
   }
   if (!measurements) return;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/job_topology.hpp"
-#include "ddl/context/host_identity.hpp"
+#include "ddl/checkpoint.hpp"
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/nearest_name.hpp"
@@ -31,11 +31,7 @@ topology::Topology topology_by_name(const std::string& name) {
                     "nearest preset is '{}' (ddl-topo presets lists all)",
                     name, nearest_name(preset, presets)));
   }
-  const FileReader file(name);
-  if (file.size() > largest_file) {
-    throw_corrupt(name, fmt::format("{} bytes", file.size()), "a topology");
-  }
-  const std::string text = file.read_all();
+  const std::string text = read_file(name, largest_file, "a topology");
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && text[start] == '<') {
     return topology::topology_from_nccl_xml(std::span(&text, 1), std::span(&name, 1));
@@ -48,25 +44,11 @@ void save_topology(const ContextOptions& options, const topology::Topology& topo
   if (options.save_topology.empty()) return;
   try {
     const std::string path = fmt::format("{}{}", options.save_topology, suffix);
-    AtomicFileWriter file(path);
-    file.write(to_json(topology));
-    file.finish();
+    write_file_atomically(path, to_json(topology));
     log.info(fmt::format("topology: {}", path));
   } catch (const Error& error) {
     log.warning(fmt::format("the topology is not written (DDL_SAVE_TOPOLOGY): {}", error.what()));
   }
-}
-
-Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id) {
-  const std::vector<std::string> machines = bootstrap.all_gather(machine_identity());
-  const std::vector<std::string> cores = bootstrap.all_gather(usable_cores());
-  std::vector<std::string> cores_here;
-  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
-    if (machines[rank] == machines[static_cast<std::size_t>(bootstrap.rank())]) {
-      cores_here.push_back(cores[rank]);
-    }
-  }
-  return {bootstrap.all_gather(host_id.empty() ? host_identity() : host_id), are_crowded(cores_here)};
 }
 
 std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find) {
@@ -99,12 +81,12 @@ void require_valid(const ContextOptions& options) {
   }
 }
 
-collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood) {
+collectives::EngineSettings engine_settings(int rank, topology::RankMap map, bool crowded) {
   constexpr int looks_before_sleep = 10'000;
   collectives::EngineSettings settings;
   settings.rank = rank;
-  settings.map = topology::RankMap(neighbourhood.host_ids);
-  settings.spins = neighbourhood.crowded ? 0 : looks_before_sleep;
+  settings.map = std::move(map);
+  settings.spins = crowded ? 0 : looks_before_sleep;
   return settings;
 }
 

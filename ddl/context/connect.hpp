@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
-#include "collectives/system/bootstrap.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/topology.hpp"
@@ -23,15 +22,6 @@ topology::Topology topology_by_name(const std::string& name);
 void save_topology(const ContextOptions& options, const topology::Topology& topology, std::string_view suffix,
                    Log& log);
 
-/// What every rank knows of every other before they are connected.
-struct Neighbourhood {
-  std::vector<std::string> host_ids;  ///< by rank
-  bool crowded;                       ///< this rank's machine holds more ranks than they may use cores
-};
-
-/// Collective. `host_id` empty: found from the machine.
-Neighbourhood meet(collectives::Bootstrap& bootstrap, const std::string& host_id);
-
 using FindTopology = std::function<std::shared_ptr<const topology::Topology>()>;
 
 /// Plans as the options want them. Throws `invalid_argument` for what does not fit `ranks`.
@@ -43,8 +33,9 @@ FindTopology in_process_topology(const ContextOptions& options, const topology::
 /// Throws `invalid_argument` for a deadline out of range.
 void require_valid(const ContextOptions& options);
 
-/// Memory and networks are still to be given.
-collectives::EngineSettings engine_settings(int rank, const Neighbourhood& neighbourhood);
+/// Memory and networks are still to be given. `crowded`: this rank's machine holds more ranks than they may
+/// use cores.
+collectives::EngineSettings engine_settings(int rank, topology::RankMap map, bool crowded);
 
 /// The communicator of all ranks. `most_communicators`: in the whole job, as `collectives::Job` counts them.
 std::shared_ptr<collectives::CommunicatorImpl> first_communicator(

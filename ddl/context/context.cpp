@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "collectives/communicator/probe.hpp"
+#include "ddl/context/calibration.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "ddl/shared_buffer.hpp"
 
 namespace ddl {
 
@@ -37,9 +40,11 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
   }
 }
 
-void Context::State::save_topology() {
-  if (options.save_topology.empty() || impl->rank() != 0) return;
-  ddl::save_topology(options, *impl->plans().topology(), ".json", log);
+void Context::State::prepare() {
+  if (bootstrap) calibrate_plans(*bootstrap, *impl, options, log);
+  if (!options.save_topology.empty() && impl->rank() == 0)
+    save_topology(options, *impl->plans().topology(), ".json", log);
+  if (observer) observer->compare_clocks(*impl);
 }
 
 /// A rank that closed its connections while others still used theirs would look as if it had died.
@@ -96,17 +101,21 @@ Communicator& Context::communicator() noexcept { return state_->communicator; }
 Log& Context::log() noexcept { return state_->log; }
 Timeline& Context::timeline() noexcept { return state_->timeline; }
 
-void announce_failure(Context& context, const std::string& why) {
-  context.state_->job->announce_failure(why);
+Context::State& state_of(Context& context) noexcept { return *context.state_; }
+
+SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("allocate: found {} bytes or more, which no memory can hold", bytes));
+  }
+  if (bytes == 0) return {};
+  std::shared_ptr<void> memory = engine_of(context).allocate(bytes);
+  if (!memory) {
+    throw Error(ErrorCode::transport,
+                fmt::format("allocate: the system has no {} bytes of memory left for this rank", bytes));
+  }
+  return {std::move(memory), bytes};
 }
-
-RunObserver* observer_of(Context& context) noexcept { return context.state_->observer.get(); }
-
-collectives::CommunicatorImpl& communicator_of(Context& context) noexcept { return *context.state_->impl; }
-
-collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
-void note_shortcoming(Context& context, const std::string& what) { context.state_->fallbacks.add(what); }
-collectives::Engine& engine_of(Context& context) noexcept { return context.state_->job->engine(); }
 
 std::string Context::broadcast_string(std::string_view text, int root) {
   std::int64_t length = static_cast<std::int64_t>(text.size());
@@ -155,35 +164,23 @@ collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks) {
   };
 }
 
-struct Log::Sink {
-  Sink(int rank, int level_)
-      : logger(std::to_string(rank), std::make_shared<spdlog::sinks::stderr_sink_mt>()), level(level_) {
-    logger.set_pattern("ddl [%n] %l: %v");
-    logger.set_level(rank == 0 ? spdlog::level::debug : spdlog::level::err);
-  }
-  void write(spdlog::level::level_enum severity, std::string_view message) {
-    logger.log(severity, spdlog::string_view_t(message.data(), message.size()));
-  }
-  spdlog::logger logger;
-  int level;
-};
+Log::Log(int rank, int level)
+    : logger_(std::make_shared<spdlog::logger>(std::to_string(rank),
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      level_(level) {
+  logger_->set_pattern("ddl [%n] %l: %v");
+  logger_->set_level(rank == 0 ? spdlog::level::debug : spdlog::level::err);
+}
 
-Log::Log(int rank, int level) : sink_(std::make_unique<Sink>(rank, level)) {}
-Log::~Log() = default;
-Log::Log(Log&&) noexcept = default;
-Log& Log::operator=(Log&&) noexcept = default;
-
-void Log::error(std::string_view message) { sink_->write(spdlog::level::err, message); }
-void Log::warning(std::string_view message) { sink_->write(spdlog::level::warn, message); }
-void Log::notice(std::string_view message) { sink_->write(spdlog::level::info, message); }
+void Log::error(std::string_view message) { logger_->error(message); }
+void Log::warning(std::string_view message) { logger_->warn(message); }
+void Log::notice(std::string_view message) { logger_->info(message); }
 void Log::info(std::string_view message) {
-  if (sink_->level >= 1) sink_->write(spdlog::level::info, message);
+  if (level_ >= 1) logger_->info(message);
 }
 void Log::debug(std::string_view message) {
-  if (debug_enabled()) sink_->write(spdlog::level::debug, message);
+  if (debug_enabled()) logger_->debug(message);
 }
-bool Log::debug_enabled() const noexcept {
-  return sink_->level >= 2 && sink_->logger.should_log(spdlog::level::debug);
-}
+bool Log::debug_enabled() const noexcept { return level_ >= 2 && logger_->should_log(spdlog::level::debug); }
 
 }  // namespace ddl

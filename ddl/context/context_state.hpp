@@ -16,17 +16,7 @@
 
 namespace ddl {
 
-/// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
-void announce_failure(Context& context, const std::string& why);
-/// Null if nothing is kept of the run.
-RunObserver* observer_of(Context& context) noexcept;
-/// That of all ranks.
-collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
-/// For names of what this rank does; may be null.
-collectives::Watch* watch_of(Context& context) noexcept;
-collectives::Engine& engine_of(Context& context) noexcept;
-/// Fallbacks::add, of the context's.
-void note_shortcoming(Context& context, const std::string& what);
+class InProcessJob;
 
 /// What a job does in another way than it was asked to, or than it should, and why. Each is a warning, once,
 /// or an error in strict mode (ContextOptions::strict). Any thread.
@@ -60,9 +50,15 @@ struct Context::State {
   /// Leaves the job in order, unless a failure was seen or an exception is passing through.
   ~State();
 
+  /// Rank `rank` of a job whose ranks are all in this process; `job` is null for a rank on its own.
+  static std::unique_ptr<State> in_process(const ContextOptions& options, const topology::RankMap& map,
+                                           int rank, std::shared_ptr<collectives::PlanBook> plans,
+                                           std::shared_ptr<InProcessJob> job,
+                                           std::shared_ptr<collectives::Watch> watch);
+  /// Once the ranks are connected: plans by measured figures, and what is kept of the run. Collective.
+  void prepare();
+
   bool tell_of(const Error& error);
-  /// Once plans are chosen for it: see ContextOptions::save_topology.
-  void save_topology();
   /// Writes what there is of the timeline, without other ranks.
   void save_timeline_alone() noexcept {
     if (observer) observer->save_alone(log);
@@ -84,5 +80,25 @@ struct Context::State {
  private:
   void meet_to_leave();
 };
+
+Context::State& state_of(Context& context) noexcept;
+
+/// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
+inline void announce_failure(Context& context, const std::string& why) {
+  state_of(context).job->announce_failure(why);
+}
+/// Null if nothing is kept of the run.
+inline RunObserver* observer_of(Context& context) noexcept { return state_of(context).observer.get(); }
+/// That of all ranks.
+inline collectives::CommunicatorImpl& communicator_of(Context& context) noexcept {
+  return *state_of(context).impl;
+}
+inline collectives::Engine& engine_of(Context& context) noexcept { return state_of(context).job->engine(); }
+/// For names of what this rank does; may be null.
+inline collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
+/// Fallbacks::add, of the context's.
+inline void note_shortcoming(Context& context, const std::string& what) {
+  state_of(context).fallbacks.add(what);
+}
 
 }  // namespace ddl

@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "ddl/files/durable_file.hpp"
+#include "ddl/checkpoint.hpp"
+#include "ddl/error.hpp"
 
 namespace ddl {
 namespace {
@@ -35,6 +36,14 @@ int install() {
   return dump_event;
 }
 
+/// Where there is no memory left: the errors that the ranks throw say the same.
+void quietly(const std::function<void()>& work) noexcept {
+  try {
+    work();
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 int flight_dump_event() {
@@ -47,48 +56,36 @@ FailureFiles::FailureFiles(std::string prefix, int rank, std::string host)
 
 void FailureFiles::write(const collectives::ExitReport& report) const noexcept {
   print(report);
-  try {
-    if (!prefix_.empty()) save(prefix_ + ".json", report.json() + "\n");
-  } catch (const std::exception&) {  // no memory
-  }
+  save(".json", [&] { return report.json() + "\n"; });
 }
 
 void FailureFiles::print(const collectives::ExitReport& report) const noexcept {
-  try {
-    Log(rank_, 0).error("the job ends: " + report.text());
-  } catch (const std::exception&) {  // no memory: the errors that the ranks throw say the same
-  }
+  quietly([&] { Log(rank_, 0).error("the job ends: " + report.text()); });
 }
 
 void FailureFiles::write(const std::vector<collectives::FlightRecord>& records) const noexcept {
-  try {
-    if (prefix_.empty()) return;
-    save(fmt::format("{}.rank{}.txt", prefix_, rank_), heading(records.size()) + to_text(records));
-  } catch (const std::exception&) {
-  }
+  save(fmt::format(".rank{}.txt", rank_), [&] { return text_of(records); });
 }
 
 void FailureFiles::dump(const std::vector<collectives::FlightRecord>& records) const noexcept {
   if (!prefix_.empty()) return write(records);
-  try {
-    Log(rank_, 0).error(heading(records.size()) + to_text(records));
-  } catch (const std::exception&) {
-  }
+  quietly([&] { Log(rank_, 0).error(text_of(records)); });
 }
 
-std::string FailureFiles::heading(std::size_t records) const {
-  return fmt::format("flight recorder of rank {} (host {}, pid {}), the last {} collectives:\n", rank_, host_,
-                     getpid(), records);
+std::string FailureFiles::text_of(const std::vector<collectives::FlightRecord>& records) const {
+  return fmt::format("flight recorder of rank {} (host {}, pid {}), the last {} collectives:\n{}", rank_,
+                     host_, getpid(), records.size(), to_text(records));
 }
 
-void FailureFiles::save(const std::string& name, const std::string& text) const noexcept {
-  try {
-    FileWriter file(name);
-    file.write(text);
-    file.finish();
-  } catch (const std::exception& error) {
-    Log(rank_, 0).error(error.what());
-  }
+void FailureFiles::save(const std::string& suffix, const std::function<std::string()>& text) const noexcept {
+  if (prefix_.empty()) return;
+  quietly([&] {
+    try {
+      write_file_atomically(prefix_ + suffix, text());
+    } catch (const Error& error) {
+      Log(rank_, 0).error(error.what());
+    }
+  });
 }
 
 }  // namespace ddl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ class FailureFiles {
   void dump(const std::vector<collectives::FlightRecord>& records) const noexcept;
 
  private:
-  [[nodiscard]] std::string heading(std::size_t records) const;
-  void save(const std::string& name, const std::string& text) const noexcept;
+  [[nodiscard]] std::string text_of(const std::vector<collectives::FlightRecord>& records) const;
+  void save(const std::string& suffix, const std::function<std::string()>& text) const noexcept;
 
   std::string prefix_;
   int rank_;

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,10 +14,10 @@
 #include "collectives/transports/network/open_network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context/bootstrap_socket.hpp"
-#include "ddl/context/calibration.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/context/failure_files.hpp"
+#include "ddl/context/host_identity.hpp"
 #include "ddl/timeline/trace.hpp"
 #include "ddl/topology/program.hpp"
 #ifdef DDL_HAVE_MPI
@@ -23,74 +25,102 @@
 #endif
 
 namespace ddl {
-namespace {
 
-collectives::NetworkChoice choice_of(NetworkUse use) {
-  switch (use) {
-    case NetworkUse::ucx:
-      return collectives::NetworkChoice::ucx;
-    case NetworkUse::mpi:
-      return collectives::NetworkChoice::mpi;
-    case NetworkUse::automatic:
-      break;
-  }
-  return collectives::NetworkChoice::automatic;
-}
+using nlohmann::json;
 
-/// Throws on every rank what the lowest failing rank found wrong with its settings.
-ContextOptions agree_on_options(collectives::Bootstrap& bootstrap,
-                                const std::function<ContextOptions()>& read) {
-  ContextOptions options;
-  std::string complaint;
-  try {
-    options = read();
-    require_valid(options);
-    plans_of(options, bootstrap.size(), {});
-    if (bootstrap.rank() == 0) require_writable_trace(options.timeline);
-  } catch (const Error& error) {
-    complaint = error.what();
-  }
-  const std::vector<std::string> complaints = bootstrap.all_gather(complaint);
-  for (const std::string& text : complaints) {
-    if (!text.empty()) throw Error(ErrorCode::invalid_argument, text).as_agreed();
-  }
-  return options;
-}
-
-/// Ranks must choose the same plans: with different ones they would wait for each other.
-void require_same_settings(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
-  std::string plans;
-  for (const topology::Plan& plan : options.plans) {
-    plans += fmt::format("{}{:016x}", plans.empty() ? "" : ",", topology::hash(plan));
-  }
-  std::string mode(1, letter_of(options.mode));
-  if (!options.decomposition.empty()) mode += ":" + options.decomposition;
-  const std::vector<std::pair<const char*, std::string>> settings{
-      {"-mode in DDL_OPTIONS", mode},
-      {"DDL_PLAN's hash", plans},
-      {"DDL_TOPOLOGY", options.topology},
-      {"DDL_NETWORK", to_string(choice_of(options.network))},
-      {"-dump_iter in DDL_OPTIONS", std::to_string(options.dump_iterations)},
-      {"DDL_TIMELINE", options.timeline},
-      {"DDL_STRICT", options.strict ? "1" : "0"},
-      {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
-      {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
-  for (const auto& [name, own] : settings) {
-    const std::vector<std::string> values = bootstrap.all_gather(own);
-    for (std::size_t rank = 0; rank < values.size(); ++rank) {
-      if (values[rank] == values[0]) continue;
-      throw Error(ErrorCode::mismatch,
-                  fmt::format("{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks", name,
-                              values[0], values[rank], rank))
-          .as_agreed();
+/// The options that a job was given, or what is wrong with them.
+struct GivenOptions {
+  explicit GivenOptions(const std::function<ContextOptions()>& read) {
+    try {
+      ContextOptions given = read();
+      require_valid(given);
+      options = std::move(given);
+    } catch (const Error& found) {
+      error = found;
     }
   }
+
+  ContextOptions options;
+  std::optional<Error> error;
+};
+
+namespace {
+
+/// The one is the other, in the same order.
+collectives::NetworkChoice choice_of(NetworkUse use) { return static_cast<collectives::NetworkChoice>(use); }
+static_assert(static_cast<int>(NetworkUse::mpi) == static_cast<int>(collectives::NetworkChoice::mpi));
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+/// Names and values of what ranks must have alike: with different plans they would wait for each other.
+Settings shared_settings(const ContextOptions& options) {
+  std::vector<std::string> plans;
+  for (const topology::Plan& plan : options.plans)
+    plans.push_back(fmt::format("{:016x}", topology::hash(plan)));
+  std::string mode(1, letter_of(options.mode));
+  if (!options.decomposition.empty()) mode += ":" + options.decomposition;
+  return {{"-mode in DDL_OPTIONS", mode},
+          {"DDL_PLAN's hash", fmt::format("{}", fmt::join(plans, ","))},
+          {"DDL_TOPOLOGY", options.topology},
+          {"DDL_NETWORK", to_string(choice_of(options.network))},
+          {"-dump_iter in DDL_OPTIONS", std::to_string(options.dump_iterations)},
+          {"DDL_TIMELINE", options.timeline},
+          {"DDL_STRICT", options.strict ? "1" : "0"},
+          {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
+          {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
 }
 
-/// Rank 0's level counts: all have to take part.
-bool wants_summary(collectives::Bootstrap& bootstrap, const ContextOptions& options) {
-  if (bootstrap.size() == 1) return false;
-  return bootstrap.all_gather(options.debug_level > 0 ? "1" : "").front() == "1";
+void require_same_settings(const std::vector<json>& ranks) {
+  const auto first = ranks[0].at("settings").get<Settings>();
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto own = ranks[rank].at("settings").get<Settings>();
+    const auto [expected, found] = std::ranges::mismatch(first, own);
+    if (found == own.end()) continue;
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks",
+                            found->first, expected->second, found->second, rank))
+        .as_agreed();
+  }
+}
+
+/// What the ranks have told each other.
+struct Meeting {
+  topology::RankMap map;
+  bool crowded;  ///< This rank's machine holds more ranks than they may use cores.
+  bool summary;  ///< Rank 0's level counts: all have to take part.
+};
+
+/// Throws on every rank what the lowest failing rank found wrong with its settings.
+Meeting meet(collectives::Bootstrap& bootstrap, const GivenOptions& given) {
+  const ContextOptions& options = given.options;
+  std::optional<Error> error = given.error;
+  try {
+    plans_of(options, bootstrap.size(), {});
+    if (bootstrap.rank() == 0) require_writable_trace(options.timeline);
+  } catch (const Error& found) {
+    if (!error) error = found;
+  }
+  const std::string machine = machine_identity();
+  const json own = {{"complaint", error ? error->what() : ""},
+                    {"settings", shared_settings(options)},
+                    {"machine", machine},
+                    {"cores", usable_cores()},
+                    {"host", options.host_id.empty() ? host_identity() : options.host_id},
+                    {"summary", options.debug_level > 0}};
+  std::string packed;
+  json::to_cbor(own, packed);  // names may hold any byte, which JSON's text may not
+  std::vector<json> ranks;
+  for (const std::string& text : bootstrap.all_gather(packed)) ranks.push_back(json::from_cbor(text));
+  std::vector<std::string> hosts;
+  std::vector<std::string> cores_here;
+  for (const json& rank : ranks) {
+    const std::string complaint = rank.at("complaint");
+    if (!complaint.empty()) throw Error(ErrorCode::invalid_argument, complaint).as_agreed();
+    hosts.push_back(rank.at("host"));
+    if (rank.at("machine") == machine) cores_here.push_back(rank.at("cores"));
+  }
+  require_same_settings(ranks);
+  return {topology::RankMap(hosts), are_crowded(cores_here), ranks.size() > 1 && ranks[0].at("summary")};
 }
 
 collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
@@ -111,17 +141,6 @@ void require_devices(const topology::Topology& topology, int ranks) {
 
 bool may_want_mpi_alone(const ContextOptions& options) {
   return options.mode == topology::Mode::mpi || std::ranges::any_of(options.plans, topology::is_by_mpi_alone);
-}
-
-/// Before the options are known to be good; those that are not are refused with the others'.
-std::chrono::milliseconds starting_deadline(const std::function<ContextOptions()>& read) {
-  try {
-    const ContextOptions options = read();
-    require_valid(options);
-    return options.deadline;
-  } catch (const Error&) {
-    return ContextOptions().deadline;
-  }
 }
 
 collectives::OpenedWatch start_watch(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
@@ -244,17 +263,14 @@ int Context::run_from_environment(const std::function<int(Context&)>& body) {
   return context->run([&] { return body(*context); });
 }
 
-Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
-                                   const std::function<ContextOptions()>& read_options, int& rank,
-                                   const Report& report) {
+Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const GivenOptions& given,
+                                   int& rank, const Report& report) {
   rank = bootstrap->rank();
+  const ContextOptions& options = given.options;
   collectives::OpenedWatch watching;
   try {
-    const ContextOptions options = agree_on_options(*bootstrap, read_options);
-    require_same_settings(*bootstrap, options);
-    const Neighbourhood neighbourhood = meet(*bootstrap, options.host_id);
-    collectives::EngineSettings settings = engine_settings(rank, neighbourhood);
-    const topology::RankMap map = settings.map;
+    const auto [map, crowded, summary] = meet(*bootstrap, given);
+    collectives::EngineSettings settings = engine_settings(rank, map, crowded);
     const auto files =
         std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
     watching = start_watch(*bootstrap, map, files);
@@ -263,7 +279,7 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
     settings.on_failure = [files](const auto& records) { files->write(records); };
     const collectives::JobTopology job = find_topology(*bootstrap, map, options);
     require_devices(*job.topology, map.ranks());
-    auto observer = RunObserver::if_wanted(options, wants_summary(*bootstrap, options), rank, map, false);
+    auto observer = RunObserver::if_wanted(options, summary, rank, map, false);
     if (observer) settings.run = observer->recorder();
     auto plans = plans_of(options, map.ranks(), [topology = job.topology] { return topology; });
     Connections connections = open_connections(*bootstrap, map, options);
@@ -287,9 +303,7 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
           "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
     }
     log_connections(context.log(), network, map, options, job);
-    calibrate_plans(*context.state_->bootstrap, *context.state_->impl, options, context.log());
-    context.state_->save_topology();
-    if (context.state_->observer) context.state_->observer->compare_clocks(*context.state_->impl);
+    context.state_->prepare();
     return context;
   } catch (const Error& error) {
     if (report) report(error);
@@ -304,28 +318,18 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap,
 }
 
 Context Context::alone(const ContextOptions& options) {
-  require_valid(options);
-  const Neighbourhood nobody{{options.host_id.empty() ? "localhost" : options.host_id}, false};
   require_writable_trace(options.timeline);
-  collectives::EngineSettings settings = engine_settings(0, nobody);
-  auto observer = RunObserver::if_wanted(options, false, 0, settings.map, true);
-  if (observer) settings.run = observer->recorder();
-  auto plans = plans_of(options, 1, in_process_topology(options, settings.map));
-  auto first = first_communicator(options, std::move(settings), std::move(plans),
-                                  collectives::Call::most_communicators);
-  auto state = std::make_unique<State>(options, nullptr, std::move(first), collectives::OpenedWatch(),
-                                       std::move(observer));
-  state->save_topology();
-  if (state->observer) state->observer->compare_clocks(*state->impl);
-  return Context(std::move(state));
+  const topology::RankMap map({options.host_id.empty() ? "localhost" : options.host_id});
+  auto plans = plans_of(options, 1, in_process_topology(options, map));
+  return Context(State::in_process(options, map, 0, std::move(plans), nullptr, nullptr));
 }
 
 Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank,
                          const Report& report) {
+  const GivenOptions given(read_options);
 #ifdef DDL_HAVE_MPI
   if (MpiBootstrap::is_present()) {
-    return connect_processes(std::make_unique<MpiBootstrap>(starting_deadline(read_options)), read_options,
-                             rank, report);
+    return connect_processes(std::make_unique<MpiBootstrap>(given.options.deadline), given, rank, report);
   }
 #else
   if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
@@ -338,10 +342,10 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, in
 #endif
   if (SocketBootstrap::is_present()) {
     rank = SocketBootstrap::named_rank();
-    return connect_processes(std::make_unique<SocketBootstrap>(starting_deadline(read_options)), read_options,
-                             rank, report);
+    return connect_processes(std::make_unique<SocketBootstrap>(given.options.deadline), given, rank, report);
   }
-  return alone(read_options());
+  if (given.error) throw *given.error;
+  return alone(given.options);
 }
 
 }  // namespace ddl

@@ -17,6 +17,8 @@ class ProcessBootstrap : public collectives::Bootstrap {
  public:
   explicit ProcessBootstrap(std::chrono::milliseconds deadline) : deadline_(deadline) {}
 
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return size_; }
   void set_idle(std::function<void()> idle) override { idle_ = std::move(idle); }
   /// What tells of other ranks' deaths from here on.
   void set_watch(std::shared_ptr<collectives::Watch> watch) { watch_ = std::move(watch); }
@@ -32,6 +34,10 @@ class ProcessBootstrap : public collectives::Bootstrap {
   void look(TimePoint until, const std::string& exchange, const std::string& missing);
   /// A peer is gone: what the watch says of it, if it says anything soon, else `text`.
   [[noreturn]] void throw_gone(const std::string& text);
+
+  int rank_ = 0;
+  int size_ = 1;
+  int exchanges_ = 0;  // all_gather's, for messages
 
  private:
   [[noreturn]] void throw_reported();

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -12,30 +15,20 @@
 namespace ddl {
 namespace {
 
-double full_factor(ScalingRule rule, int ranks) {
-  switch (rule) {
-    case ScalingRule::none:
-      return 1;
-    case ScalingRule::linear:
-      return ranks;
-    case ScalingRule::square_root:
-      return std::sqrt(static_cast<double>(ranks));
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("LearningRateScaling: {} is no scaling rule; expected none, linear or square_root",
-                          static_cast<int>(rule)));
+// In the order of the enumerations.
+constexpr std::array<std::string_view, 3> rule_names = {"none", "linear", "square_root"};
+constexpr std::array<std::string_view, 2> unit_names = {"updates", "samples"};
+
+template <typename T>
+T parse(const std::string& name, std::span<const std::string_view> names, const char* expected) {
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<T>(found - names.begin());
+  throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is {}", name, expected));
 }
 
-std::uint64_t schedule_stride(ScheduleUnit unit, int ranks) {
-  switch (unit) {
-    case ScheduleUnit::updates:
-      return 1;
-    case ScheduleUnit::samples:
-      return static_cast<std::uint64_t>(ranks);
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("LearningRateScaling: {} is no schedule unit; expected updates or samples",
-                          static_cast<int>(unit)));
+double full_factor(ScalingRule rule, int ranks) {
+  if (rule == ScalingRule::linear) return ranks;
+  return rule == ScalingRule::square_root ? std::sqrt(static_cast<double>(ranks)) : 1;
 }
 
 std::string explanation(const LearningRateScalingOptions& options, int ranks, double factor) {
@@ -44,7 +37,7 @@ std::string explanation(const LearningRateScalingOptions& options, int ranks, do
   if (options.rule == ScalingRule::none)
     return fmt::format("learning rate unchanged: scaling rule none ({})", reason);
   std::string text = fmt::format("learning rate times {:.6g}: scaling rule {} ({})", factor,
-                                 options.rule == ScalingRule::linear ? "linear" : "square_root", reason);
+                                 rule_names[static_cast<std::size_t>(options.rule)], reason);
   if (options.ramp_steps > 0 && factor != 1)
     text += fmt::format(", growing from 1 over {} steps", options.ramp_steps);
   return text;
@@ -57,7 +50,8 @@ LearningRateScaling::LearningRateScaling(Context& context, std::function<double(
     : schedule_(std::move(schedule)),
       options_(options),
       factor_(full_factor(options.rule, context.size())),
-      schedule_stride_(schedule_stride(options.unit, context.size())) {
+      schedule_stride_(options.unit == ScheduleUnit::samples ? static_cast<std::uint64_t>(context.size())
+                                                             : 1) {
   if (!schedule_) {
     throw Error(ErrorCode::invalid_argument,
                 "LearningRateScaling: the schedule is empty; expected a function of the step");
@@ -84,18 +78,11 @@ double LearningRateScaling::learning_rate(std::uint64_t step) const {
 }
 
 ScalingRule parse_scaling_rule(const std::string& name) {
-  if (name == "none") return ScalingRule::none;
-  if (name == "linear") return ScalingRule::linear;
-  if (name == "square_root") return ScalingRule::square_root;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("'{}' is no scaling rule; expected none, linear or square_root", name));
+  return parse<ScalingRule>(name, rule_names, "no scaling rule; expected none, linear or square_root");
 }
 
 ScheduleUnit parse_schedule_unit(const std::string& name) {
-  if (name == "updates") return ScheduleUnit::updates;
-  if (name == "samples") return ScheduleUnit::samples;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("'{}' is no schedule unit; expected updates or samples", name));
+  return parse<ScheduleUnit>(name, unit_names, "no schedule unit; expected updates or samples");
 }
 
 }  // namespace ddl

@@ -198,9 +198,13 @@ constexpr std::uint64_t version = 1;
       fmt::format("ShardedSampler: not the state of a sampler: found {}, expected {}", found, expected));
 }
 
-std::uint64_t number_of(const json& value, const char* name) {
-  if (!value.is_number_unsigned()) refuse(fmt::format("no number as {}", name), "a whole number");
-  return value.get<std::uint64_t>();
+/// The value of `object` that is called `name`.
+template <typename T>
+T value_of(const json& object, const std::string& name) {
+  const auto found = object.find(name);
+  const T* const value = found == object.end() ? nullptr : found->get_ptr<const T*>();
+  if (value == nullptr) refuse("no " + name, "all that a sampler writes");
+  return *value;
 }
 
 struct State {
@@ -220,7 +224,7 @@ json object_in(std::string_view text) {
     refuse(text.empty() ? "nothing" : topology::in_quotes(text),
            fmt::format("an object of format {}", format));
   }
-  if (const std::uint64_t found = number_of(object["version"], "version"); found != version) {
+  if (const auto found = value_of<std::uint64_t>(object, "version"); found != version) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
@@ -231,24 +235,21 @@ json object_in(std::string_view text) {
 }
 
 State parse_state(std::string_view text) {
-  json object = object_in(text);
-  State state;
-  state.samples = number_of(object["samples"], "samples");
-  state.seed = number_of(object["seed"], "seed");
-  if (!object["shuffle"].is_boolean()) refuse("no shuffle", "true or false");
-  state.shuffle = object["shuffle"].get<bool>();
-  if (!object["groups"].is_string()) refuse("no groups", "a hash of buckets and lengths");
-  state.groups = object["groups"].get<std::string>();
-  state.step = number_of(object["step"], "step");
-  state.epoch = number_of(object["epoch"], "epoch");
-  const json& segments = object["segments"];
-  if (!segments.is_array() || segments.empty())
-    refuse("no segments", "pairs of global batch and batches taken");
-  for (const json& segment : segments) {
-    if (!segment.is_array() || segment.size() != 2) refuse("a bad segment", "global batch and batches taken");
-    state.segments.emplace_back(number_of(segment[0], "global batch"),
-                                number_of(segment[1], "batches taken"));
+  const json object = object_in(text);
+  State state{.samples = value_of<std::uint64_t>(object, "samples"),
+              .seed = value_of<std::uint64_t>(object, "seed"),
+              .shuffle = value_of<bool>(object, "shuffle"),
+              .groups = value_of<std::string>(object, "groups"),
+              .step = value_of<std::uint64_t>(object, "step"),
+              .epoch = value_of<std::uint64_t>(object, "epoch"),
+              .segments = {}};
+  for (const json& segment : value_of<json::array_t>(object, "segments")) {
+    const bool is_pair = segment.is_array() && segment.size() == 2 && segment[0].is_number_unsigned() &&
+                         segment[1].is_number_unsigned();
+    if (!is_pair) refuse("a bad segment", "global batch and batches taken");
+    state.segments.push_back(segment);
   }
+  if (state.segments.empty()) refuse("no segments", "pairs of global batch and batches taken");
   return state;
 }
 

@@ -44,23 +44,9 @@ void FileSummary::add(std::span<const std::byte> data) noexcept {
   bytes += data.size();
 }
 
-FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-FileDescriptor::~FileDescriptor() { close(); }
-
-int FileDescriptor::close() noexcept {
-  const int fd = std::exchange(fd_, -1);
-  return fd >= 0 && ::close(fd) != 0 ? errno : 0;
-}
-
 FileWriter::FileWriter(fs::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (file_.get() < 0) throw_io("create", path_, errno);
+  if (!file_.valid()) throw_io("create", path_, errno);
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -81,14 +67,14 @@ void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 FileSummary FileWriter::finish() {
   if (::fsync(file_.get()) != 0) throw_io("sync", path_, errno);
-  if (const int error = file_.close()) throw_io("close", path_, error);
+  if (::close(file_.release()) != 0) throw_io("close", path_, errno);
   return summary_;
 }
 
 // Non-blocking, so that opening a pipe put in a file's place does not wait for a writer.
 FileReader::FileReader(fs::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (file_.get() < 0) throw_io("open", path_, errno);
+  if (!file_.valid()) throw_io("open", path_, errno);
   struct ::stat status {};
   if (::fstat(file_.get(), &status) != 0) throw_io("inspect", path_, errno);
   if (!S_ISREG(status.st_mode)) throw_corrupt(path_, "something that is not a regular file", "a file");
@@ -131,9 +117,15 @@ FileSummary FileReader::summary() const {
   return summary;
 }
 
+std::string read_file(const fs::path& path, std::uint64_t most, std::string_view what) {
+  const FileReader file(path);
+  if (file.size() > most) throw_corrupt(path, fmt::format("{} bytes", file.size()), what);
+  return file.read_all();
+}
+
 void sync_directory(const fs::path& directory) {
-  FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (file.get() < 0) throw_io("open", directory, errno);
+  const collectives::FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file.valid()) throw_io("open", directory, errno);
   // Some network file systems cannot sync a directory and say EINVAL.
   if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io("sync", directory, errno);
 }

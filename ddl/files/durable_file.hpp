@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/system/descriptors.hpp"
+
 namespace ddl {
 
 /// Size and CRC-32 (zlib's) of a file.
@@ -16,22 +18,6 @@ struct FileSummary {
 
   void add(std::span<const std::byte> bytes) noexcept;
   bool operator==(const FileSummary&) const = default;
-};
-
-/// An owned file descriptor.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) noexcept : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept;
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  ~FileDescriptor();
-
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  /// Closes; returns 0 or errno.
-  int close() noexcept;
-
- private:
-  int fd_;
 };
 
 /// Writes a new file from front to back. Every failure throws `io` with path, operation and reason.
@@ -47,7 +33,7 @@ class FileWriter {
 
  private:
   std::filesystem::path path_;
-  FileDescriptor file_;
+  collectives::FileDescriptor file_;
   FileSummary summary_;
 };
 
@@ -85,9 +71,12 @@ class FileReader {
 
  private:
   std::filesystem::path path_;
-  FileDescriptor file_;
+  collectives::FileDescriptor file_;
   std::uint64_t size_ = 0;
 };
+
+/// The whole of a file of `most` bytes at most; `corrupt_data` for a larger one, which cannot be `what`.
+std::string read_file(const std::filesystem::path& path, std::uint64_t most, std::string_view what);
 
 /// Makes the names in a directory durable.
 void sync_directory(const std::filesystem::path& directory);

@@ -5,35 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <numeric>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "ddl/context/agreement.hpp"
+#include "ddl/context/context_state.hpp"
+#include "ddl/mpi_interposer/subgroup.hpp"
 
 namespace ddl::mpi {
 namespace {
-
-/// The last communicator that a thread has asked for. Good as long as no communicator has gone since.
-struct LastAsked {
-  MPI_Comm communicator = MPI_COMM_NULL;
-  void* served = nullptr;
-  std::uint64_t era = 0;
-};
-thread_local LastAsked last_asked;
-std::atomic<std::uint64_t> era = 1;
-
-Error as_error(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
-  return {ErrorCode::internal, error.what()};
-}
-
-std::int64_t greatest_of(MPI_Comm communicator, std::int64_t value) {
-  if (PMPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, communicator) != MPI_SUCCESS) {
-    throw Error(ErrorCode::transport, "MPI_Allreduce failed while a communicator was opened");
-  }
-  return value;
-}
 
 /// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call
 /// is its first.
@@ -66,8 +46,8 @@ void Interposer::start() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`, or never
-  } catch (const std::exception& problem) {
-    const Error error = as_error(problem);
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
     const bool speaks = rank == 0 || !error.agreed();
     if (speaks) {
       Log(rank, 0).error(
@@ -87,7 +67,6 @@ Interposer::Interposer()
   has_thread_ = context_.has_progress_thread();
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
-  PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Add_error_class(&error_class_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
     // There is none once MPI_Finalize has begun, which has let go of what hung on it.
@@ -99,9 +78,7 @@ Interposer::Interposer()
 
 Interposer::~Interposer() {
   tally_.print(context_.log());
-  for (Served* served : all_) delete served;
   PMPI_Comm_free_keyval(&attribute_);
-  PMPI_Group_free(&world_);
   PMPI_Comm_free(&silent_);
 }
 
@@ -112,17 +89,10 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-Communicator* Interposer::serving(MPI_Comm communicator, bool opens) {
-  LastAsked& last = last_asked;
-  const std::uint64_t now = era.load(std::memory_order_acquire);
-  if (last.communicator != communicator || last.era != now) {
-    Served* served = attached(communicator);
-    if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
-    if (served == nullptr) return nullptr;
-    last = {communicator, served, now};
-  }
-  auto* const served = static_cast<Served*>(last.served);
-  return served->communicator ? &*served->communicator : nullptr;
+collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator, bool opens) {
+  Served* served = attached(communicator);
+  if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
+  return served == nullptr ? nullptr : served->get();
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
@@ -133,47 +103,35 @@ Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
 }
 
 Interposer::Served* Interposer::open(MPI_Comm communicator) {
-  auto served = std::make_unique<Served>(Served{make(communicator)});
-  Served* const attached = served.get();
+  Served made = make(communicator);
   const std::lock_guard lock(mutex_);
-  if (PMPI_Comm_set_attr(communicator, attribute_, attached) != MPI_SUCCESS) return nullptr;
-  all_.insert(served.release());
-  return attached;
+  Served& added = served_.emplace_back(std::move(made));
+  if (PMPI_Comm_set_attr(communicator, attribute_, &added) == MPI_SUCCESS) return &added;
+  served_.pop_back();
+  return nullptr;
 }
 
-/// Nothing if its calls are to be left to MPI, which all of its ranks find out alike.
-std::optional<Communicator> Interposer::make(MPI_Comm communicator) {
+/// Null if its calls are to be left to MPI, which all of its ranks find out alike.
+Interposer::Served Interposer::make(MPI_Comm communicator) {
   int between = 0;
   int size = 0;
   PMPI_Comm_test_inter(communicator, &between);
   PMPI_Comm_size(communicator, &size);
-  if (between != 0 || size == 1) return std::nullopt;
-  if (communicator == MPI_COMM_WORLD) return context_.communicator();
-  std::vector<int> own(static_cast<std::size_t>(size));
-  std::vector<int> members(static_cast<std::size_t>(size));
-  std::iota(own.begin(), own.end(), 0);
-  MPI_Group group = MPI_GROUP_NULL;
-  PMPI_Comm_group(communicator, &group);
-  PMPI_Group_translate_ranks(group, size, own.data(), world_, members.data());
-  PMPI_Group_free(&group);
-  if (std::ranges::find(members, MPI_UNDEFINED) != members.end()) return std::nullopt;
+  if (between != 0 || size == 1) return nullptr;
+  collectives::CommunicatorImpl& world = communicator_of(context_);
+  if (communicator == MPI_COMM_WORLD) return world.shared_from_this();
   try {
-    return context_.communicator().subgroup(
-        members, [&](std::int64_t value) { return greatest_of(communicator, value); });
+    return subgroup_of(world, communicator);
   } catch (const Error& error) {
     if (!error.agreed()) throw;
     context_.log().warning(fmt::format("a communicator's collectives are left to MPI: {}", error.what()));
-    return std::nullopt;
+    return nullptr;
   }
 }
 
-void Interposer::forget(Served* served) {
-  {
-    const std::lock_guard lock(mutex_);
-    all_.erase(served);
-    era.fetch_add(1, std::memory_order_release);
-  }
-  delete served;
+void Interposer::forget(const Served* served) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(served_, [&](const Served& each) { return &each == served; });
 }
 
 void* Interposer::allocate(std::size_t bytes) {
@@ -204,52 +162,11 @@ int Interposer::explain(const Error& error) {
   return code;
 }
 
-int Interposer::failed(MPI_Comm communicator, const std::exception& error) {
+int Interposer::failed(MPI_Comm communicator, const Error& error) {
   Interposer* const self = current();
-  const int code = self != nullptr ? self->explain(as_error(error)) : MPI_ERR_OTHER;
+  const int code = self != nullptr ? self->explain(error) : MPI_ERR_OTHER;
   PMPI_Comm_call_errhandler(communicator, code);
   return code;
-}
-
-namespace {
-
-constexpr std::size_t kib = 1024;
-constexpr std::size_t mib = 1024 * kib;
-
-/// Inside a host. MPI's root of a broadcast does not wait for anybody; large pieces MPI copies from process
-/// to process in one go.
-bool is_worth_on_a_host(Function function, const CallSize& size) noexcept {
-  switch (function) {
-    case Function::allreduce:
-      return true;
-    case Function::bcast:
-      return size.bytes >= 1 * mib;
-    case Function::reduce_scatter:
-    case Function::reduce_scatter_block:
-      return size.bytes >= 4 * kib;
-    case Function::allgather:
-      return size.bytes >= 4 * kib && (size.ranks > 2 || size.bytes <= 64 * kib);
-    default:  // to hand a call to the engine's thread, and back, takes a while
-      return size.bytes >= 512 * kib;
-  }
-}
-
-}  // namespace
-
-bool is_worth_serving(Function function, const CallSize& size) noexcept {
-  if (size.hosts == 1) return is_worth_on_a_host(function, size);
-  switch (function) {
-    case Function::allreduce:
-      return true;
-    case Function::bcast:
-      return size.bytes >= 16 * kib;
-    case Function::reduce_scatter:
-    case Function::reduce_scatter_block:
-    case Function::allgather:
-      return size.bytes >= 256 * kib;
-    default:
-      return size.bytes >= 512 * kib;
-  }
 }
 
 }  // namespace ddl::mpi

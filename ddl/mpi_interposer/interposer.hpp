@@ -5,16 +5,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "collectives/executor/waiting.hpp"
 #include "ddl/context.hpp"
+#include "ddl/context/agreement.hpp"
 #include "ddl/mpi_interposer/open_requests.hpp"
 #include "ddl/mpi_interposer/tally.hpp"
 #include "ddl/shared_buffer.hpp"
@@ -43,7 +42,7 @@ class Interposer {
 
   /// The engine's communicator for MPI's, or null. `opens`: one that has not been asked for is opened now,
   /// which all of its ranks do at the same time. The result lives as long as MPI's.
-  Communicator* serving(MPI_Comm communicator, bool opens);
+  collectives::CommunicatorImpl* serving(MPI_Comm communicator, bool opens);
 
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] OpenRequests& requests() noexcept { return requests_; }
@@ -65,8 +64,8 @@ class Interposer {
     const collectives::Meanwhile meanwhile(&drive_mpi);
     try {
       return std::forward<F>(body)();
-    } catch (const std::exception& error) {
-      return failed(communicator, error);
+    } catch (...) {
+      return failed(communicator, as_error(std::current_exception()));
     }
   }
 
@@ -74,17 +73,15 @@ class Interposer {
   static void drive_mpi();
 
  private:
-  /// What hangs on one of MPI's communicators.
-  struct Served {
-    std::optional<Communicator> communicator;  ///< Empty: its calls are left to MPI.
-  };
+  /// What hangs on one of MPI's communicators. Null: its calls are left to MPI.
+  using Served = std::shared_ptr<collectives::CommunicatorImpl>;
   Served* attached(MPI_Comm communicator) const;
   Served* open(MPI_Comm communicator);
-  [[nodiscard]] std::optional<Communicator> make(MPI_Comm communicator);
-  void forget(Served* served);
+  [[nodiscard]] Served make(MPI_Comm communicator);
+  void forget(const Served* served);
 
   int explain(const Error& error);
-  static int failed(MPI_Comm communicator, const std::exception& error);
+  static int failed(MPI_Comm communicator, const Error& error);
 
   static std::atomic<Interposer*> current_;
 
@@ -94,26 +91,12 @@ class Interposer {
   bool has_thread_ = false;
   bool serves_all_ = false;
   MPI_Comm silent_ = MPI_COMM_NULL;  // nobody ever sends on it
-  MPI_Group world_ = MPI_GROUP_NULL;
   int attribute_ = MPI_KEYVAL_INVALID;
   int error_class_ = MPI_ERR_OTHER;
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
-  std::set<Served*> all_;
+  std::list<Served> served_;  // attributes point into it
   std::map<void*, SharedBuffer<std::byte>> allocated_;
 };
-
-/// Where a call takes place, as far as all ranks know it alike.
-struct CallSize {
-  std::size_t bytes = 0;  ///< Of the largest buffer of a rank.
-  int ranks = 1;
-  int hosts = 1;
-};
-
-/// Whether calls of this size are served. The limits are a choice from measurements on memory that the ranks
-/// do not share, against Open MPI 4.1 on two cores (`benchmarks/mpi_program.py`, table in the README): most
-/// of what is served was faster there, not all of it (MPI_Allreduce of 4 ranks below 1 KiB, and of 256 KiB
-/// between hosts).
-bool is_worth_serving(Function function, const CallSize& size) noexcept;
 
 }  // namespace ddl::mpi

@@ -1,29 +1,29 @@
 #include "ddl/mpi_interposer/open_requests.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
-#include <vector>
 
 namespace ddl::mpi {
 
 int OpenRequests::add(Work work, Finish finish, MPI_Request* request) {
-  auto outcome = std::make_unique<Outcome>();
+  auto code = std::make_unique<int>(MPI_SUCCESS);
   const auto query = [](void* state, MPI_Status* status) {
     PMPI_Status_set_elements(status, MPI_BYTE, 0);
     PMPI_Status_set_cancelled(status, 0);
     status->MPI_SOURCE = MPI_UNDEFINED;
     status->MPI_TAG = MPI_UNDEFINED;
-    return static_cast<Outcome*>(state)->code;
+    return *static_cast<int*>(state);
   };
   const auto free = [](void* state) {
-    delete static_cast<Outcome*>(state);
+    delete static_cast<int*>(state);
     return MPI_SUCCESS;
   };
   const auto cancel = [](void*, int) { return MPI_SUCCESS; };  // collectives cannot be cancelled
-  const int result = PMPI_Grequest_start(query, free, cancel, outcome.get(), request);
+  const int result = PMPI_Grequest_start(query, free, cancel, code.get(), request);
   if (result != MPI_SUCCESS) return result;
   const std::lock_guard lock(mutex_);
-  open_.push_back({std::move(work), std::move(finish), *request, outcome.release()});
+  open_.push_back({std::move(work), std::move(finish), *request, code.release()});
   open_count_.store(open_.size(), std::memory_order_release);
   return MPI_SUCCESS;
 }
@@ -52,37 +52,35 @@ void OpenRequests::look() {
       open.work.wait();
       if (open.finish) open.finish();
     } catch (const Error& error) {
-      open.outcome->code = explain_(error);
+      *open.code = explain_(error);
     }
     PMPI_Grequest_complete(open.request);
   }
 }
 
-std::vector<Work> OpenRequests::works_of(std::span<const MPI_Request> requests) {
-  std::vector<Work> works;
-  if (empty()) return works;
+std::optional<Work> OpenRequests::first_of(std::span<const MPI_Request> requests) {
   const std::lock_guard lock(mutex_);
   for (const Open& open : open_) {
-    if (std::ranges::find(requests, open.request) != requests.end()) works.push_back(open.work);
+    if (std::ranges::find(requests, open.request) != requests.end()) return open.work;
   }
-  return works;
+  return std::nullopt;
 }
 
 void OpenRequests::wait(std::span<const MPI_Request> requests) {
-  for (Work& work : works_of(requests)) {
+  while (std::optional<Work> work = first_of(requests)) {
     try {
-      work.wait();
+      work->wait();
     } catch (const Error&) {  // the request's status will say so
     }
+    look();
   }
-  look();
 }
 
 bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration) {
-  std::vector<Work> works = works_of(requests);
-  if (works.empty()) return false;
+  std::optional<Work> work = first_of(requests);
+  if (!work) return false;
   try {
-    works.front().wait_for(duration);
+    work->wait_for(duration);
   } catch (const Error&) {  // the request's status will say so
   }
   return true;

@@ -7,11 +7,10 @@
 #include <cstddef>
 #include <functional>
 #include <list>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "ddl/error.hpp"
 #include "ddl/work.hpp"
@@ -42,16 +41,14 @@ class OpenRequests {
   bool wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration);
 
  private:
-  struct Outcome {
-    int code = MPI_SUCCESS;
-  };
   struct Open {
     Work work;
     Finish finish;
     MPI_Request request;
-    Outcome* outcome;  // MPI's; freed by it after completion
+    int* code;  // MPI's; freed by it after completion
   };
-  [[nodiscard]] std::vector<Work> works_of(std::span<const MPI_Request> requests);
+  /// The work of one of `requests` that is open, if any is.
+  std::optional<Work> first_of(std::span<const MPI_Request> requests);
 
   Explain explain_;
   std::mutex mutex_;

@@ -2,56 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 namespace ddl::mpi {
 namespace {
 
-const char* text_of(PassedOn reason) noexcept {
-  switch (reason) {
-    case PassedOn::communicator:
-      return "a communicator that is not of several processes of MPI_COMM_WORLD";
-    case PassedOn::not_open:
-      return "a communicator on which there has been no blocking call";
-    case PassedOn::type_or_operation:
-      return "a type or operation that only MPI has";
-    case PassedOn::counts:
-      return "counts that differ much from rank to rank";
-    case PassedOn::slower:
-      return "MPI is faster at this size (DDL_MPI_SERVE=all: serve them, too)";
-    case PassedOn::no_thread:
-      return "no UCX, and so no thread that would go on with it";
-    case PassedOn::arguments:
-      return "arguments that MPI is to judge";
-  }
-  return "";
-}
+/// In the order of the enumeration, as are the reasons.
+constexpr std::array<const char*, functions> names = {
+    "MPI_Allreduce",  "MPI_Bcast",  "MPI_Reduce_scatter",  "MPI_Reduce_scatter_block",  "MPI_Allgather",
+    "MPI_Iallreduce", "MPI_Ibcast", "MPI_Ireduce_scatter", "MPI_Ireduce_scatter_block", "MPI_Iallgather",
+};
+
+constexpr std::array reason_texts = {
+    "a communicator that is not of several processes of MPI_COMM_WORLD",
+    "a communicator on which there has been no blocking call",
+    "a type or operation that only MPI has",
+    "counts that differ much from rank to rank",
+    "MPI is faster at this size (DDL_MPI_SERVE=all: serve them, too)",
+    "no UCX, and so no thread that would go on with it",
+    "arguments that MPI is to judge",
+};
 
 }  // namespace
-
-const char* to_string(Function function) noexcept {
-  switch (function) {
-    case Function::allreduce:
-      return "MPI_Allreduce";
-    case Function::bcast:
-      return "MPI_Bcast";
-    case Function::reduce_scatter:
-      return "MPI_Reduce_scatter";
-    case Function::reduce_scatter_block:
-      return "MPI_Reduce_scatter_block";
-    case Function::allgather:
-      return "MPI_Allgather";
-    case Function::iallreduce:
-      return "MPI_Iallreduce";
-    case Function::ibcast:
-      return "MPI_Ibcast";
-    case Function::ireduce_scatter:
-      return "MPI_Ireduce_scatter";
-    case Function::ireduce_scatter_block:
-      return "MPI_Ireduce_scatter_block";
-    case Function::iallgather:
-      return "MPI_Iallgather";
-  }
-  return "";
-}
 
 void Tally::served(Function function, std::size_t bytes) noexcept {
   Counts& counts = counts_[static_cast<std::size_t>(function)];
@@ -60,10 +32,10 @@ void Tally::served(Function function, std::size_t bytes) noexcept {
 }
 
 void Tally::passed_on(Function function, PassedOn reason, Log& log) {
-  std::atomic<std::uint64_t>& count =
-      counts_[static_cast<std::size_t>(function)].passed_on[static_cast<std::size_t>(reason)];
-  if (count.fetch_add(1, std::memory_order_relaxed) != 0) return;
-  log.debug(fmt::format("{} is left to MPI: {}", to_string(function), text_of(reason)));
+  const auto function_index = static_cast<std::size_t>(function);
+  const auto reason_index = static_cast<std::size_t>(reason);
+  if (counts_[function_index].passed_on[reason_index].fetch_add(1, std::memory_order_relaxed) != 0) return;
+  log.debug(fmt::format("{} is left to MPI: {}", names[function_index], reason_texts[reason_index]));
 }
 
 void Tally::print(Log& log) const {
@@ -72,12 +44,11 @@ void Tally::print(Log& log) const {
     std::string left;
     for (std::size_t reason = 0; reason < reasons; ++reason) {
       const std::uint64_t calls = counts.passed_on[reason].load(std::memory_order_relaxed);
-      if (calls != 0)
-        left += fmt::format("; {} left to MPI: {}", calls, text_of(static_cast<PassedOn>(reason)));
+      if (calls != 0) left += fmt::format("; {} left to MPI: {}", calls, reason_texts[reason]);
     }
     const std::uint64_t calls = counts.calls.load(std::memory_order_relaxed);
     if (calls == 0 && left.empty()) continue;
-    log.info(fmt::format("{}: {} served, {} bytes{}", to_string(static_cast<Function>(i)), calls,
+    log.info(fmt::format("{}: {} served, {} bytes{}", names[i], calls,
                          counts.bytes.load(std::memory_order_relaxed), left));
   }
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "ddl/log.hpp"
 
@@ -23,8 +22,7 @@ enum class Function : std::uint8_t {
   ireduce_scatter_block,
   iallgather,
 };
-/// "MPI_Allreduce".
-const char* to_string(Function function) noexcept;
+inline constexpr std::size_t functions = 10;
 
 /// Why a call was left to MPI. The same on all ranks of its communicator.
 enum class PassedOn : std::uint8_t {
@@ -47,7 +45,6 @@ class Tally {
   void print(Log& log) const;
 
  private:
-  static constexpr std::size_t functions = 10;
   static constexpr std::size_t reasons = 7;
   struct Counts {
     std::atomic<std::uint64_t> calls = 0;

@@ -87,38 +87,43 @@ bool before(MPI_Datatype a, MPI_Datatype b) { return std::less<>()(a, b); }
 
 /// Sorted.
 std::vector<KnownType> make_known_types() {
-  std::vector<KnownType> known;
-  const auto add = [&](MPI_Datatype type, DataType element, Arithmetic arithmetic, std::size_t each = 1) {
-    int bytes = 0;
-    // Fortran's types are there, with no size, where MPI was built without Fortran.
-    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &bytes) != MPI_SUCCESS) return;
-    if (bytes == static_cast<int>(each * size_of(element)))
-      known.push_back({type, element, each, arithmetic});
+  struct Family {
+    DataType element;
+    std::size_t each;
+    Arithmetic arithmetic;
+    std::vector<MPI_Datatype> types;
   };
-  for (const MPI_Datatype type : {MPI_FLOAT, MPI_REAL, MPI_REAL4}) add(type, DataType::f32, Arithmetic::all);
-  for (const MPI_Datatype type : {MPI_DOUBLE, MPI_DOUBLE_PRECISION, MPI_REAL8}) {
-    add(type, DataType::f64, Arithmetic::all);
-  }
-  for (const MPI_Datatype type : {MPI_INT, MPI_LONG, MPI_LONG_LONG_INT, MPI_INT32_T, MPI_INT64_T, MPI_INTEGER,
-                                  MPI_INTEGER4, MPI_INTEGER8, MPI_AINT, MPI_OFFSET, MPI_COUNT}) {
-    add(type, DataType::i32, Arithmetic::all);  // one of the two has its size
-    add(type, DataType::i64, Arithmetic::all);
-  }
-  for (const MPI_Datatype type :
-       {MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG, MPI_UINT32_T, MPI_UINT64_T}) {
-    add(type, DataType::i32, Arithmetic::sums_and_products);
-    add(type, DataType::i64, Arithmetic::sums_and_products);
-  }
-  for (const MPI_Datatype type : {MPI_UNSIGNED_CHAR, MPI_UINT8_T}) add(type, DataType::u8, Arithmetic::all);
-  for (const MPI_Datatype type : {MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INTEGER1}) {
-    add(type, DataType::u8, Arithmetic::sums_and_products);
-  }
-  for (const MPI_Datatype type : {MPI_C_FLOAT_COMPLEX, MPI_CXX_FLOAT_COMPLEX, MPI_COMPLEX, MPI_COMPLEX8}) {
-    add(type, DataType::f32, Arithmetic::sums, 2);
-  }
-  for (const MPI_Datatype type :
-       {MPI_C_DOUBLE_COMPLEX, MPI_CXX_DOUBLE_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX16}) {
-    add(type, DataType::f64, Arithmetic::sums, 2);
+  const std::vector<MPI_Datatype> integers = {MPI_INT,     MPI_LONG,    MPI_LONG_LONG_INT, MPI_INT32_T,
+                                              MPI_INT64_T, MPI_INTEGER, MPI_INTEGER4,      MPI_INTEGER8,
+                                              MPI_AINT,    MPI_OFFSET,  MPI_COUNT};
+  const std::vector<MPI_Datatype> naturals = {MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
+                                              MPI_UINT32_T, MPI_UINT64_T};
+  const std::vector<MPI_Datatype> complex_floats = {MPI_C_FLOAT_COMPLEX, MPI_CXX_FLOAT_COMPLEX, MPI_COMPLEX,
+                                                    MPI_COMPLEX8};
+  const std::vector<MPI_Datatype> complex_doubles = {MPI_C_DOUBLE_COMPLEX, MPI_CXX_DOUBLE_COMPLEX,
+                                                     MPI_DOUBLE_COMPLEX, MPI_COMPLEX16};
+  const std::vector<Family> families = {
+      {DataType::f32, 1, Arithmetic::all, {MPI_FLOAT, MPI_REAL, MPI_REAL4}},
+      {DataType::f64, 1, Arithmetic::all, {MPI_DOUBLE, MPI_DOUBLE_PRECISION, MPI_REAL8}},
+      {DataType::i32, 1, Arithmetic::all, integers},
+      {DataType::i64, 1, Arithmetic::all, integers},
+      {DataType::i32, 1, Arithmetic::sums_and_products, naturals},
+      {DataType::i64, 1, Arithmetic::sums_and_products, naturals},
+      {DataType::u8, 1, Arithmetic::all, {MPI_UNSIGNED_CHAR, MPI_UINT8_T}},
+      {DataType::u8, 1, Arithmetic::sums_and_products, {MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INTEGER1}},
+      {DataType::f32, 2, Arithmetic::sums, complex_floats},
+      {DataType::f64, 2, Arithmetic::sums, complex_doubles},
+  };
+  std::vector<KnownType> known;
+  for (const auto& [element, each, arithmetic, types] : families) {
+    for (const MPI_Datatype type : types) {
+      // Types of another size are of another family. Fortran's are there, with no size, where MPI was built
+      // without Fortran.
+      int bytes = 0;
+      if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &bytes) != MPI_SUCCESS) continue;
+      if (bytes == static_cast<int>(each * size_of(element)))
+        known.push_back({type, element, each, arithmetic});
+    }
   }
   std::ranges::sort(known, before, &KnownType::type);
   return known;

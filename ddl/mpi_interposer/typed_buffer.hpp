@@ -24,6 +24,8 @@ class TypedBuffer {
   /// Where the bytes are, or are to be.
   [[nodiscard]] std::byte* data() const noexcept { return packed_ ? packed_.get() : data_; }
 
+  [[nodiscard]] bool is_packed() const noexcept { return packed_ != nullptr; }
+
   /// Before the bytes are read from `data()`: brings them there.
   void pack();
   /// After the bytes have been written to `data()`: puts them where they belong.

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -15,68 +17,6 @@
 #include "ddl/options/option_table.hpp"
 
 namespace ddl {
-namespace {
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  constexpr std::string_view space = " \t\r\n";
-  std::vector<std::string_view> words;
-  for (std::size_t at = text.find_first_not_of(space); at != std::string_view::npos;
-       at = text.find_first_not_of(space, at)) {
-    const std::size_t end = std::min(text.find_first_of(space, at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end;
-  }
-  return words;
-}
-
-std::vector<std::string_view> known_words() {
-  std::vector<std::string_view> known;
-  for (const Option& option : all_options()) {
-    if (!option.word.empty()) known.push_back(option.word);
-  }
-  return known;
-}
-
-}  // namespace
-
-std::vector<IbmOption> parse_ibm_options(std::string_view text, std::string_view origin) {
-  const auto refuse = [&](const std::string& reason) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}': {}", origin, text, reason));
-  };
-  const std::vector<std::string_view> known = known_words();
-  const std::vector<std::string_view> words = words_of(text);
-  std::vector<IbmOption> found;
-  for (std::size_t i = 0; i < words.size(); i += 2) {
-    const std::string_view word = words[i];
-    if (std::ranges::find(known, word) == known.end()) {
-      refuse(
-          fmt::format("found '{}', expected an option; the nearest is {}", word, nearest_name(word, known)));
-    }
-    if (i + 1 == words.size()) refuse(fmt::format("{} needs a value", word));
-    if (std::ranges::find(found, word, &IbmOption::first) != found.end()) {
-      refuse(fmt::format("{} is given twice", word));
-    }
-    found.emplace_back(word, words[i + 1]);
-  }
-  return found;
-}
-
-bool set_mode(ContextOptions& options, std::string_view text) {
-  const std::size_t colon = text.find(':');
-  options.mode = topology::mode_from_letter(text.substr(0, colon));
-  options.decomposition.clear();
-  if (colon == std::string_view::npos) return true;
-  options.decomposition = text.substr(colon + 1);
-  const bool is_grid = !options.decomposition.empty() &&
-                       options.decomposition.find_first_not_of("0123456789x,") == std::string::npos;
-  if (is_grid) return true;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("found '{}' after the colon, expected the sizes of dimensions, as in p:4x8",
-                          options.decomposition));
-}
-
-// The options of a job, from all that may give them.
-
 namespace {
 
 constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
@@ -109,6 +49,15 @@ ContextOptions usual_options() {
   return options;
 }
 
+/// The names of all options that have one.
+std::vector<std::string_view> all_of(std::string_view Option::*name) {
+  std::vector<std::string_view> names;
+  for (const Option& option : all_options()) {
+    if (!(option.*name).empty()) names.push_back(option.*name);
+  }
+  return names;
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view space = " \t\r";
   const std::size_t first = text.find_first_not_of(space);
@@ -119,7 +68,7 @@ std::string_view trimmed(std::string_view text) {
 class Sources {
  public:
   Sources(std::string_view flags, std::string_view flags_origin) {
-    if (const char* const file = std::getenv("DDL_OPTIONS_FILE")) read_file(file);
+    if (const char* const file = std::getenv("DDL_OPTIONS_FILE")) read_lines_of(file);
     read_variables();
     if (const char* const text = std::getenv("DDL_OPTIONS")) read_words(text, "DDL_OPTIONS");
     read_words(flags, flags_origin);
@@ -137,7 +86,7 @@ class Sources {
            const std::string& before) {
     bool is_right = false;
     try {
-      is_right = option.set(options_, text);
+      is_right = option.value.set(options_, text);
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("{}: {}", before, error.what()));
     }
@@ -148,20 +97,14 @@ class Sources {
     origins_[option.name] = origin;
   }
 
-  void read_file(const std::string& name) {
-    const FileReader file(name);
-    if (file.size() > largest_file)
-      throw_corrupt(name, fmt::format("{} bytes", file.size()), "a file of options");
-    const std::string text = file.read_all();
+  void read_lines_of(const std::string& name) {
+    std::istringstream text(read_file(name, largest_file, "a file of options"));
     std::map<std::string_view, int> lines;
     int number = 0;
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
+    for (std::string line; std::getline(text, line);) {
+      const std::string_view setting = trimmed(std::string_view(line).substr(0, line.find('#')));
       ++number;
-      line = trimmed(line.substr(0, line.find('#')));
-      if (!line.empty()) read_line(fmt::format("{}:{}", name, number), line, lines, number);
+      if (!setting.empty()) read_line(fmt::format("{}:{}", name, number), setting, lines, number);
     }
   }
 
@@ -174,15 +117,13 @@ class Sources {
     }
     const std::string_view name = trimmed(line.substr(0, equals));
     const std::string_view value = trimmed(line.substr(equals + 1));
-    std::vector<std::string_view> names;
-    for (const Option& option : all_options()) names.push_back(option.name);
     const auto known = std::ranges::find(all_options(), name, &Option::name);
     if (known == all_options().end()) {
       throw Error(
           ErrorCode::invalid_argument,
           fmt::format(
               "{}: found '{}', expected an option's name; the nearest is {} (ddl-topo env lists them)", place,
-              name, nearest_name(name, names)));
+              name, nearest_name(name, all_of(&Option::name))));
     }
     if (const auto [first, is_new] = lines.try_emplace(known->name, number); !is_new) {
       throw Error(ErrorCode::invalid_argument,
@@ -202,10 +143,8 @@ class Sources {
 
   /// A variable that is misspelt would be ignored silently.
   static void require_known_variables() {
-    std::vector<std::string_view> known(other_variables.begin(), other_variables.end());
-    for (const Option& option : all_options()) {
-      if (!option.variable.empty()) known.push_back(option.variable);
-    }
+    std::vector<std::string_view> known = all_of(&Option::variable);
+    known.insert(known.begin(), other_variables.begin(), other_variables.end());
     const std::string others = fmt::format(",{},", variable("DDL_OTHERS"));
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view text = *entry;
@@ -224,10 +163,22 @@ class Sources {
     }
   }
 
+  /// IBM's spelling: "-mode p:4x4 -dbg_level 2 -dump_iter 100".
   void read_words(std::string_view text, std::string_view origin) {
-    for (const auto& [word, value] : parse_ibm_options(text, origin)) {
-      const Option& option = *std::ranges::find(all_options(), word, &Option::word);
-      set(option, value, std::string(origin), fmt::format("{}='{}': {}", origin, text, word));
+    const auto refuse = [&](const std::string& reason) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}': {}", origin, text, reason));
+    };
+    std::set<std::string> seen;
+    std::istringstream words{std::string(text)};
+    for (std::string word, value; words >> word;) {
+      const auto known = std::ranges::find(all_options(), word, &Option::word);
+      if (known == all_options().end()) {
+        refuse(fmt::format("found '{}', expected an option; the nearest is {}", word,
+                           nearest_name(word, all_of(&Option::word))));
+      }
+      if (!(words >> value)) refuse(fmt::format("{} needs a value", word));
+      if (!seen.insert(word).second) refuse(fmt::format("{} is given twice", word));
+      set(*known, value, std::string(origin), fmt::format("{}='{}': {}", origin, text, word));
     }
   }
 
@@ -249,8 +200,8 @@ std::vector<OptionSetting> option_settings(std::string_view flags, std::string_v
     settings.push_back({.name = std::string(option.name),
                         .variable = std::string(option.variable),
                         .word = std::string(option.word),
-                        .value = option.get(sources.options()),
-                        .default_value = option.get(usual),
+                        .value = option.value.get(sources.options()),
+                        .default_value = option.value.get(usual),
                         .origin = sources.origin_of(option),
                         .expected = std::string(option.expected),
                         .help = std::string(option.help)});

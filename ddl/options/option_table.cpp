@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <type_traits>
@@ -11,9 +12,12 @@
 namespace ddl {
 namespace {
 
+using O = ContextOptions;
+using Text = std::string_view;
+
 /// The whole of `text` as a number from `least` to `most`.
 template <typename T>
-bool parse(std::string_view text, T& value, T least, T most) {
+bool parse(Text text, T& value, T least, T most) {
   if (std::is_integral_v<T> && text.size() > 1 && text.front() == '0') return false;
   T read{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), read);
@@ -23,153 +27,140 @@ bool parse(std::string_view text, T& value, T least, T most) {
   return true;
 }
 
-bool set_switch(bool& value, std::string_view text) {
-  int number = 0;
-  if (!parse(text, number, 0, 1)) return false;
-  value = number == 1;
-  return true;
-}
+/// For settings that are one member of the options: names of files and the like.
+template <std::string O::*Member>
+constexpr Option::Value name_in{[](O& o, Text text) {
+                                  o.*Member = text;
+                                  return !text.empty();
+                                },
+                                [](const O& o) { return o.*Member; }};
 
-bool set_name(std::string& value, std::string_view text) {
-  value = text;
-  return !text.empty();
-}
+/// Numbers from `least` to `most`.
+template <auto Member, std::int64_t least, std::int64_t most>
+constexpr Option::Value number_in{[](O& o, Text text) {
+                                    std::int64_t number = 0;
+                                    if (!parse(text, number, least, most)) return false;
+                                    o.*Member =
+                                        static_cast<std::remove_reference_t<decltype(o.*Member)>>(number);
+                                    return true;
+                                  },
+                                  [](const O& o) { return fmt::format("{:d}", o.*Member); }};
 
-std::string text_of(bool value) { return value ? "1" : "0"; }
+/// Enumerations, whose values have these names in their order.
+template <auto Member, const auto& names>
+constexpr Option::Value choice_in{
+    [](O& o, Text text) {
+      const auto found = std::ranges::find(names, text);
+      if (found == names.end()) return false;
+      o.*Member = static_cast<std::remove_reference_t<decltype(o.*Member)>>(found - names.begin());
+      return true;
+    },
+    [](const O& o) { return std::string(names[static_cast<std::size_t>(o.*Member)]); }};
+
+constexpr std::array<Text, 3> network_names = {"auto", "ucx", "mpi"};
+constexpr std::array<Text, 3> probe_names = {"off", "cached", "on"};
+
+/// "p:4x8": the mode, and the grid of workers if there is one; whether that fits the job is known only when
+/// the ranks are.
+bool set_mode(O& o, Text text) {
+  const std::size_t colon = text.find(':');
+  o.mode = topology::mode_from_letter(text.substr(0, colon));
+  o.decomposition.clear();
+  if (colon == Text::npos) return true;
+  o.decomposition = text.substr(colon + 1);
+  const bool is_grid =
+      !o.decomposition.empty() && o.decomposition.find_first_not_of("0123456789x,") == std::string::npos;
+  if (is_grid) return true;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("found '{}' after the colon, expected the sizes of dimensions, as in p:4x8",
+                          o.decomposition));
+}
+std::string mode_of(const O& o) {
+  const std::string letter(1, letter_of(o.mode));
+  return o.decomposition.empty() ? letter : letter + ":" + o.decomposition;
+}
 
 /// `names` are files' names with commas between.
-bool set_plans(ContextOptions& options, std::string_view names) {
+bool set_plans(O& o, Text names) {
   constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
-  options.plans.clear();
+  o.plans.clear();
   for (;;) {
     const std::size_t comma = names.find(',');
     const std::string name(names.substr(0, comma));
     if (name.empty()) return false;
     try {
-      const FileReader file(name);
-      if (file.size() > largest_file) throw_corrupt(name, fmt::format("{} bytes", file.size()), "a plan");
-      options.plans.push_back(topology::plan_from_json(file.read_all(), name));
+      o.plans.push_back(topology::plan_from_json(read_file(name, largest_file, "a plan"), name));
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("'{}': {}", name, error.what()));
     }
-    if (comma == std::string_view::npos) return true;
+    if (comma == Text::npos) return true;
     names.remove_prefix(comma + 1);
   }
 }
+std::string plans_of(const O& o) { return o.plans.empty() ? "" : fmt::format("{} plans", o.plans.size()); }
 
-bool set_deadline(ContextOptions& options, std::string_view text) {
+bool set_deadline(O& o, Text text) {
   constexpr double milliseconds = 1000;
   double seconds = 0;
   if (!parse(text, seconds, 0.001, 1e9)) return false;
-  options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * milliseconds));
+  o.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * milliseconds));
   return true;
 }
+std::string deadline_of(const O& o) {
+  return fmt::format("{:g}", std::chrono::duration<double>(o.deadline).count());
+}
 
-bool set_network(ContextOptions& options, std::string_view text) {
-  if (text == "auto")
-    options.network = NetworkUse::automatic;
-  else if (text == "ucx")
-    options.network = NetworkUse::ucx;
-  else if (text == "mpi")
-    options.network = NetworkUse::mpi;
-  else
-    return false;
+/// None keeps what is usual.
+bool set_cache_directory(O& o, Text text) {
+  if (!text.empty()) o.cache_directory = text;
   return true;
 }
-std::string network_of(const ContextOptions& options) {
-  if (options.network == NetworkUse::automatic) return "auto";
-  return options.network == NetworkUse::ucx ? "ucx" : "mpi";
-}
-
-bool set_probe(ContextOptions& options, std::string_view text) {
-  if (text == "off")
-    options.probe = ProbeUse::off;
-  else if (text == "cached")
-    options.probe = ProbeUse::cached;
-  else if (text == "on")
-    options.probe = ProbeUse::on;
-  else
-    return false;
-  return true;
-}
-std::string probe_of(const ContextOptions& options) {
-  if (options.probe == ProbeUse::off) return "off";
-  return options.probe == ProbeUse::cached ? "cached" : "on";
-}
-
-std::string mode_of(const ContextOptions& options) {
-  const std::string letter(1, letter_of(options.mode));
-  return options.decomposition.empty() ? letter : letter + ":" + options.decomposition;
-}
-
-using O = ContextOptions;
-using Text = std::string_view;
 
 // Rows: name, variable, word; values; what it is for; how it is set and told.
 constexpr std::array options_ = {
     Option{"mode", "", "-mode", "p, r, n, b, m or c, and the grid of workers if that is not free, as p:4x8",
-           "which plans compete for each collective", set_mode, mode_of},
+           "which plans compete for each collective", Option::Value{set_mode, mode_of}},
     Option{"deadline", "DDL_DEADLINE", "", "seconds from 0.001 to 1e9",
-           "how long a blocking operation waits for other ranks", set_deadline,
-           [](const O& o) { return fmt::format("{:g}", std::chrono::duration<double>(o.deadline).count()); }},
+           "how long a blocking operation waits for other ranks", Option::Value{set_deadline, deadline_of}},
     Option{"debug_level", "DDL_DEBUG_LEVEL", "-dbg_level", "0, 1 or 2",
            "0: errors and warnings; 1: a line for each plan, a summary at the end; 2: every choice",
-           [](O& o, Text text) { return parse(text, o.debug_level, 0, 2); },
-           [](const O& o) { return std::to_string(o.debug_level); }},
+           number_in<&O::debug_level, 0, 2>},
     Option{"timeline", "DDL_TIMELINE", "", "a file's name, or no such variable",
-           "a file for a trace of what all ranks do, and when",
-           [](O& o, Text text) { return set_name(o.timeline, text); }, [](const O& o) { return o.timeline; }},
-    Option{
-        "timeline_events", "DDL_TIMELINE_EVENTS", "", "events, from 1 to 2^30",
-        "newest events that each thread keeps for it",
-        [](O& o, Text text) { return parse(text, o.timeline_events, std::size_t{1}, std::size_t{1} << 30); },
-        [](const O& o) { return std::to_string(o.timeline_events); }},
+           "a file for a trace of what all ranks do, and when", name_in<&O::timeline>},
+    Option{"timeline_events", "DDL_TIMELINE_EVENTS", "", "events, from 1 to 2^30",
+           "newest events that each thread keeps for it", number_in<&O::timeline_events, 1, 1 << 30>},
     Option{"dump_iterations", "", "-dump_iter", "a number of steps, or 0 for never",
            "steps after which gradient reducers print who was late, and the time of each dimension",
-           [](O& o, Text text) { return parse(text, o.dump_iterations, 0, 1 << 30); },
-           [](const O& o) { return std::to_string(o.dump_iterations); }},
+           number_in<&O::dump_iterations, 0, 1 << 30>},
     Option{"device_sync", "", "-dev_sync", "0, 1 or 2",
            "1: collectives on devices are waited for; 2: what is queued on the device before them too",
-           [](O& o, Text text) { return parse(text, o.device_sync, 0, 2); },
-           [](const O& o) { return std::to_string(o.device_sync); }},
+           number_in<&O::device_sync, 0, 2>},
     Option{"rebind_iterations", "", "-rebind_iter", "a number of steps, or 0 for never",
            "has no effect: plans are chosen once, so that a run that is resumed has the same bits",
-           [](O& o, Text text) { return parse(text, o.rebind_iterations, 0, 1 << 30); },
-           [](const O& o) { return std::to_string(o.rebind_iterations); }},
+           number_in<&O::rebind_iterations, 0, 1 << 30>},
     Option{"report", "DDL_REPORT", "", "the start of files' names, or no such variable",
-           "where a failed job leaves its report and each rank's last collectives",
-           [](O& o, Text text) { return set_name(o.report, text); }, [](const O& o) { return o.report; }},
+           "where a failed job leaves its report and each rank's last collectives", name_in<&O::report>},
     Option{"strict", "DDL_STRICT", "", "0 or 1", "what is done in another way than asked for is an error",
-           [](O& o, Text text) { return set_switch(o.strict, text); },
-           [](const O& o) { return text_of(o.strict); }},
+           number_in<&O::strict, 0, 1>},
     Option{"reproducible", "DDL_REPRODUCIBLE", "", "0 or 1",
            "sums of floats have the same bits whatever the topology and plans",
-           [](O& o, Text text) { return set_switch(o.reproducible, text); },
-           [](const O& o) { return text_of(o.reproducible); }},
+           number_in<&O::reproducible, 0, 1>},
     Option{"topology", "DDL_TOPOLOGY", "", "a preset or a file, or no such variable",
-           "what the ranks run on; empty: discovered",
-           [](O& o, Text text) { return set_name(o.topology, text); }, [](const O& o) { return o.topology; }},
+           "what the ranks run on; empty: discovered", name_in<&O::topology>},
     Option{"save_topology", "DDL_SAVE_TOPOLOGY", "", "the start of files' names, or no such variable",
-           "where to write what plans are chosen for, for ddl-plan",
-           [](O& o, Text text) { return set_name(o.save_topology, text); },
-           [](const O& o) { return o.save_topology; }},
+           "where to write what plans are chosen for, for ddl-plan", name_in<&O::save_topology>},
     Option{"plans", "DDL_PLAN", "", "files of plans with commas between (which plans compete: DDL_OPTIONS)",
-           "plans to use as they are", set_plans,
-           [](const O& o) { return o.plans.empty() ? "" : fmt::format("{} plans", o.plans.size()); }},
-    Option{"network", "DDL_NETWORK", "", "auto, ucx or mpi", "what carries data between hosts", set_network,
-           network_of},
+           "plans to use as they are", Option::Value{set_plans, plans_of}},
+    Option{"network", "DDL_NETWORK", "", "auto, ucx or mpi", "what carries data between hosts",
+           choice_in<&O::network, network_names>},
     Option{"probe", "DDL_PROBE", "", "off, cached or on",
-           "whether plans are chosen by measured figures of links", set_probe, probe_of},
+           "whether plans are chosen by measured figures of links", choice_in<&O::probe, probe_names>},
     Option{"cache_directory", "DDL_CACHE_DIR", "", "a directory",
            "where measured figures are kept; else $XDG_CACHE_HOME/ddl, else ~/.cache/ddl",
-           [](O& o, Text text) {
-             if (!text.empty()) o.cache_directory = text;
-             return true;
-           },
-           [](const O& o) { return o.cache_directory; }},
+           Option::Value{set_cache_directory, name_in<&O::cache_directory>.get}},
     Option{"host_id", "DDL_HOST_ID", "", "a name, or no such variable",
            "the name of this rank's host, with which ranks can pretend to be on several",
-           [](O& o, Text text) { return set_name(o.host_id, text); }, [](const O& o) { return o.host_id; }},
+           name_in<&O::host_id>},
 };
 
 }  // namespace

@@ -22,19 +22,57 @@ using topology::StepKind;
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
+using Program = std::shared_ptr<const collectives::PreparedProgram>;
+
+/// A message of `count` elements.
+Program one_message(const CommunicatorImpl& communicator, StepKind kind, int peer, std::size_t count,
+                    std::size_t element_bytes) {
+  topology::Program program;
+  program.steps.push_back({.kind = kind, .peer = peer, .begin = 0, .end = count});
+  return communicator.prepare(std::move(program), count, element_bytes);
+}
+
 /// `bytes` of `buffer` go from `sender` to rank 0. All ranks call it.
 void send_piece(CommunicatorImpl& communicator, int sender, std::string& buffer, std::size_t bytes) {
   const int rank = communicator.rank();
-  std::shared_ptr<const collectives::PreparedProgram> program;
-  if (rank == 0 || rank == sender) {
-    topology::Program steps;
-    steps.steps.push_back({.kind = rank == 0 ? StepKind::receive : StepKind::send,
-                           .peer = rank == 0 ? sender : 0,
-                           .begin = 0,
-                           .end = bytes});
-    program = communicator.prepare(std::move(steps), bytes, 1);
-  }
+  Program program;
+  if (rank == 0) program = one_message(communicator, StepKind::receive, sender, bytes, 1);
+  if (rank == sender) program = one_message(communicator, StepKind::send, 0, bytes, 1);
   communicator.run("gather_texts", std::move(program), buffer.data(), bytes, DataType::u8, ReduceOp::max);
+}
+
+constexpr int trips_each = 24;
+using Answer = std::array<std::int64_t, 2>;  // came, answered
+
+/// Of rank 0 with `other`, of which it asks. All ranks call it; those two exchange messages.
+std::vector<RoundTrip> round_trips(CommunicatorImpl& communicator, int other) {
+  const int rank = communicator.rank();
+  Program out, back;
+  if (rank == 0 || rank == other) {
+    const int peer = rank == 0 ? other : 0;
+    const auto send = one_message(communicator, StepKind::send, peer, Answer().size(), sizeof(std::int64_t));
+    const auto receive =
+        one_message(communicator, StepKind::receive, peer, Answer().size(), sizeof(std::int64_t));
+    out = rank == 0 ? send : receive;
+    back = rank == 0 ? receive : send;
+  }
+  std::vector<RoundTrip> trips;
+  for (int i = 0; i < trips_each; ++i) {
+    Answer data{};
+    const auto run = [&](const Program& program) {
+      communicator.run("clock", program, data.data(), data.size(), DataType::i64, ReduceOp::max);
+    };
+    RoundTrip trip;
+    trip.sent = Timeline::now_ns();
+    run(out);
+    data[0] = data[1] = Timeline::now_ns();
+    run(back);
+    trip.returned = Timeline::now_ns();
+    trip.came = data[0];
+    trip.answered = data[1];
+    trips.push_back(trip);
+  }
+  return trips;
 }
 
 }  // namespace
@@ -65,55 +103,6 @@ void gather_texts(CommunicatorImpl& communicator, std::string_view text,
     }
   }
 }
-
-namespace {
-
-using collectives::CommunicatorImpl;
-using topology::StepKind;
-
-constexpr int trips_each = 24;
-using Answer = std::array<std::int64_t, 2>;  // came, answered
-
-topology::Program one_message(StepKind kind, int peer, std::size_t count) {
-  topology::Program program;
-  program.steps.push_back({.kind = kind, .peer = peer, .begin = 0, .end = count});
-  return program;
-}
-
-/// Of rank 0 with `other`, of which it asks. All ranks call it; those two exchange messages.
-std::vector<RoundTrip> round_trips(CommunicatorImpl& communicator, int other) {
-  const int rank = communicator.rank();
-  const bool takes_part = rank == 0 || rank == other;
-  const int peer = rank == 0 ? other : 0;
-  std::shared_ptr<const collectives::PreparedProgram> out, back;
-  const std::size_t count = Answer().size();
-  if (takes_part) {
-    const auto prepare = [&](StepKind kind) {
-      return communicator.prepare(one_message(kind, peer, count), count, sizeof(std::int64_t));
-    };
-    out = prepare(rank == 0 ? StepKind::send : StepKind::receive);
-    back = prepare(rank == 0 ? StepKind::receive : StepKind::send);
-  }
-  std::vector<RoundTrip> trips;
-  for (int i = 0; i < trips_each; ++i) {
-    Answer data{};
-    const auto run = [&](const auto& program) {
-      communicator.run("clock", program, data.data(), data.size(), DataType::i64, ReduceOp::max);
-    };
-    RoundTrip trip;
-    trip.sent = Timeline::now_ns();
-    run(out);
-    data[0] = data[1] = Timeline::now_ns();
-    run(back);
-    trip.returned = Timeline::now_ns();
-    trip.came = data[0];
-    trip.answered = data[1];
-    trips.push_back(trip);
-  }
-  return trips;
-}
-
-}  // namespace
 
 TickClock::Moment TickClock::now() noexcept {
   constexpr int tries = 5;

@@ -18,6 +18,7 @@
 namespace ddl {
 namespace {
 
+/// For each rank, the lowest one that reads the same clock.
 std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {
   std::vector<int> result;
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -31,31 +32,27 @@ std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {
 std::unique_ptr<RunObserver> RunObserver::if_wanted(const ContextOptions& options, bool summary, int rank,
                                                     const topology::RankMap& map, bool one_process) {
   if (options.timeline.empty() && options.dump_iterations == 0 && !summary) return nullptr;
-  Settings settings{.timeline = options.timeline,
-                    .events = options.timeline_events,
-                    .summary = summary,
-                    .uses_clocks = !options.timeline.empty() || options.dump_iterations > 0,
-                    .rank = rank,
-                    .hosts = {},
-                    .clock_of = clocks_of(map, one_process)};
-  for (int r = 0; r < map.ranks(); ++r) settings.hosts.push_back(map.short_name(map.host_of(r)));
-  return std::make_unique<RunObserver>(std::move(settings));
+  return std::make_unique<RunObserver>(options, summary, rank, map, one_process);
 }
 
-RunObserver::RunObserver(Settings settings)
-    : settings_(std::move(settings)),
-      recorder_(std::make_shared<collectives::RunRecorder>(
-          collectives::RunRecorder::Settings{.keeps_events = !settings_.timeline.empty(),
-                                             .events = settings_.events,
-                                             .ranks = static_cast<int>(settings_.hosts.size())})),
-      clock_(settings_.clock_of) {}
+RunObserver::RunObserver(const ContextOptions& options, bool summary, int rank, const topology::RankMap& map,
+                         bool one_process)
+    : timeline_(options.timeline),
+      events_(options.timeline_events),
+      summary_(summary),
+      uses_clocks_(!options.timeline.empty() || options.dump_iterations > 0),
+      rank_(rank),
+      map_(map),
+      recorder_(std::make_shared<collectives::RunRecorder>(collectives::RunRecorder::Settings{
+          .keeps_events = !timeline_.empty(), .events = events_, .ranks = map.ranks()})),
+      clock_(clocks_of(map, one_process)) {}
 
 RunObserver::Part RunObserver::part() {
   ticks_.look();
   const collectives::RunRecorder::Recording recording = recorder_->recording();
   TraceSource source{
-      .rank = settings_.rank,
-      .host = host_of(settings_.rank),
+      .rank = rank_,
+      .host = host_of(rank_),
       .clock_error = clock_.error(),
       .plans = recorder_->settled_statistics().plans(),
       .of_ticks = [this](std::uint64_t ticks) { return clock_.job_time(ticks_.nanoseconds(ticks)); },
@@ -73,14 +70,13 @@ void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator
   };
   const std::int64_t events = total(own.events);
   const std::int64_t dropped = total(own.dropped);
-  write_trace(communicator, settings_.timeline, own.text);
-  log.info(fmt::format("timeline: {} events of {} ranks in '{}'", events, communicator.size(),
-                       settings_.timeline));
+  write_trace(communicator, timeline_, own.text);
+  log.info(fmt::format("timeline: {} events of {} ranks in '{}'", events, communicator.size(), timeline_));
   if (dropped > 0) {
     log.warning(fmt::format(
         "timeline: {} older events of all ranks together were dropped: of each thread the newest {} "
         "are kept; DDL_TIMELINE_EVENTS sets how many",
-        dropped, settings_.events));
+        dropped, events_));
   }
 }
 
@@ -91,8 +87,8 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
       const collectives::Job::PausedDeadline paused(communicator.job());
       communicator.run(collectives::barrier_request());
     }
-    if (settings_.summary) summarise(communicator, *recorder_, log);
-    if (settings_.timeline.empty() || std::exchange(saved_, true)) return;
+    if (summary_) summarise(communicator, *recorder_, log);
+    if (timeline_.empty() || std::exchange(saved_, true)) return;
     compare_clocks(communicator);
     write_trace_of_all(communicator, log);
   } catch (const std::exception& error) {
@@ -101,9 +97,9 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
 }
 
 void RunObserver::save_alone(Log& log) noexcept {
-  if (settings_.timeline.empty() || std::exchange(saved_, true)) return;
+  if (timeline_.empty() || std::exchange(saved_, true)) return;
   try {
-    write_trace_alone(part_of_trace(settings_.timeline, settings_.rank), part().text);
+    write_trace_alone(part_of_trace(timeline_, rank_), part().text);
   } catch (const std::exception& error) {
     log.error(fmt::format("this rank's part of the timeline is missing: {}", error.what()));
   }

@@ -17,32 +17,22 @@ namespace ddl {
 /// printed while it goes on. Used by the trainer's thread.
 class RunObserver {
  public:
-  struct Settings {
-    std::string timeline;  ///< Empty: no trace.
-    std::size_t events = 0;
-    bool summary = false;
-    bool uses_clocks = false;  ///< For the trace, or for what is printed meanwhile.
-    int rank = 0;
-    std::vector<std::string> hosts;  ///< Of each rank.
-    std::vector<int> clock_of;       ///< For each rank, the lowest one that reads the same clock.
-  };
-
-  /// Null if nobody wants to know anything. `summary`: the same on all ranks.
+  /// Null if nobody wants to know anything. `summary`: whether there is one at the end, the same on all
+  /// ranks.
   static std::unique_ptr<RunObserver> if_wanted(const ContextOptions& options, bool summary, int rank,
                                                 const topology::RankMap& map, bool one_process);
 
-  explicit RunObserver(Settings settings);
+  RunObserver(const ContextOptions& options, bool summary, int rank, const topology::RankMap& map,
+              bool one_process);
 
   [[nodiscard]] const std::shared_ptr<collectives::RunRecorder>& recorder() const noexcept {
     return recorder_;
   }
-  [[nodiscard]] const std::string& host_of(int rank) const {
-    return settings_.hosts.at(static_cast<std::size_t>(rank));
-  }
+  [[nodiscard]] std::string host_of(int rank) const { return map_.short_name(map_.host_of(rank)); }
 
   /// Collective; costs something only where ranks read different clocks.
   void compare_clocks(collectives::CommunicatorImpl& communicator) {
-    if (settings_.uses_clocks) clock_.compare(communicator);
+    if (uses_clocks_) clock_.compare(communicator);
   }
   [[nodiscard]] const JobClock& clock() const noexcept { return clock_; }
 
@@ -60,7 +50,12 @@ class RunObserver {
   };
   Part part();
 
-  Settings settings_;
+  const std::string timeline_;  // empty: no trace
+  const std::size_t events_;
+  const bool summary_;
+  const bool uses_clocks_;  // for the trace, or for what is printed meanwhile
+  const int rank_;
+  const topology::RankMap map_;
   std::shared_ptr<collectives::RunRecorder> recorder_;
   TickClock ticks_;
   JobClock clock_;

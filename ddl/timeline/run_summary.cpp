@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "ddl/timeline/clocks.hpp"
 #include "topology/units.hpp"
 
 namespace ddl {
+
+namespace collectives {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunStatistics::Shares, busy, waited)
+}
+
 namespace {
 
 using collectives::RunStatistics;
@@ -112,36 +116,14 @@ std::string received_line(const std::vector<RunFigures>& ranks) {
 
 }  // namespace
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunFigures::Plan, text, hash, calls, predicted_us, mean_us, least_us)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunFigures, gradients, all, received, plans)
+
 std::string RunFigures::json() const {
-  const auto pair = [](const RunStatistics::Shares& shares) {
-    return nlohmann::json::array({shares.busy, shares.waited});
-  };
-  nlohmann::json document = {{"gradients", pair(gradients)},
-                             {"all", pair(all)},
-                             {"received", received},
-                             {"plans", nlohmann::json::array()}};
-  for (const Plan& plan : plans) {
-    document["plans"].push_back(
-        {plan.text, plan.hash, plan.calls, plan.predicted_us, plan.mean_us, plan.least_us});
-  }
-  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(*this).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-RunFigures RunFigures::parse(std::string_view json) {
-  const nlohmann::json document = nlohmann::json::parse(json);
-  const auto shares = [&](const char* name) {
-    return RunStatistics::Shares{document.at(name).at(0).get<double>(),
-                                 document.at(name).at(1).get<double>()};
-  };
-  RunFigures result{.gradients = shares("gradients"),
-                    .all = shares("all"),
-                    .received = document.at("received").get<std::map<std::string, std::uint64_t>>(),
-                    .plans = {}};
-  for (const auto& plan : document.at("plans")) {
-    result.plans.push_back({plan.at(0), plan.at(1), plan.at(2), plan.at(3), plan.at(4), plan.at(5)});
-  }
-  return result;
-}
+RunFigures RunFigures::parse(const std::string& json) { return nlohmann::json::parse(json); }
 
 std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
   std::vector<std::string> lines;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
@@ -27,7 +26,7 @@ struct RunFigures {
   std::vector<Plan> plans;
 
   [[nodiscard]] std::string json() const;
-  static RunFigures parse(std::string_view json);
+  static RunFigures parse(const std::string& json);
 };
 
 /// Lines for people, of all ranks' figures by rank. Of plans the one in which most time went comes first. A

@@ -24,6 +24,10 @@ namespace {
 using collectives::Event;
 using collectives::RunRecorder;
 
+// Before the ranks' parts, and after them.
+constexpr std::string_view trace_begin = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+constexpr std::string_view trace_end = "{\"name\":\"ddl_end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n";
+
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -197,9 +201,6 @@ class Writer {
 
 }  // namespace
 
-std::string trace_begin() { return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"; }
-std::string trace_end() { return "{\"name\":\"ddl_end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n"; }
-
 std::string trace_text(const RunRecorder::Recording& recording, const TraceSource& source) {
   return Writer(recording, source).write(recording);
 }
@@ -239,14 +240,14 @@ void write_trace(collectives::CommunicatorImpl& communicator, const std::string&
   if (communicator.rank() == 0) {
     attempt([&] {
       file.emplace(name);
-      file->write(trace_begin());
+      file->write(trace_begin);
     });
   }
   gather_texts(communicator, text,
                [&](int, std::string_view piece) { attempt([&] { file->write(piece); }); });
   if (communicator.rank() == 0) {
     attempt([&] {
-      file->write(trace_end());
+      file->write(trace_end);
       file->finish();
     });
   }
@@ -255,9 +256,9 @@ void write_trace(collectives::CommunicatorImpl& communicator, const std::string&
 
 void write_trace_alone(const std::filesystem::path& name, std::string_view text) {
   AtomicFileWriter file(name);
-  file.write(trace_begin());
+  file.write(trace_begin);
   file.write(text);
-  file.write(trace_end());
+  file.write(trace_end);
   file.finish();
 }
 

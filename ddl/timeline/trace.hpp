@@ -50,10 +50,7 @@ struct TraceSource {
   std::function<std::int64_t(std::int64_t)> of_clock;   ///< The same.
 };
 
-// A trace is `trace_begin`, then `trace_text` of each rank, then `trace_end`: JSON in the Trace Event Format.
-std::string trace_begin();
-std::string trace_end();
-/// A line for each event, with a comma at its end.
+/// A rank's part of a trace: a line for each event, with a comma at its end.
 std::string trace_text(const collectives::RunRecorder::Recording& recording, const TraceSource& source);
 
 /// Throws `invalid_argument` if no file can be written there. An empty name asks for nothing.

@@ -18,16 +18,8 @@
 
 namespace ddl {
 
-namespace collectives {
-class Engine;
-class Watch;
-}  // namespace collectives
-
 class Log;
-class RunObserver;
 class Timeline;
-template <typename T>
-class SharedBuffer;
 
 /// Whether plans are chosen by measured figures of links in place of those that their kinds promise.
 enum class ProbeUse : std::uint8_t {
@@ -202,18 +194,11 @@ class Context {
   static Context connect(const std::function<ContextOptions()>& read_options, int& rank,
                          const Report& report);
   static Context connect_processes(std::unique_ptr<class ProcessBootstrap> bootstrap,
-                                   const std::function<ContextOptions()>& read_options, int& rank,
-                                   const Report& report);
+                                   const struct GivenOptions& given, int& rank, const Report& report);
   static Context alone(const ContextOptions& options);
   std::unique_ptr<State> state_;
   friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
-  friend SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
-  friend void announce_failure(Context& context, const std::string& why);
-  friend collectives::Watch* watch_of(Context& context) noexcept;
-  friend collectives::Engine& engine_of(Context& context) noexcept;
-  friend void note_shortcoming(Context& context, const std::string& what);
-  friend RunObserver* observer_of(Context& context) noexcept;
-  friend collectives::CommunicatorImpl& communicator_of(Context& context) noexcept;
+  friend State& state_of(Context& context) noexcept;
 };
 
 /// Settings of `run_in_process`. Of the environment only DDL_DEADLINE counts, where `context.deadline` is

@@ -3,6 +3,10 @@
 #include <memory>
 #include <string_view>
 
+namespace spdlog {
+class logger;
+}
+
 namespace ddl {
 
 /// Line-oriented log of one rank: "ddl [rank] level: message" on standard error.
@@ -11,9 +15,6 @@ class Log {
  public:
   /// `level`: 0 errors and warnings, 1 and information, 2 and debug lines.
   Log(int rank, int level);
-  ~Log();
-  Log(Log&&) noexcept;
-  Log& operator=(Log&&) noexcept;
 
   void error(std::string_view message);
   void warning(std::string_view message);
@@ -24,8 +25,8 @@ class Log {
   [[nodiscard]] bool debug_enabled() const noexcept;
 
  private:
-  struct Sink;
-  std::unique_ptr<Sink> sink_;
+  std::shared_ptr<spdlog::logger> logger_;
+  int level_;
 };
 
 }  // namespace ddl

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <latch>
+#include <thread>
 
 #include "checkpoint_support.hpp"
 #include "ddl/checkpoint/background_work.hpp"

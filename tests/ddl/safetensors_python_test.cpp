@@ -45,9 +45,9 @@ TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
   for (const NamedTensor& tensor : tensors) {
     ASSERT_TRUE(index.contains(tensor.name)) << tensor.name;
     const safetensors::Entry& entry = index.at(tensor.name);
-    EXPECT_EQ(entry.type, tensor.type) << tensor.name;
-    EXPECT_EQ(entry.shape, tensor.shape) << tensor.name;
-    std::vector<std::byte> found(entry.bytes);
+    EXPECT_EQ(entry.form.type, tensor.type) << tensor.name;
+    EXPECT_EQ(entry.form.shape, tensor.shape) << tensor.name;
+    std::vector<std::byte> found(entry.form.bytes());
     reader.read_at(entry.offset, found);
     ASSERT_EQ(found.size(), tensor.bytes.size()) << tensor.name;
     EXPECT_TRUE(std::equal(found.begin(), found.end(), tensor.bytes.begin())) << tensor.name;

@@ -26,16 +26,20 @@ std::string text_of(int result) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-void check(int result, const char* call) {
+}  // namespace
+
+void check_mpi(int result, const char* call) {
   if (result != MPI_SUCCESS) {
     throw Error(ErrorCode::transport, fmt::format("{} failed: {}", call, text_of(result)));
   }
 }
 
+namespace {
+
 std::int64_t checked_largest_tag(MPI_Comm communicator) {
   int* value = nullptr;
   int found = 0;
-  check(PMPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  check_mpi(PMPI_Comm_get_attr(communicator, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
   constexpr std::int64_t least_by_the_standard = 32767;
   const std::int64_t largest = found != 0 ? *value : least_by_the_standard;
   if (largest < (std::int64_t{1} << MpiTags::least_bits) - 1) {
@@ -53,9 +57,9 @@ MPI_Datatype bytes_and_fingerprint(std::byte* data, int bytes, std::uint32_t& fi
   PMPI_Get_address(&fingerprint, &places[1]);
   const std::array<MPI_Datatype, 2> types{MPI_BYTE, MPI_BYTE};
   MPI_Datatype piece = MPI_DATATYPE_NULL;
-  check(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
-        "MPI_Type_create_struct");
-  check(PMPI_Type_commit(&piece), "MPI_Type_commit");
+  check_mpi(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
+            "MPI_Type_create_struct");
+  check_mpi(PMPI_Type_commit(&piece), "MPI_Type_commit");
   return piece;
 }
 
@@ -75,12 +79,12 @@ struct Operation {
 class MpiNetwork final : public Network {
  public:
   explicit MpiNetwork(MPI_Comm communicator) : tags_(checked_largest_tag(communicator)) {
-    check(PMPI_Comm_size(communicator, &ranks_), "MPI_Comm_size");
+    check_mpi(PMPI_Comm_size(communicator, &ranks_), "MPI_Comm_size");
     int provided = MPI_THREAD_SINGLE;
-    check(PMPI_Query_thread(&provided), "MPI_Query_thread");
+    check_mpi(PMPI_Query_thread(&provided), "MPI_Query_thread");
     any_thread_ = provided == MPI_THREAD_MULTIPLE;
     communicators_.resize(static_cast<std::size_t>(tags_.copies()), MPI_COMM_NULL);
-    for (MPI_Comm& copy : communicators_) check(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
+    for (MPI_Comm& copy : communicators_) check_mpi(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
   }
 
   ~MpiNetwork() override {
@@ -134,8 +138,8 @@ class MpiNetwork final : public Network {
     if (requests_.empty()) {
       // A peer's send may not be over before MPI moves on here once more.
       int found = 0;
-      check(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators_.front(), &found, MPI_STATUS_IGNORE),
-            "MPI_Iprobe");
+      check_mpi(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators_.front(), &found, MPI_STATUS_IGNORE),
+                "MPI_Iprobe");
       return false;
     }
     indices_.resize(requests_.size());
@@ -143,7 +147,7 @@ class MpiNetwork final : public Network {
     int over = 0;
     const int result = PMPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &over,
                                      indices_.data(), statuses_.data());
-    if (result != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
+    if (result != MPI_ERR_IN_STATUS) check_mpi(result, "MPI_Testsome");
     if (over <= 0) return false;
     for (int i = 0; i < over; ++i) {
       const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
@@ -221,7 +225,7 @@ class MpiNetwork final : public Network {
           operation.next_unused = std::exchange(unused_, &operation);
           transfer.state = Transfer::State::idle;
         }
-        check(result, wanted.receives ? "MPI_Irecv" : "MPI_Isend");
+        check_mpi(result, wanted.receives ? "MPI_Irecv" : "MPI_Isend");
       }
       ++operation.pieces;
       requests_.push_back(request);

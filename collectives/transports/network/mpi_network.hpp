@@ -8,6 +8,9 @@
 
 namespace ddl::collectives {
 
+/// "CALL failed: what MPI says" as `transport`, unless `result` is MPI_SUCCESS.
+void check_mpi(int result, const char* call);
+
 /// Messages through MPI; where there is no UCX, and for plans that ask for MPI. MPI gives no way to sleep
 /// until something comes, and does not tell which rank has died. The destructor waits for what was sent, 10 s
 /// at most.
