@@ -26,6 +26,8 @@ cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor);
 
 // Of network_body.hpp.
 cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream);
+/// `type`: f16 or bf16. `narrows`: to it, else back.
+cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream);
 /// `gate` as the device sees it.
 cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream);
 /// See load_exchange_kernels.

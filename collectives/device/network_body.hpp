@@ -36,6 +36,38 @@ DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeti
   transfer<T, Op>(block, e, meeting);
 }
 
+/// Values, and the same in 16 bits. `pieces` runs of `length` values begin `stride` apart, in `values` and in
+/// `residual`; packed they lie one after the other.
+struct WirePass {
+  float* values = nullptr;
+  float* residual = nullptr;  ///< What the roundings before left, and then these; null: nothing is kept.
+  std::byte* packed = nullptr;
+  std::uint64_t pieces = 1;
+  std::uint64_t length = 0;
+  std::uint64_t stride = 0;
+};
+
+/// packed = values + residual, rounded to `T`, or values = packed.
+template <typename T, bool narrows, typename Block>
+DDL_HOST_DEVICE void pass_wire(Block& block, const WirePass& pass) {
+  const auto step = static_cast<std::uint64_t>(block.blocks()) * static_cast<std::uint64_t>(block.threads());
+  T* const packed = reinterpret_cast<T*>(pass.packed);
+  std::uint64_t i = static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads()) +
+                    static_cast<std::uint64_t>(block.thread());
+  for (; i < pass.pieces * pass.length; i += step) {
+    const std::uint64_t at = i / pass.length * pass.stride + i % pass.length;
+    if constexpr (!narrows) {
+      pass.values[at] = widen(packed[i]);
+    } else {
+      const float wanted = pass.residual == nullptr ? pass.values[at] : pass.values[at] + pass.residual[at];
+      packed[i] = narrow<T>(wanted);
+      if (pass.residual == nullptr) continue;
+      const float left = wanted - widen(packed[i]);
+      pass.residual[at] = left - left == 0 ? left : 0;  // 0 where it is not finite
+    }
+  }
+}
+
 /// Where a stream's kernels wait for a thread of the host: in memory of the host that the device reaches.
 struct Gate {
   std::uint64_t released = 0;  ///< Calls up to this one are over.

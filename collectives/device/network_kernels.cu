@@ -9,6 +9,7 @@ namespace {
 
 constexpr int block_threads = 512;
 constexpr std::uint64_t most_combining_blocks = 64;  // more than any network brings work for
+constexpr std::uint64_t most_wire_blocks = 512;
 constexpr std::uint64_t packs_of_thread = 4;
 
 template <typename T, typename Op>
@@ -24,7 +25,14 @@ __global__ void hold_kernel(Gate* gate, std::uint64_t call, std::uint64_t timeou
   hold(block, *gate, call, timeout_ns);
 }
 
+template <typename T, bool narrows>
+__global__ void __launch_bounds__(block_threads) wire_kernel(const __grid_constant__ WirePass pass) {
+  DeviceBlock block;
+  pass_wire<T, narrows>(block, pass);
+}
+
 using Kernel = void (*)(Combination);
+using WireKernel = void (*)(WirePass);
 
 template <typename T>
 constexpr std::array<Kernel, 5> kernels_of() {
@@ -38,7 +46,18 @@ const std::array<std::array<Kernel, 5>, 7> kernels = {
     kernels_of<std::uint8_t>(), kernels_of<std::int32_t>(), kernels_of<std::int64_t>(), kernels_of<float>(),
     kernels_of<double>(),       kernels_of<float16>(),      kernels_of<bfloat16>()};
 
+// f16 and bf16, each back and there.
+constexpr WireKernel wire_kernels[2][2] = {{wire_kernel<float16, false>, wire_kernel<float16, true>},
+                                           {wire_kernel<bfloat16, false>, wire_kernel<bfloat16, true>}};
+
 }  // namespace
+
+cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
+  const std::uint64_t wanted = pass.pieces * pass.length / (4 * block_threads) + 1;
+  const auto blocks = static_cast<unsigned>(std::min(wanted, most_wire_blocks));
+  wire_kernels[type == DataType::bf16 ? 1 : 0][narrows ? 1 : 0]<<<blocks, block_threads, 0, stream>>>(pass);
+  return cudaGetLastError();
+}
 
 cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
   constexpr std::uint64_t bytes_of_block = packs_of_thread * pack_bytes * block_threads;
@@ -58,6 +77,12 @@ cudaError_t load_network_kernels() {
   cudaFuncAttributes attributes{};
   for (const auto& of_type : kernels) {
     for (const Kernel kernel : of_type) {
+      const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
+      if (result != cudaSuccess) return result;
+    }
+  }
+  for (const auto& of_type : wire_kernels) {
+    for (const WireKernel kernel : of_type) {
       const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
       if (result != cudaSuccess) return result;
     }

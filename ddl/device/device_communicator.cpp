@@ -66,7 +66,7 @@ struct DeviceCommunicator::State {
   std::jthread guard;
 
   void run(Collective collective, const void* input, void* output, std::size_t count, DataType type,
-           ReduceOp op, int root, DeviceStream stream);
+           ReduceOp op, int root, DeviceStream stream, std::optional<DeviceWire> wire = {});
   void run_logged(const DeviceCall& call);
   void run_captured(const DeviceCall& call);
   void wait_for_room();
@@ -109,6 +109,9 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
                          size_of(call.type)));
     }
   };
+  if (call.wire && *call.wire != DataType::bf16 && *call.wire != DataType::f16) {
+    refuse(fmt::format("found the wire {}, expected bf16 or f16", to_string(*call.wire)));
+  }
   if (reads_input(call, rank)) check(call.input, "input");
   if (writes_output(call, rank)) check(call.output, "output");
 }
@@ -137,7 +140,8 @@ void DeviceCommunicator::State::warn_of_queues() {
 }
 
 void DeviceCommunicator::State::run(Collective collective, const void* input, void* output, std::size_t count,
-                                    DataType type, ReduceOp op, int root, DeviceStream stream) {
+                                    DataType type, ReduceOp op, int root, DeviceStream stream,
+                                    std::optional<DeviceWire> wire) {
   if (has_failed) look();
   DeviceCall call{collective,
                   static_cast<const std::byte*>(input),
@@ -147,6 +151,10 @@ void DeviceCommunicator::State::run(Collective collective, const void* input, vo
                   op,
                   root,
                   stream};
+  if (wire) {
+    call.wire = wire->type;
+    call.residual = wire->residual;
+  }
   require_valid(call);
   if (count == 0 && collective != Collective::barrier) return;
   call.is_captured = device::is_capturing(stream);
@@ -322,11 +330,12 @@ Context& DeviceCommunicator::context() const noexcept { return state_->context; 
 const topology::Topology& DeviceCommunicator::topology() const noexcept {
   return state_->executor->topology();
 }
-topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes, DataType type) const {
+topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes, DataType type,
+                                        std::optional<DataType> wire) const {
   if (collective == Collective::barrier) {
     throw Error(ErrorCode::invalid_argument, "plan on devices: found a barrier, which needs none");
   }
-  return state_->executor->plan(collective, bytes, type);
+  return state_->executor->plan(collective, bytes, type, wire);
 }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return state_->executor->groups().reaches(data, bytes);
@@ -340,6 +349,15 @@ DeviceMemory DeviceCommunicator::allocate(std::size_t bytes) {
 void DeviceCommunicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                                     ReduceOp op, DeviceStream stream) {
   state_->run(Collective::all_reduce, input, output, count, type, op, 0, stream);
+}
+void DeviceCommunicator::all_reduce(const float* input, float* output, std::size_t count,
+                                    const DeviceWire& wire, DeviceStream stream) {
+  state_->run(Collective::all_reduce, input, output, count, DataType::f32, ReduceOp::sum, 0, stream, wire);
+}
+void DeviceCommunicator::reduce_scatter(const float* input, float* output, std::size_t count,
+                                        const DeviceWire& wire, DeviceStream stream) {
+  state_->run(Collective::reduce_scatter, input, output, count, DataType::f32, ReduceOp::sum, 0, stream,
+              wire);
 }
 void DeviceCommunicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
                                         ReduceOp op, DeviceStream stream) {

@@ -19,6 +19,9 @@ namespace {
 using topology::Carrier;
 using topology::Collective;
 
+/// What 16 bits of a call's part have at least, for any number of ranks.
+constexpr std::size_t least_wire_bytes = std::size_t{1} << 20;
+
 constexpr std::string_view path_names[] = {"automatic", "exchange", "nccl", "ucx", "host"};
 
 /// What all ranks must have alike, because it decides which calls meet, and how they are cut.
@@ -66,6 +69,10 @@ DeviceExecutor::DeviceExecutor(Context& context, const DeviceTable& devices, con
     const std::size_t bytes = std::max(options.staging_bytes / 4, 2 * pieces * least_of_piece);
     by_dimension_.emplace(context, std::span(groups_->allocate(bytes), bytes));
   }
+  if (context.hosts() > 1) {
+    const std::size_t bytes = std::max<std::size_t>(options.staging_bytes / 4, least_wire_bytes);
+    narrow_.emplace(std::span(groups_->allocate(bytes), bytes));
+  }
   const bool is_reproducible = std::ranges::all_of(
       groups_->all(), [](const DeviceGroups::Entry& entry) { return entry.group->is_reproducible(); });
   if (context.options().reproducible && !is_reproducible) {
@@ -75,8 +82,8 @@ DeviceExecutor::DeviceExecutor(Context& context, const DeviceTable& devices, con
 }
 
 const DeviceExecutor::Execution& DeviceExecutor::execution(Collective collective, std::size_t bytes,
-                                                           DataType type) {
-  std::shared_ptr<const collectives::ChosenPlan> chosen = plans_->plan(collective, bytes, type);
+                                                           DataType type, std::optional<DataType> wire) {
+  std::shared_ptr<const collectives::ChosenPlan> chosen = plans_->plan(collective, bytes, type, wire);
   if (const auto known = known_.find(chosen.get()); known != known_.end()) return known->second;
   const topology::Plan& plan = chosen->plan;
   for (const std::string& note : plan.notes) note_shortcoming(context_, note);
@@ -102,11 +109,12 @@ const DeviceExecutor::Execution& DeviceExecutor::execution(Collective collective
 
 const DeviceExecutor::Execution& DeviceExecutor::execution(const DeviceCall& call) {
   const std::size_t pieces = pieces_of(call.collective, context_.size());
-  return execution(call.collective, call.count * pieces * size_of(call.type), call.type);
+  return execution(call.collective, call.count * pieces * size_of(call.type), call.type, call.wire);
 }
 
-const topology::Plan& DeviceExecutor::plan(Collective collective, std::size_t bytes, DataType type) {
-  return execution(collective, bytes, type).plan();
+const topology::Plan& DeviceExecutor::plan(Collective collective, std::size_t bytes, DataType type,
+                                           std::optional<DataType> wire) {
+  return execution(collective, bytes, type, wire).plan();
 }
 
 bool DeviceExecutor::can_be_captured(const DeviceCall& call) {
@@ -116,8 +124,11 @@ bool DeviceExecutor::can_be_captured(const DeviceCall& call) {
 }
 
 void DeviceExecutor::run(const DeviceCall& call) {
-  if (!reproducible_ || !ReproducibleCalls::concerns(call)) return run_as_planned(call);
-  reproducible_->run(call, [this](const DeviceCall& part) { run_as_planned(part); });
+  if (!context_.options().reproducible || !ReproducibleCalls::concerns(call)) return run_as_planned(call);
+  DeviceCall exact = call;
+  exact.wire.reset();  // rounding would depend on which ranks share a host
+  if (!reproducible_) return run_as_planned(exact);
+  reproducible_->run(exact, [this](const DeviceCall& part) { run_as_planned(part); });
 }
 
 void DeviceExecutor::run_as_planned(const DeviceCall& call) {
@@ -139,7 +150,12 @@ void DeviceExecutor::pass_on(const Execution& execution, std::size_t dimension, 
         timeline_.scope(fmt::format("{} by {}", to_string(part.collective), to_string(carrier)), part.stream,
                         part.count * size_of(part.type), {part.plan, static_cast<int>(dimension)});
   }
-  pass_on(execution.groups[dimension], part);
+  const std::size_t group = execution.groups[dimension];
+  const std::optional<DataType> wire = execution.plan().dimensions[dimension].wire;
+  if (!wire || !reduces(part.collective)) return pass_on(group, part);
+  const GroupMembers& members = groups_->members_of(group);
+  narrow_->run(part, *wire, members.size(), members.rank(),
+               [&](const DeviceCall& narrow) { pass_on(group, narrow); });
 }
 
 void DeviceExecutor::pass_on(std::size_t group, const DeviceCall& part) {

@@ -12,6 +12,7 @@
 #include "ddl/device/device_groups.hpp"
 #include "ddl/device/device_timeline.hpp"
 #include "ddl/device/dimension_calls.hpp"
+#include "ddl/device/narrow_calls.hpp"
 #include "ddl/device/reproducible_calls.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 
@@ -39,7 +40,8 @@ class DeviceExecutor {
   [[nodiscard]] const topology::Topology& topology() const { return *topology_; }
   /// The plan of calls of `bytes` bytes, as Communicator::plan counts them. Throws, agreed, `unsupported` for
   /// one with notes in strict mode.
-  [[nodiscard]] const topology::Plan& plan(topology::Collective collective, std::size_t bytes, DataType type);
+  [[nodiscard]] const topology::Plan& plan(topology::Collective collective, std::size_t bytes, DataType type,
+                                           std::optional<DataType> wire = {});
 
   // As a group's.
   void run(const DeviceCall& call);
@@ -63,7 +65,8 @@ class DeviceExecutor {
 
     [[nodiscard]] const topology::Plan& plan() const noexcept { return chosen->plan; }
   };
-  [[nodiscard]] const Execution& execution(topology::Collective collective, std::size_t bytes, DataType type);
+  [[nodiscard]] const Execution& execution(topology::Collective collective, std::size_t bytes, DataType type,
+                                           std::optional<DataType> wire);
   [[nodiscard]] const Execution& execution(const DeviceCall& call);
   void run_as_planned(const DeviceCall& call);
   void pass_on(const Execution& execution, std::size_t dimension, DeviceCall part);
@@ -76,6 +79,7 @@ class DeviceExecutor {
   std::shared_ptr<collectives::PlanBook> plans_;
   std::optional<DimensionCalls> by_dimension_;
   std::optional<ReproducibleCalls> reproducible_;
+  std::optional<NarrowCalls> narrow_;  // where there are several hosts
   std::map<const collectives::ChosenPlan*, Execution> known_;
   GroupCalls given_;
 };

@@ -37,6 +37,11 @@ class DeviceGroups {
   [[nodiscard]] const std::vector<Entry>& all() const noexcept { return opened_; }
   /// The index of a group; that beyond the last one if there is none.
   [[nodiscard]] std::size_t index_of(topology::Carrier carrier, Scope scope) const;
+  /// Of which ranks a group is.
+  [[nodiscard]] const GroupMembers& members_of(std::size_t group) const {
+    const Scope scope = opened_[group].scope;
+    return scope == Scope::all ? everyone_ : scope == Scope::inside ? *inside_ : *between_;
+  }
   /// Of the first group of all ranks: for barriers.
   [[nodiscard]] std::size_t meeting() const;
   /// Whether calls can go by dimension.

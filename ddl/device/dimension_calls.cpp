@@ -62,6 +62,7 @@ struct DimensionCalls::Call {
   const std::size_t own_member = static_cast<std::size_t>(all.context_.local_rank());
   const DeviceStream inside = all.inside_.get();
   const DeviceStream between = all.between_.get();
+  mutable std::size_t rounded = 0;  // elements of the residual that parts so far have
 
   void run() {
     join(call.stream, inside);
@@ -94,6 +95,10 @@ struct DimensionCalls::Call {
     made.root = static_cast<int>(root);
     made.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;
     made.stream = dimension == 0 ? inside : between;
+    if (dimension == 1 && call.residual != nullptr) {
+      made.residual = call.residual + rounded;
+      rounded += count * pieces_of(collective, static_cast<int>(hosts));
+    }
     pass_on(dimension, made);
   }
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "collectives/kernels/element.hpp"
 #include "collectives/kernels/host_device.hpp"
 
 namespace ddl {
@@ -108,19 +107,14 @@ namespace ddl::gradient_pass {
 struct Piece {
   float* gradient;           ///< Its first element.
   const float* accumulated;  ///< What micro-batches before have left of it.
-  float* residual;           ///< What 16 bits owe to the next step; null for f32.
   std::uint64_t begin, end;  ///< Its elements in the bucket.
 };
-
-/// What travels.
-enum class Wire : std::uint32_t { f32, bf16, f16 };
 
 /// What is reduced as one. The pieces lie one after the other, in the device's memory.
 struct Bucket {
   const Piece* pieces;
   std::uint32_t piece_count;
-  Wire wire;
-  void* values;  ///< For f32 they may be where the gradients are.
+  float* values;  ///< They may be where the gradients are.
   std::uint64_t count;
   bool scattered;  ///< This rank has the sums of its own range alone.
 };
@@ -195,36 +189,6 @@ DDL_HOST_DEVICE void each_element(const Bucket& bucket, const Range& range, cons
 
 DDL_HOST_DEVICE float scaled(float value, double factor) { return static_cast<float>(value * factor); }
 
-DDL_HOST_DEVICE float read_value(const Bucket& bucket, std::uint64_t element) {
-  namespace numbers = collectives::device;
-  if (bucket.wire == Wire::f32) return static_cast<const float*>(bucket.values)[element];
-  if (bucket.wire == Wire::bf16) return numbers::widen(static_cast<const bfloat16*>(bucket.values)[element]);
-  return numbers::widen(static_cast<const float16*>(bucket.values)[element]);
-}
-
-/// Returns what was written.
-template <typename T>
-DDL_HOST_DEVICE float write_narrow(const Bucket& bucket, std::uint64_t element, float value) {
-  const T narrowed = collectives::device::narrow<T>(value);
-  static_cast<T*>(bucket.values)[element] = narrowed;
-  return collectives::device::widen(narrowed);
-}
-
-/// In 16 bits, with what they owe from the step before, and owe to the next one.
-DDL_HOST_DEVICE void write_value(const Bucket& bucket, const Piece& piece, std::uint64_t element,
-                                 float value) {
-  if (bucket.wire == Wire::f32) {
-    static_cast<float*>(bucket.values)[element] = value;
-    return;
-  }
-  float& residual = piece.residual[element - piece.begin];
-  const float wanted = value + residual;
-  const float sent = bucket.wire == Wire::bf16 ? write_narrow<bfloat16>(bucket, element, wanted)
-                                               : write_narrow<float16>(bucket, element, wanted);
-  const float left = wanted - sent;
-  residual = left - left == 0 ? left : 0;
-}
-
 /// The bucket's values become the gradients times `weight`, and what was accumulated before if `adds`.
 DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const Lane& lane) {
   each_element(
@@ -234,9 +198,7 @@ DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const 
         const double own = piece.gradient[at] * weight;
         return static_cast<float>(adds ? own + piece.accumulated[at] : own);
       },
-      [&](const Piece& piece, std::uint64_t element, float value) {
-        write_value(bucket, piece, element, value);
-      });
+      [&](const Piece&, std::uint64_t element, float value) { bucket.values[element] = value; });
 }
 
 /// The gradients become the bucket's values times `factor`. Calls `see` with each of this thread's values in
@@ -247,7 +209,7 @@ DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const R
   const bool writes = factor != 1 || bucket.piece_count == 0 || bucket.pieces[0].gradient != bucket.values;
   const Range range = writes && !bucket.scattered ? Range{0, bucket.count} : own;
   each_element(
-      bucket, range, lane, [&](const Piece&, std::uint64_t element) { return read_value(bucket, element); },
+      bucket, range, lane, [&](const Piece&, std::uint64_t element) { return bucket.values[element]; },
       [&](const Piece& piece, std::uint64_t element, float value) {
         if (element >= own.first && element < own.beyond) see(value);
         if (writes) piece.gradient[element - piece.begin] = scaled(value, factor);

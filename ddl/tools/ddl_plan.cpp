@@ -61,6 +61,7 @@ What is asked
   --collective all_reduce|broadcast|reduce_scatter|all_gather|reduce
   --root RANK             of a broadcast or reduce; 0 unless given
   --type f32|f64|f16|bf16|i32|i64|u8
+  --wire bf16|f16         what sums of f32 travel as between hosts (all_reduce, reduce_scatter)
   --mode LETTER[:DIMENSIONS]
                           which plans are considered: p everything (default), r rings, n NCCL over all ranks,
                           b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m what an

@@ -22,6 +22,7 @@ constexpr std::array flags = {Flag{"--topology", true},
                               Flag{"--bytes", true},
                               Flag{"--collective", true},
                               Flag{"--type", true},
+                              Flag{"--wire", true},
                               Flag{"--root", true},
                               Flag{"--mode", true},
                               Flag{"--chunks", true},
@@ -118,7 +119,8 @@ bool PlanArguments::standard_output_is_taken() const {
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   const CommandLine line = parse_flags(arguments, flags);
-  refuse_together(line, "--plan", {"--mode", "--chunks", "--type", "--collective", "--bytes", "--no-nccl"},
+  refuse_together(line, "--plan",
+                  {"--mode", "--chunks", "--type", "--wire", "--collective", "--bytes", "--no-nccl"},
                   "the file says it");
   refuse_together(line, "--plan", {"--candidates"}, "a given plan is not chosen");
   refuse_together(line, "--topology", {"--device"}, "it says where ranks are on this machine");
@@ -140,6 +142,8 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
                                        DataType::i32, DataType::i64, DataType::u8};
   result.request.collective = named_one(line, "--collective", topology::planned_collectives());
   result.request.type = named_one(line, "--type", std::span<const DataType>(types));
+  static constexpr std::array wires = {DataType::bf16, DataType::f16};
+  if (line.has("--wire")) result.request.wire = named_one(line, "--wire", std::span<const DataType>(wires));
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ddl/context.hpp"
@@ -70,6 +71,14 @@ void set_cuda_environment();
 struct DeviceMemory {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+};
+
+/// What sums of f32 travel as between hosts: see `Wire`.
+struct DeviceWire {
+  DataType type = DataType::bf16;  ///< bf16 or f16.
+  /// As many elements as the input, in the device's memory, zeros before the first call: what roundings have
+  /// left, which is added to what the next call of the same count rounds. Null: no error feedback.
+  float* residual = nullptr;
 };
 
 /// Collectives on device memory among all ranks of a context. They are queued on a stream and return at once;
@@ -145,7 +154,8 @@ class DeviceCommunicator {
   /// The plan by which calls of `bytes` bytes are done, counted as for `Communicator::plan`: its dimensions,
   /// what carries each, and in how many chunks. Not collective. Throws `invalid_argument` for a barrier,
   /// which needs none.
-  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::size_t bytes, DataType type) const;
+  [[nodiscard]] topology::Plan plan(topology::Collective collective, std::size_t bytes, DataType type,
+                                    std::optional<DataType> wire = {}) const;
   /// Whether the other ranks reach that memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
   /// Blocks of the exchange's largest kernels; 0 if there is none.
@@ -160,6 +170,12 @@ class DeviceCommunicator {
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
                   DeviceStream stream);
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
+                      DeviceStream stream);
+  /// Sums of f32, in 16 bits in the plan's dimensions that have a wire: each rank rounds what it has there
+  /// once, and what is added up there is rounded as `type`'s sums are. All ranks give the same type.
+  void all_reduce(const float* input, float* output, std::size_t count, const DeviceWire& wire,
+                  DeviceStream stream);
+  void reduce_scatter(const float* input, float* output, std::size_t count, const DeviceWire& wire,
                       DeviceStream stream);
   void all_gather(const void* input, void* output, std::size_t count, DataType type, DeviceStream stream);
   void broadcast(const void* input, void* output, std::size_t count, DataType type, int root,

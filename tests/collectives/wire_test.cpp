@@ -42,7 +42,7 @@ std::vector<std::uint32_t> bits(const std::vector<float>& values) {
   return result;
 }
 
-class WireKernels : public testing::TestWithParam<InstructionSet> {
+class WiresOfSets : public testing::TestWithParam<InstructionSet> {
  protected:
   void SetUp() override {
     if (GetParam() > native_instruction_set()) GTEST_SKIP() << "this machine does not have it";
@@ -96,19 +96,19 @@ class WireKernels : public testing::TestWithParam<InstructionSet> {
   }
 };
 
-TEST_P(WireKernels, SixteenBitsAreThoseOfTheirTypes) {
+TEST_P(WiresOfSets, SixteenBitsAreThoseOfTheirTypes) {
   for (std::size_t count = 0; count <= most; ++count) {
     expect_as_converted<bfloat16>(of(DataType::bf16), count);
     expect_as_converted<float16>(of(DataType::f16), count);
   }
 }
 
-TEST_P(WireKernels, WidensAllSixteenBits) {
+TEST_P(WiresOfSets, WidensAllSixteenBits) {
   expect_all_widened<bfloat16>(of(DataType::bf16));
   expect_all_widened<float16>(of(DataType::f16));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, WireKernels,
+INSTANTIATE_TEST_SUITE_P(All, WiresOfSets,
                          testing::Values(InstructionSet::baseline, InstructionSet::avx2,
                                          InstructionSet::avx512),
                          [](const auto& set) { return std::string(to_string(set.param)); });

@@ -119,6 +119,19 @@ status 0 --topology ac922:4 --bytes 64M --collective broadcast --root 5 --verify
 is broadcast /collective
 is 67108864 /bytes
 is true /verified
+# In 16 bits between hosts: half of the bytes there, as what is printed, proven and simulated says.
+for collective in all_reduce reduce_scatter; do
+  status 0 --topology ethernet:4x4 --bytes 64M --collective $collective --json --verify --simulate
+  read -r whole < <(value /simulated_us)
+  status 0 --topology ethernet:4x4 --bytes 64M --collective $collective --wire bf16 --json --verify --simulate
+  is true /verified
+  is bf16 /dimensions/1/wire
+  read -r narrow < <(value /simulated_us)
+  awk -v whole="$whole" -v narrow="$narrow" 'BEGIN { exit !(narrow > 0.45 * whole && narrow < 0.65 * whole) }' ||
+    fail "$collective takes $whole us, and in 16 bits $narrow us"
+done
+status 0 --topology ethernet:4x4 --bytes 64M --wire f16
+says out "ring network in f16"
 for collective in reduce_scatter all_gather reduce; do
   status 0 --topology ac922:4 --bytes 64M --collective $collective --type bf16 --root 5 --verify --simulate --json \
     --explain --candidates 5
@@ -227,6 +240,9 @@ refuses 2 "--chunks: found '65', expected an integer from 1 to 64" "${reference[
 refuses 2 "--collective: found 'allreduce', expected one of all_reduce, broadcast, reduce_scatter, all_gather, reduce; the nearest is all_reduce" \
   "${reference[@]}" --collective allreduce
 refuses 2 "--type: found 'f31', expected one of f32" "${reference[@]}" --type f31
+refuses 2 "--wire: found 'f8', expected one of bf16, f16" "${reference[@]}" --wire f8
+refuses 1 "found the wire bf16 for broadcast of f32, expected bf16 or f16 for all_reduce" "${reference[@]}" \
+  --collective broadcast --wire bf16
 refuses 2 "--placement: found 'random', expected one of by-host, round-robin" "${reference[@]}" --placement random
 refuses 2 "--root: found rank 16, expected one from 0 to 15" "${reference[@]}" --collective broadcast --root 16
 refuses 2 "--straggler: found rank 16, expected one from 0 to 15" "${reference[@]}" --simulate --straggler 16:2

@@ -100,8 +100,10 @@ void DeviceCandidates::add_by_dimension(const PlanRequest& request, const Plan& 
   }
 }
 
+bool DeviceCandidates::is_of_network(const Plan& plan) { return goes_by(plan, Carrier::network); }
+
 bool DeviceCandidates::include(const Plan& plan) const {
-  if (goes_by(plan, Carrier::network)) return carriers_.network;
+  if (is_of_network(plan)) return carriers_.network;
   const bool is_flat = plan.dimensions.size() == 1;
   if (is_flat && plan.chunks > 1) return false;
   PlanRequest request;
@@ -138,7 +140,7 @@ double DeviceCandidates::nccl_us(const Plan& plan, const Phase& phase, PhaseTime
 }
 
 double DeviceCandidates::calls_us(const Plan& plan, const std::vector<PhaseTime>& times) const {
-  if (goes_by(plan, Carrier::network)) {  // one program
+  if (is_of_network(plan)) {  // one program
     double messages = 0;
     for (const PhaseTime& time : times) messages += time.messages;
     return cost_->network_call + plan.chunks * messages * cost_->network_message;

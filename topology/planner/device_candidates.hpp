@@ -18,6 +18,8 @@ class DeviceCandidates {
   [[nodiscard]] const DeviceCarriers& carriers() const noexcept { return carriers_; }
   /// Without times, and without those that a network alone carries.
   [[nodiscard]] std::vector<Plan> of(const PlanRequest& request) const;
+  /// Whether a network executes all of it.
+  [[nodiscard]] static bool is_of_network(const Plan& plan);
   /// Whether the carriers execute it.
   [[nodiscard]] bool include(const Plan& plan) const;
   /// us of the carriers' calls beyond what the links take. `phases` of the plan, for one chunk: us of all and

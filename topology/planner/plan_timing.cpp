@@ -100,9 +100,9 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     made = std::make_unique<PhaseProfile>(there.reversed());
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
-    made = std::make_unique<PhaseProfile>(
-        profiler_.make(collective, algorithm, phase.kind, {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share},
-                       [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
+    made = std::make_unique<PhaseProfile>(profiler_.make(
+        collective, algorithm, phase.kind, {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share},
+        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }

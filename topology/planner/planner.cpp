@@ -49,9 +49,10 @@ void require_valid(const PlanRequest& request, int ranks) {
       request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
   const bool is_wire = !request.wire || *request.wire == DataType::bf16 || *request.wire == DataType::f16;
   if (request.wire && (!is_wire || !sums || request.type != DataType::f32)) {
-    refuse(fmt::format("plan request: found the wire {} of a {} of {}, expected bf16 or f16 of an all_reduce or "
-                       "reduce_scatter of f32",
-                       to_string(*request.wire), to_string(request.collective), to_string(request.type)));
+    refuse(
+        fmt::format("plan request: found the wire {} for {} of {}, expected bf16 or f16 for all_reduce or "
+                    "reduce_scatter of f32",
+                    to_string(*request.wire), to_string(request.collective), to_string(request.type)));
   }
   if (request.decomposition && request.decomposition->ranks() != ranks) {
     refuse(
@@ -302,8 +303,13 @@ struct Planner::State {
     plans = narrowed(std::move(plans), request, notes);
     for (Plan& plan : plans) {
       const PlanShape shape = shape_of(plan);
+      // A network's steps are one program, in one type.
+      bool crosses = false;
+      for (int d = 0; d < plan.decomposition.dimensions(); ++d) crosses |= !timing.inside_hosts(shape, d);
+      const bool is_one_program = on_devices->is_of_network(plan);
       for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
-        if (!timing.inside_hosts(shape, d)) plan.dimensions[static_cast<std::size_t>(d)].wire = request.wire;
+        const bool is_narrow = is_one_program ? crosses : !timing.inside_hosts(shape, d);
+        if (is_narrow) plan.dimensions[static_cast<std::size_t>(d)].wire = request.wire;
       }
       plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
       fill_in_times(plan, shape);

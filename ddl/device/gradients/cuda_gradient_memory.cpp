@@ -28,11 +28,6 @@ constexpr std::size_t line_bytes = 128;
 
 std::size_t lines_of(std::size_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
 
-gradient_pass::Wire wire_of(DataType type) {
-  if (type == DataType::bf16) return gradient_pass::Wire::bf16;
-  return type == DataType::f16 ? gradient_pass::Wire::f16 : gradient_pass::Wire::f32;
-}
-
 }  // namespace
 
 CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communicator_(communicator) {
@@ -78,7 +73,6 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
     if (parts.context.options().reproducible) exact_squares_ = allocate<ExactSquares>(1);
     const bool accumulates = parts.options.micro_batches && parts.options.gradients == GradientKind::mean;
     if (accumulates) accumulated_ = allocate<float>(elements);
-    if (wire() != DataType::f32) residual_ = allocate<float>(elements);
     if (row_pieces == 0) return;
     row_pieces_ = allocate<Piece>(row_pieces);
     staged_ = device::allocate_pinned(row_pieces * sizeof(Piece));
@@ -92,32 +86,44 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
 Piece CudaGradientQueue::piece_of(const GradientPiece& piece, std::size_t at) const {
   const std::size_t place = places_[piece.gradient] + piece.first;
   return {parts_->gradients[piece.gradient].values.data() + piece.first,
-          accumulated_ == nullptr ? nullptr : accumulated_ + place,
-          residual_ == nullptr ? nullptr : residual_ + place, at, at + piece.count};
+          accumulated_ == nullptr ? nullptr : accumulated_ + place, at, at + piece.count};
 }
 
-void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool /*is_final*/) {
+void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final) {
   buckets_.clear();
   parameters_.clear();
   for (const BucketLayout& layout : layouts) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.layout = layout;
     bucket.on_device.count = layout.count() - layout.padding;
-    bucket.on_device.wire = wire_of(layout.rows ? DataType::f32 : wire());
     bucket.on_device.scattered = scatters(bucket);
-    const bool narrow = wire() != DataType::f32 && !layout.rows;
     const std::span<float> run = one_run(layout, parts_->gradients);
-    bucket.is_packed = narrow || run.empty() || !communicator_.reaches(run.data(), run.size_bytes());
+    bucket.is_packed = run.empty() || !communicator_.reaches(run.data(), run.size_bytes());
     if (layout.rows) bucket.map.resize(parts_->touched[layout.pieces.front().gradient].rows());
   }
   place_buckets();
   write_pieces();
+  // Residuals belong to buckets: there are none before these stay.
+  if (is_final && parts_->options.wire != DataType::f32 && parts_->context.hosts() > 1) place_residuals();
+}
+
+void CudaGradientQueue::place_residuals() {
+  std::size_t count = 0;
+  for (const Bucket& bucket : buckets_) count += bucket.layout.rows ? 0 : bucket.layout.count();
+  parts_->context.on_all_ranks("device memory", [&] { enlarge(residual_, std::max<std::size_t>(count, 1)); });
+  zero(residual_.data, count * sizeof(float));
+  float* at = residual_.data;
+  for (Bucket& bucket : buckets_) {
+    if (bucket.layout.rows) continue;
+    bucket.residual = at;
+    at += bucket.layout.count();
+  }
 }
 
 /// Shared memory is allocated by all ranks alike, also by those that could do without.
 void CudaGradientQueue::place_buckets() {
   const auto bytes_of = [&](const Bucket& bucket) {
-    return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.count() * size_of(wire())) : 0;
+    return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.count() * sizeof(float)) : 0;
   };
   std::int64_t most = 0;
   for (const Bucket& bucket : buckets_) most += static_cast<std::int64_t>(bytes_of(bucket));
@@ -127,8 +133,8 @@ void CudaGradientQueue::place_buckets() {
   for (Bucket& bucket : buckets_) {
     const GradientPiece& first = bucket.layout.pieces.front();
     const bool has_own = bucket.is_packed && !bucket.layout.rows;
-    bucket.on_device.values =
-        has_own ? static_cast<void*>(at) : parts_->gradients[first.gradient].values.data() + first.first;
+    bucket.on_device.values = has_own ? reinterpret_cast<float*>(at)
+                                      : parts_->gradients[first.gradient].values.data() + first.first;
     at += bytes_of(bucket);
   }
 }
@@ -181,7 +187,7 @@ void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) 
   parts_->context.on_all_ranks("device memory", [&] {
     upload(parameter_pieces_, all_pieces([&](const GradientPiece& piece, std::size_t at) {
              float* const values = parameters[piece.gradient].values.data() + piece.first;
-             return Piece{values, nullptr, nullptr, at, at + piece.count};
+             return Piece{values, nullptr, at, at + piece.count};
            }));
   });
   std::size_t largest = 0;
@@ -194,21 +200,20 @@ std::vector<std::string> CudaGradientQueue::plans() const {
   std::vector<std::string> plans;
   for (const Bucket& bucket : buckets_) {
     const Collective collective = scatters(bucket) ? Collective::reduce_scatter : Collective::all_reduce;
-    plans.push_back(plan_text(communicator_, collective, bucket.layout.count(),
-                              bucket.layout.rows ? DataType::f32 : wire()));
+    plans.push_back(plan_text(communicator_, collective, bucket.layout.count(), DataType::f32, wire(bucket)));
   }
   return plans;
 }
 
 std::vector<NamedTensor> CudaGradientQueue::residuals() {
   std::vector<NamedTensor> tensors;
-  if (residual_ == nullptr) return tensors;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const Gradient& gradient = parts_->gradients[i];
-    tensors.push_back({"residual/" + gradient.name,
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (!wire(buckets_[i])) continue;
+    const std::size_t count = buckets_[i].layout.count();
+    tensors.push_back({"residual/" + std::to_string(i),
                        DataType::f32,
-                       {static_cast<std::int64_t>(gradient.values.size())},
-                       std::as_writable_bytes(std::span(residual_ + places_[i], gradient.values.size()))});
+                       {static_cast<std::int64_t>(count)},
+                       std::as_writable_bytes(std::span(buckets_[i].residual, count))});
   }
   return tensors;
 }

@@ -103,13 +103,17 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
   if (bucket.is_packed || contribution.weight != 1 || has_accumulated_) {
     pack(on_device, contribution.weight, has_accumulated_);
   }
-  if (!scatters(bucket) || ranks() == 1) return all_reduce(on_device.values, on_device.count, wire());
-  const std::size_t element = size_of(wire());
-  auto* const values = static_cast<std::byte*>(on_device.values);
-  zero(values + on_device.count * element, bucket.layout.padding * element);
+  float* const values = on_device.values;
+  const DeviceWire narrow{parts_->options.wire, bucket.residual};
+  if (!scatters(bucket) || ranks() == 1) {
+    if (!wire(bucket)) return all_reduce(values, on_device.count, DataType::f32);
+    return communicator_.all_reduce(values, values, on_device.count, narrow, stream_.get());
+  }
+  zero(values + on_device.count, bucket.layout.padding * sizeof(float));
   const std::size_t part = bucket.layout.count() / ranks();
-  communicator_.reduce_scatter(values, values + rank() * part * element, part, wire(), ReduceOp::sum,
-                               stream_.get());
+  float* const own = values + rank() * part;
+  if (wire(bucket)) return communicator_.reduce_scatter(values, own, part, narrow, stream_.get());
+  communicator_.reduce_scatter(values, own, part, DataType::f32, ReduceOp::sum, stream_.get());
 }
 
 /// Once all ranks have told which rows they have touched; others are zeros. Touched rows are the pieces of
@@ -202,8 +206,7 @@ StepOutcome CudaGradientQueue::fetch() {
 std::uint64_t CudaGradientQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
-    sum +=
-        bucket.map.size() + bucket.on_device.count * (bucket.layout.rows ? sizeof(float) : size_of(wire()));
+    sum += bucket.map.size() + bucket.on_device.count * size_of(wire(bucket).value_or(DataType::f32));
   }
   return sum;
 }
@@ -219,7 +222,6 @@ void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream str
     float* const values = in_place ? run.data() : reinterpret_cast<float*>(gathered_.data);
     const gradient_pass::Bucket all = {.pieces = pieces,
                                        .piece_count = static_cast<std::uint32_t>(layout.pieces.size()),
-                                       .wire = gradient_pass::Wire::f32,
                                        .values = values,
                                        .count = layout.count() - layout.padding,
                                        .scattered = false};

@@ -62,6 +62,7 @@ class CudaGradientQueue final : public GradientQueue {
     BucketLayout layout;
     gradient_pass::Bucket on_device = {};  // of rows: of this step
     bool is_packed = false;                // is not where the gradients are
+    float* residual = nullptr;             // what the wire's rounding leaves, of each value
     // For rows.
     std::vector<std::uint8_t> map;
     Work exchange;
@@ -69,9 +70,9 @@ class CudaGradientQueue final : public GradientQueue {
   };
   [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(communicator_.rank()); }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(communicator_.size()); }
-  /// What travels, but for rows: between hosts only.
-  [[nodiscard]] DataType wire() const {
-    return parts_->context.hosts() > 1 ? parts_->options.wire : DataType::f32;
+  /// What travels between hosts, if that is not f32; rows are.
+  [[nodiscard]] std::optional<DataType> wire(const Bucket& bucket) const {
+    return bucket.residual != nullptr ? std::optional(parts_->options.wire) : std::nullopt;
   }
   [[nodiscard]] bool scatters(const Bucket& bucket) const {
     return parts_->options.sharded_update && !bucket.layout.rows;
@@ -99,6 +100,7 @@ class CudaGradientQueue final : public GradientQueue {
   }
   [[nodiscard]] gradient_pass::Piece piece_of(const GradientPiece& piece, std::size_t at) const;
   void place_buckets();
+  void place_residuals();
   void write_pieces();
   void place_parameters(std::span<const Parameter> parameters);
   template <typename Make>
@@ -126,7 +128,7 @@ class CudaGradientQueue final : public GradientQueue {
   Room<std::byte> packed_;
   Room<gradient_pass::Piece> pieces_;
   float* accumulated_ = nullptr;           // of all gradients, in order of registration
-  float* residual_ = nullptr;              // the same
+  Room<float> residual_;                   // of each bucket that has a wire, one after the other
   Room<double> squares_;                   // of each bucket
   ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
   double* weight_sum_ = nullptr;

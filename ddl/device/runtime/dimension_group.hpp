@@ -44,6 +44,10 @@ struct DeviceCall {
   /// for a barrier.
   std::uint64_t plan = 0;
   const topology::Plan* steps = nullptr;
+  /// What sums of f32 travel as where the plan has a wire, and what roundings leave of the input, and have left
+  /// before (in the device's memory, as the input is); null: nothing is kept.
+  std::optional<DataType> wire = {};
+  float* residual = nullptr;
   bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
 
   /// As the user's, also where parts of different calls are alike.

@@ -26,9 +26,18 @@ constexpr std::array<std::array<Body, 5>, 7> bodies = {
     bodies_of<std::uint8_t>(), bodies_of<std::int32_t>(), bodies_of<std::int64_t>(), bodies_of<float>(),
     bodies_of<double>(),       bodies_of<float16>(),      bodies_of<bfloat16>()};
 
+using WireBody = void (*)(WholeBlock&, const WirePass&);
+
+// f16 and bf16, each back and there.
+constexpr WireBody wire_bodies[2][2] = {{pass_wire<float16, false>, pass_wire<float16, true>},
+                                        {pass_wire<bfloat16, false>, pass_wire<bfloat16, true>}};
+
 constexpr char hold_kernel = 0;
 
-const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
+template <typename Any>
+const void* key_of(Any body) {
+  return reinterpret_cast<const void*>(body);
+}
 
 }  // namespace
 
@@ -44,6 +53,20 @@ cudaError_t launch_combine(const Combination& combination, DataType type, Reduce
                                  WholeBlock block(spot);
                                  Meeting meeting;
                                  body(block, combination, meeting);
+                               });
+}
+
+cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
+  constexpr std::uint64_t most_wire_blocks = 512;
+  const std::uint64_t wanted = pass.pieces * pass.length / (4 * block_threads) + 1;
+  const WireBody body = wire_bodies[type == DataType::bf16 ? 1 : 0][narrows ? 1 : 0];
+  return emulated_cuda::launch({.kernel = key_of(body),
+                                .grid = dim3(static_cast<unsigned>(std::min(wanted, most_wire_blocks))),
+                                .threads = dim3(block_threads),
+                                .stream = stream},
+                               [=](const emulated_cuda::Spot& spot) {
+                                 WholeBlock block(spot);
+                                 body(block, pass);
                                });
 }
 
@@ -63,6 +86,12 @@ cudaError_t load_network_kernels() {
   cudaFuncAttributes attributes{};
   for (const auto& of_type : bodies) {
     for (const Body body : of_type) {
+      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
+      if (result != cudaSuccess) return result;
+    }
+  }
+  for (const auto& of_type : wire_bodies) {
+    for (const WireBody body : of_type) {
       const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
       if (result != cudaSuccess) return result;
     }
