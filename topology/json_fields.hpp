@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -103,15 +105,17 @@ class JsonFieldReader {
   static JsonSlot slot(std::uint64_t& to) {
     return scalar(to, &Json::is_number_unsigned, "a whole number from 0");
   }
-  static JsonSlot slot(int& to, int least, int most) {
-    const auto fits = [least, most](const Json& found) {
-      const auto is_within = [&](auto number) {
-        return std::cmp_greater_equal(number, least) && std::cmp_less_equal(number, most);
-      };
-      if (found.is_number_unsigned()) return is_within(found.get<std::uint64_t>());
-      return found.is_number_integer() && is_within(found.get<std::int64_t>());
-    };
-    return scalar(to, fits, "a whole number from {} to {}", least, most);
+  template <std::integral Number>
+  static JsonSlot slot(Number& to) {
+    return whole(to, std::numeric_limits<Number>::min(), std::numeric_limits<Number>::max());
+  }
+  static JsonSlot slot(int& to, int least, int most) { return whole(to, least, most); }
+  /// As many as there are.
+  template <typename Element, std::size_t n>
+  static JsonSlot slot(std::array<Element, n>& to) {
+    return {.value = [](const Json&) { return std::optional<std::string>("a list"); },
+            .element = [&to, i = std::size_t{0}]() mutable { return slot(to[i++]); },
+            .most_elements = n};
   }
   /// One of `all`, as `to_string` spells them.
   template <typename Enum, typename All>
@@ -143,6 +147,17 @@ class JsonFieldReader {
   }
 
  private:
+  template <typename Number>
+  static JsonSlot whole(Number& to, Number least, Number most) {
+    const auto fits = [least, most](const Json& found) {
+      const auto is_within = [&](auto number) {
+        return std::cmp_greater_equal(number, least) && std::cmp_less_equal(number, most);
+      };
+      if (found.is_number_unsigned()) return is_within(found.get<std::uint64_t>());
+      return found.is_number_integer() && is_within(found.get<std::int64_t>());
+    };
+    return scalar(to, fits, "a whole number from {} to {}", least, most);
+  }
   /// `expected` with the limits in it is the text of a value that does not fit.
   template <typename To, typename Fits, typename... Limits>
   static JsonSlot scalar(To& to, Fits fits, std::string_view expected, Limits... limits) {
@@ -212,5 +227,19 @@ class JsonFieldWriter {
  private:
   Json object_ = Json::object();
 };
+
+/// A value on one line.
+template <typename Value>
+std::string json_line(const Value& value) {
+  return JsonFieldWriter::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Throws as `read_json` does.
+template <typename Value>
+Value parsed_json(std::string_view text, std::string_view source) {
+  Value value;
+  read_json(text, source, JsonFieldReader::slot(value));
+  return value;
+}
 
 }  // namespace ddl::topology

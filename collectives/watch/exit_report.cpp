@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "collectives/watch/json_fields.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -16,17 +16,11 @@ using Kind = JobFailure::Kind;
 using Life = RankReport::Life;
 using State = FlightRecord::State;
 
-constexpr std::array kinds = {Kind::died, Kind::threw, Kind::stuck, Kind::differs, Kind::network};
 constexpr std::array<std::string_view, 5> kind_names = {"died", "threw", "stuck", "differs", "network"};
-constexpr std::array lives = {Life::answers, Life::silent, Life::dead, Life::left};
 constexpr std::array<std::string_view, 4> life_names = {"answers", "silent", "dead", "left"};
 /// What a report says first of ranks in each of them.
 constexpr std::array<std::string_view, 4> headings = {
     "", "does not answer (stopped, or out of reach): ", "dead: ", "has left the job: "};
-constexpr std::array states = {State::called, State::begun, State::finished, State::failed};
-constexpr std::array types = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
-                              DataType::f64, DataType::f16, DataType::bf16};
-constexpr std::array ops = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod};
 /// Jobs with more ranks get groups in place of a line for each.
 constexpr std::size_t most_lines = 32;
 
@@ -95,43 +89,44 @@ std::string who_called_what(const ExitReport& report) {
 
 }  // namespace
 
-void visit_fields(Either<FlightRecord> auto& record, const auto& visit) {
-  visit("name", record.name);
-  visit("communicator", record.communicator);
-  visit("sequence", record.sequence);
-  visit("count", record.count);
-  visit("type", record.type, types);
-  visit("op", record.op, ops);
-  visit("root", record.root);
-  visit("state", record.state, states);
-  visit("called_ago_s", record.called_ago);
-  visit("ended_ago_s", record.ended_ago);
+void describe(auto& fields, topology::MaybeConst<FlightRecord> auto& record) {
+  fields("name", record.name);
+  fields("communicator", record.communicator);
+  fields("sequence", record.sequence);
+  fields("count", record.count);
+  fields("type", record.type, topology::all_to<DataType::bf16>);
+  fields("op", record.op, topology::all_to<ReduceOp::prod>);
+  fields("root", record.root);
+  fields("state", record.state, topology::all_to<State::failed>);
+  fields("called_ago_s", record.called_ago);
+  fields("ended_ago_s", record.ended_ago);
 }
 
-void visit_fields(Either<JobFailure> auto& failure, const auto& visit) {
-  visit("kind", failure.kind, kinds);
-  visit("rank", failure.rank);
-  visit("text", failure.text);
-  visit("communicator", failure.communicator);
-  visit("sequence", failure.sequence);
+void describe(auto& fields, topology::MaybeConst<JobFailure> auto& failure) {
+  fields("kind", failure.kind, topology::all_to<Kind::network>);
+  fields("rank", failure.rank);
+  fields("text", failure.text);
+  fields("communicator", failure.communicator);
+  fields("sequence", failure.sequence);
 }
 
-void visit_fields(Either<RankReport> auto& report, const auto& visit) {
-  visit("rank", report.rank);
-  visit("host", report.host);
-  visit("pid", report.pid);
-  visit("life", report.life, lives);
-  visit("scope", report.scope);
-  visit("waits_for", report.waits_for);
-  visit("inside", report.inside);
-  visit("last", report.last);
-  visit("same", report.same);
+void describe(auto& fields, topology::MaybeConst<RankReport> auto& report) {
+  fields("rank", report.rank);
+  fields("host", report.host);
+  fields("pid", report.pid);
+  fields("life", report.life, topology::all_to<Life::left>);
+  fields("scope", report.scope);
+  fields("waits_for", report.waits_for);
+  fields.optional("inside", report.inside, std::nullopt);
+  fields.optional("last", report.last, std::nullopt);
+  fields.optional("same", report.same, std::nullopt);
 }
 
-void visit_fields(Either<ExitReport> auto& report, const auto& visit) {
-  visit("failure", report.failure);
-  visit("scope", report.scope);
-  visit("ranks", report.ranks);
+void describe(auto& fields, topology::MaybeConst<ExitReport> auto& report) {
+  fields("failure", report.failure);
+  fields("scope", report.scope);
+  constexpr std::size_t most_ranks = std::size_t{1} << 20;
+  fields("ranks", report.ranks, most_ranks);
 }
 
 std::string_view to_string(JobFailure::Kind kind) noexcept {
@@ -186,7 +181,7 @@ std::string ExitReport::text() const {
   return text;
 }
 
-std::string ExitReport::json() const { return json_text(*this); }
+std::string ExitReport::json() const { return topology::json_line(*this); }
 
 void find_differences(ExitReport& report) {
   JobFailure& failure = report.failure;
@@ -220,10 +215,12 @@ void describe_calls(RankReport& report, const std::vector<FlightRecord>& records
   }
 }
 
-std::string to_message(const JobFailure& failure) { return json_text(failure); }
-JobFailure parse_failure(std::string_view message) { return parse_json<JobFailure>(message, "a failure"); }
+std::string to_message(const JobFailure& failure) { return topology::json_line(failure); }
+JobFailure parse_failure(std::string_view message) {
+  return topology::parsed_json<JobFailure>(message, "a failure");
+}
 ExitReport parse_report(std::string_view message) {
-  return parse_json<ExitReport>(message, "an exit report");
+  return topology::parsed_json<ExitReport>(message, "an exit report");
 }
 
 }  // namespace ddl::collectives

@@ -7,18 +7,19 @@
 
 #include "collectives/system/interfaces.hpp"
 #include "collectives/system/problems.hpp"
-#include "collectives/watch/json_fields.hpp"
 #include "collectives/watch/socket_watch.hpp"
 #include "ddl/error.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl::collectives {
 
-void visit_fields(Either<WatchInvitation> auto& invitation, const auto& visit) {
-  visit("addresses", invitation.addresses);
-  visit("port", invitation.port);
-  visit("token", invitation.token);
-  visit("host", invitation.host);
-  visit("pid", invitation.pid);
+void describe(auto& fields, topology::MaybeConst<WatchInvitation> auto& invitation) {
+  constexpr std::size_t most_addresses = 1024;
+  fields("addresses", invitation.addresses, most_addresses);
+  fields("port", invitation.port);
+  fields("token", invitation.token);
+  fields("host", invitation.host);
+  fields("pid", invitation.pid);
 }
 
 namespace {
@@ -56,7 +57,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
       opened.hub = std::make_unique<WatchHub>(
           WatchHub::Settings{bootstrap.size(), one_machine, own.token, settings.warn, settings.on_report});
       own.port = opened.hub->port();
-      invitation = json_text(own);
+      invitation = topology::json_line(own);
     });
   }
   const std::string from_root = bootstrap.all_gather(invitation).front();
@@ -64,7 +65,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
     problem = problem_of([&] {
       if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 cannot be connected with");
       SocketWatch::Settings own;
-      own.invitation = parse_json<WatchInvitation>(from_root, "rank 0's invitation");
+      own.invitation = topology::parsed_json<WatchInvitation>(from_root, "rank 0's invitation");
       own.hello = {own.invitation.token, bootstrap.rank(), getpid(), settings.host};
       own.until = Clock::now() + longest_meeting;
       if (settings.on_lonely_report) own.on_report = settings.on_lonely_report;

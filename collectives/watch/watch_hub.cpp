@@ -10,9 +10,9 @@
 #include <span>
 #include <utility>
 
-#include "collectives/watch/json_fields.hpp"
 #include "collectives/watch/watch.hpp"
 #include "ddl/error.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -26,15 +26,17 @@ constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 
 }  // namespace
 
-void visit_fields(Either<WatchHello> auto& hello, const auto& visit) {
-  visit("token", hello.token);
-  visit("rank", hello.rank);
-  visit("pid", hello.pid);
-  visit("host", hello.host);
+void describe(auto& fields, topology::MaybeConst<WatchHello> auto& hello) {
+  fields("token", hello.token);
+  fields("rank", hello.rank);
+  fields("pid", hello.pid);
+  fields("host", hello.host);
 }
 
-std::string to_message(const WatchHello& hello) { return json_text(hello); }
-WatchHello parse_hello(std::string_view message) { return parse_json<WatchHello>(message, "a greeting"); }
+std::string to_message(const WatchHello& hello) { return topology::json_line(hello); }
+WatchHello parse_hello(std::string_view message) {
+  return topology::parsed_json<WatchHello>(message, "a greeting");
+}
 
 struct WatchHub::Peer {
   explicit Peer(FileDescriptor socket) : connection(std::move(socket)) {}

@@ -43,12 +43,10 @@ struct GradientReducerOptions {
   std::size_t bucket_bytes = 0;
   /// Each bucket is reduced as soon as its gradients are there; else all in `wait`, after backward.
   bool overlap = true;
-  /// What travels between hosts: f32, or bf16 or f16, with error feedback (see `Wire`). Sums are f32 on every
-  /// rank. The first step travels in f32. Needs no loss scaling for bf16; sums beyond 65,504 are infinite in
-  /// f16. Not in reproducible contexts.
-  /// Between devices of several hosts all of it travels so, inside hosts and in the first step too: one
-  /// rounding a hop; error feedback takes memory of the gradients' size there. Rows (`Gradient::row_width`)
-  /// stay f32.
+  /// What travels between hosts: f32, or bf16 or f16, with error feedback (see `Wire`, and `DeviceWire` for
+  /// gradients on devices). The first step travels in f32. Needs no loss scaling for bf16; sums beyond 65,504
+  /// are infinite in f16. Rows (`Gradient::row_width`) stay f32. Not in reproducible contexts.
+  /// Error feedback takes memory: on hosts twice what this rank rounds, on devices the gradients' size.
   DataType wire = DataType::f32;
   /// Each rank ends with the means of its own part of the parameters alone: see `shards` and `gather`.
   bool sharded_update = false;
