@@ -66,7 +66,6 @@ struct ReproducibleReductions::Part {
   // Under the mutex.
   bool is_running = false;
   Block* block = nullptr;
-  std::shared_ptr<WorkState> in_lane = nullptr;
 
   [[nodiscard]] bool has_pieces() const noexcept {
     return reduction->collective == Collective::reduce_scatter;
@@ -117,14 +116,6 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
     output += static_cast<std::size_t>(place_.rank) * request.count * element;
   }
   if (request.collective == Collective::reduce && place_.rank != request.root) output = nullptr;
-  WorkState::Help help;
-  if (!job_->engine().has_thread()) {
-    help = [self = weak_from_this()](const WorkState& work, bool until_done) {
-      if (const auto reductions = self.lock()) reductions->help(work, until_done);
-    };
-  }
-  // Who helps waits for the parts, which are counted.
-  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
   auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
                                                          request.type,
                                                          request.op,
@@ -133,12 +124,11 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
                                                          element,
                                                          request.buffers.input,
                                                          output,
-                                                         {call.called, fingerprint},
+                                                         {call.id, fingerprint},
                                                          call.record,
-                                                         std::make_shared<WorkState>(std::move(help), run),
+                                                         job_->open_work(),
                                                          std::nullopt});
   if (request.op != ReduceOp::prod) reduction->form.emplace(request.type, request.op, place_.size);
-  job_->accepted(reduction->work);
   job_->engine().recorder().begun(reduction->record);
   add_parts(reduction, request);
   return reduction;
@@ -305,12 +295,8 @@ void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
   try {
     const Stage stage = part->next;
     const Request request = prepared(*part);
-    const auto started = lanes_[static_cast<std::size_t>(stage)]->start(request);
-    {
-      const std::lock_guard lock(mutex_);
-      part->in_lane = started;
-    }
-    started->then([self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
+    lanes_[static_cast<std::size_t>(stage)]->start(request)->then(
+        [self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
   } catch (const Error& problem) {
     completed(part, &problem);
   } catch (const std::exception& problem) {
@@ -323,7 +309,6 @@ void ReproducibleReductions::completed(const std::shared_ptr<Part>& part, const 
   {
     const std::lock_guard lock(mutex_);
     part->is_running = false;
-    part->in_lane.reset();
     if (error != nullptr) {
       if (!part->reduction->error) part->reduction->error = *error;
       part->next = Stage::finish;
@@ -365,17 +350,11 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
   }
   if (!is_last) return;
   job_->engine().recorder().over(reduction.record, error.has_value());
-  reduction.work->finish(std::move(error));
-  job_->over(reduction.work);
+  job_->finish(reduction.work, std::move(error));
 }
 
 Error ReproducibleReductions::give_up(const Part& part, const std::exception& problem) const {
-  const Called& called = part.reduction->part_of.called;
-  const auto* own = dynamic_cast<const Error*>(&problem);
-  return job_->engine().give_up(
-      Error(own != nullptr ? own->code() : ErrorCode::internal,
-            fmt::format("{} #{} on rank {}: {}", called.name, called.sequence, place_.rank, problem.what())),
-      called.communicator, called.sequence);
+  return job_->give_up(part.reduction->part_of.id, place_.rank, problem);
 }
 
 // Stages.
@@ -444,15 +423,6 @@ Request ReproducibleReductions::prepared(Part& part) const {
   }
   request.part_of = reduction.part_of;
   return request;
-}
-
-void ReproducibleReductions::help(const WorkState& work, bool until_done) {
-  help_with_parts(work, until_done, [&]() -> std::shared_ptr<WorkState> {
-    const std::lock_guard lock(mutex_);
-    const auto running = std::ranges::find_if(
-        parts_, [](const auto& part) { return part->in_lane != nullptr && !part->in_lane->done(); });
-    return running == parts_.end() ? nullptr : (*running)->in_lane;
-  });
 }
 
 }  // namespace ddl::collectives

@@ -68,7 +68,6 @@ class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleR
   [[nodiscard]] Request prepared(Part& part) const;
   void finish(const std::shared_ptr<Part>& part);
   void run_here(const std::shared_ptr<Part>& part);
-  void help(const WorkState& work, bool until_done);
   [[nodiscard]] Error give_up(const Part& part, const std::exception& problem) const;
 
   const std::shared_ptr<Job> job_;

@@ -387,11 +387,14 @@ struct Engine::State {
     }
   }
 
+  std::shared_ptr<WorkState> new_work() {
+    if (threaded) return std::make_shared<WorkState>(nullptr, run);
+    return std::make_shared<WorkState>(
+        [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); }, run);
+  }
+
   std::shared_ptr<WorkState> enqueue(const Call& call) {
-    auto work = std::make_shared<WorkState>(
-        threaded ? WorkState::Help()
-                 : [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); },
-        run);
+    std::shared_ptr<WorkState> work = new_work();
     {
       const std::lock_guard lock(mutex);
       if (failure) {
@@ -440,7 +443,7 @@ const Ways& Engine::ways(bool mpi_alone) const noexcept {
 bool Engine::failed() const noexcept { return state_->failed; }
 
 void Engine::run(Call&& call) {
-  state_->require_usable(call.called.name);
+  state_->require_usable(call.id.name);
   std::unique_lock hold(state_->token, std::try_to_lock);
   if (!hold) {
     if (state_->threaded) return state_->enqueue(call)->wait();
@@ -451,23 +454,27 @@ void Engine::run(Call&& call) {
 }
 
 std::shared_ptr<WorkState> Engine::start(const Call& call) {
-  state_->require_usable(call.called.name);
+  state_->require_usable(call.id.name);
   return state_->enqueue(call);
 }
 
-Error Engine::give_up(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+std::shared_ptr<WorkState> Engine::new_work() { return state_->new_work(); }
+
+Error Engine::give_up(const Error& error, const CallId& call) {
   State& state = *state_;
   if (state.closed) return error;
   state.failed = true;
   if (state.watch) {
     // Whoever holds the token lets go of it then.
-    state.watch->announce({failure_kind(error.code()), state.rank, error.what(), communicator, sequence});
+    state.watch->announce(
+        {failure_kind(error.code()), state.rank, error.what(), call.communicator, call.sequence});
   }
-  if (state.token.is_mine()) return state.fail(error, {communicator, sequence, {}});  // in a continuation
+  const Driver::About about{call.communicator, call.sequence, {}};
+  if (state.token.is_mine()) return state.fail(error, about);  // in a continuation
   std::unique_lock hold(state.token, std::defer_lock);
   if (state.watch) hold.lock();
   if (!hold && !hold.try_lock()) return error;
-  return state.fail(error, {communicator, sequence, {}});
+  return state.fail(error, about);
 }
 
 void Engine::announce_failure(const std::string& why) {

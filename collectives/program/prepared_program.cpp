@@ -255,13 +255,13 @@ class PreparedProgram::Builder {
 
 PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t element_bytes,
                                  std::span<const int> ranks, const Ways& ways,
-                                 std::shared_ptr<const PlanNames> names)
+                                 std::shared_ptr<const ChosenPlan> plan)
     : id_(next_id()),
       program_(checked(std::move(program), count, ranks.size())),
       count_(count),
       ranks_(static_cast<int>(ranks.size())),
       mpi_alone_(ways.mpi_alone),
-      names_(std::move(names)) {
+      plan_(std::move(plan)) {
   const topology::SharesMemory shares = [&](int peer) {
     return ways.shares_with(ranks[static_cast<std::size_t>(peer)]);
   };

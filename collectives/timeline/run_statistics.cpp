@@ -29,24 +29,22 @@ const RunStatistics::Program& RunStatistics::program(const std::shared_ptr<const
   auto found = programs_.find(prepared->id());
   if (found == programs_.end()) {
     if (programs_.size() == most_programs) programs_.clear();
-    found =
-        programs_
-            .emplace(prepared->id(), Program{plan_number(prepared->shared_names()), elements_from(*prepared)})
-            .first;
+    const Program made{plan_number(prepared->plan()), elements_from(*prepared)};
+    found = programs_.emplace(prepared->id(), made).first;
   }
   newest_id_ = prepared->id();
   newest_ = &found->second;
   return *newest_;
 }
 
-std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const PlanNames>& names) {
-  if (!names || names->dimensions.empty()) return 0;
-  if (const auto found = numbers_.find(names.get()); found != numbers_.end()) return found->second;
+std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const ChosenPlan>& chosen) {
+  if (!chosen || chosen->dimensions.empty()) return 0;
+  if (const auto found = numbers_.find(chosen.get()); found != numbers_.end()) return found->second;
   const std::lock_guard lock(mutex_);
   if (plans_.size() == most_plans) return 0;
-  plans_.emplace_back(names);
+  plans_.emplace_back(chosen);
   const auto number = static_cast<std::uint32_t>(plans_.size());
-  numbers_.emplace(names.get(), number);
+  numbers_.emplace(chosen.get(), number);
   return number;
 }
 
@@ -86,7 +84,7 @@ std::vector<PlanFigures> RunStatistics::plans() const {
   std::vector<PlanFigures> result;
   for (const Plan& plan : plans_) {
     PlanFigures figures{
-        plan.names, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
+        plan.chosen, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
         {}};
     for (const Tally& tally : plan.dimensions) figures.dimension_seconds.push_back(seconds(tally.get()));
     result.push_back(std::move(figures));

@@ -28,7 +28,7 @@ class Tally {
 
 /// What a rank's calls of one plan came to.
 struct PlanFigures {
-  std::shared_ptr<const PlanNames> names;
+  std::shared_ptr<const ChosenPlan> chosen;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   double seconds = 0;  ///< From where the engine began to the end, waits for others included.
@@ -84,20 +84,20 @@ class RunStatistics {
 
  private:
   struct Plan {
-    explicit Plan(std::shared_ptr<const PlanNames> of)
-        : names(std::move(of)), dimensions(names->dimensions.size()) {}
-    std::shared_ptr<const PlanNames> names;
+    explicit Plan(std::shared_ptr<const ChosenPlan> of)
+        : chosen(std::move(of)), dimensions(chosen->dimensions.size()) {}
+    std::shared_ptr<const ChosenPlan> chosen;
     Tally calls, bytes, ticks, least;
     std::vector<Tally> dimensions;
   };
 
-  std::uint32_t plan_number(const std::shared_ptr<const PlanNames>& names);
+  std::uint32_t plan_number(const std::shared_ptr<const ChosenPlan>& chosen);
 
   Ticks ticks_;
   std::unordered_map<std::uint64_t, Program> programs_;  // by id
   std::uint64_t newest_id_ = 0;
   const Program* newest_ = nullptr;
-  std::unordered_map<const PlanNames*, std::uint32_t> numbers_;
+  std::unordered_map<const ChosenPlan*, std::uint32_t> numbers_;
   std::vector<Tally> received_;
   Tally busy_;
   Tally alone_;  // part of both shares

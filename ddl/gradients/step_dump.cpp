@@ -80,10 +80,10 @@ std::string plan_line(const std::string& head, std::uint64_t steps, const PlanFi
   std::string text =
       fmt::format("{}: {} calls, {} each:", head, plan.calls, each_us(plan.seconds, plan.calls));
   for (std::size_t i = 0; i < plan.dimension_seconds.size(); ++i) {
-    text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.names->dimensions.at(i),
+    text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.chosen->dimensions.at(i),
                         each_us(plan.dimension_seconds[i], steps));
   }
-  return text + fmt::format("; {} (hash {:016x})", plan.names->plan, plan.names->hash);
+  return text + fmt::format("; {} (hash {:016x})", plan.chosen->text, plan.chosen->hash);
 }
 
 }  // namespace
