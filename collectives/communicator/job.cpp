@@ -12,8 +12,6 @@ namespace ddl::collectives {
 Job::Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators)
     : engine_(std::move(engine)), deadline_(deadline), most_communicators_(most_communicators) {}
 
-Job::~Job() = default;
-
 void Job::on_new_plan(PlanObserver observer) {
   const std::lock_guard lock(observer_mutex_);
   observer_ = std::move(observer);

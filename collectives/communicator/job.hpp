@@ -26,9 +26,6 @@ class Job {
  public:
   /// `most_communicators`: how many can be told apart at a time, the first one among them.
   Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators);
-  ~Job();
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
 
   [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
 

@@ -48,9 +48,12 @@ struct ReproducibleReductions::Reduction {
   std::size_t parts_left = 0;
   std::optional<Error> error = {};
 
+  [[nodiscard]] std::size_t scale_bytes() const noexcept {
+    return form && form->scales() ? form->scales()->bytes() : 0;
+  }
   [[nodiscard]] std::size_t scratch_per_element(int ranks) const noexcept {
     if (!form) return element * static_cast<std::size_t>(ranks);
-    return form->limbs().bytes() + (form->scales() ? form->scales()->bytes() : 0);
+    return form->limbs().bytes() + scale_bytes();
   }
 };
 
@@ -77,10 +80,16 @@ struct ReproducibleReductions::Part {
   [[nodiscard]] std::size_t scratch_bytes(int ranks) const noexcept {
     return elements(ranks) * reduction->scratch_per_element(ranks) + 64;
   }
-  /// After the scales.
-  [[nodiscard]] std::byte* limbs(int ranks) const noexcept {
-    const ExactForm& form = *reduction->form;
-    return scratch + (form.scales() ? padded(elements(ranks) * form.scales()->bytes()) : 0);
+  /// Of element `first` in scratch memory, as are its limbs, after all scales.
+  [[nodiscard]] std::byte* scales(std::size_t first = 0) const noexcept {
+    return scratch + first * reduction->scale_bytes();
+  }
+  [[nodiscard]] std::byte* limbs(int ranks, std::size_t first = 0) const noexcept {
+    return scratch + padded(elements(ranks) * reduction->scale_bytes()) +
+           first * reduction->form->limbs().bytes();
+  }
+  void decode(int ranks, std::size_t first, std::byte* output, std::size_t count) const noexcept {
+    reduction->form->decode(scales(first), limbs(ranks, first), output, count);
   }
   /// Calls `use(input, first, count)` for each run of elements, which are from `first` on in scratch memory.
   template <typename Use>
@@ -95,8 +104,6 @@ struct ReproducibleReductions::Part {
 
 ReproducibleReductions::ReproducibleReductions(std::shared_ptr<Job> job, Lanes communicators)
     : job_(std::move(job)), lanes_(std::move(communicators)), place_(lanes_[0]->place()) {}
-
-ReproducibleReductions::~ReproducibleReductions() = default;
 
 bool ReproducibleReductions::concerns(const Request& request) noexcept {
   const bool reduces = request.collective == Collective::all_reduce ||
@@ -199,10 +206,8 @@ void ReproducibleReductions::run_here(const std::shared_ptr<Part>& part) {
       const Stage stage = part->next;
       lanes_[static_cast<std::size_t>(stage)]->run(prepared(*part));
     }
-  } catch (const Error& problem) {
-    error = problem;
   } catch (const std::exception& problem) {
-    error = give_up(*part, problem);
+    error = error_of(*part, problem);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -297,10 +302,8 @@ void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
     const Request request = prepared(*part);
     lanes_[static_cast<std::size_t>(stage)]->start(request)->then(
         [self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
-  } catch (const Error& problem) {
-    completed(part, &problem);
   } catch (const std::exception& problem) {
-    const Error error = give_up(*part, problem);
+    const Error error = error_of(*part, problem);
     completed(part, &error);
   }
 }
@@ -330,10 +333,7 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
     const std::size_t first = part->has_pieces() ? rank * part->length : 0;
     std::byte* const output = reduction.output + part->begin * reduction.element;
     if (reduction.form) {
-      const ExactForm& form = *reduction.form;
-      const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
-      form.decode(part->scratch + first * scale, part->limbs(place_.size) + first * form.limbs().bytes(),
-                  output, part->length);
+      part->decode(place_.size, first, output, part->length);
     } else {
       multiply_in_order(reduction.type, part->scratch + first * reduction.element,
                         part->elements(place_.size), place_.size, output, part->length);
@@ -353,7 +353,9 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
   job_->finish(reduction.work, std::move(error));
 }
 
-Error ReproducibleReductions::give_up(const Part& part, const std::exception& problem) const {
+/// Whoever throws an `Error` has told the other ranks.
+Error ReproducibleReductions::error_of(const Part& part, const std::exception& problem) const {
+  if (const auto* own = dynamic_cast<const Error*>(&problem)) return *own;
   return job_->give_up(part.reduction->part_of.id, place_.rank, problem);
 }
 
@@ -367,10 +369,11 @@ Request ReproducibleReductions::prepared(Part& part) const {
     Block& block = *part.block;
     if (!block.memory) block.memory = job_->engine().allocate(block.bytes);
     if (!block.memory) {
-      throw Error(give_up(part, Error(ErrorCode::transport,
-                                      fmt::format("the system has no {} bytes of memory left for this rank, "
-                                                  "which reproducible reductions need",
-                                                  block.bytes))));
+      const Error problem(ErrorCode::transport,
+                          fmt::format("the system has no {} bytes of memory left for this rank, which "
+                                      "reproducible reductions need",
+                                      block.bytes));
+      throw Error(job_->give_up(reduction.part_of.id, place_.rank, problem));
     }
     part.scratch = static_cast<std::byte*>(block.memory.get());
   }
@@ -378,7 +381,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
   if (part.next == Stage::scales) {
     const ExactForm::Layout& scales = *reduction.form->scales();
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
-      reduction.form->write_scales(input, part.scratch + first * scales.bytes(), count);
+      reduction.form->write_scales(input, part.scales(first), count);
     });
     request = all_reduce_request(place_, part.scratch, part.scratch, elements * scales.each, scales.type,
                                  ReduceOp::max);
@@ -394,9 +397,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
   } else if (part.next == Stage::limbs) {
     const ExactForm::Layout& layout = reduction.form->limbs();
     std::byte* const limbs = part.limbs(place_.size);
-    const std::size_t scale = reduction.form->scales() ? reduction.form->scales()->bytes() : 0;
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
-      reduction.form->encode(input, part.scratch + first * scale, limbs + first * layout.bytes(), count);
+      reduction.form->encode(input, part.scales(first), part.limbs(place_.size, first), count);
     });
     const ReduceOp op = reduction.form->op();
     if (part.is_scattered || part.has_pieces()) {
@@ -410,14 +412,11 @@ Request ReproducibleReductions::prepared(Part& part) const {
     }
     part.next = part.is_scattered ? Stage::results : Stage::finish;
   } else {
-    const ExactForm& form = *reduction.form;
     const std::size_t count = part.length / static_cast<std::size_t>(place_.size);
     const std::size_t first = static_cast<std::size_t>(place_.rank) * count;
-    const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
     std::byte* const output = reduction.output + part.begin * reduction.element;
     std::byte* const own = output + first * reduction.element;
-    form.decode(part.scratch + first * scale, part.limbs(place_.size) + first * form.limbs().bytes(), own,
-                count);
+    part.decode(place_.size, first, own, count);
     request = all_gather_request(place_, own, output, count, reduction.type);
     part.next = Stage::finish;
   }

@@ -25,17 +25,17 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   if (call.compares) {
     return events_.add(call, 0, {operation.begun, ended, CallFacts::Way::compared});
   }
-  const RunStatistics::Program& program = statistics.program(call.program);
+  const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = ended - operation.begun;
   RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks, .least = ticks};
-  if (program.plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->plan());
-  statistics.ran(*call.program, program, run);
-  events_.add(call, program.plan, {operation.begun, ended});
-  if (run_->keeps_events()) add_phase_events(operation, program.plan);
+  if (plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->plan());
+  statistics.ran(*call.program, plan, run);
+  events_.add(call, plan, {operation.begun, ended});
+  if (run_->keeps_events()) add_phase_events(operation, plan);
 }
 
 void Driver::note_failed(const OperationState& operation) {
-  const std::uint32_t plan = run_->statistics().program(operation.call.program).plan;
+  const std::uint32_t plan = run_->statistics().plan_number(operation.program());
   events_.add(operation.call, plan, {operation.begun, Ticks::now(), CallFacts::Way::failed});
 }
 
@@ -43,7 +43,8 @@ void Driver::add_phase_events(const OperationState& operation, std::uint32_t pla
   const std::shared_ptr<const ChosenPlan>& chosen = operation.program().plan();
   const PhaseTimes& times = operation.phase_times;
   for (std::size_t phase = 0; phase < times.phases(); ++phase) {
-    const Label& label = phase_label(chosen->phases.at(phase));
+    const std::uint32_t name = run_->name(chosen->phases.at(phase));
+    const std::uint16_t track = run_->track(chosen->phases.at(phase));
     for (std::size_t chunk = 0; chunk < times.chunks(); ++chunk) {
       const PhaseTimes::Span& span = times.at(phase, chunk);
       if (span.end == 0) continue;
@@ -54,16 +55,9 @@ void Driver::add_phase_events(const OperationState& operation, std::uint32_t pla
       facts.communicator = operation.call.communicator;
       facts.chunk = static_cast<std::uint16_t>(chunk);
       facts.phase = static_cast<std::uint32_t>(phase);
-      run_->add({span.begin, span.end, label.name, label.track, Event::Kind::phase, false, facts});
+      run_->add({span.begin, span.end, name, track, Event::Kind::phase, false, facts});
     }
   }
-}
-
-const Driver::Label& Driver::phase_label(std::string_view name) {
-  const auto found = phase_labels_.find(name);
-  if (found != phase_labels_.end()) return found->second;
-  const Label label{run_->name(name), run_->track(name)};
-  return phase_labels_.emplace(name, label).first->second;
 }
 
 void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course) {
@@ -89,7 +83,7 @@ void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64
 
 void CallEvents::put_down_small() {
   RunStatistics& statistics = run_->statistics();
-  const RunStatistics::Program& program = statistics.program(first_.program);
+  const std::uint32_t plan = statistics.plan_number(*first_.program);
   const std::span<const RepeatedCall> repeats(repeats_.data(), small_.calls - 1);
   std::uint64_t ticks = first_course_.ended - first_course_.begun;
   std::uint64_t least = ticks;
@@ -99,10 +93,10 @@ void CallEvents::put_down_small() {
   }
   statistics.alone(ticks);
   statistics.ran(
-      *first_.program, program,
+      *first_.program, plan,
       {.element_bytes = size_of(first_.type), .calls = small_.calls, .ticks = ticks, .least = least});
   if (run_->keeps_events()) {
-    run_->add(event_of(first_, program.plan, first_course_.begun, first_course_), repeats);
+    run_->add(event_of(first_, plan, first_course_.begun, first_course_), repeats);
   }
   small_.calls = 0;
   small_.program = nullptr;  // the next one begins anew

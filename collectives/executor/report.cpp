@@ -104,7 +104,7 @@ std::string Driver::describe_awaited() const {
 }
 
 void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text, std::string brief) {
-  about_ = {call.id.communicator, call.id.sequence, brief.empty() ? text : std::move(brief)};
+  about_ = {call.id, brief.empty() ? text : std::move(brief)};
   throw Error(code, text);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,8 +70,6 @@ class PreparedProgram {
                   std::span<const int> ranks, const Ways& ways,
                   std::shared_ptr<const ChosenPlan> plan = nullptr);
 
-  /// No other program of the process ever has it.
-  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   /// What runs.
   [[nodiscard]] const topology::Program& program() const noexcept { return program_; }
   [[nodiscard]] std::span<const topology::Step> steps() const noexcept { return program_.steps; }
@@ -124,6 +123,10 @@ class PreparedProgram {
     return sends_.of(member, message);
   }
 
+  /// How many elements come from each peer, a rank in the job.
+  [[nodiscard]] const std::map<std::int32_t, std::uint64_t>& elements_from() const noexcept {
+    return elements_from_;
+  }
   /// Elements of the longest message.
   [[nodiscard]] std::size_t longest_message() const noexcept { return longest_message_; }
   [[nodiscard]] bool has_one_phase() const noexcept { return has_one_phase_; }
@@ -153,7 +156,6 @@ class PreparedProgram {
     }
   };
 
-  std::uint64_t id_;
   topology::Program program_;
   std::size_t count_;
   int ranks_;
@@ -173,6 +175,7 @@ class PreparedProgram {
   std::vector<std::int32_t> members_;
   Messages receives_;
   Messages sends_;
+  std::map<std::int32_t, std::uint64_t> elements_from_;
   std::size_t longest_message_ = 0;
   bool has_one_phase_ = true;
   bool rounds_ = false;

@@ -1,22 +1,11 @@
 #include "collectives/timeline/run_statistics.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace ddl::collectives {
 namespace {
 
-// A job that needs more of them starts over, or has the rest in no plan.
-constexpr std::size_t most_programs = 1024;
-constexpr std::size_t most_plans = 1024;
-
-std::vector<std::pair<std::int32_t, std::uint64_t>> elements_from(const PreparedProgram& program) {
-  std::map<std::int32_t, std::uint64_t> sums;
-  for (std::uint32_t i = 0; i < program.steps().size(); ++i) {
-    if (is_receive(program.step(i).kind)) sums[program.way(i).peer] += program.step(i).size();
-  }
-  return {sums.begin(), sums.end()};
-}
+constexpr std::size_t most_plans = 1024;  // a job that needs more has the rest in no plan
 
 }  // namespace
 
@@ -24,20 +13,8 @@ double RunStatistics::Shares::hidden() const noexcept {
   return busy <= 0 ? 0 : std::clamp(1 - waited / busy, 0.0, 1.0);
 }
 
-const RunStatistics::Program& RunStatistics::program(const std::shared_ptr<const PreparedProgram>& prepared) {
-  if (newest_ != nullptr && newest_id_ == prepared->id()) return *newest_;
-  auto found = programs_.find(prepared->id());
-  if (found == programs_.end()) {
-    if (programs_.size() == most_programs) programs_.clear();
-    const Program made{plan_number(prepared->plan()), elements_from(*prepared)};
-    found = programs_.emplace(prepared->id(), made).first;
-  }
-  newest_id_ = prepared->id();
-  newest_ = &found->second;
-  return *newest_;
-}
-
-std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const ChosenPlan>& chosen) {
+std::uint32_t RunStatistics::plan_number(const PreparedProgram& program) {
+  const std::shared_ptr<const ChosenPlan>& chosen = program.plan();
   if (!chosen || chosen->dimensions.empty()) return 0;
   if (const auto found = numbers_.find(chosen.get()); found != numbers_.end()) return found->second;
   const std::lock_guard lock(mutex_);
@@ -48,15 +25,15 @@ std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const ChosenPlan>
   return number;
 }
 
-void RunStatistics::ran(const PreparedProgram& prepared, const Program& program, const Run& run) {
-  for (const auto& [rank, elements] : program.elements_from) {
+void RunStatistics::ran(const PreparedProgram& program, std::uint32_t number, const Run& run) {
+  for (const auto& [rank, elements] : program.elements_from()) {
     received_[static_cast<std::size_t>(rank)].add(run.calls * elements * run.element_bytes);
   }
-  if (program.plan == 0) return;
-  Plan& plan = plans_[program.plan - 1];  // deques do not move what is in them
+  if (number == 0) return;
+  Plan& plan = plans_[number - 1];  // deques do not move what is in them
   if (plan.calls.get() == 0 || run.least < plan.least.get()) plan.least.set(run.least);
   plan.calls.add(run.calls);
-  plan.bytes.add(run.calls * prepared.count() * run.element_bytes);
+  plan.bytes.add(run.calls * program.count() * run.element_bytes);
   plan.ticks.add(run.ticks);
   if (run.dimension_ticks.empty()) return plan.dimensions.front().add(run.ticks);
   const std::size_t dimensions = std::min(plan.dimensions.size(), run.dimension_ticks.size());
