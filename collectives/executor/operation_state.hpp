@@ -216,10 +216,12 @@ class MemberLink {
   }
   /// Sends a notice that has the message's bytes with it.
   void send_small(const MessageTag& tag, const std::byte* data, std::size_t bytes) noexcept {
-    const bool fits = bytes <= Notice::most_inline;
-    Notice& notice = next(tag, fits ? Notice::Kind::here : Notice::Kind::parcel, bytes);
-    std::byte* const parcel = out_parcels_ + (written_ & mask_) * memory_.parcel_bytes();
-    std::memcpy(fits ? notice.inlined.data() : parcel, data, bytes);
+    if (bytes <= Notice::most_inline) {
+      std::memcpy(next(tag, Notice::Kind::here, bytes).inlined.data(), data, bytes);
+    } else {
+      next(tag, Notice::Kind::parcel, bytes);
+      std::memcpy(out_parcels_ + (written_ & mask_) * memory_.parcel_bytes(), data, bytes);
+    }
     publish();
   }
 
