@@ -50,7 +50,8 @@ Work Communicator::all_reduce_async(std::span<float> values, const Wire& wire) {
 Work Communicator::reduce_scatter_async(const float* input, float* output, std::size_t count,
                                         const Wire& wire) {
   return start_with_wire(
-      *impl_, reduce_scatter_request(impl_->place(), input, output, count, DataType::f32, ReduceOp::sum), wire);
+      *impl_, reduce_scatter_request(impl_->place(), input, output, count, DataType::f32, ReduceOp::sum),
+      wire);
 }
 
 std::size_t Communicator::residual_size(topology::Collective collective, std::size_t count, DataType wire) {
@@ -58,7 +59,8 @@ std::size_t Communicator::residual_size(topology::Collective collective, std::si
   request.name = "residual_size";
   request.collective = collective;
   request.count = count;
-  request.elements = count * static_cast<std::size_t>(collective == topology::Collective::reduce_scatter ? size() : 1);
+  request.elements =
+      count * static_cast<std::size_t>(collective == topology::Collective::reduce_scatter ? size() : 1);
   request.type = DataType::f32;
   return impl_->residual_size(with_wire(request, {wire}, 0));
 }

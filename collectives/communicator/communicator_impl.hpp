@@ -68,7 +68,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   /// A program of the caller's for elements of `element_bytes`.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
       topology::Program program, std::size_t count, std::size_t element_bytes,
-      std::shared_ptr<const PlanNames> names = nullptr) const;
+      std::shared_ptr<const ChosenPlan> plan = nullptr) const;
   /// Runs it, in place: every rank runs one of its own, all of which fit together, or none, and makes the
   /// call all the same. `name` is for messages.
   void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
@@ -89,54 +89,38 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     auto operator<=>(const Key&) const = default;
     [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
   };
-  struct PlanKey {
-    topology::Collective collective;
-    std::uint64_t size_class;
-    DataType type;
-    std::optional<DataType> wire;
-    auto operator<=>(const PlanKey&) const = default;
-  };
-  /// A plan, and whether all ranks have agreed on it.
-  struct PlanUse {
-    PlanUse(std::shared_ptr<const ChosenPlan> plan, bool alone) : chosen(std::move(plan)), mpi_alone(alone) {}
-    const std::shared_ptr<const ChosenPlan> chosen;
-    const bool mpi_alone;
-    std::atomic<bool> agreed = false;
-  };
-  struct Runnable {
+  /// Whether all ranks have agreed on a plan.
+  using Agreed = std::atomic<bool>;
+  struct CachedProgram {
     std::shared_ptr<const PreparedProgram> program;
-    std::size_t steps = 0;
     std::uint32_t fingerprint = 0;  // of all but the operation
-    PlanUse* use = nullptr;         // null: needs no plan
+    Agreed* agreed = nullptr;       // null: it has no plan
   };
   using Comparison = std::array<std::int64_t, 2>;
   struct Pending;
 
   [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
   void run_trivial(const Request& request, const Call& call) const;
-  [[nodiscard]] Call call_for(const Request& request) const;
-  static void complete(Call& call, const Runnable& runnable, const Request& request);
-  void note(Call& call, const Request& request) const;
-  void require_unfailed(const Call& call) const;
+  [[nodiscard]] CallId id_of(const Request& request) const;
+  [[nodiscard]] Call next_call(const Request& request);
+  Agreed* add_program(Call& call, const Request& request);
 
-  const Runnable& runnable_for(const Request& request);
-  Runnable made_runnable(const Request& request);
-  PlanUse& plan_use_for(const Request& request);
+  const CachedProgram& program_for(const Request& request);
+  CachedProgram prepare(const Request& request);
 
-  [[nodiscard]] Comparison comparison_for(const Request& request, const PlanUse& use) const;
+  [[nodiscard]] static Comparison comparison_for(const Request& request, const Call& call);
   [[nodiscard]] Call comparison_call(const Call& call, Comparison& comparison) const;
-  void settle(const Call& call, PlanUse& use, const Comparison& greatest);
+  void settle(const Call& call, Agreed& agreed, const Comparison& greatest);
 
-  [[nodiscard]] bool may_start(const PlanUse* use) const noexcept;
-  bool begin_comparison(const PlanUse* use);
+  [[nodiscard]] bool may_start(const Agreed* agreed) const noexcept;
+  bool begin_comparison(const Agreed* agreed);
   void end_comparison();
-  std::shared_ptr<Pending> queue(const Call& call, PlanUse* use, const Comparison& comparison);
+  std::shared_ptr<WorkState> queue(const Call& call, Agreed* agreed, const Comparison& comparison);
   void start_waiting();
   void begin(const std::shared_ptr<Pending>& pending, bool compares);
   void compared(const std::shared_ptr<Pending>& pending, const Error* error);
   void begin_call(const std::shared_ptr<Pending>& pending);
-  void finish(const Pending& pending, std::optional<Error> error);
-  void help(const std::weak_ptr<Pending>& wanted, const WorkState& work, bool until_done);
+  void start_in_engine(const Call& call, const WorkState::Continuation& over);
 
   [[nodiscard]] int agreed_number(const Greatest& greatest) const;
   [[nodiscard]] std::shared_ptr<CommunicatorImpl> part(std::span<const int> ranks,
@@ -152,15 +136,14 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   // turns.
   std::mutex order_mutex_;
   std::uint64_t sequence_ = 0;
-  std::map<PlanKey, std::unique_ptr<PlanUse>> uses_;
-  std::map<Key, Runnable> runnables_;
-  std::array<const std::pair<const Key, Runnable>*, 64> recent_{};  // of `runnables_`, by `Key::slot`
-  std::size_t kept_steps_ = 0;                                      // of all runnables
+  std::map<std::shared_ptr<const ChosenPlan>, Agreed> agreed_;
+  std::map<Key, CachedProgram> programs_;
+  std::array<const std::pair<const Key, CachedProgram>*, 64> recent_{};  // of `programs_`, by `Key::slot`
+  std::size_t kept_steps_ = 0;                                           // of all programs
 
   // Held for moments; never while something else is called.
   std::mutex flow_mutex_;
   std::deque<std::shared_ptr<Pending>> waiting_;
-  std::shared_ptr<WorkState> comparison_in_engine_;  // of a call that was queued
   bool comparing_ = false;
   bool starting_ = false;  // some thread is in start_waiting
   /// Whether calls have to wait: there is a comparison under way, or others wait.

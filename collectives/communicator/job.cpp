@@ -12,8 +12,6 @@ namespace ddl::collectives {
 Job::Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators)
     : engine_(std::move(engine)), deadline_(deadline), most_communicators_(most_communicators) {}
 
-Job::~Job() = default;
-
 void Job::on_new_plan(PlanObserver observer) {
   const std::lock_guard lock(observer_mutex_);
   observer_ = std::move(observer);
@@ -42,27 +40,41 @@ void Job::close() {
     std::shared_ptr<WorkState> work;
     {
       const std::lock_guard lock(mutex_);
-      if (accepted_.empty()) break;
-      work = *accepted_.begin();
+      if (open_.empty()) break;
+      work = *open_.begin();
     }
     try {
       work->wait();
     } catch (const Error&) {  // somebody else has a handle of it
     }
-    over(work);
+    forget(work);
   }
   engine_->close();
   on_new_plan({});
 }
 
-void Job::accepted(std::shared_ptr<WorkState> work) {
+std::shared_ptr<WorkState> Job::open_work() {
+  std::shared_ptr<WorkState> work = engine_->new_work();
   const std::lock_guard lock(mutex_);
-  accepted_.insert(std::move(work));
+  open_.insert(work);
+  return work;
 }
 
-void Job::over(const std::shared_ptr<WorkState>& work) {
+void Job::finish(const std::shared_ptr<WorkState>& work, std::optional<Error> error) {
+  work->finish(std::move(error));
+  forget(work);
+}
+
+void Job::forget(const std::shared_ptr<WorkState>& work) {
   const std::lock_guard lock(mutex_);
-  accepted_.erase(work);
+  open_.erase(work);
+}
+
+Error Job::give_up(const CallId& call, int rank, const std::exception& problem) {
+  const auto* const own = dynamic_cast<const Error*>(&problem);
+  const Error error(own != nullptr ? own->code() : ErrorCode::internal,
+                    fmt::format("{} #{} on rank {}: {}", call.name, call.sequence, rank, problem.what()));
+  return engine_->give_up(error, call);
 }
 
 int Job::proposed_number(int least) {

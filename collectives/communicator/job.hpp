@@ -3,14 +3,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "collectives/executor/engine.hpp"
+#include "ddl/error.hpp"
 #include "ddl/topology/plan.hpp"
 
 namespace ddl::collectives {
@@ -23,9 +26,6 @@ class Job {
  public:
   /// `most_communicators`: how many can be told apart at a time, the first one among them.
   Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators);
-  ~Job();
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
 
   [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
 
@@ -61,9 +61,12 @@ class Job {
   /// Waits for calls under way and leaves in order; after a failure, waits for nothing.
   void close();
 
-  /// Between the two the engine does not know of all of a call.
-  void accepted(std::shared_ptr<WorkState> work);
-  void over(const std::shared_ptr<WorkState>& work);
+  /// Between the two the engine does not know of all of a call: `close` waits for it.
+  [[nodiscard]] std::shared_ptr<WorkState> open_work();
+  void finish(const std::shared_ptr<WorkState>& work, std::optional<Error> error);
+
+  /// This rank cannot do a call: fails the job. Returns the error to throw. `rank`: in the communicator.
+  [[nodiscard]] Error give_up(const CallId& call, int rank, const std::exception& problem);
 
   /// A number for a new communicator that this rank does not use, `least` or more; may be too high. Those
   /// that were given back come last.
@@ -76,6 +79,7 @@ class Job {
 
  private:
   [[noreturn]] void refuse(const char* name) const;
+  void forget(const std::shared_ptr<WorkState>& work);
 
   std::shared_ptr<Engine> engine_;
   std::chrono::milliseconds deadline_;
@@ -86,7 +90,7 @@ class Job {
   std::mutex observer_mutex_;
   PlanObserver observer_;
   std::mutex mutex_;
-  std::set<std::shared_ptr<WorkState>> accepted_;
+  std::set<std::shared_ptr<WorkState>> open_;
   int next_number_ = 1;
   std::set<int> taken_;  // numbers of communicators
 };

@@ -58,27 +58,27 @@ void set_wire(Plan& plan, std::optional<DataType> wire) {
   using topology::Carrier;
   const bool has_one = wire_of(plan) != plan.type;
   for (topology::PlanDimension& dimension : plan.dimensions) {
-    const bool travels = dimension.carrier != Carrier::shared_memory && dimension.carrier != Carrier::cuda_ipc;
+    const bool travels =
+        dimension.carrier != Carrier::shared_memory && dimension.carrier != Carrier::cuda_ipc;
     dimension.wire = travels && (dimension.wire || !has_one) ? wire : std::nullopt;
   }
 }
 
-std::shared_ptr<const PlanNames> names_of(const Plan& plan) {
-  auto names = std::make_shared<PlanNames>();
-  names->plan = summary(plan);
-  names->hash = topology::hash(plan);
-  names->bytes = plan.bytes;
-  names->predicted_us = plan.predicted_us;
+std::shared_ptr<const ChosenPlan> with_texts(Plan plan) {
+  auto chosen = std::make_shared<ChosenPlan>();
+  chosen->text = summary(plan);
+  chosen->hash = topology::hash(plan);
   for (std::size_t i = 0; i < plan.dimensions.size(); ++i) {
-    names->dimensions.push_back(
+    chosen->dimensions.push_back(
         fmt::format("{} members, {}, {}", plan.decomposition.size(static_cast<int>(i)),
                     to_string(plan.dimensions[i].algorithm), carrier_text(plan.dimensions[i])));
   }
   for (const topology::Phase& phase : phases_of(plan)) {
-    names->dimension_of.push_back(phase.dimension);
-    names->phases.push_back(fmt::format("{} in dimension {}", to_string(phase.kind), phase.dimension));
+    chosen->dimension_of.push_back(phase.dimension);
+    chosen->phases.push_back(fmt::format("{} in dimension {}", to_string(phase.kind), phase.dimension));
   }
-  return names;
+  chosen->plan = std::move(plan);
+  return chosen;
 }
 
 }  // namespace
@@ -159,21 +159,13 @@ std::shared_ptr<const ChosenPlan> PlanBook::plan(Collective collective, std::uin
   const Key key{collective, size_class(bytes), type, wire};
   const std::lock_guard lock(mutex_);
   auto& entry = plans_[key];
-  if (!entry) {
-    auto chosen = std::make_shared<ChosenPlan>();
-    chosen->plan = choose(key);
-    chosen->names = names_of(chosen->plan);
-    chosen->hash = chosen->names->hash;
-    entry = std::move(chosen);
-  }
+  if (!entry) entry = with_texts(choose(key));
   return entry;
 }
 
 Plan PlanBook::choose(const Key& key) {
   const auto& [collective, bytes, type, wire] = key;
-  if (!planner_) {
-    planner_.emplace(known_topology(), placement_);
-  }
+  if (!planner_) planner_.emplace(known_topology(), placement_);
   const bool is_on_devices = topology_->carriers().has_value();
   std::vector<std::string> notes;
   for (const Plan& given : wishes_.plans) {

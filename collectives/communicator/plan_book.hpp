@@ -24,13 +24,6 @@ struct PlanWishes {
   std::vector<topology::Plan> plans = {};
 };
 
-/// A plan and what is worth keeping of it.
-struct ChosenPlan {
-  topology::Plan plan;
-  std::uint64_t hash = 0;
-  std::shared_ptr<const PlanNames> names;
-};
-
 /// Calls of one class of sizes share a plan: `bytes` rounded up to one of four sizes an octave, from 256 on.
 std::uint64_t size_class(std::uint64_t bytes) noexcept;
 

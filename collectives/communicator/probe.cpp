@@ -4,7 +4,6 @@
 #include <chrono>
 #include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "collectives/communicator/plan_book.hpp"
@@ -33,7 +32,6 @@ constexpr std::size_t most_bytes = 2 * ring_messages * ring_bytes;
 
 /// What is measured together.
 struct MeasuredWays {
-  WayKind kind;
   std::vector<std::pair<int, int>> pairs;  ///< The first stands for all.
   std::vector<std::vector<int>> rings;     ///< Between hosts: of one rank of each host.
 };
@@ -58,7 +56,7 @@ std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, cons
 
 /// All hosts at once: ranks that share cores and links do so in collectives, too.
 MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
-  MeasuredWays ways{WayKind::between_hosts, {}, {}};
+  MeasuredWays ways;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const auto& [host, members] : of_host) least = std::min(least, members.size());
   ways.rings.resize(least);
@@ -71,8 +69,8 @@ MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
   return ways;
 }
 
-/// Kinds of ways between ranks; the same on all ranks.
-std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
+/// By kind of way between ranks; the same on all ranks.
+std::map<WayKind, MeasuredWays> ways_between(const Topology& topology, int ranks) {
   std::map<int, std::vector<int>> of_host;
   for (int rank = 0; rank < ranks; ++rank) {
     of_host[topology.nodes()[static_cast<std::size_t>(node_of(topology, rank))].host].push_back(rank);
@@ -80,32 +78,24 @@ std::vector<MeasuredWays> ways_between(const Topology& topology, int ranks) {
   const auto kind = [&](int a, int b) {
     return way_between(topology, node_of(topology, a), node_of(topology, b));
   };
-  std::optional<MeasuredWays> inside;
-  std::optional<MeasuredWays> packages;
+  std::map<WayKind, MeasuredWays> found;
   for (const auto& [host, members] : of_host) {
     std::map<int, std::vector<int>> of_package;
     for (const int rank : members) of_package[package_of(topology, rank)].push_back(rank);
     for (const int other : std::span(members).subspan(1)) {
       const int first = members.front();
-      if (kind(first, other) == WayKind::between_packages) {
-        if (!packages) {
-          packages = MeasuredWays{
-              WayKind::between_packages,
-              side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)]),
-              {}};
-        }
-      } else if (!inside && kind(first, other) == WayKind::inside_package) {
-        inside = MeasuredWays{WayKind::inside_package, {{first, other}}, {}};
+      const WayKind way = kind(first, other);
+      if (found.contains(way)) continue;
+      if (way == WayKind::between_packages) {
+        found[way].pairs =
+            side_by_side(of_package[package_of(topology, first)], of_package[package_of(topology, other)]);
+      } else if (way == WayKind::inside_package) {
+        found[way].pairs = {{first, other}};
       }
     }
-    if (inside && packages) break;
   }
-  std::vector<MeasuredWays> result;
-  for (std::optional<MeasuredWays>& ways : {std::ref(inside), std::ref(packages)}) {
-    if (ways) result.push_back(std::move(*ways));
-  }
-  if (of_host.size() > 1) result.push_back(between(of_host));
-  return result;
+  if (of_host.size() > 1) found[WayKind::between_hosts] = between(of_host);
+  return found;
 }
 
 /// `times` messages there and back, one after the other.
@@ -164,9 +154,9 @@ class Prober {
   Prober(CommunicatorImpl& communicator, const topology::CostModel& cost)
       : communicator_(communicator), cost_(cost), data_(communicator.job().engine()) {}
 
-  Measurement measure(const MeasuredWays& ways) {
+  Measurement measure(WayKind kind, const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
-    Measurement result{ways.kind, from, to};
+    Measurement result{kind, from, to};
     const bool is_network = !ways.rings.empty();
     const std::span pairs(ways.pairs);
     const double round = is_network ? quantile(run_pairs(pairs, ping_pong), 0.25)
@@ -244,8 +234,9 @@ std::vector<Measurement> probe(CommunicatorImpl& communicator, const Topology& t
                                const topology::CostModel& cost) {
   Prober prober(communicator, cost);
   std::vector<Measurement> result;
-  for (const MeasuredWays& ways : ways_between(topology, communicator.size()))
-    result.push_back(prober.measure(ways));
+  for (const auto& [kind, ways] : ways_between(topology, communicator.size())) {
+    result.push_back(prober.measure(kind, ways));
+  }
   return result;
 }
 

@@ -48,9 +48,12 @@ struct ReproducibleReductions::Reduction {
   std::size_t parts_left = 0;
   std::optional<Error> error = {};
 
+  [[nodiscard]] std::size_t scale_bytes() const noexcept {
+    return form && form->scales() ? form->scales()->bytes() : 0;
+  }
   [[nodiscard]] std::size_t scratch_per_element(int ranks) const noexcept {
     if (!form) return element * static_cast<std::size_t>(ranks);
-    return form->limbs().bytes() + (form->scales() ? form->scales()->bytes() : 0);
+    return form->limbs().bytes() + scale_bytes();
   }
 };
 
@@ -66,7 +69,6 @@ struct ReproducibleReductions::Part {
   // Under the mutex.
   bool is_running = false;
   Block* block = nullptr;
-  std::shared_ptr<WorkState> in_lane = nullptr;
 
   [[nodiscard]] bool has_pieces() const noexcept {
     return reduction->collective == Collective::reduce_scatter;
@@ -78,10 +80,16 @@ struct ReproducibleReductions::Part {
   [[nodiscard]] std::size_t scratch_bytes(int ranks) const noexcept {
     return elements(ranks) * reduction->scratch_per_element(ranks) + 64;
   }
-  /// After the scales.
-  [[nodiscard]] std::byte* limbs(int ranks) const noexcept {
-    const ExactForm& form = *reduction->form;
-    return scratch + (form.scales() ? padded(elements(ranks) * form.scales()->bytes()) : 0);
+  /// Of element `first` in scratch memory, as are its limbs, after all scales.
+  [[nodiscard]] std::byte* scales(std::size_t first = 0) const noexcept {
+    return scratch + first * reduction->scale_bytes();
+  }
+  [[nodiscard]] std::byte* limbs(int ranks, std::size_t first = 0) const noexcept {
+    return scratch + padded(elements(ranks) * reduction->scale_bytes()) +
+           first * reduction->form->limbs().bytes();
+  }
+  void decode(int ranks, std::size_t first, std::byte* output, std::size_t count) const noexcept {
+    reduction->form->decode(scales(first), limbs(ranks, first), output, count);
   }
   /// Calls `use(input, first, count)` for each run of elements, which are from `first` on in scratch memory.
   template <typename Use>
@@ -96,8 +104,6 @@ struct ReproducibleReductions::Part {
 
 ReproducibleReductions::ReproducibleReductions(std::shared_ptr<Job> job, Lanes communicators)
     : job_(std::move(job)), lanes_(std::move(communicators)), place_(lanes_[0]->place()) {}
-
-ReproducibleReductions::~ReproducibleReductions() = default;
 
 bool ReproducibleReductions::concerns(const Request& request) noexcept {
   const bool reduces = request.collective == Collective::all_reduce ||
@@ -117,14 +123,6 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
     output += static_cast<std::size_t>(place_.rank) * request.count * element;
   }
   if (request.collective == Collective::reduce && place_.rank != request.root) output = nullptr;
-  WorkState::Help help;
-  if (!job_->engine().has_thread()) {
-    help = [self = weak_from_this()](const WorkState& work, bool until_done) {
-      if (const auto reductions = self.lock()) reductions->help(work, until_done);
-    };
-  }
-  // Who helps waits for the parts, which are counted.
-  const std::shared_ptr<RunRecorder> run = help ? nullptr : job_->engine().run_recorder();
   auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
                                                          request.type,
                                                          request.op,
@@ -133,12 +131,11 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
                                                          element,
                                                          request.buffers.input,
                                                          output,
-                                                         {call.called, fingerprint},
+                                                         {call.id, fingerprint},
                                                          call.record,
-                                                         std::make_shared<WorkState>(std::move(help), run),
+                                                         job_->open_work(),
                                                          std::nullopt});
   if (request.op != ReduceOp::prod) reduction->form.emplace(request.type, request.op, place_.size);
-  job_->accepted(reduction->work);
   job_->engine().recorder().begun(reduction->record);
   add_parts(reduction, request);
   return reduction;
@@ -209,10 +206,8 @@ void ReproducibleReductions::run_here(const std::shared_ptr<Part>& part) {
       const Stage stage = part->next;
       lanes_[static_cast<std::size_t>(stage)]->run(prepared(*part));
     }
-  } catch (const Error& problem) {
-    error = problem;
   } catch (const std::exception& problem) {
-    error = give_up(*part, problem);
+    error = error_of(*part, problem);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -305,16 +300,10 @@ void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
   try {
     const Stage stage = part->next;
     const Request request = prepared(*part);
-    const auto started = lanes_[static_cast<std::size_t>(stage)]->start(request);
-    {
-      const std::lock_guard lock(mutex_);
-      part->in_lane = started;
-    }
-    started->then([self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
-  } catch (const Error& problem) {
-    completed(part, &problem);
+    lanes_[static_cast<std::size_t>(stage)]->start(request)->then(
+        [self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
   } catch (const std::exception& problem) {
-    const Error error = give_up(*part, problem);
+    const Error error = error_of(*part, problem);
     completed(part, &error);
   }
 }
@@ -323,7 +312,6 @@ void ReproducibleReductions::completed(const std::shared_ptr<Part>& part, const 
   {
     const std::lock_guard lock(mutex_);
     part->is_running = false;
-    part->in_lane.reset();
     if (error != nullptr) {
       if (!part->reduction->error) part->reduction->error = *error;
       part->next = Stage::finish;
@@ -345,10 +333,7 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
     const std::size_t first = part->has_pieces() ? rank * part->length : 0;
     std::byte* const output = reduction.output + part->begin * reduction.element;
     if (reduction.form) {
-      const ExactForm& form = *reduction.form;
-      const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
-      form.decode(part->scratch + first * scale, part->limbs(place_.size) + first * form.limbs().bytes(),
-                  output, part->length);
+      part->decode(place_.size, first, output, part->length);
     } else {
       multiply_in_order(reduction.type, part->scratch + first * reduction.element,
                         part->elements(place_.size), place_.size, output, part->length);
@@ -365,17 +350,13 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
   }
   if (!is_last) return;
   job_->engine().recorder().over(reduction.record, error.has_value());
-  reduction.work->finish(std::move(error));
-  job_->over(reduction.work);
+  job_->finish(reduction.work, std::move(error));
 }
 
-Error ReproducibleReductions::give_up(const Part& part, const std::exception& problem) const {
-  const Called& called = part.reduction->part_of.called;
-  const auto* own = dynamic_cast<const Error*>(&problem);
-  return job_->engine().give_up(
-      Error(own != nullptr ? own->code() : ErrorCode::internal,
-            fmt::format("{} #{} on rank {}: {}", called.name, called.sequence, place_.rank, problem.what())),
-      called.communicator, called.sequence);
+/// Whoever throws an `Error` has told the other ranks.
+Error ReproducibleReductions::error_of(const Part& part, const std::exception& problem) const {
+  if (const auto* own = dynamic_cast<const Error*>(&problem)) return *own;
+  return job_->give_up(part.reduction->part_of.id, place_.rank, problem);
 }
 
 // Stages.
@@ -388,10 +369,11 @@ Request ReproducibleReductions::prepared(Part& part) const {
     Block& block = *part.block;
     if (!block.memory) block.memory = job_->engine().allocate(block.bytes);
     if (!block.memory) {
-      throw Error(give_up(part, Error(ErrorCode::transport,
-                                      fmt::format("the system has no {} bytes of memory left for this rank, "
-                                                  "which reproducible reductions need",
-                                                  block.bytes))));
+      const Error problem(ErrorCode::transport,
+                          fmt::format("the system has no {} bytes of memory left for this rank, which "
+                                      "reproducible reductions need",
+                                      block.bytes));
+      throw Error(job_->give_up(reduction.part_of.id, place_.rank, problem));
     }
     part.scratch = static_cast<std::byte*>(block.memory.get());
   }
@@ -399,7 +381,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
   if (part.next == Stage::scales) {
     const ExactForm::Layout& scales = *reduction.form->scales();
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
-      reduction.form->write_scales(input, part.scratch + first * scales.bytes(), count);
+      reduction.form->write_scales(input, part.scales(first), count);
     });
     request = all_reduce_request(place_, part.scratch, part.scratch, elements * scales.each, scales.type,
                                  ReduceOp::max);
@@ -415,9 +397,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
   } else if (part.next == Stage::limbs) {
     const ExactForm::Layout& layout = reduction.form->limbs();
     std::byte* const limbs = part.limbs(place_.size);
-    const std::size_t scale = reduction.form->scales() ? reduction.form->scales()->bytes() : 0;
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
-      reduction.form->encode(input, part.scratch + first * scale, limbs + first * layout.bytes(), count);
+      reduction.form->encode(input, part.scales(first), part.limbs(place_.size, first), count);
     });
     const ReduceOp op = reduction.form->op();
     if (part.is_scattered || part.has_pieces()) {
@@ -431,28 +412,16 @@ Request ReproducibleReductions::prepared(Part& part) const {
     }
     part.next = part.is_scattered ? Stage::results : Stage::finish;
   } else {
-    const ExactForm& form = *reduction.form;
     const std::size_t count = part.length / static_cast<std::size_t>(place_.size);
     const std::size_t first = static_cast<std::size_t>(place_.rank) * count;
-    const std::size_t scale = form.scales() ? form.scales()->bytes() : 0;
     std::byte* const output = reduction.output + part.begin * reduction.element;
     std::byte* const own = output + first * reduction.element;
-    form.decode(part.scratch + first * scale, part.limbs(place_.size) + first * form.limbs().bytes(), own,
-                count);
+    part.decode(place_.size, first, own, count);
     request = all_gather_request(place_, own, output, count, reduction.type);
     part.next = Stage::finish;
   }
   request.part_of = reduction.part_of;
   return request;
-}
-
-void ReproducibleReductions::help(const WorkState& work, bool until_done) {
-  help_with_parts(work, until_done, [&]() -> std::shared_ptr<WorkState> {
-    const std::lock_guard lock(mutex_);
-    const auto running = std::ranges::find_if(
-        parts_, [](const auto& part) { return part->in_lane != nullptr && !part->in_lane->done(); });
-    return running == parts_.end() ? nullptr : (*running)->in_lane;
-  });
 }
 
 }  // namespace ddl::collectives

@@ -37,7 +37,6 @@ class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleR
   using Lanes = std::array<std::shared_ptr<CommunicatorImpl>, lanes>;
 
   ReproducibleReductions(std::shared_ptr<Job> job, Lanes communicators);
-  ~ReproducibleReductions();
 
   /// Whether the order of this reduction would matter.
   [[nodiscard]] static bool concerns(const Request& request) noexcept;
@@ -68,8 +67,7 @@ class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleR
   [[nodiscard]] Request prepared(Part& part) const;
   void finish(const std::shared_ptr<Part>& part);
   void run_here(const std::shared_ptr<Part>& part);
-  void help(const WorkState& work, bool until_done);
-  [[nodiscard]] Error give_up(const Part& part, const std::exception& problem) const;
+  [[nodiscard]] Error error_of(const Part& part, const std::exception& problem) const;
 
   const std::shared_ptr<Job> job_;
   const Lanes lanes_;

@@ -74,11 +74,18 @@ Pointer moved_back(Pointer data, std::size_t bytes) {
 const std::byte* in(const void* input) { return static_cast<const std::byte*>(input); }
 std::byte* out(void* output) { return static_cast<std::byte*>(output); }
 
-Request::Copy copy(const void* input, void* output, std::size_t bytes) {
-  return input == output ? Request::Copy{} : Request::Copy{input, output, bytes};
+Request::Copy copy(Place place, const void* input, void* output, std::size_t bytes) {
+  return place.size > 1 || input == output ? Request::Copy{} : Request::Copy{input, output, bytes};
 }
 
-constexpr const char* same_memory = "the same memory (in place)";
+/// All elements go from one to the other.
+void set_buffers(Request& request, Place place, const void* input, void* output, std::size_t bytes) {
+  if (input != output) {
+    require_apart(request.name, {input, bytes}, {output, bytes}, "the same memory (in place)");
+  }
+  request.buffers = {in(input), out(output), 0, request.count};
+  request.copy = copy(place, input, output, bytes);
+}
 
 }  // namespace
 
@@ -93,16 +100,9 @@ Request all_reduce_request(Place place, const void* input, void* output, std::si
   require_operation(name, op);
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);
-  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
-  return {name,
-          Collective::all_reduce,
-          0,
-          count,
-          count,
-          type,
-          op,
-          {in(input), out(output), 0, count},
-          place.size == 1 ? copy(input, output, bytes) : Request::Copy{}};
+  Request request{name, Collective::all_reduce, 0, count, count, type, op};
+  set_buffers(request, place, input, output, bytes);
+  return request;
 }
 
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
@@ -123,7 +123,7 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
     require_apart(name, {input, all_bytes}, {output, bytes}, "this rank's piece of the input (in place)");
     request.buffers = {in(input), base, own * count, (own + 1) * count};
   }
-  if (place.size == 1) request.copy = copy(input, output, bytes);
+  request.copy = copy(place, input, output, bytes);
   return request;
 }
 
@@ -139,7 +139,7 @@ Request all_gather_request(Place place, const void* input, void* output, std::si
   Request request{name, Collective::all_gather, 0, count, pieces * count, type, ReduceOp::sum};
   if (base != output) {
     require_apart(name, {input, bytes}, {output, all_bytes}, "this rank's piece of the output (in place)");
-    if (place.size == 1) request.copy = copy(input, output, bytes);
+    request.copy = copy(place, input, output, bytes);
   }
   const auto own = static_cast<std::size_t>(place.rank);
   request.buffers = {base, out(output), 0, pieces * count, own * count, (own + 1) * count};
@@ -158,9 +158,7 @@ Request broadcast_request(Place place, const void* input, void* output, std::siz
     return request;
   }
   require_data(name, "the root's input", input, count);
-  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
-  request.buffers = {in(input), out(output), 0, count};
-  if (place.size == 1) request.copy = copy(input, output, bytes);
+  set_buffers(request, place, input, output, bytes);
   return request;
 }
 
@@ -177,9 +175,7 @@ Request reduce_request(Place place, const void* input, void* output, std::size_t
     return request;
   }
   require_data(name, "the root's output", output, count);
-  if (input != output) require_apart(name, {input, bytes}, {output, bytes}, same_memory);
-  request.buffers = {in(input), out(output), 0, count};
-  if (place.size == 1) request.copy = copy(input, output, bytes);
+  set_buffers(request, place, input, output, bytes);
   return request;
 }
 

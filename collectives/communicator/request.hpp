@@ -36,7 +36,7 @@ struct Request {
   } copy = {};
   /// The call that it is a part of, if it is one, and what that one's fingerprint would be.
   struct PartOf {
-    Called called;
+    CallId id;
     std::uint32_t fingerprint = 0;
   };
   std::optional<PartOf> part_of = {};

@@ -56,14 +56,12 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
       cache_bytes_(usable_cache_bytes()),
       has_thread_(has_thread),
       spins_(settings_.spins) {
-  member_of_.assign(static_cast<std::size_t>(settings_.map.ranks()), Ways::no_member);
-  for (std::size_t i = 0; i < settings_.members.size(); ++i) {
-    member_of_[static_cast<std::size_t>(settings_.members[i])] = static_cast<int>(i);
-    if (settings_.members[i] == settings_.rank) self_ = static_cast<int>(i);
-  }
   if (memory_ != nullptr) {
-    if (self_ == Ways::no_member)
+    const auto own = std::ranges::find(settings_.members, settings_.rank);
+    if (own == settings_.members.end()) {
       throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
+    }
+    self_ = static_cast<int>(own - settings_.members.begin());
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
     cores_.assign(settings_.members.size(), -1);
@@ -349,7 +347,7 @@ void Driver::interrupt() noexcept {
 }
 
 void Driver::announce_leaving() {
-  if (std::exchange(announced_, true) || memory_ == nullptr) return;
+  if (memory_ == nullptr) return;
   memory_->member(self_).left.store(1, std::memory_order_seq_cst);
   for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
 }

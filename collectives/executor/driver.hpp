@@ -3,7 +3,6 @@
 #include <atomic>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +24,6 @@ class Driver {
   ~Driver();
 
   [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
-  [[nodiscard]] int member() const noexcept { return self_; }
 
   /// Begins a call. `work` is null if the caller waits for `done` of the result, and gives it back then.
   OperationState& begin(const Call& call, std::shared_ptr<WorkState> work);
@@ -64,10 +62,9 @@ class Driver {
   void interrupt() noexcept;
 
   void announce_leaving();
-  /// The call that the last error was about.
+  /// What the last error was about.
   struct About {
-    std::uint16_t communicator = 0;
-    std::uint64_t sequence = 0;
+    CallId call = {};
     std::string brief = {};  ///< What to tell the other ranks.
   };
   [[nodiscard]] const About& about() const noexcept { return about_; }
@@ -102,8 +99,6 @@ class Driver {
   void take_early(OperationState& operation);
   bool empty_outbox(MemberLink& link);
   void acknowledge(OperationState& operation, MemberLink& link, std::uint32_t message, Notice::Kind kind);
-  void announce_bytes(MemberLink& link, const Call& call, std::uint32_t message, const std::byte* data,
-                      std::size_t bytes);
   MemberLink& link(int member) {
     const std::unique_ptr<MemberLink>& link = links_[static_cast<std::size_t>(member)];
     return link ? *link : open_link(member);
@@ -140,11 +135,6 @@ class Driver {
   void note_over(OperationState& operation, std::uint64_t ended);
   void note_failed(const OperationState& operation);
   void add_phase_events(const OperationState& operation, std::uint32_t plan);
-  struct Label {
-    std::uint32_t name;
-    std::uint16_t track;
-  };
-  const Label& phase_label(std::string_view name);
 
   // Waiting: waiting.cpp.
   void look_for_company() noexcept;
@@ -175,18 +165,17 @@ class Driver {
   [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index);
   [[noreturn]] void throw_timeout(const OperationState& operation);
 
+  /// A notice that came before its operation began.
   struct Early {
-    int member = -1;
+    int member;
     Notice notice;
-    std::byte* held = nullptr;
-    bool used = false;
+    std::byte* held;  // a parcel's copy; null: it has none
   };
 
   EngineSettings settings_;
   FlightRecorder& recorder_;
   RunRecorder* run_;  // null: there is none
   CallEvents events_;
-  std::map<std::string, Label, std::less<>> phase_labels_;
   std::uint64_t busy_since_ = 0;  // Ticks; while there are operations
   HostMemory* memory_;
   int self_ = Ways::no_member;
@@ -201,16 +190,13 @@ class Driver {
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;
   OperationState* small_ = nullptr;  // of the last call that `run_small` did by itself
-  std::vector<std::unique_ptr<Early>> early_;
-  std::vector<Early*> free_early_;
-  std::vector<Early*> kept_early_;
+  std::vector<Early> kept_early_;
   BlockPool staging_;    // copies for members to read
   BlockPool receiving_;  // what comes through the network, before it is reduced
   BlockPool parcels_;
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;
   std::vector<const std::byte*> sources_;
-  std::vector<int> member_of_;       // by rank
   std::size_t waiting_notices_ = 0;  // in outboxes
   std::size_t cache_bytes_;
   bool has_thread_;
@@ -221,7 +207,6 @@ class Driver {
   Naps meanwhile_naps_ = Naps::for_others();
   std::atomic<bool> interrupted_ = false;
   About about_;
-  bool announced_ = false;
 };
 
 }  // namespace ddl::collectives

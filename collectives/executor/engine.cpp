@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
-#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -32,12 +31,6 @@ Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
     ways.member[static_cast<std::size_t>(settings.members[i])] = static_cast<int>(i);
   }
   return ways;
-}
-
-FlightTape* tape_of(const EngineSettings& settings) {
-  const auto own = std::ranges::find(settings.members, settings.rank);
-  if (!settings.memory || own == settings.members.end()) return nullptr;
-  return &settings.memory->tape(static_cast<int>(own - settings.members.begin()));
 }
 
 /// How often the thread sees to it that what calls have sent leaves, while nobody calls anything. Hardly ever
@@ -116,7 +109,7 @@ struct Engine::State {
         memory(settings.memory),
         watch(settings.watch),
         has_run(settings.run != nullptr),
-        recorder(tape_of(settings)),
+        recorder(memory && member() != Ways::no_member ? &memory->tape(member()) : nullptr),
         run(settings.run),
         has_mpi(settings.mpi != nullptr),
         network_name(settings.network ? settings.network->name() : ""),
@@ -159,6 +152,8 @@ struct Engine::State {
   std::atomic<bool> failed = false;
   std::atomic<bool> closed = false;
 
+  [[nodiscard]] int member() const noexcept { return ways.member[static_cast<std::size_t>(rank)]; }
+
   void require_usable(const char* name) const {
     if (!closed && !failed) return;
     throw Error(ErrorCode::transport,
@@ -167,64 +162,32 @@ struct Engine::State {
                                    : "an earlier collective of this job failed; restart it"));
   }
 
-  /// With the token.
-  void take_queue() {
-    if (queued.load(std::memory_order_acquire) == 0) return;
-    std::deque<Queued> taken;
-    {
-      const std::lock_guard lock(mutex);
-      for (auto entry = queue.begin(); entry != queue.end();) {
-        if (!may_begin(entry->call, taken)) {
-          ++entry;
-          continue;
-        }
-        taken.push_back(std::move(*entry));
-        entry = queue.erase(entry);
-      }
-      queued.store(queue.size(), std::memory_order_release);
-    }
-    begin_all(taken);
+  [[nodiscard]] bool has_work() const {
+    return driver->busy() || queued.load(std::memory_order_acquire) != 0;
   }
 
-  /// A call may fail the engine as it begins: what has come to it may be of another call. Those behind it go
-  /// back to the queue, where they end with that failure too.
-  void begin_all(std::deque<Queued>& taken) {
-    while (!taken.empty()) {
-      const Queued entry = std::move(taken.front());
-      taken.pop_front();
-      try {
-        driver->begin(entry.call, entry.work);
-      } catch (...) {
-        put_back(taken);
-        throw;
-      }
-      if (failed)
-        return end_or_put_back(taken);  // by a continuation, or by a thread that waits for the token
+  /// With the token. A call may fail the engine as it begins: what has come to it may be of another call. So
+  /// may a thread that waits for the token. The calls behind it end with the queue then.
+  void take_queue() {
+    while (queued.load(std::memory_order_acquire) != 0) {
+      const std::optional<Queued> next = next_queued();
+      if (!next) return;
+      driver->begin(next->call, next->work);
+      if (failed) return;
     }
   }
-  void put_back(std::deque<Queued>& taken) {
+  /// The first call of the queue that may begin.
+  std::optional<Queued> next_queued() {
     const std::lock_guard lock(mutex);
-    queue.insert(queue.begin(), std::make_move_iterator(taken.begin()), std::make_move_iterator(taken.end()));
+    const auto next = std::ranges::find_if(queue, [&](const Queued& entry) {
+      const std::uint64_t oldest = driver->oldest_call(entry.call.communicator);
+      return oldest + most_calls > entry.call.sequence || oldest > entry.call.sequence;
+    });
+    if (next == queue.end()) return {};
+    std::optional<Queued> taken = std::move(*next);
+    queue.erase(next);
     queued.store(queue.size(), std::memory_order_release);
-  }
-  void end_or_put_back(std::deque<Queued>& taken) {
-    std::optional<Error> error;
-    {
-      const std::lock_guard lock(mutex);
-      error = failure;
-    }
-    if (!error) return put_back(taken);  // `fail` is to come, and cannot before this has the token
-    for (const Queued& entry : taken) {
-      recorder.over(entry.call.record, true);
-      entry.work->finish(*error);
-    }
-  }
-  [[nodiscard]] bool may_begin(const Call& call, const std::deque<Queued>& taken) const {
-    const std::uint64_t oldest = driver->oldest_call(call.communicator);
-    const auto first = std::ranges::find_if(
-        taken, [&](const Queued& other) { return other.call.communicator == call.communicator; });
-    const std::uint64_t before = first == taken.end() ? oldest : std::min(oldest, first->call.sequence);
-    return before + most_calls > call.sequence || before > call.sequence;
+    return taken;
   }
 
   /// With the token: until `is_over`.
@@ -269,7 +232,7 @@ struct Engine::State {
   Error examined(const Error& error, const Driver::About& about) {
     watch->stopped(driver->describe_awaited());
     watch->announce({failure_kind(error.code()), rank, about.brief.empty() ? error.what() : about.brief,
-                     about.communicator, about.sequence});
+                     about.call.communicator, about.call.sequence});
     const ExitReport report = watch->report();
     return {code_for(report.failure, error.code()), explained(error.what(), report)};
   }
@@ -307,9 +270,18 @@ struct Engine::State {
     }
   }
 
+  /// For a failure: whether this thread has the token, which it may have already, in a continuation. Whoever
+  /// holds it lets go of it once the watch announces the failure; without a watch, perhaps never.
+  bool get_token(std::unique_lock<Token>& hold) {
+    if (token.is_mine()) return true;
+    if (!watch) return hold.try_lock();
+    hold.lock();
+    return true;
+  }
+
   /// What the token's holder leaves undone is the thread's.
   void hand_over() {
-    const bool has_rest = driver->busy() || queued.load(std::memory_order_acquire) != 0;
+    const bool has_rest = has_work();
     const bool must_look = threaded && driver->may_hold_back();
     if (!has_rest && !must_look) return;
     bool wakes = has_rest;
@@ -333,14 +305,14 @@ struct Engine::State {
     std::uint64_t seen = 0;  // hand-overs
     std::unique_lock lock(mutex);
     for (;;) {
-      const auto has_work = [&] { return stopping || left_over || !queue.empty(); };
+      const auto is_wanted = [&] { return stopping || left_over || !queue.empty(); };
       if (!looking) {
         naps.reset();
-        changed.wait(lock, [&] { return has_work() || looking; });
+        changed.wait(lock, [&] { return is_wanted() || looking; });
       }
-      if (looking) changed.wait_for(lock, naps.next(), has_work);
+      if (looking) changed.wait_for(lock, naps.next(), is_wanted);
       if (stopping) return;
-      const bool drives = has_work();
+      const bool drives = is_wanted();
       if (drives || std::exchange(seen, hand_overs) != hand_overs) naps.reset();
       left_over = false;
       lock.unlock();
@@ -361,7 +333,7 @@ struct Engine::State {
   bool go_on(bool drives) {
     try {
       if (drives) {
-        drive([&] { return !driver->busy() && queued.load(std::memory_order_acquire) == 0; });
+        drive([&] { return !has_work(); });
       } else if (!failed) {
         driver->progress();
       }
@@ -387,11 +359,14 @@ struct Engine::State {
     }
   }
 
+  std::shared_ptr<WorkState> new_work() {
+    if (threaded) return std::make_shared<WorkState>(nullptr, run);
+    return std::make_shared<WorkState>(
+        [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); }, run);
+  }
+
   std::shared_ptr<WorkState> enqueue(const Call& call) {
-    auto work = std::make_shared<WorkState>(
-        threaded ? WorkState::Help()
-                 : [this](const WorkState& wanted, bool until_done) { help(wanted, until_done); },
-        run);
+    std::shared_ptr<WorkState> work = new_work();
     {
       const std::lock_guard lock(mutex);
       if (failure) {
@@ -427,7 +402,7 @@ std::shared_ptr<void> Engine::allocate(std::size_t bytes) const {
   if (data == nullptr) return nullptr;
   return {data, [memory = state_->memory, index = member()](void* block) { memory->release(index, block); }};
 }
-int Engine::member() const noexcept { return state_->ways.member[static_cast<std::size_t>(state_->rank)]; }
+int Engine::member() const noexcept { return state_->member(); }
 bool Engine::has_mpi() const noexcept { return state_->has_mpi; }
 bool Engine::has_thread() const noexcept { return state_->threaded; }
 std::string Engine::network_name() const { return state_->network_name; }
@@ -440,7 +415,7 @@ const Ways& Engine::ways(bool mpi_alone) const noexcept {
 bool Engine::failed() const noexcept { return state_->failed; }
 
 void Engine::run(Call&& call) {
-  state_->require_usable(call.called.name);
+  state_->require_usable(call.id.name);
   std::unique_lock hold(state_->token, std::try_to_lock);
   if (!hold) {
     if (state_->threaded) return state_->enqueue(call)->wait();
@@ -451,44 +426,36 @@ void Engine::run(Call&& call) {
 }
 
 std::shared_ptr<WorkState> Engine::start(const Call& call) {
-  state_->require_usable(call.called.name);
+  state_->require_usable(call.id.name);
   return state_->enqueue(call);
 }
 
-Error Engine::give_up(const Error& error, std::uint16_t communicator, std::uint64_t sequence) {
+std::shared_ptr<WorkState> Engine::new_work() { return state_->new_work(); }
+
+Error Engine::give_up(const Error& error, const CallId& call) {
   State& state = *state_;
   if (state.closed) return error;
   state.failed = true;
   if (state.watch) {
-    // Whoever holds the token lets go of it then.
-    state.watch->announce({failure_kind(error.code()), state.rank, error.what(), communicator, sequence});
+    state.watch->announce(
+        {failure_kind(error.code()), state.rank, error.what(), call.communicator, call.sequence});
   }
-  if (state.token.is_mine()) return state.fail(error, {communicator, sequence, {}});  // in a continuation
   std::unique_lock hold(state.token, std::defer_lock);
-  if (state.watch) hold.lock();
-  if (!hold && !hold.try_lock()) return error;
-  return state.fail(error, {communicator, sequence, {}});
+  if (!state.get_token(hold)) return error;
+  return state.fail(error, {call, {}});
 }
 
 void Engine::announce_failure(const std::string& why) {
   State& state = *state_;
   if (state.closed) return;
   if (state.watch) {
-    // Whoever holds the token lets go of it then.
     state.watch->announce({JobFailure::Kind::threw, state.rank,
                            fmt::format("rank {} (host {}) gave up: {}", state.rank,
                                        state.map.short_name(state.map.host_of(state.rank)), why),
                            0, 0});
   }
   std::unique_lock hold(state.token, std::defer_lock);
-  if (!state.token.is_mine()) {
-    if (state.watch) {
-      hold.lock();
-    } else if (!hold.try_lock()) {
-      return;
-    }
-  }
-  state.driver->abandon();
+  if (state.get_token(hold)) state.driver->abandon();
 }
 
 void Engine::progress() {
@@ -510,7 +477,7 @@ void Engine::drain() {
   if (state.closed || state.failed) return;
   const std::lock_guard hold(state.token);
   try {
-    state.drive([&] { return !state.driver->busy() && state.queued.load(std::memory_order_acquire) == 0; });
+    state.drive([&] { return !state.has_work(); });
   } catch (const Error& error) {
     state.fail(error);
   }

@@ -70,11 +70,13 @@ class Engine {
   void run(Call&& call);
   void run(const Call& call) { run(Call(call)); }
   std::shared_ptr<WorkState> start(const Call& call);
+  /// For something that takes several calls, which its maker finishes.
+  [[nodiscard]] std::shared_ptr<WorkState> new_work();
 
   [[nodiscard]] bool failed() const noexcept;
   /// This rank cannot go on, for reasons that the engine does not know: fails the engine and the job. Returns
-  /// the error to throw. `communicator` and `sequence` say which collective it is about; 0: none.
-  [[nodiscard]] Error give_up(const Error& error, std::uint16_t communicator = 0, std::uint64_t sequence = 0);
+  /// the error to throw. `call`: the collective that it is about, if any.
+  [[nodiscard]] Error give_up(const Error& error, const CallId& call = {});
   /// The same, in one line, if there has been no failure; and lets go of the network. Waits for nothing.
   void announce_failure(const std::string& why);
   /// Moves on what can be moved, of peers as well, without a call of this rank's. Does not block.

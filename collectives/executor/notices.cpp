@@ -8,22 +8,6 @@
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
-namespace {
-
-MessageTag tag_of(const Notice& notice) { return {notice.communicator, notice.call, notice.message}; }
-
-void copy_notice(Notice& to, const Notice& from) {
-  to.communicator = from.communicator;
-  to.call = from.call;
-  to.message = from.message;
-  to.bytes = from.bytes;
-  to.fingerprint = from.fingerprint;
-  to.kind = from.kind;
-  to.answer = from.answer;
-  to.inlined = from.inlined;
-}
-
-}  // namespace
 
 bool Driver::drain() {
   bool moved = false;
@@ -44,7 +28,7 @@ bool Driver::drain(MemberLink& link) {
   bool moved = false;
   for (const Notice* notice = link.arrived(); notice != nullptr; notice = link.arrived()) {
     moved = true;
-    if (OperationState* operation = find(tag_of(*notice))) {
+    if (OperationState* operation = find(notice->tag)) {
       take(*operation, link, *notice, link.arrived_parcel(), true);
     } else {
       check_comparison(link, *notice);
@@ -59,8 +43,8 @@ bool Driver::drain(MemberLink& link) {
 /// All messages of a comparison are taken before its call begins: one that comes later is of a rank that
 /// calls something else, for the first time.
 void Driver::check_comparison(const MemberLink& link, const Notice& notice) {
-  if (!Call::is_comparison(notice.communicator)) return;
-  const MessageTag call{Call::channel_of_calls(notice.communicator), notice.call, 0};
+  if (!Call::is_comparison(notice.tag.communicator)) return;
+  const MessageTag call{Call::channel_of_calls(notice.tag.communicator), notice.tag.call, 0};
   const OperationState* const operation = find(call);
   if (operation != nullptr) throw_differs(operation->call, link.rank);
 }
@@ -70,11 +54,11 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   if (notice.kind != Notice::Kind::read && notice.kind != Notice::Kind::answered) {
     return take_data(operation, notice, link.peer, parcel, may_run);
   }
-  const std::uint32_t index = operation.program().send_of(link.peer, notice.message);
+  const std::uint32_t index = operation.program().send_of(link.peer, notice.tag.message);
   if (index == StepWay::none || !operation.post(index).is_out) {
     throw_about(operation.call, ErrorCode::internal,
                 fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
-                            rank_and_host(link.rank), notice.message));
+                            rank_and_host(link.rank), notice.tag.message));
   }
   OperationState::Post& post = operation.post(index);
   post.is_out = false;
@@ -93,16 +77,16 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                        bool may_run) {
   const PreparedProgram& program = operation.program();
-  if (notice.fingerprint != operation.call.fingerprint) {
+  if (notice.tag.fingerprint != operation.call.fingerprint) {
     throw_differs(operation.call, settings_.members[static_cast<std::size_t>(member)]);
   }
-  const std::uint32_t index = program.receive_of(member, notice.message);
+  const std::uint32_t index = program.receive_of(member, notice.tag.message);
   const bool is_known = index != StepWay::none;
   if (!is_known || operation.bytes_of(index) != notice.bytes || operation.arrival(index).data != nullptr) {
     throw_about(operation.call, ErrorCode::mismatch,
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
-                            describe(operation.call), notice.message,
+                            describe(operation.call), notice.tag.message,
                             rank_and_host(settings_.members[static_cast<std::size_t>(member)]), notice.bytes,
                             is_known ? std::to_string(operation.bytes_of(index)) : "no such message",
                             describe_plan(operation.call)));
@@ -119,7 +103,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
         operation.way(answer).message == notice.answer) {
       OperationState::Post& post = operation.post(answer);
       post.is_answer = true;
-      post.answers = notice.message;
+      post.answers = notice.tag.message;
       post.answer_at = notice.answer_at;
       arrival.wants_read = false;
       if (memory_->at(notice.answer_at, notice.bytes) == nullptr) arrival.data = nullptr;
@@ -144,65 +128,32 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
 }
 
 void Driver::keep_for_later(const MemberLink& link, const Notice& notice) {
-  if (free_early_.empty()) {
-    early_.push_back(std::make_unique<Early>());
-    free_early_.reserve(early_.size());
-    kept_early_.reserve(early_.size());
-    free_early_.push_back(early_.back().get());
-  }
-  Early& kept = *free_early_.back();
-  free_early_.pop_back();
-  kept.member = link.peer;
-  copy_notice(kept.notice, notice);
-  if (notice.kind == Notice::Kind::parcel) {
-    kept.held = parcels_.take();
-    std::memcpy(kept.held, link.arrived_parcel(),
-                std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
-  }
-  kept_early_.push_back(&kept);
+  Early& kept = kept_early_.emplace_back(Early{link.peer, notice, nullptr});
+  if (notice.kind != Notice::Kind::parcel) return;
+  kept.held = parcels_.take();
+  std::memcpy(kept.held, link.arrived_parcel(), std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
 }
 
 /// What came for an operation before it began.
 void Driver::take_early(OperationState& operation) {
-  if (kept_early_.empty()) return;
   std::size_t left = 0;
-  for (std::size_t i = 0; i < kept_early_.size(); ++i) {
-    Early* kept = kept_early_[i];
-    if (find(tag_of(kept->notice)) != &operation) {
+  for (Early& kept : kept_early_) {
+    if (find(kept.notice.tag) != &operation) {
       kept_early_[left++] = kept;
       continue;
     }
-    if (kept->notice.kind == Notice::Kind::here) {
-      kept->held = parcels_.take();
-      std::memcpy(kept->held, kept->notice.inlined.data(), Notice::most_inline);
-      kept->notice.kind = Notice::Kind::parcel;
+    if (kept.notice.kind == Notice::Kind::here) {
+      kept.held = parcels_.take();
+      std::memcpy(kept.held, kept.notice.inlined.data(), Notice::most_inline);
+      kept.notice.kind = Notice::Kind::parcel;
     }
-    take(operation, link(kept->member), kept->notice, kept->held, false);
-    if (kept->held != nullptr) {
-      operation.arrival(operation.program().receive_of(kept->member, kept->notice.message)).held = kept->held;
+    take(operation, link(kept.member), kept.notice, kept.held, false);
+    if (kept.held != nullptr) {
+      operation.arrival(operation.program().receive_of(kept.member, kept.notice.tag.message)).held =
+          kept.held;
     }
-    kept->held = nullptr;
-    free_early_.push_back(kept);
   }
-  kept_early_.resize(left);
-}
-
-void Driver::announce_bytes(MemberLink& link, const Call& call, std::uint32_t message, const std::byte* data,
-                            std::size_t bytes) {
-  Notice& notice = link.next();
-  notice.communicator = call.channel();
-  notice.call = static_cast<std::uint16_t>(call.sequence);
-  notice.message = message;
-  notice.bytes = static_cast<std::uint32_t>(bytes);
-  notice.fingerprint = call.fingerprint;
-  if (bytes <= Notice::most_inline) {
-    notice.kind = Notice::Kind::here;
-    std::memcpy(notice.inlined.data(), data, bytes);
-  } else {
-    notice.kind = Notice::Kind::parcel;
-    std::memcpy(link.next_parcel(), data, bytes);
-  }
-  link.publish();
+  kept_early_.erase(kept_early_.begin() + static_cast<std::ptrdiff_t>(left), kept_early_.end());
 }
 
 void Driver::acknowledge(OperationState& operation, MemberLink& link, std::uint32_t message,
@@ -213,12 +164,7 @@ void Driver::acknowledge(OperationState& operation, MemberLink& link, std::uint3
     ++waiting_notices_;
     return;
   }
-  Notice& notice = link.next();
-  notice.communicator = tag.communicator;
-  notice.call = tag.call;
-  notice.message = tag.message;
-  notice.bytes = 0;
-  notice.kind = kind;
+  link.next(tag, kind);
   link.publish();
 }
 
@@ -231,15 +177,10 @@ bool Driver::empty_outbox(MemberLink& link) {
     moved = true;
     if (waiting.operation != nullptr) {
       post_now(*waiting.operation, link, waiting.step);
-      continue;
+    } else {
+      link.next(waiting.tag, waiting.kind);
+      link.publish();
     }
-    Notice& notice = link.next();
-    notice.communicator = waiting.tag.communicator;
-    notice.call = waiting.tag.call;
-    notice.message = waiting.tag.message;
-    notice.bytes = 0;
-    notice.kind = waiting.kind;
-    link.publish();
   }
   return moved;
 }

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "collectives/program/prepared_program.hpp"
@@ -50,7 +49,7 @@ struct Call {
   static constexpr int most_communicators = most_channels / channels_each;
 
   /// What messages call it. Of a call that is part of another one, that one.
-  Called called = {};
+  CallId id = {};
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
   /// It is the comparison that goes before a call with this number. What its messages carry is not mixed up
@@ -110,25 +109,5 @@ class WorkState {
   std::vector<Continuation> continuations_;
   std::shared_ptr<const void> kept_;
 };
-
-/// A `Help` for what is done in parts that no thread moves by itself. `part()` returns the one that is under
-/// way, or null while another thread is between two.
-template <typename Part>
-void help_with_parts(const WorkState& wanted, bool until_done, const Part& part) {
-  while (!wanted.done()) {
-    const std::shared_ptr<WorkState> current = part();
-    try {
-      if (!current || current->done()) {
-        std::this_thread::yield();
-      } else if (until_done) {
-        current->wait();
-      } else {
-        static_cast<void>(current->test());
-      }
-    } catch (const Error&) {  // it comes to `wanted` as well
-    }
-    if (!until_done) return;
-  }
-}
 
 }  // namespace ddl::collectives

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -199,22 +200,35 @@ class MemberLink {
     read_by_peer_ = out_state_.read.load(std::memory_order_seq_cst);
     return written_ - read_by_peer_ > mask_;
   }
-  /// The next notice to write, and its parcel. Not if it is full.
-  [[nodiscard]] Notice& next() noexcept { return out_[written_ & mask_]; }
-  [[nodiscard]] std::byte* next_parcel() noexcept {
-    return out_parcels_ + (written_ & mask_) * memory_.parcel_bytes();
+  /// The next notice, which says what it is about. Not if it is full.
+  Notice& next(const MessageTag& tag, Notice::Kind kind, std::size_t bytes = 0) noexcept {
+    Notice& notice = out_[written_ & mask_];
+    notice.tag = tag;
+    notice.kind = kind;
+    notice.bytes = static_cast<std::uint32_t>(bytes);
+    return notice;
   }
   /// Sends it.
   void publish() noexcept {
-    next().stamp.store(written_ + 1, std::memory_order_seq_cst);
+    out_[written_ & mask_].stamp.store(written_ + 1, std::memory_order_seq_cst);
     ++written_;
     memory_.ring(peer);
+  }
+  /// Sends a notice that has the message's bytes with it.
+  void send_small(const MessageTag& tag, const std::byte* data, std::size_t bytes) noexcept {
+    if (bytes <= Notice::most_inline) {
+      std::memcpy(next(tag, Notice::Kind::here, bytes).inlined.data(), data, bytes);
+    } else {
+      next(tag, Notice::Kind::parcel, bytes);
+      std::memcpy(out_parcels_ + (written_ & mask_) * memory_.parcel_bytes(), data, bytes);
+    }
+    publish();
   }
 
   /// The next notice that has come; null if there is none.
   [[nodiscard]] const Notice* arrived() const noexcept {
-    const Notice& notice = in_[read_ & mask_];
-    return notice.stamp.load(std::memory_order_seq_cst) == read_ + 1 ? &notice : nullptr;
+    const NoticeSlot& slot = in_[read_ & mask_];
+    return slot.stamp.load(std::memory_order_seq_cst) == read_ + 1 ? &slot : nullptr;
   }
   [[nodiscard]] const std::byte* arrived_parcel() const noexcept {
     return in_parcels_ + (read_ & mask_) * memory_.parcel_bytes();
@@ -236,10 +250,10 @@ class MemberLink {
  private:
   HostMemory& memory_;
   std::uint64_t mask_;
-  Notice* out_;
+  NoticeSlot* out_;
   std::byte* out_parcels_;
   RingState& out_state_;
-  const Notice* in_;
+  const NoticeSlot* in_;
   const std::byte* in_parcels_;
   RingState& in_state_;
   std::uint64_t written_ = 0;

@@ -25,45 +25,39 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   if (call.compares) {
     return events_.add(call, 0, {operation.begun, ended, CallFacts::Way::compared});
   }
-  const RunStatistics::Program& program = statistics.program(call.program);
+  const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = ended - operation.begun;
   RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks, .least = ticks};
-  if (program.plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->names());
-  statistics.ran(*call.program, program, run);
-  events_.add(call, program.plan, {operation.begun, ended});
-  if (run_->keeps_events()) add_phase_events(operation, program.plan);
+  if (plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->plan());
+  statistics.ran(*call.program, plan, run);
+  events_.add(call, plan, {operation.begun, ended});
+  if (run_->keeps_events()) add_phase_events(operation, plan);
 }
 
 void Driver::note_failed(const OperationState& operation) {
-  const std::uint32_t plan = run_->statistics().program(operation.call.program).plan;
+  const std::uint32_t plan = run_->statistics().plan_number(operation.program());
   events_.add(operation.call, plan, {operation.begun, Ticks::now(), CallFacts::Way::failed});
 }
 
 void Driver::add_phase_events(const OperationState& operation, std::uint32_t plan) {
-  const PlanNames* const names = operation.program().names();
+  const std::shared_ptr<const ChosenPlan>& chosen = operation.program().plan();
   const PhaseTimes& times = operation.phase_times;
   for (std::size_t phase = 0; phase < times.phases(); ++phase) {
-    const Label& label = phase_label(names->phases.at(phase));
+    const std::uint32_t name = run_->name(chosen->phases.at(phase));
+    const std::uint16_t track = run_->track(chosen->phases.at(phase));
     for (std::size_t chunk = 0; chunk < times.chunks(); ++chunk) {
       const PhaseTimes::Span& span = times.at(phase, chunk);
       if (span.end == 0) continue;
       PhaseFacts facts;
-      facts.sequence = operation.call.called.sequence;
+      facts.sequence = operation.call.id.sequence;
       facts.bytes = span.elements * operation.element;
       facts.plan = plan;
       facts.communicator = operation.call.communicator;
       facts.chunk = static_cast<std::uint16_t>(chunk);
       facts.phase = static_cast<std::uint32_t>(phase);
-      run_->add({span.begin, span.end, label.name, label.track, Event::Kind::phase, false, facts});
+      run_->add({span.begin, span.end, name, track, Event::Kind::phase, false, facts});
     }
   }
-}
-
-const Driver::Label& Driver::phase_label(std::string_view name) {
-  const auto found = phase_labels_.find(name);
-  if (found != phase_labels_.end()) return found->second;
-  const Label label{run_->name(name), run_->track(name)};
-  return phase_labels_.emplace(name, label).first->second;
 }
 
 void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course) {
@@ -76,9 +70,9 @@ void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64
   settle();
   first_ = call;
   first_course_ = {.begun = called, .ended = ended};
-  small_ = {.next = call.called.sequence + 1,
+  small_ = {.next = call.id.sequence + 1,
             .program = call.program.get(),
-            .name = call.called.name,
+            .name = call.id.name,
             .fingerprint = call.fingerprint,
             .communicator = call.communicator,
             .type = call.type,
@@ -89,7 +83,7 @@ void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64
 
 void CallEvents::put_down_small() {
   RunStatistics& statistics = run_->statistics();
-  const RunStatistics::Program& program = statistics.program(first_.program);
+  const std::uint32_t plan = statistics.plan_number(*first_.program);
   const std::span<const RepeatedCall> repeats(repeats_.data(), small_.calls - 1);
   std::uint64_t ticks = first_course_.ended - first_course_.begun;
   std::uint64_t least = ticks;
@@ -99,30 +93,30 @@ void CallEvents::put_down_small() {
   }
   statistics.alone(ticks);
   statistics.ran(
-      *first_.program, program,
+      *first_.program, plan,
       {.element_bytes = size_of(first_.type), .calls = small_.calls, .ticks = ticks, .least = least});
   if (run_->keeps_events()) {
-    run_->add(event_of(first_, program.plan, first_course_.begun, first_course_), repeats);
+    run_->add(event_of(first_, plan, first_course_.begun, first_course_), repeats);
   }
   small_.calls = 0;
   small_.program = nullptr;  // the next one begins anew
 }
 
 Event CallEvents::event_of(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course) {
-  if (labelled_ != call.called.name) {
-    labelled_ = call.called.name;
+  if (labelled_ != call.id.name) {
+    labelled_ = call.id.name;
     label_ = run_->name(labelled_);
     track_ = run_->track("collectives");
   }
   CallFacts facts;
-  facts.sequence = call.called.sequence;
-  facts.count = call.called.count;
+  facts.sequence = call.id.sequence;
+  facts.count = call.id.count;
   facts.called = called;
   facts.plan = plan;
   facts.communicator = call.communicator;
-  facts.type = call.called.type;
-  facts.op = call.called.op;
-  facts.root = call.called.root;
+  facts.type = call.id.type;
+  facts.op = call.id.op;
+  facts.root = call.id.root;
   facts.way = course.way;
   return {course.begun, course.ended, label_, track_, Event::Kind::call, false, facts};
 }
@@ -130,7 +124,7 @@ Event CallEvents::event_of(const Call& call, std::uint32_t plan, std::uint64_t c
 void PhaseTimes::start(const PreparedProgram& program) {
   spans_.clear();
   chunks_ = 1;
-  if (program.names() == nullptr || program.names()->dimension_of.empty()) return;
+  if (!program.plan() || program.plan()->dimension_of.empty()) return;
   std::size_t phases = 0;
   for (const topology::Step& step : program.steps()) {
     chunks_ = std::max(chunks_, std::size_t{step.chunk} + 1);
@@ -145,14 +139,14 @@ void PhaseTimes::start(const PreparedProgram& program) {
   }
 }
 
-std::span<const std::uint64_t> PhaseTimes::dimension_ticks(const PlanNames& names) {
-  ticks_.assign(spans_.empty() ? 0 : names.dimensions.size(), 0);
+std::span<const std::uint64_t> PhaseTimes::dimension_ticks(const ChosenPlan& plan) {
+  ticks_.assign(spans_.empty() ? 0 : plan.dimensions.size(), 0);
   for (std::size_t dimension = 0; dimension < ticks_.size(); ++dimension) {
     intervals_.clear();
     for (std::size_t i = 0; i < spans_.size(); ++i) {
       const std::size_t phase = i / chunks_;
-      const bool counts = phase < names.dimension_of.size() &&
-                          names.dimension_of[phase] == static_cast<int>(dimension) && spans_[i].end != 0;
+      const bool counts = phase < plan.dimension_of.size() &&
+                          plan.dimension_of[phase] == static_cast<int>(dimension) && spans_[i].end != 0;
       if (counts) intervals_.emplace_back(spans_[i].begin, spans_[i].end);
     }
     std::ranges::sort(intervals_);

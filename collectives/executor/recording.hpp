@@ -45,7 +45,7 @@ class PhaseTimes {
     return spans_[phase * chunks_ + chunk];
   }
   /// For how many ticks some chunk was in each dimension. Valid until the next call.
-  std::span<const std::uint64_t> dimension_ticks(const PlanNames& names);
+  std::span<const std::uint64_t> dimension_ticks(const ChosenPlan& plan);
 
  private:
   [[nodiscard]] Span& span_of(const topology::Step& run) noexcept {
@@ -76,7 +76,7 @@ class CallEvents {
   /// To be called in each while it waits for others: does what need not be done when it is over. All ranks
   /// flush in the same calls, or each would wait for the others to have done it.
   void expect_small(const Call& call) {
-    if (call.called.sequence % most_small == 0) settle();
+    if (call.id.sequence % most_small == 0) settle();
     small_.takes_next = small_.takes(call);
   }
   /// When it was made and when it ended, in `Ticks`.
@@ -97,9 +97,9 @@ class CallEvents {
   /// What is looked at in each small call, in one line of the cache: all of one kind, one after the other.
   struct alignas(64) SmallCalls {
     [[nodiscard]] bool takes(const Call& call) const noexcept {
-      return call.called.sequence == next && calls < most_small && call.program.get() == program &&
-             call.called.name == name && call.fingerprint == fingerprint &&
-             call.communicator == communicator && call.type == type && call.op == op;
+      return call.id.sequence == next && calls < most_small && call.program.get() == program &&
+             call.id.name == name && call.fingerprint == fingerprint && call.communicator == communicator &&
+             call.type == type && call.op == op;
     }
     std::uint64_t next = 0;  // sequence number
     const PreparedProgram* program = nullptr;

@@ -24,12 +24,12 @@ std::string Driver::rank_and_host(int rank) const {
 }
 
 std::string Driver::describe(const Call& call) const {
-  return fmt::format("{} on {}", record_of(call.called).describe(), rank_and_host(settings_.rank));
+  return fmt::format("{} on {}", record_of(call.id).describe(), rank_and_host(settings_.rank));
 }
 
 std::string Driver::describe_plan(const Call& call) const {
-  const PlanNames* names = call.program->names();
-  return names == nullptr || names->plan.empty() ? "" : fmt::format("; plan: {}", names->plan);
+  const std::shared_ptr<const ChosenPlan>& plan = call.program->plan();
+  return plan ? fmt::format("; plan: {}", plan->text) : "";
 }
 
 void Driver::each_awaited(const OperationState& operation, const Awaited& visit) const {
@@ -61,7 +61,7 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
     std::size_t more = 0;
   };
   std::vector<Peer> all;
-  const PlanNames* names = operation.program().names();
+  const std::shared_ptr<const ChosenPlan>& plan = operation.program().plan();
   each_awaited(operation, [&](int rank, std::uint32_t index, const char* what) {
     const auto known = std::ranges::find(all, rank, &Peer::rank);
     if (known != all.end()) {
@@ -70,8 +70,8 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
     }
     const topology::Step& step = operation.step(index);
     std::string text = fmt::format("{} {} bytes", what, operation.bytes_of(index));
-    if (names != nullptr && step.phase < names->phases.size()) {
-      text += fmt::format(" in {}, chunk {}", names->phases[step.phase], step.chunk);
+    if (plan && step.phase < plan->phases.size()) {
+      text += fmt::format(" in {}, chunk {}", plan->phases[step.phase], step.chunk);
     }
     all.push_back({rank, std::move(text)});
   });
@@ -104,7 +104,7 @@ std::string Driver::describe_awaited() const {
 }
 
 void Driver::throw_about(const Call& call, ErrorCode code, const std::string& text, std::string brief) {
-  about_ = {call.called.communicator, call.called.sequence, brief.empty() ? text : std::move(brief)};
+  about_ = {call.id, brief.empty() ? text : std::move(brief)};
   throw Error(code, text);
 }
 

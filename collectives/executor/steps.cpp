@@ -137,7 +137,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   }
   const std::optional<SharedAddress> address = memory_->address_of(data, bytes);
   if (bytes <= (address ? eager_bytes_ : parcels_.block_bytes())) {
-    announce_bytes(link, operation.call, way.message, data, bytes);
+    link.send_small(operation.tag(way.message), data, bytes);
     return complete(operation, index);
   }
   if (!address && post.staging == nullptr && !stage(operation, index, false)) {
@@ -155,14 +155,8 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     lends = lends && answer;
     if (answer) answer_at = *answer;
   }
-  Notice& notice = link.next();
-  const MessageTag tag = operation.tag(way.message);
-  notice.communicator = tag.communicator;
-  notice.call = tag.call;
-  notice.message = tag.message;
-  notice.bytes = static_cast<std::uint32_t>(bytes);
-  notice.fingerprint = operation.call.fingerprint;
-  notice.kind = lends ? Notice::Kind::lent : Notice::Kind::open;
+  Notice& notice =
+      link.next(operation.tag(way.message), lends ? Notice::Kind::lent : Notice::Kind::open, bytes);
   notice.answer = lends ? operation.way(way.answer).message : 0;
   notice.address = from;
   notice.answer_at = answer_at;
@@ -359,8 +353,8 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     if (program.step(run).kind == StepKind::send) {
       MemberLink& peer = link(program.way(run).member);
       if (peer.is_full() || !peer.outbox.empty()) break;
-      announce_bytes(peer, operation.call, program.way(run).message, operation.range_of(run),
-                     operation.bytes_of(run));
+      peer.send_small(operation.tag(program.way(run).message), operation.range_of(run),
+                      operation.bytes_of(run));
       continue;
     }
     if (!std::exchange(expects, true)) events_.expect_small(operation.call);
@@ -389,10 +383,8 @@ const std::byte* Driver::await_small(const OperationState& operation, std::uint3
     pause_briefly();
     notice = peer.arrived();
   }
-  const MessageTag tag = operation.tag(way.message);
-  if (notice == nullptr || notice->communicator != tag.communicator || notice->call != tag.call ||
-      notice->message != tag.message || notice->fingerprint != operation.call.fingerprint ||
-      notice->kind > Notice::Kind::parcel || notice->bytes != operation.bytes_of(step)) {
+  if (notice == nullptr || notice->tag != operation.tag(way.message) || notice->kind > Notice::Kind::parcel ||
+      notice->bytes != operation.bytes_of(step)) {
     return nullptr;
   }
   return notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <utility>
 
@@ -16,11 +15,6 @@ using topology::Step;
 using topology::StepKind;
 
 namespace {
-
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> last = 0;
-  return ++last;
-}
 
 /// The program, if it can be run.
 Program checked(Program program, std::size_t count, std::size_t ranks) {
@@ -126,6 +120,7 @@ class PreparedProgram::Builder {
       way.peer = ranks_[static_cast<std::size_t>(step.peer)];
       if (!ways_.mpi_alone) way.member = ways_.member[static_cast<std::size_t>(way.peer)];
       way.message = next[{step.peer, sends}]++;
+      if (!sends) result_.elements_from_[way.peer] += step.size();
       result_.longest_message_ = std::max(result_.longest_message_, step.size());
       if (way.by_network()) {
         way.slot = result_.transfers_++;
@@ -255,13 +250,12 @@ class PreparedProgram::Builder {
 
 PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t element_bytes,
                                  std::span<const int> ranks, const Ways& ways,
-                                 std::shared_ptr<const PlanNames> names)
-    : id_(next_id()),
-      program_(checked(std::move(program), count, ranks.size())),
+                                 std::shared_ptr<const ChosenPlan> plan)
+    : program_(checked(std::move(program), count, ranks.size())),
       count_(count),
       ranks_(static_cast<int>(ranks.size())),
       mpi_alone_(ways.mpi_alone),
-      names_(std::move(names)) {
+      plan_(std::move(plan)) {
   const topology::SharesMemory shares = [&](int peer) {
     return ways.shares_with(ranks[static_cast<std::size_t>(peer)]);
   };

@@ -2,25 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ddl/topology/plan.hpp"
 #include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
-/// What messages call a plan and its phases.
-struct PlanNames {
-  std::string plan;                 ///< One line.
-  std::vector<std::string> phases;  ///< By `Step::phase`.
-  // Of a plan that was chosen:
-  std::uint64_t hash = 0;
-  std::uint64_t bytes = 0;  ///< That it was chosen for.
-  double predicted_us = 0;
-  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network".
+/// A plan, and what is derived from it once, for messages and records. What programs without a plan are run
+/// for has a text alone.
+struct ChosenPlan {
+  std::string text;                          ///< One line.
+  std::vector<std::string> phases = {};      ///< By `Step::phase`: "all_gather in dimension 1".
   std::vector<int> dimension_of = {};        ///< Of each phase.
+  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network"; empty: there is no plan.
+  std::uint64_t hash = 0;
+  topology::Plan plan = {};
 };
 
 /// How a rank reaches the others of the job.
@@ -67,10 +68,8 @@ class PreparedProgram {
   /// outside buffer and scratch memory, a range that is partly in either, a step without a peer.
   PreparedProgram(topology::Program program, std::size_t count, std::size_t element_bytes,
                   std::span<const int> ranks, const Ways& ways,
-                  std::shared_ptr<const PlanNames> names = nullptr);
+                  std::shared_ptr<const ChosenPlan> plan = nullptr);
 
-  /// No other program of the process ever has it.
-  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   /// What runs.
   [[nodiscard]] const topology::Program& program() const noexcept { return program_; }
   [[nodiscard]] std::span<const topology::Step> steps() const noexcept { return program_.steps; }
@@ -90,8 +89,8 @@ class PreparedProgram {
   [[nodiscard]] bool rounds() const noexcept { return rounds_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
-  [[nodiscard]] const PlanNames* names() const noexcept { return names_.get(); }
-  [[nodiscard]] const std::shared_ptr<const PlanNames>& shared_names() const noexcept { return names_; }
+  /// Null: it has none.
+  [[nodiscard]] const std::shared_ptr<const ChosenPlan>& plan() const noexcept { return plan_; }
 
   [[nodiscard]] std::size_t runs() const noexcept { return runs_; }
   /// By a run's first step: runs that must be complete before it, and messages that it takes.
@@ -124,6 +123,10 @@ class PreparedProgram {
     return sends_.of(member, message);
   }
 
+  /// How many elements come from each peer, a rank in the job.
+  [[nodiscard]] const std::map<std::int32_t, std::uint64_t>& elements_from() const noexcept {
+    return elements_from_;
+  }
   /// Elements of the longest message.
   [[nodiscard]] std::size_t longest_message() const noexcept { return longest_message_; }
   [[nodiscard]] bool has_one_phase() const noexcept { return has_one_phase_; }
@@ -153,12 +156,11 @@ class PreparedProgram {
     }
   };
 
-  std::uint64_t id_;
   topology::Program program_;
   std::size_t count_;
   int ranks_;
   bool mpi_alone_;
-  std::shared_ptr<const PlanNames> names_;
+  std::shared_ptr<const ChosenPlan> plan_;
   std::vector<StepWay> ways_;
   std::size_t runs_ = 0;
   std::vector<std::uint32_t> missing_;
@@ -173,6 +175,7 @@ class PreparedProgram {
   std::vector<std::int32_t> members_;
   Messages receives_;
   Messages sends_;
+  std::map<std::int32_t, std::uint64_t> elements_from_;
   std::size_t longest_message_ = 0;
   bool has_one_phase_ = true;
   bool rounds_ = false;

@@ -24,8 +24,6 @@ RunRecorder::RunRecorder(const Settings& settings)
       names_(most_names, "other names"),
       tracks_(most_tracks, "other") {}
 
-RunRecorder::~RunRecorder() = default;
-
 RunRecorder::ThreadEvents* RunRecorder::find_own() {
   const auto find = [&]() -> ThreadEvents* {
     const std::lock_guard lock(mutex_);

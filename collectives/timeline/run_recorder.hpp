@@ -33,7 +33,6 @@ class RunRecorder {
   static constexpr std::size_t longest_name = 200;
 
   explicit RunRecorder(const Settings& settings);
-  ~RunRecorder();
 
   [[nodiscard]] bool keeps_events() const noexcept { return settings_.keeps_events; }
   /// To add to.

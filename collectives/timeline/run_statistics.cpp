@@ -1,22 +1,11 @@
 #include "collectives/timeline/run_statistics.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace ddl::collectives {
 namespace {
 
-// A job that needs more of them starts over, or has the rest in no plan.
-constexpr std::size_t most_programs = 1024;
-constexpr std::size_t most_plans = 1024;
-
-std::vector<std::pair<std::int32_t, std::uint64_t>> elements_from(const PreparedProgram& program) {
-  std::map<std::int32_t, std::uint64_t> sums;
-  for (std::uint32_t i = 0; i < program.steps().size(); ++i) {
-    if (is_receive(program.step(i).kind)) sums[program.way(i).peer] += program.step(i).size();
-  }
-  return {sums.begin(), sums.end()};
-}
+constexpr std::size_t most_plans = 1024;  // a job that needs more has the rest in no plan
 
 }  // namespace
 
@@ -24,41 +13,27 @@ double RunStatistics::Shares::hidden() const noexcept {
   return busy <= 0 ? 0 : std::clamp(1 - waited / busy, 0.0, 1.0);
 }
 
-const RunStatistics::Program& RunStatistics::program(const std::shared_ptr<const PreparedProgram>& prepared) {
-  if (newest_ != nullptr && newest_id_ == prepared->id()) return *newest_;
-  auto found = programs_.find(prepared->id());
-  if (found == programs_.end()) {
-    if (programs_.size() == most_programs) programs_.clear();
-    found =
-        programs_
-            .emplace(prepared->id(), Program{plan_number(prepared->shared_names()), elements_from(*prepared)})
-            .first;
-  }
-  newest_id_ = prepared->id();
-  newest_ = &found->second;
-  return *newest_;
-}
-
-std::uint32_t RunStatistics::plan_number(const std::shared_ptr<const PlanNames>& names) {
-  if (!names || names->dimensions.empty()) return 0;
-  if (const auto found = numbers_.find(names.get()); found != numbers_.end()) return found->second;
+std::uint32_t RunStatistics::plan_number(const PreparedProgram& program) {
+  const std::shared_ptr<const ChosenPlan>& chosen = program.plan();
+  if (!chosen || chosen->dimensions.empty()) return 0;
+  if (const auto found = numbers_.find(chosen.get()); found != numbers_.end()) return found->second;
   const std::lock_guard lock(mutex_);
   if (plans_.size() == most_plans) return 0;
-  plans_.emplace_back(names);
+  plans_.emplace_back(chosen);
   const auto number = static_cast<std::uint32_t>(plans_.size());
-  numbers_.emplace(names.get(), number);
+  numbers_.emplace(chosen.get(), number);
   return number;
 }
 
-void RunStatistics::ran(const PreparedProgram& prepared, const Program& program, const Run& run) {
-  for (const auto& [rank, elements] : program.elements_from) {
+void RunStatistics::ran(const PreparedProgram& program, std::uint32_t number, const Run& run) {
+  for (const auto& [rank, elements] : program.elements_from()) {
     received_[static_cast<std::size_t>(rank)].add(run.calls * elements * run.element_bytes);
   }
-  if (program.plan == 0) return;
-  Plan& plan = plans_[program.plan - 1];  // deques do not move what is in them
+  if (number == 0) return;
+  Plan& plan = plans_[number - 1];  // deques do not move what is in them
   if (plan.calls.get() == 0 || run.least < plan.least.get()) plan.least.set(run.least);
   plan.calls.add(run.calls);
-  plan.bytes.add(run.calls * prepared.count() * run.element_bytes);
+  plan.bytes.add(run.calls * program.count() * run.element_bytes);
   plan.ticks.add(run.ticks);
   if (run.dimension_ticks.empty()) return plan.dimensions.front().add(run.ticks);
   const std::size_t dimensions = std::min(plan.dimensions.size(), run.dimension_ticks.size());
@@ -86,7 +61,7 @@ std::vector<PlanFigures> RunStatistics::plans() const {
   std::vector<PlanFigures> result;
   for (const Plan& plan : plans_) {
     PlanFigures figures{
-        plan.names, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
+        plan.chosen, plan.calls.get(), plan.bytes.get(), seconds(plan.ticks.get()), seconds(plan.least.get()),
         {}};
     for (const Tally& tally : plan.dimensions) figures.dimension_seconds.push_back(seconds(tally.get()));
     result.push_back(std::move(figures));

@@ -28,7 +28,7 @@ class Tally {
 
 /// What a rank's calls of one plan came to.
 struct PlanFigures {
-  std::shared_ptr<const PlanNames> names;
+  std::shared_ptr<const ChosenPlan> chosen;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   double seconds = 0;  ///< From where the engine began to the end, waits for others included.
@@ -41,14 +41,9 @@ class RunStatistics {
  public:
   explicit RunStatistics(int ranks) : received_(static_cast<std::size_t>(ranks)) {}
 
-  /// What is counted of a program each time it has run.
-  struct Program {
-    std::uint32_t plan = 0;  ///< From 1 on; 0: it has none, or there were too many.
-    std::vector<std::pair<std::int32_t, std::uint64_t>> elements_from;  ///< Rank in the job.
-  };
-
   // With the engine's token.
-  const Program& program(const std::shared_ptr<const PreparedProgram>& program);
+  /// A program's plan, as events number it: from 1 on; 0: it has none, or there were too many.
+  std::uint32_t plan_number(const PreparedProgram& program);
   struct Run {
     std::size_t element_bytes = 1;
     std::uint64_t calls = 1;                           ///< One after the other.
@@ -56,7 +51,8 @@ class RunStatistics {
     std::uint64_t least = 0;                           ///< Of one of them.
     std::span<const std::uint64_t> dimension_ticks{};  ///< Empty: the plan has one, which took all.
   };
-  void ran(const PreparedProgram& prepared, const Program& program, const Run& run);
+  /// `plan`: the program's number.
+  void ran(const PreparedProgram& program, std::uint32_t plan, const Run& run);
   /// Some call was under way for so long.
   void busy(std::uint64_t ticks) noexcept { busy_.add(ticks); }
   /// A call was under way and waited for, for so long.
@@ -84,20 +80,15 @@ class RunStatistics {
 
  private:
   struct Plan {
-    explicit Plan(std::shared_ptr<const PlanNames> of)
-        : names(std::move(of)), dimensions(names->dimensions.size()) {}
-    std::shared_ptr<const PlanNames> names;
+    explicit Plan(std::shared_ptr<const ChosenPlan> of)
+        : chosen(std::move(of)), dimensions(chosen->dimensions.size()) {}
+    std::shared_ptr<const ChosenPlan> chosen;
     Tally calls, bytes, ticks, least;
     std::vector<Tally> dimensions;
   };
 
-  std::uint32_t plan_number(const std::shared_ptr<const PlanNames>& names);
-
   Ticks ticks_;
-  std::unordered_map<std::uint64_t, Program> programs_;  // by id
-  std::uint64_t newest_id_ = 0;
-  const Program* newest_ = nullptr;
-  std::unordered_map<const PlanNames*, std::uint32_t> numbers_;
+  std::unordered_map<const ChosenPlan*, std::uint32_t> numbers_;
   std::vector<Tally> received_;
   Tally busy_;
   Tally alone_;  // part of both shares

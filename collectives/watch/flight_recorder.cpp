@@ -19,10 +19,10 @@ constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
 constexpr std::uint64_t byte_mask = 0xff;
 constexpr std::uint64_t root_mask = 0xff'ffff;
 
-std::uint64_t about(const Called& called) noexcept {
-  return std::uint64_t{called.communicator} | static_cast<std::uint64_t>(called.root + 1) << root_shift |
-         static_cast<std::uint64_t>(called.type) << type_shift |
-         static_cast<std::uint64_t>(called.op) << op_shift;
+std::uint64_t about(const CallId& call) noexcept {
+  return std::uint64_t{call.communicator} | static_cast<std::uint64_t>(call.root + 1) << root_shift |
+         static_cast<std::uint64_t>(call.type) << type_shift |
+         static_cast<std::uint64_t>(call.op) << op_shift;
 }
 
 bool has_op(std::string_view name) noexcept {
@@ -65,15 +65,15 @@ std::string to_text(const std::vector<FlightRecord>& records) {
   return text;
 }
 
-FlightRecord record_of(const Called& called) {
+FlightRecord record_of(const CallId& call) {
   FlightRecord record;
-  record.name = called.name;
-  record.communicator = called.communicator;
-  record.sequence = called.sequence;
-  record.count = called.count;
-  record.type = called.type;
-  record.op = called.op;
-  record.root = called.root;
+  record.name = call.name;
+  record.communicator = call.communicator;
+  record.sequence = call.sequence;
+  record.count = call.count;
+  record.type = call.type;
+  record.op = call.op;
+  record.root = call.root;
   return record;
 }
 
@@ -90,17 +90,17 @@ FlightTape::Slot* FlightRecorder::slot_of(std::uint64_t number) noexcept {
   return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
 }
 
-std::uint64_t FlightRecorder::called(const Called& called) noexcept {
+std::uint64_t FlightRecorder::called(const CallId& call) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   const std::uint64_t number = 1 + tape_->last.fetch_add(1, relaxed);
   FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
   std::array<std::uint64_t, 2> name{};
-  std::memcpy(name.data(), called.name, strnlen(called.name, sizeof name));
+  std::memcpy(name.data(), call.name, strnlen(call.name, sizeof name));
   slot.number.store(0, relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  slot.sequence.store(called.sequence, relaxed);
-  slot.count.store(called.count, relaxed);
-  slot.about.store(about(called), relaxed);
+  slot.sequence.store(call.sequence, relaxed);
+  slot.count.store(call.count, relaxed);
+  slot.about.store(about(call), relaxed);
   slot.called.store(Ticks::now(), relaxed);
   slot.ended.store(0, relaxed);
   slot.name[0].store(name[0], relaxed);

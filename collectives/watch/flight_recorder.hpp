@@ -21,7 +21,7 @@ namespace ddl::collectives {
 inline constexpr std::uint16_t first_on_devices = 0x8000;
 
 /// A collective as its caller gave it, for messages and records.
-struct Called {
+struct CallId {
   const char* name = "";  ///< "all_reduce", ...; lives as long as the program.
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
@@ -55,7 +55,7 @@ const char* to_string(FlightRecord::State state) noexcept;
 /// A line for each, oldest first, "12.3 s ago: all_reduce #7 (...), finished after 0.8 ms".
 std::string to_text(const std::vector<FlightRecord>& records);
 /// As it was called.
-FlightRecord record_of(const Called& called);
+FlightRecord record_of(const CallId& call);
 
 /// A flight recorder's memory: zeros at first. The ranks of a host share it, so that the others can read it
 /// when its rank is dead.
@@ -83,7 +83,7 @@ class FlightRecorder {
   ~FlightRecorder();
 
   /// Notes a call; returns its number for the others.
-  std::uint64_t called(const Called& called) noexcept;
+  std::uint64_t called(const CallId& call) noexcept;
   void begun(std::uint64_t number) noexcept;
   struct Times {
     std::uint64_t called, ended;  ///< `Ticks`. Not one of the newest 256: called as it ended.

@@ -4,7 +4,7 @@
 
 namespace ddl::device {
 
-using collectives::Called;
+using collectives::CallId;
 
 CallLog::CallLog(collectives::FlightRecorder& recorder, DeviceExecutor& executor)
     : recorder_(recorder), executor_(executor) {
@@ -13,9 +13,9 @@ CallLog::CallLog(collectives::FlightRecorder& recorder, DeviceExecutor& executor
 
 CallLog::~CallLog() { recorder_.remove_on_devices(communicator_); }
 
-Called CallLog::begin(const DeviceCall& call) {
+CallId CallLog::begin(const DeviceCall& call) {
   const std::lock_guard lock(mutex_);
-  const Called called{topology::to_string(call.collective).data(),
+  const CallId called{topology::to_string(call.collective).data(),
                       communicator_,
                       ++sequence_,
                       call.count,
@@ -48,14 +48,14 @@ std::size_t CallLog::open() const {
   return entries_.size() - over_;
 }
 
-Called CallLog::called(const GroupFailure& failure) const {
+CallId CallLog::called(const GroupFailure& failure) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return !entry.given || entry.given->of_group[failure.group] >= failure.call;
   });
   const bool is_known = found != entries_.end() && (found != entries_.begin() || found->called.sequence == 1);
   if (failure.call != 0 && is_known) return found->called;
-  return over_ < entries_.size() ? entries_[over_].called : Called{};
+  return over_ < entries_.size() ? entries_[over_].called : CallId{};
 }
 
 }  // namespace ddl::device

@@ -22,7 +22,7 @@ class CallLog {
   ~CallLog();
 
   /// A call that is about to be queued.
-  collectives::Called begin(const DeviceCall& call);
+  collectives::CallId begin(const DeviceCall& call);
   /// The executor has queued it. For the thread that makes the calls.
   void queued();
   /// Notes what is over. To be called now and then.
@@ -31,11 +31,11 @@ class CallLog {
   [[nodiscard]] std::size_t open() const;
   /// The call that a failure is about; if that is of none, or not known any more, the oldest that is not
   /// over. Sequence 0: there is none.
-  [[nodiscard]] collectives::Called called(const GroupFailure& failure) const;
+  [[nodiscard]] collectives::CallId called(const GroupFailure& failure) const;
 
  private:
   struct Entry {
-    collectives::Called called;
+    collectives::CallId called;
     std::uint64_t record;
     std::optional<GroupCalls> given;  // up to its end; none: it is being queued
   };

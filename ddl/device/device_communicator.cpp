@@ -30,7 +30,7 @@
 
 namespace ddl {
 
-using collectives::Called;
+using collectives::CallId;
 using device::DeviceCall;
 using topology::Collective;
 
@@ -74,7 +74,7 @@ struct DeviceCommunicator::State {
   void require_valid(const DeviceCall& call) const;
   void look_after(const std::stop_token& stop);
   void examine();
-  void fail(const device::GroupFailure& found, const Called& called);
+  void fail(const device::GroupFailure& found, const CallId& called);
   void look();
   void finish(DeviceStream stream);
 };
@@ -203,7 +203,7 @@ void DeviceCommunicator::State::run_logged(const DeviceCall& call) {
   const char* const name = topology::to_string(call.collective).data();
   const std::size_t bytes = call.count * size_of(call.type);
   const device::NvtxRange range(name, bytes);
-  const Called called = log->begin(call);
+  const CallId called = log->begin(call);
   try {
     if (context.options().device_sync > 1) check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const device::DeviceTimeline::Scope scope = timeline->scope(name, call.stream, bytes);
@@ -241,18 +241,18 @@ void DeviceCommunicator::State::examine() {
   if (watch != nullptr && watch->failed() && !(found && found->error.code() == ErrorCode::mismatch)) {
     found = device::GroupFailure{{ErrorCode::peer_failed, watch->failure().text}};
   }
-  if (found) fail(*found, found->captured.empty() ? log->called(*found) : Called{});
+  if (found) fail(*found, found->captured.empty() ? log->called(*found) : CallId{});
 }
 
 /// Under the mutex. Has everything that waits end, and tells the job.
-void DeviceCommunicator::State::fail(const device::GroupFailure& found, const Called& called) {
+void DeviceCommunicator::State::fail(const device::GroupFailure& found, const CallId& called) {
   if (failure) return;
   const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
                            : called.sequence == 0  ? "collectives on devices"
                                                    : record_of(called).describe();
   executor->abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
-  failure = engine_of(context).give_up(error, called.communicator, called.sequence);
+  failure = engine_of(context).give_up(error, called);
   has_failed = true;
 }
 

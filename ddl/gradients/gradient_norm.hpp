@@ -21,20 +21,67 @@ class GradientNorm {
   /// ns a value; else one pass at the speed of memory, and bits that depend on the parts.
   explicit GradientNorm(bool exact) : exact_(exact) {}
 
-  void clear() noexcept;
-  void add(std::span<const float> values) noexcept;
+  void clear() noexcept {
+    sum_ = 0;
+    not_finite_ = 0;
+    bins_.fill(0);
+  }
+  void add(std::span<const float> values) noexcept {
+    if (!exact_) {
+      sum_ += elementwise::sum_of_squares(values);
+      return;
+    }
+    for (const float value : values) add_exactly(value);
+  }
   /// Adds them as they are; then multiplies them with `factor`, unless it is 1. One pass over memory.
-  void add_and_scale(std::span<float> values, double factor) noexcept;
+  void add_and_scale(std::span<float> values, double factor) noexcept {
+    if (factor == 1) return add(values);
+    if (!exact_) {
+      sum_ += elementwise::square_and_scale(values, factor);
+      return;
+    }
+    constexpr std::size_t block = 4096;  // stays in the first cache
+    for (std::size_t at = 0; at < values.size(); at += block) {
+      const std::span<float> part = values.subspan(at, std::min(block, values.size() - at));
+      add(part);
+      elementwise::scale(part, factor);
+    }
+  }
   /// The square root of the sum over all ranks: the same on each; not finite where a value is not.
   /// Adds up `counts` over all ranks on the way. Collective.
-  [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {});
+  [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {}) {
+    sums_.assign(counts.begin(), counts.end());
+    sums_.push_back(sum_);
+    communicator.all_reduce(std::span(sums_));
+    std::copy_n(sums_.begin(), counts.size(), counts.begin());
+    return exact_ ? exact_over_all(communicator) : std::sqrt(sums_.back());
+  }
 
  private:
   // Squares that begin in the same digit are added up as whole numbers, each below 2^80.
   __extension__ using Whole = unsigned __int128;
 
-  void add_exactly(float value) noexcept;
-  [[nodiscard]] double exact_over_all(Communicator& communicator) const;
+  void add_exactly(float value) noexcept {
+    if (!is_finite(value)) {
+      ++not_finite_;
+      return;
+    }
+    const SquareInBin square = square_in_bin(value);
+    bins_[static_cast<std::size_t>(square.bin)] += static_cast<Whole>(square.root) << square.shift;
+  }
+  [[nodiscard]] double exact_over_all(Communicator& communicator) const {
+    ExactSquares squares{};
+    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+      for (std::size_t part = 0; part < sizeof(Whole) / sizeof(std::uint32_t); ++part) {
+        squares.digit[bin + part] += static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
+      }
+    }
+    squares.not_finite = not_finite_;
+    carry(squares);  // so that 2^31 ranks can be added up
+    communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
+    carry(squares);
+    return std::sqrt(value_of(squares));
+  }
 
   bool exact_;
   double sum_ = 0;
@@ -42,64 +89,5 @@ class GradientNorm {
   std::uint64_t not_finite_ = 0;
   std::array<Whole, ExactSquares::bins> bins_{};
 };
-
-inline void GradientNorm::clear() noexcept {
-  sum_ = 0;
-  not_finite_ = 0;
-  bins_.fill(0);
-}
-
-inline void GradientNorm::add(std::span<const float> values) noexcept {
-  if (!exact_) {
-    sum_ += elementwise::sum_of_squares(values);
-    return;
-  }
-  for (const float value : values) add_exactly(value);
-}
-
-inline void GradientNorm::add_and_scale(std::span<float> values, double factor) noexcept {
-  if (factor == 1) return add(values);
-  if (!exact_) {
-    sum_ += elementwise::square_and_scale(values, factor);
-    return;
-  }
-  constexpr std::size_t block = 4096;  // stays in the first cache
-  for (std::size_t at = 0; at < values.size(); at += block) {
-    const std::span<float> part = values.subspan(at, std::min(block, values.size() - at));
-    add(part);
-    elementwise::scale(part, factor);
-  }
-}
-
-inline void GradientNorm::add_exactly(float value) noexcept {
-  if (!is_finite(value)) {
-    ++not_finite_;
-    return;
-  }
-  const SquareInBin square = square_in_bin(value);
-  bins_[static_cast<std::size_t>(square.bin)] += static_cast<Whole>(square.root) << square.shift;
-}
-
-inline double GradientNorm::over_all(Communicator& communicator, std::span<double> counts) {
-  sums_.assign(counts.begin(), counts.end());
-  sums_.push_back(sum_);
-  communicator.all_reduce(std::span(sums_));
-  std::copy_n(sums_.begin(), counts.size(), counts.begin());
-  return exact_ ? exact_over_all(communicator) : std::sqrt(sums_.back());
-}
-
-inline double GradientNorm::exact_over_all(Communicator& communicator) const {
-  ExactSquares squares{};
-  for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
-    for (std::size_t part = 0; part < sizeof(Whole) / sizeof(std::uint32_t); ++part) {
-      squares.digit[bin + part] += static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
-    }
-  }
-  squares.not_finite = not_finite_;
-  carry(squares);  // so that 2^31 ranks can be added up
-  communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
-  carry(squares);
-  return std::sqrt(value_of(squares));
-}
 
 }  // namespace ddl

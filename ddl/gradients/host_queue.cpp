@@ -7,8 +7,6 @@
 
 namespace ddl {
 
-using topology::Collective;
-
 namespace {
 
 /// Rank's slice of `count` elements: all slices together are the whole; the first ones have one more.
@@ -26,52 +24,39 @@ BucketSlice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noe
 void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final) {
   buckets_.clear();
   buckets_.reserve(layouts.size());
-  events_.reset();
+  works_done_.reset();
+  Bucket* last_of_rows = nullptr;
   for (const BucketLayout& layout : layouts) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.layout = layout;
     bucket.pieces = layout.pieces;
-    bucket.way = layout.rows                      ? Way::rows
-                 : parts_->options.sharded_update ? Way::scatter
-                                                  : Way::dense;
+    bucket.way = layout.rows ? Way::rows : parts_->options.sharded_update ? Way::scatter : Way::dense;
     bucket.values = one_run(layout, parts_->gradients);
     if (bucket.values.empty()) {
       bucket.packed = allocate<float>(context_, layout.count());
       bucket.values = bucket.packed.span();
     }
     if (bucket.way == Way::rows) {
+      bucket.before = std::exchange(last_of_rows, &bucket);
+      if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
       bucket.map = allocate<std::uint8_t>(context_, parts_->touched[layout.pieces.front().gradient].rows());
     }
     // Residuals belong to buckets: there are none before these stay.
     if (is_final && bucket.way != Way::rows) bucket.wire = wire_;
     if (bucket.wire) {
-      const std::size_t size = bucket.way == Way::scatter
-                                   ? all_.residual_size(Collective::reduce_scatter, layout.count() / ranks_, *wire_)
-                                   : all_.residual_size(Collective::all_reduce, layout.count(), *wire_);
+      const std::size_t pieces = bucket.way == Way::scatter ? ranks_ : 1;
+      const std::size_t size = all_.residual_size(bucket.collective(), layout.count() / pieces, *wire_);
       bucket.residual = {std::vector<float>(size), std::vector<float>(size)};
     }
-    const auto same_way = std::find_if(buckets_.rbegin() + 1, buckets_.rend(),
-                                       [&](const Bucket& other) { return other.way == bucket.way; });
-    bucket.before = same_way == buckets_.rend() ? nullptr : &*same_way;
-    if (bucket.way == Way::rows && !events_) events_ = std::make_shared<WorkEvents>();
   }
 }
 
 std::vector<std::string> HostQueue::plans() const {
   std::vector<std::string> plans;
   for (const Bucket& bucket : buckets_) {
-    const std::size_t count = bucket.layout.count();
-    switch (bucket.way) {
-      case Way::dense:
-        plans.push_back(plan_text(all_, Collective::all_reduce, count, DataType::f32, bucket.wire));
-        break;
-      case Way::scatter:
-        plans.push_back(plan_text(all_, Collective::reduce_scatter, count, DataType::f32, bucket.wire));
-        break;
-      case Way::rows:  // of all rows; fewer ones may take the plan of a smaller size
-        plans.push_back(plan_text(*rows_, Collective::all_reduce, count, DataType::f32));
-        break;
-    }
+    // Of rows: of all; fewer ones may take the plan of a smaller size.
+    const Communicator& of = bucket.way == Way::rows ? *rows_ : all_;
+    plans.push_back(plan_text(of, bucket.collective(), bucket.layout.count(), DataType::f32, bucket.wire));
   }
   return plans;
 }
@@ -81,8 +66,7 @@ std::vector<std::string> HostQueue::plans() const {
 void HostQueue::reduce(std::size_t index, const Contribution& contribution) {
   Bucket& bucket = buckets_[index];
   started_ = index + 1;
-  bucket.works.clear();
-  bucket.stage = 0;
+  bucket.work = Work();
   if (bucket.way == Way::rows) return start_rows(bucket, contribution);
   std::size_t at = 0;
   for (const GradientPiece& piece : bucket.pieces) {
@@ -95,8 +79,9 @@ void HostQueue::reduce(std::size_t index, const Contribution& contribution) {
   const std::span<float> mine = bucket.way == Way::scatter ? own(bucket.values) : bucket.values;
   if (bucket.wire) {
     const Wire wire{*bucket.wire, bucket.residual.kept, bucket.residual.left};
-    follow(bucket, bucket.way == Way::scatter ? all_.reduce_scatter_async(values, mine.data(), mine.size(), wire)
-                                              : all_.all_reduce_async(mine, wire));
+    follow(bucket, bucket.way == Way::scatter
+                       ? all_.reduce_scatter_async(values, mine.data(), mine.size(), wire)
+                       : all_.all_reduce_async(mine, wire));
   } else if (bucket.way == Way::scatter) {
     follow(bucket, all_.reduce_scatter_async(values, mine.data(), mine.size(), DataType::f32, ReduceOp::sum));
   } else if (ranks_ > 1 && buckets_.size() == 1) {
@@ -127,6 +112,7 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
   if (!counts) std::ranges::fill(gradient(whole), 0.0f);
   bucket.weight = counts ? contribution.weight : 1;
   bucket.adds_accumulated = contribution.adds_accumulated;
+  bucket.awaits_map = true;
   std::ranges::copy(parts_->touched[whole.gradient].own(), bucket.map.begin());
   follow(bucket, all_.all_reduce_async(bucket.map.span(), ReduceOp::max));
 }
@@ -154,24 +140,25 @@ void HostQueue::reduce_rows(Bucket& bucket) {
 }
 
 void HostQueue::follow(Bucket& bucket, Work work) const {
-  if (events_) work.then([events = events_](const Error*) { events->signal(); });
-  bucket.works.push_back(std::move(work));
+  if (works_done_) {
+    work.then([done = works_done_](const Error*) {
+      done->fetch_add(1);
+      done->notify_all();
+    });
+  }
+  bucket.work = std::move(work);
 }
 
-/// Enters what stage it can; true once this rank's part is over. Buckets that go the same way enter each of
-/// their stages in order, whichever is done first: a communicator's calls must come in one order on all
-/// ranks.
+/// True once this rank's part is over. Rows are reduced in the order of their buckets, whichever map is there
+/// first: a communicator's calls must come in one order on all ranks.
 bool HostQueue::advance(Bucket& bucket) {
-  const int last = bucket.way == Way::rows ? 1 : 0;
-  for (;;) {
-    if (!std::ranges::all_of(bucket.works, [](Work& work) { return work.test(); })) return false;
-    if (bucket.stage > last) return true;
-    if (bucket.stage < last && bucket.before != nullptr && bucket.before->stage <= bucket.stage) return false;
-    ++bucket.stage;
-    if (bucket.stage > last) return true;
-    bucket.works.clear();
-    reduce_rows(bucket);
-  }
+  if (!bucket.work.test()) return false;
+  if (!bucket.awaits_map) return true;
+  if (bucket.before != nullptr && bucket.before->awaits_map) return false;
+  bucket.awaits_map = false;
+  bucket.work = Work();
+  reduce_rows(bucket);
+  return bucket.work.test();
 }
 
 void HostQueue::advance_from(std::size_t first) {
@@ -180,17 +167,15 @@ void HostQueue::advance_from(std::size_t first) {
 
 void HostQueue::wait(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  if (!events_ || !context_.has_progress_thread()) {
-    while (!advance(bucket)) {
-      for (Work& work : bucket.works) work.wait();
-    }
+  if (!works_done_ || !context_.has_progress_thread()) {
+    while (!advance(bucket)) bucket.work.wait();
     return;
   }
   RunObserver* const observer = observer_of(context_);
-  for (std::uint64_t seen = events_->seen(); !advance(bucket); seen = events_->seen()) {
+  for (std::uint64_t done = *works_done_; !advance(bucket); done = *works_done_) {
     advance_from(index + 1);
     const collectives::CountedWait counted(observer == nullptr ? nullptr : observer->recorder().get());
-    events_->wait_beyond(seen);
+    works_done_->wait(done);
   }
 }
 
@@ -266,8 +251,7 @@ void HostQueue::conclude(bool has_problem, std::size_t missing) {
 std::uint64_t HostQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
-    sum += bucket.map.size() +
-           bucket.values.size() * size_of(bucket.wire.value_or(DataType::f32));
+    sum += bucket.map.size() + bucket.values.size() * size_of(bucket.wire.value_or(DataType::f32));
   }
   return sum;
 }

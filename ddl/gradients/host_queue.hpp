@@ -1,10 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,30 +16,6 @@
 #include "ddl/work.hpp"
 
 namespace ddl {
-
-/// Wakes who waits for any of several works. Continuations hold it, so it may be gone for all others.
-class WorkEvents {
- public:
-  void signal() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-    changed_.notify_all();
-  }
-  /// How many there have been; to be read before one looks whether anything is done.
-  [[nodiscard]] std::uint64_t seen() {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
-  void wait_beyond(std::uint64_t seen) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return count_ > seen; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t count_ = 0;
-};
 
 /// Elements [first, end) of a bucket.
 struct BucketSlice {
@@ -70,9 +45,7 @@ class HostQueue final : public GradientQueue {
     if (parts.options.wire != DataType::f32 && context_.hosts() > 1) wire_ = parts.options.wire;
   }
   std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
-  [[nodiscard]] std::size_t multiple() const override {
-    return parts_->options.sharded_update ? ranks_ : 1;
-  }
+  [[nodiscard]] std::size_t multiple() const override { return parts_->options.sharded_update ? ranks_ : 1; }
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   [[nodiscard]] std::vector<std::string> plans() const override;
 
@@ -98,7 +71,7 @@ class HostQueue final : public GradientQueue {
 
   void reduce(std::size_t index, const Contribution& contribution) override;
   void advance() override {
-    if (events_ || !context_.has_progress_thread()) advance_from(finished_);
+    if (works_done_ || !context_.has_progress_thread()) advance_from(finished_);
   }
   [[nodiscard]] bool is_reduced(std::size_t bucket) override { return advance(buckets_[bucket]); }
   void wait(std::size_t bucket) override;
@@ -148,14 +121,19 @@ class HostQueue final : public GradientQueue {
     SharedBuffer<float> packed;         // where the gradients do not lie one after the other, or for rows
     SharedBuffer<float> parameters;     // for `gather`, where they do not lie as the gradients do
     std::vector<GradientPiece> pieces;  // what travels: the layout's, or the rows that were touched
-    Bucket* before = nullptr;           // that goes the same way
-    int stage = 0;
-    std::vector<Work> works;         // of this stage
-    SharedBuffer<std::uint8_t> map;  // of rows
-    double weight = 1;               // of rows
-    bool adds_accumulated = false;   // of rows
+    Work work;
     std::optional<DataType> wire;
     Residual residual;
+    // Of rows:
+    Bucket* before = nullptr;  // the last such bucket before it
+    bool awaits_map = false;   // its work is the map's, which its rows wait for
+    SharedBuffer<std::uint8_t> map;
+    double weight = 1;
+    bool adds_accumulated = false;
+
+    [[nodiscard]] topology::Collective collective() const noexcept {
+      return way == Way::scatter ? topology::Collective::reduce_scatter : topology::Collective::all_reduce;
+    }
   };
 
   [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const {
@@ -184,7 +162,9 @@ class HostQueue final : public GradientQueue {
   std::vector<std::size_t> places_;  // of each gradient among all elements
   std::optional<Communicator> rows_;
   std::optional<DataType> wire_;
-  std::shared_ptr<WorkEvents> events_;  // null: no bucket has several stages
+  /// How many works are over, for who waits for any of them; continuations hold it. Null: no bucket is of
+  /// rows.
+  std::shared_ptr<std::atomic<std::uint64_t>> works_done_;
   std::vector<Bucket> buckets_;
   std::size_t started_ = 0, finished_ = 0;
   std::vector<float> accumulated_;  // weighted means of the micro-batches before

@@ -70,11 +70,11 @@ GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, Gr
       gradients(std::move(registered)),
       options(opts),
       queue(std::move(its_queue)),
-      watch_(ctx),
+      observer_(ctx),
       ledger_(gradients.size()),
       waiter_(std::this_thread::get_id()),
       exceptions_at_start_(std::uncaught_exceptions()),
-      job_watch_(context.size() > 1 ? watch_of(context) : nullptr) {
+      watch_(context.size() > 1 ? watch_of(context) : nullptr) {
   context.on_all_ranks("registering gradients", [&] { check(); });
   agree();
   for (const Gradient& gradient : gradients) {
@@ -104,9 +104,10 @@ void GradientReducer::State::check() const {
     throw invalid(fmt::format("the wire type is {}; expected f32, bf16 or f16", to_string(wire)));
   }
   if (wire != DataType::f32 && context.options().reproducible) {
-    throw invalid(fmt::format("the wire type is {} in a reproducible context; expected f32: what is rounded on "
-                              "the wire depends on which ranks share a host",
-                              to_string(wire)));
+    throw invalid(
+        fmt::format("the wire type is {} in a reproducible context; expected f32: what is rounded on "
+                    "the wire depends on which ranks share a host",
+                    to_string(wire)));
   }
   for (const Gradient& gradient : gradients) {
     if (!gradient.values.empty() && gradient.values.data() == nullptr) {

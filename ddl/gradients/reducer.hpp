@@ -28,17 +28,17 @@ namespace ddl {
 
 /// What a reducer tells of its steps: events on the timeline, and figures. Does next to nothing where nobody
 /// wants to know. Used by one thread at a time.
-class GradientWatch {
+class StepObserver {
  public:
-  explicit GradientWatch(Context& context) : timeline_(context.timeline()), observer_(observer_of(context)) {
-    if (const int every = context.options().dump_iterations; every > 0 && observer_ != nullptr) {
-      dump_.emplace(context, *observer_, every);
+  explicit StepObserver(Context& context) : timeline_(context.timeline()), run_(observer_of(context)) {
+    if (const int every = context.options().dump_iterations; every > 0 && run_ != nullptr) {
+      dump_.emplace(context, *run_, every);
     }
   }
 
   /// A step's first gradient, or its weight, is there; later calls in the step do nothing.
   void begin() {
-    if (observer_ != nullptr && !at_begin_) at_begin_ = shares();
+    if (run_ != nullptr && !at_begin_) at_begin_ = shares();
   }
   void ready(const std::string& gradient, bool has_value) {
     if (timeline_.is_on()) timeline_.instant(track, (has_value ? "ready: " : "absent: ") + gradient);
@@ -52,10 +52,9 @@ class GradientWatch {
   [[nodiscard]] Timeline::Scope waiting() { return timeline_.scope("wait for gradients"); }
   /// All sums are there.
   void reduced() {
-    if (observer_ == nullptr || !at_begin_) return;
+    if (run_ == nullptr || !at_begin_) return;
     const collectives::RunStatistics::Shares now = shares();
-    observer_->recorder()->statistics().gradient_step(now.busy - at_begin_->busy,
-                                                      now.waited - at_begin_->waited);
+    run_->recorder()->statistics().gradient_step(now.busy - at_begin_->busy, now.waited - at_begin_->waited);
   }
   /// On all ranks. Collective.
   void step_over() {
@@ -68,11 +67,11 @@ class GradientWatch {
   static constexpr const char* track = "gradients";
 
   [[nodiscard]] collectives::RunStatistics::Shares shares() const {
-    return observer_->recorder()->settled_statistics().all();
+    return run_->recorder()->settled_statistics().all();
   }
 
   Timeline& timeline_;
-  RunObserver* observer_;  // may be null
+  RunObserver* run_;  // may be null
   std::optional<StepDump> dump_;
   std::optional<collectives::RunStatistics::Shares> at_begin_;
 };
@@ -154,7 +153,7 @@ struct GradientReducer::State {
   void learn();
   void end_step() noexcept;
 
-  GradientWatch watch_;
+  StepObserver observer_;
   std::vector<std::vector<std::size_t>> buckets_of_;  // of each gradient
   bool overlaps_ = false;                             // buckets are reduced during backward
 
@@ -180,7 +179,7 @@ struct GradientReducer::State {
   std::thread::id waiter_;     // of the last wait
   bool other_thread_ = false;  // has reported gradients of this step, or of an earlier one
   const int exceptions_at_start_;
-  collectives::Watch* job_watch_;            // null: nobody wants to know
+  collectives::Watch* watch_;                // null: nobody wants to know
   std::optional<std::string> scope_before_;  // once this step has one of its own
   std::size_t named_gradient_ = 0;           // in it
 };

@@ -39,7 +39,7 @@ void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
   if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
   begun_ = true;
-  watch_.begin();
+  observer_.begin();
   weight_ = own_weight;
   // Buckets can become means during backward only if the total is known by then.
   if (!no_sync && overlaps_) start_weight(false);
@@ -59,8 +59,8 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
     throw invalid(fmt::format("{}({}): gradient '{}' was reported before in this step", name, index,
                               gradients[index].name));
   }
-  watch_.begin();
-  watch_.ready(gradients[index].name, has_value);
+  observer_.begin();
+  observer_.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
   if (has_value && touched[index].rows() > 0) {
     rows ? touched[index].add(*rows) : touched[index].add_all();
@@ -84,15 +84,15 @@ void GradientReducer::State::start_complete() {
 }
 
 void GradientReducer::State::start(std::size_t bucket) {
-  if (watch_.wants_buckets()) {
-    watch_.queued(name_of(bucket), buckets[bucket].layout.count() * sizeof(float));
+  if (observer_.wants_buckets()) {
+    observer_.queued(name_of(bucket), buckets[bucket].layout.count() * sizeof(float));
   }
   queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
 }
 
 /// For the exit report: peers that wait for a bucket of this rank's are to learn which gradient it waits for.
 void GradientReducer::State::name_what_is_missing(std::size_t reported) {
-  if (job_watch_ == nullptr || (scope_before_ && reported != named_gradient_)) return;
+  if (watch_ == nullptr || (scope_before_ && reported != named_gradient_)) return;
   std::string scope = "in a step whose gradients are all ready";
   if (started_ < buckets.size()) {
     const auto& pieces = buckets[started_].layout.pieces;
@@ -104,7 +104,7 @@ void GradientReducer::State::name_what_is_missing(std::size_t reported) {
     scope = fmt::format("in backward: gradient '{}' is not ready, which {} waits for",
                         topology::printable(gradients[named_gradient_].name), name_of(started_));
   }
-  std::string before = job_watch_->set_scope(std::move(scope));
+  std::string before = watch_->set_scope(std::move(scope));
   if (!scope_before_) scope_before_ = std::move(before);
 }
 
@@ -238,8 +238,8 @@ void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
 
 /// All that is left of a step, until its outcome: for a device it is queued, for the host it is done then.
 void GradientReducer::State::reduce_rest(const char* name) {
-  watch_.begin();
-  Timeline::Scope waiting = watch_.waiting();
+  observer_.begin();
+  Timeline::Scope waiting = observer_.waiting();
   while (started_ < buckets.size()) start(started_++);
   // After all buckets: how many of them have been started differs between ranks.
   if (!has_started_weight_) start_weight(true);
@@ -250,7 +250,7 @@ void GradientReducer::State::reduce_rest(const char* name) {
     queue->unpack(finished_);
   }
   waiting.end();
-  if (!queue->is_on_device()) watch_.reduced();
+  if (!queue->is_on_device()) observer_.reduced();
   values_somewhere_ = ledger_.values();
   queue->conclude(kept_problem_.has_value(),
                   static_cast<std::size_t>(std::ranges::count(values_somewhere_, 0)));
@@ -266,7 +266,7 @@ ReducedStep GradientReducer::State::agree_on_step() {
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
   }
   if (!is_learned() && !gradients.empty()) learn();
-  watch_.step_over();
+  observer_.step_over();
   return {outcome.weight, outcome.scale, outcome.norm, outcome.finite, bytes_of_step_};
 }
 
@@ -304,13 +304,13 @@ void GradientReducer::State::learn() {
 
 void GradientReducer::State::end_step() noexcept {
   begun_ = false;
-  watch_.end();
+  observer_.end();
   ledger_.next_step();
   queue->next_step();
   started_ = finished_ = 0;
   for (Bucket& bucket : buckets) bucket.missing = bucket.gradients;
   for (TouchedRows& rows : touched) rows.clear();
-  if (scope_before_) job_watch_->set_scope(std::move(*scope_before_));
+  if (scope_before_) watch_->set_scope(std::move(*scope_before_));
   scope_before_.reset();
   micro_batches_ = 0;
   weight_before_ = 0;

@@ -12,16 +12,10 @@
 namespace ddl {
 
 MostDelayed most_delayed(std::span<const Arrivals> ranks) {
-  struct Delay {
-    std::size_t last_in = 0;
-    double behind = 0;
-    double waited = 0;
-  };
-  MostDelayed result;
-  if (ranks.size() < 2) return result;
-  std::vector<Delay> delays(ranks.size());
-  result.collectives = ranks.front().size();
-  for (std::size_t i = 0; i < result.collectives; ++i) {
+  if (ranks.size() < 2) return {};
+  const std::size_t collectives = ranks.front().size();
+  std::vector<MostDelayed> delays(ranks.size());  // sums, until the end
+  for (std::size_t i = 0; i < collectives; ++i) {
     std::size_t last = 0;
     for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
       if (ranks[rank][i] > ranks[last][i]) last = rank;
@@ -38,14 +32,13 @@ MostDelayed most_delayed(std::span<const Arrivals> ranks) {
     delays[last].behind += static_cast<double>(ranks[last][i] - before);
     delays[last].waited += waited;
   }
-  const auto most = std::ranges::max_element(delays, {}, &Delay::behind);
-  if (most->last_in == 0) return result;
-  const auto count = static_cast<double>(most->last_in);
-  result.rank = static_cast<int>(most - delays.begin());
-  result.last_in = most->last_in;
-  result.behind = most->behind / count;
-  result.waited = most->waited / count;
-  return result;
+  const auto most = std::ranges::max_element(delays, {}, &MostDelayed::behind);
+  most->rank = static_cast<int>(most - delays.begin());
+  most->collectives = collectives;
+  const auto count = static_cast<double>(std::max<std::size_t>(most->last_in, 1));
+  most->behind /= count;
+  most->waited /= count;
+  return *most;
 }
 
 namespace {
@@ -80,10 +73,10 @@ std::string plan_line(const std::string& head, std::uint64_t steps, const PlanFi
   std::string text =
       fmt::format("{}: {} calls, {} each:", head, plan.calls, each_us(plan.seconds, plan.calls));
   for (std::size_t i = 0; i < plan.dimension_seconds.size(); ++i) {
-    text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.names->dimensions.at(i),
+    text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.chosen->dimensions.at(i),
                         each_us(plan.dimension_seconds[i], steps));
   }
-  return text + fmt::format("; {} (hash {:016x})", plan.names->plan, plan.names->hash);
+  return text + fmt::format("; {} (hash {:016x})", plan.chosen->text, plan.chosen->hash);
 }
 
 }  // namespace

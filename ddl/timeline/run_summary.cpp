@@ -55,7 +55,7 @@ RunFigures figures_of(collectives::CommunicatorImpl& communicator, const collect
                     .plans = {}};
   for (const collectives::PlanFigures& plan : statistics.plans()) {
     if (plan.calls == 0) continue;
-    result.plans.push_back({plan.names->plan, plan.names->hash, plan.calls, plan.names->predicted_us,
+    result.plans.push_back({plan.chosen->text, plan.chosen->hash, plan.calls, plan.chosen->plan.predicted_us,
                             microseconds * plan.seconds / static_cast<double>(plan.calls),
                             microseconds * plan.least});
   }

@@ -60,8 +60,8 @@ class Writer {
         tracks_(recording.tracks),
         plans_(source.plans.size() + 1, "\"\"") {
     for (std::size_t i = 0; i < source.plans.size(); ++i) {
-      const collectives::PlanNames& names = *source.plans[i].names;
-      plans_[i + 1] = quoted(fmt::format("{} (hash {:016x})", names.plan, names.hash));
+      const collectives::ChosenPlan& plan = *source.plans[i].chosen;
+      plans_[i + 1] = quoted(fmt::format("{} (hash {:016x})", plan.text, plan.hash));
     }
   }
 

@@ -181,7 +181,7 @@ Values sum_of_all(int ranks, std::size_t count) {
 Call all_reduce_of(Values& input, Values& output, std::uint64_t sequence,
                    std::shared_ptr<const PreparedProgram> program) {
   Call call;
-  call.called = {"all_reduce", 0, sequence, input.size(), DataType::i32};
+  call.id = {"all_reduce", 0, sequence, input.size(), DataType::i32};
   call.sequence = sequence;
   call.buffers = {reinterpret_cast<const std::byte*>(input.data()),
                   reinterpret_cast<std::byte*>(output.data()), 0, input.size()};
@@ -478,9 +478,9 @@ Step receive(int peer, std::size_t begin, std::size_t end) {
 
 std::shared_ptr<PreparedProgram> program_of(std::vector<Step> steps, std::size_t count,
                                             const Engine& engine) {
-  const auto names = std::make_shared<PlanNames>(PlanNames{"a plan by hand", {"the only phase"}});
+  const auto plan = std::make_shared<ChosenPlan>(ChosenPlan{"a plan by hand", {"the only phase"}});
   return std::make_shared<PreparedProgram>(Program{std::move(steps), 0}, count, 4,
-                                           all_ranks(engine.map().ranks()), engine.ways(false), names);
+                                           all_ranks(engine.map().ranks()), engine.ways(false), plan);
 }
 
 // A rank that sleeps until all of many messages have been read would sleep for ever: its peer's ring holds

@@ -357,10 +357,10 @@ TEST(HostMemory, ProcessesExchangeNotices) {
       std::vector<FileDescriptor> own = new_events(1);
       own.emplace_back(dup(event));
       const auto memory = HostMemory::open(2, 1, token, std::move(own), file);
-      Notice* const ring = memory->notices(0, 1);
+      NoticeSlot* const ring = memory->notices(0, 1);
       Doorbell& bell = memory->member(1).bell;
       for (std::uint64_t i = 0; i < count; ++i) {
-        Notice& notice = ring[i % memory->notices_per_ring()];
+        NoticeSlot& notice = ring[i % memory->notices_per_ring()];
         const auto here = [&] { return notice.stamp.load(std::memory_order_seq_cst) == i + 1; };
         while (!here()) {
           const std::uint32_t ticket = bell.prepare(false);
@@ -372,7 +372,7 @@ TEST(HostMemory, ProcessesExchangeNotices) {
         }
         const std::byte* const parcel =
             memory->parcels(0, 1) + i % memory->notices_per_ring() * memory->parcel_bytes();
-        good = good && notice.message == i && notice.bytes == 2 && parcel[0] == std::byte(i) &&
+        good = good && notice.tag.message == i && notice.bytes == 2 && parcel[0] == std::byte(i) &&
                parcel[memory->parcel_bytes() - 1] == std::byte(i >> 8);
         memory->ring_state(0, 1).read.store(i + 1, std::memory_order_seq_cst);
         memory->ring(0);
@@ -400,11 +400,11 @@ TEST(HostMemory, ProcessesExchangeNotices) {
       late = Clock::now() > until;
     }
     const std::size_t place = i % sender->notices_per_ring();
-    Notice& notice = sender->notices(0, 1)[place];
+    NoticeSlot& notice = sender->notices(0, 1)[place];
     std::byte* const parcel = sender->parcels(0, 1) + place * sender->parcel_bytes();
     parcel[0] = std::byte(i);
     parcel[sender->parcel_bytes() - 1] = std::byte(i >> 8);
-    notice.message = static_cast<std::uint32_t>(i);
+    notice.tag.message = static_cast<std::uint32_t>(i);
     notice.bytes = 2;
     notice.kind = Notice::Kind::parcel;
     notice.stamp.store(i + 1, std::memory_order_seq_cst);
@@ -477,7 +477,7 @@ TEST(HostMemory, PartsDoNotOverlap) {
       add(&memory->tape(from), sizeof(FlightTape));
       for (int to = 0; to < members; ++to) {
         add(&memory->ring_state(from, to), sizeof(RingState));
-        add(memory->notices(from, to), places * sizeof(Notice));
+        add(memory->notices(from, to), places * sizeof(NoticeSlot));
         add(memory->parcels(from, to), places * memory->parcel_bytes());
       }
     }

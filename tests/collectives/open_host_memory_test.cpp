@@ -114,13 +114,13 @@ TEST(OpenHostMemory, RanksOfAHostShareMemoryAndOthersDoNot) {
     auto* const block = static_cast<int*>(result.own->allocate(result.member, sizeof(int)));
     ASSERT_NE(block, nullptr);
     *block = 100 + rank;
-    Notice& notice = *result.own->notices(result.member, 0);
+    NoticeSlot& notice = *result.own->notices(result.member, 0);
     notice.address = *result.own->address_of(block, sizeof(int));
     notice.stamp = 1;
   }
   const auto told = [&](int rank, int member) {
     const HostMemory& memory = *results[static_cast<std::size_t>(rank)].own;
-    const Notice& notice = *memory.notices(member, 0);
+    const NoticeSlot& notice = *memory.notices(member, 0);
     EXPECT_EQ(notice.stamp, 1U);
     return *reinterpret_cast<const int*>(memory.at(notice.address, sizeof(int)));
   };
@@ -355,12 +355,12 @@ class ForkedBootstrap final : public Bootstrap {
 bool pass_on(const HostMemories& host) {
   const int members = host.own->members();
   const int next = (host.member + 1) % members;
-  Notice& notice = host.own->notices(host.member, next)[0];
-  notice.message = static_cast<std::uint32_t>(host.member);
+  NoticeSlot& notice = host.own->notices(host.member, next)[0];
+  notice.tag.message = static_cast<std::uint32_t>(host.member);
   notice.stamp = 1;
   host.own->ring(next);
   const int previous = (host.member + members - 1) % members;
-  const Notice& awaited = host.own->notices(previous, host.member)[0];
+  const NoticeSlot& awaited = host.own->notices(previous, host.member)[0];
   Doorbell& bell = host.own->member(host.member).bell;
   while (awaited.stamp == 0) {
     bell.prepare(true);
@@ -370,7 +370,7 @@ bool pass_on(const HostMemories& host) {
     }
     bell.cancel();
   }
-  return awaited.message == static_cast<std::uint32_t>(previous);
+  return awaited.tag.message == static_cast<std::uint32_t>(previous);
 }
 
 // One message does not carry the descriptors of so many: large hosts would not share memory. And these are

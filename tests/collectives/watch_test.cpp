@@ -38,7 +38,7 @@ namespace {
 
 constexpr unsigned all_kinds = ~0U;
 
-Called call_of(const char* name, std::uint64_t sequence, std::size_t count = 10) {
+CallId call_of(const char* name, std::uint64_t sequence, std::size_t count = 10) {
   return {name, 0, sequence, count, DataType::f32};
 }
 
@@ -47,7 +47,7 @@ Called call_of(const char* name, std::uint64_t sequence, std::size_t count = 10)
 // What a user sees of a job that hangs.
 TEST(FlightRecorder, SaysWhatWasCalledAndHowFarItCame) {
   FlightRecorder recorder;
-  Called broadcast = call_of("broadcast", 7, 100);
+  CallId broadcast = call_of("broadcast", 7, 100);
   broadcast.communicator = 3;
   broadcast.root = 2;
   const std::uint64_t first = recorder.called(call_of("all_reduce", 6));

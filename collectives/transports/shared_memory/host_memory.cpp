@@ -73,7 +73,7 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
   member_states = append(n * sizeof(MemberState), part_alignment);
   tapes = append(n * sizeof(FlightTape), part_alignment);
   ring_states = append(n * n * sizeof(RingState), part_alignment);
-  notices = append(n * n * notices_per_ring * sizeof(Notice), part_alignment);
+  notices = append(n * n * notices_per_ring * sizeof(NoticeSlot), part_alignment);
   parcels = append(n * n * notices_per_ring * parcel_bytes, part_alignment);
   heaps = append(n * heap_bytes, Mapping::huge_page);
   end = place;
@@ -82,8 +82,8 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
 std::uint64_t HostLayout::signature() noexcept {
   constexpr std::uint64_t version = 3;
   std::uint64_t signature = version;
-  for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState), sizeof(Notice),
-                                 sizeof(Doorbell), sizeof(FlightTape)}) {
+  for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState),
+                                 sizeof(NoticeSlot), sizeof(Doorbell), sizeof(FlightTape)}) {
     signature = signature * 1009 + size;
   }
   return signature;
@@ -186,7 +186,7 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   member_states_ = reinterpret_cast<MemberState*>(start + layout.member_states);
   tapes_ = reinterpret_cast<FlightTape*>(start + layout.tapes);
   ring_states_ = reinterpret_cast<RingState*>(start + layout.ring_states);
-  notices_ = reinterpret_cast<Notice*>(start + layout.notices);
+  notices_ = reinterpret_cast<NoticeSlot*>(start + layout.notices);
   parcels_ = start + layout.parcels;
   // Most pairs use little of their rings.
   madvise(start, layout.heaps, MADV_NOHUGEPAGE);

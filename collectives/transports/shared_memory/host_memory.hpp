@@ -14,6 +14,7 @@
 #include "collectives/memory/mapping.hpp"
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/system/descriptors.hpp"
+#include "collectives/transports/network/network.hpp"
 #include "collectives/watch/flight_recorder.hpp"
 #include "ddl/topology/rank_map.hpp"
 
@@ -26,8 +27,8 @@ class ProcessHeap;
 using SharedAddress = std::uint64_t;
 
 /// Tells a member about one message: where its bytes are, or the bytes themselves, or that it is done with
-/// them. One cache line.
-struct alignas(64) Notice {
+/// them.
+struct Notice {
   enum class Kind : std::uint32_t {
     here,    ///< The bytes are in the notice (at most `most_inline`).
     parcel,  ///< They are in the parcel that belongs to the notice's place in its ring.
@@ -39,12 +40,8 @@ struct alignas(64) Notice {
   };
   static constexpr std::size_t most_inline = 24;
 
-  std::atomic<std::uint64_t> stamp;  ///< 1 + its position in the stream of notices: it is complete.
-  std::uint16_t communicator;
-  std::uint16_t call;
-  std::uint32_t message;
+  MessageTag tag;  ///< Ranks whose fingerprints differ must not mix data.
   std::uint32_t bytes;
-  std::uint32_t fingerprint;  ///< Of the call: what collective of what. Ranks that differ must not mix data.
   Kind kind;
   std::uint32_t answer;
   union {
@@ -55,7 +52,12 @@ struct alignas(64) Notice {
     std::array<std::byte, most_inline> inlined;
   };
 };
-static_assert(sizeof(Notice) == 64);
+
+/// A place for a notice in a ring. One cache line.
+struct alignas(64) NoticeSlot : Notice {
+  std::atomic<std::uint64_t> stamp;  ///< 1 + its position in the stream of notices: it is complete.
+};
+static_assert(sizeof(NoticeSlot) == 64);
 
 /// Who has read how much of one ring.
 struct alignas(64) RingState {
@@ -133,7 +135,7 @@ class HostMemory {
   /// `parcel_bytes`. Fewer and smaller with many members.
   [[nodiscard]] std::size_t notices_per_ring() const noexcept { return notices_per_ring_; }
   [[nodiscard]] std::size_t parcel_bytes() const noexcept { return parcel_bytes_; }
-  [[nodiscard]] Notice* notices(int from, int to) const noexcept {
+  [[nodiscard]] NoticeSlot* notices(int from, int to) const noexcept {
     return notices_ + pair(from, to) * notices_per_ring_;
   }
   [[nodiscard]] std::byte* parcels(int from, int to) const noexcept {
@@ -165,7 +167,7 @@ class HostMemory {
   MemberState* member_states_;
   FlightTape* tapes_;
   RingState* ring_states_;
-  Notice* notices_;
+  NoticeSlot* notices_;
   std::byte* parcels_;
 
   std::size_t heap_bytes_;
