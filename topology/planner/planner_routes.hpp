@@ -43,7 +43,6 @@ class PlannerRoutes {
 
   PlannedRoute between(int from_rank, int to_rank);
 
-  [[nodiscard]] int ranks() const noexcept { return static_cast<int>(place_of_.size()); }
   [[nodiscard]] int host_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)].host; }
   /// Equal for hosts that are alike.
   [[nodiscard]] int kind_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)].kind; }
