@@ -31,7 +31,7 @@ struct NumbersHash {
   std::size_t operator()(std::span<const int> numbers) const noexcept {
     Fnv hash;
     for (const int number : numbers) hash.add(static_cast<std::uint64_t>(number));
-    return mix(hash.value());
+    return hash.value();
   }
 };
 
