@@ -1,41 +1,19 @@
 #include "ddl/data_type.hpp"
 
+#include <array>
+
+#include "topology/json_text.hpp"
+
 namespace ddl {
 
 std::string_view to_string(DataType type) noexcept {
-  switch (type) {
-    case DataType::u8:
-      return "u8";
-    case DataType::i32:
-      return "i32";
-    case DataType::i64:
-      return "i64";
-    case DataType::f32:
-      return "f32";
-    case DataType::f64:
-      return "f64";
-    case DataType::f16:
-      return "f16";
-    case DataType::bf16:
-      return "bf16";
-  }
-  return "unknown type";
+  constexpr std::array<std::string_view, 7> names = {"u8", "i32", "i64", "f32", "f64", "f16", "bf16"};
+  return topology::name_in(names, type);
 }
 
 std::string_view to_string(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::avg:
-      return "avg";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::prod:
-      return "prod";
-  }
-  return "unknown operation";
+  constexpr std::array<std::string_view, 5> names = {"sum", "avg", "min", "max", "prod"};
+  return topology::name_in(names, op);
 }
 
 }  // namespace ddl

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -27,24 +27,17 @@ std::string shown(std::string_view text) {
   return text.size() <= most ? result : result + "...";
 }
 
-int parse_size(std::string_view digits, std::string_view text) {
-  int size = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
-  if (error != std::errc{} || end != digits.data() + digits.size() || size < 1 || size > most_ranks) {
-    refuse(
-        fmt::format("decomposition '{}': found '{}', expected sizes from 1 to {} joined by x, as in 4x8x2, "
-                    "or the sizes of unequal hosts first, as in 4,3,2x3",
-                    shown(text), shown(digits), most_ranks));
-  }
-  return size;
-}
-
 std::vector<int> parse_sizes(std::string_view list, char separator, std::string_view text) {
   std::vector<int> sizes;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(separator, begin), list.size());
-    sizes.push_back(parse_size(list.substr(begin, end - begin), text));
-    begin = end + 1;
+  for (const std::string_view digits : split(list, separator)) {
+    const auto size = parse_whole<int>(digits);
+    if (!size || *size < 1 || *size > most_ranks) {
+      refuse(
+          fmt::format("decomposition '{}': found '{}', expected sizes from 1 to {} joined by x, as in "
+                      "4x8x2, or the sizes of unequal hosts first, as in 4,3,2x3",
+                      shown(text), shown(digits), most_ranks));
+    }
+    sizes.push_back(*size);
   }
   return sizes;
 }
@@ -125,12 +118,7 @@ int Decomposition::group_of(int position) const {
 }
 
 std::string to_string(const Decomposition& decomposition) {
-  std::string text = fmt::format("{}", decomposition.group_size(0));
-  if (decomposition.ragged()) {
-    for (int group = 1; group < decomposition.groups(); ++group) {
-      text += fmt::format(",{}", decomposition.group_size(group));
-    }
-  }
+  std::string text = fmt::format("{}", fmt::join(decomposition.group_sizes(), ","));
   for (const int size : decomposition.outer()) text += fmt::format("x{}", size);
   return text;
 }

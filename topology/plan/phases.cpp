@@ -18,12 +18,7 @@ struct Sizes {
 
 Sizes sizes_of(const Decomposition& decomposition, int dimension) {
   const int largest = decomposition.size(dimension);
-  Sizes sizes{largest, largest};
-  if (dimension > 0) return sizes;
-  for (int group = 0; group < decomposition.groups() && decomposition.ragged(); ++group) {
-    sizes.smallest = std::min(sizes.smallest, decomposition.group_size(group));
-  }
-  return sizes;
+  return {dimension > 0 ? largest : std::ranges::min(decomposition.group_sizes()), largest};
 }
 
 /// The part of the buffer that a member of the dimension works on, at most.
@@ -86,8 +81,8 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
       }
     }
   }
-  const double part_sent =
-      static_cast<double>(size_of(dimension.wire.value_or(plan.type))) / static_cast<double>(size_of(plan.type));
+  const double part_sent = static_cast<double>(size_of(dimension.wire.value_or(plan.type))) /
+                           static_cast<double>(size_of(plan.type));
   figures.bytes_per_rank = static_cast<double>(plan.bytes) * share_before(plan, phase.dimension) * part_sent *
                            *std::ranges::max_element(pieces) / pattern.pieces();
   return figures;

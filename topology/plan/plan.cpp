@@ -7,6 +7,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
+#include "topology/json_text.hpp"
 #include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
@@ -14,10 +15,19 @@ namespace {
 
 constexpr int most_chunks = 64;
 
-constexpr std::array modes = {Mode::explore,        Mode::rings, Mode::nccl, Mode::nccl_per_dimension,
-                              Mode::scatter_gather, Mode::mpi};
+constexpr auto modes = all_to<Mode::mpi>;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+/// "ring, tree or one_shot"
+std::string alternatives(const auto& values) {
+  std::string text;
+  for (const auto& value : values) {
+    const bool is_last = &value == &values.back();
+    text += fmt::format("{}{}", text.empty() ? "" : is_last ? " or " : ", ", to_string(value));
+  }
+  return text;
+}
 
 std::string with_article(std::string_view name) {
   return fmt::format("a{} {}", name.starts_with('a') ? "n" : "", name);
@@ -32,13 +42,9 @@ void require_algorithm(const Plan& plan, int index) {
   }
   const std::span<const Algorithm> possible = algorithms_of(plan.collective);
   if (std::ranges::find(possible, dimension.algorithm) == possible.end()) {
-    std::string expected;
-    for (const Algorithm algorithm : possible) {
-      const bool is_last = algorithm == possible.back();
-      expected += fmt::format("{}{}", expected.empty() ? "" : is_last ? " or " : ", ", to_string(algorithm));
-    }
     refuse(fmt::format("plan: dimensions[{}]: found {} in {}, expected {}", index,
-                       to_string(dimension.algorithm), with_article(to_string(plan.collective)), expected));
+                       to_string(dimension.algorithm), with_article(to_string(plan.collective)),
+                       alternatives(possible)));
   }
   if (plan.collective == Collective::all_reduce && index == 0 && plan.decomposition.ragged() &&
       !traits_of(dimension.algorithm).takes_ragged) {
@@ -54,19 +60,21 @@ void require_wire(const Plan& plan, int index) {
   const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
   if (!dimension.wire) return;
   const auto refuse_wire = [&](std::string_view why) {
-    refuse(fmt::format("plan: dimensions[{}]: found the wire {}, {}", index, to_string(*dimension.wire), why));
+    refuse(
+        fmt::format("plan: dimensions[{}]: found the wire {}, {}", index, to_string(*dimension.wire), why));
   };
   if (*dimension.wire != DataType::bf16 && *dimension.wire != DataType::f16) {
     refuse_wire("expected bf16 or f16, or none");
   }
-  const bool sums = plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
+  const bool sums =
+      plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
   if (plan.type != DataType::f32 || !sums) {
     refuse_wire(fmt::format("expected none: {} {} travels as it is", with_article(to_string(plan.type)),
                             to_string(plan.collective)));
   }
   if (dimension.carrier == Carrier::shared_memory || dimension.carrier == Carrier::cuda_ipc) {
-    refuse_wire(fmt::format("expected none: by {} members read one another's memory",
-                            to_string(dimension.carrier)));
+    refuse_wire(
+        fmt::format("expected none: by {} members read one another's memory", to_string(dimension.carrier)));
   }
   if (*dimension.wire != wire_of(plan)) {
     refuse_wire(fmt::format("expected {} as in the dimensions before it", to_string(wire_of(plan))));
@@ -98,12 +106,10 @@ std::uint64_t hash(const Plan& plan) {
   Fnv fnv;
   fnv.add(static_cast<std::uint8_t>(plan.collective));
   const Decomposition& decomposition = plan.decomposition;
-  fnv.add_number(static_cast<std::uint64_t>(decomposition.ragged() ? decomposition.groups() : 1));
-  for (int group = 0; group < (decomposition.ragged() ? decomposition.groups() : 1); ++group) {
-    fnv.add_number(static_cast<std::uint64_t>(decomposition.group_size(group)));
+  for (const std::span<const int> sizes : {decomposition.group_sizes(), decomposition.outer()}) {
+    fnv.add_number(sizes.size());
+    for (const int size : sizes) fnv.add_number(static_cast<std::uint64_t>(size));
   }
-  fnv.add_number(decomposition.outer().size());
-  for (const int size : decomposition.outer()) fnv.add_number(static_cast<std::uint64_t>(size));
   fnv.add_number(plan.dimensions.size());
   for (const PlanDimension& dimension : plan.dimensions) {
     fnv.add(static_cast<std::uint8_t>(dimension.algorithm));
@@ -126,14 +132,7 @@ std::span<const Collective> planned_collectives() noexcept {
   return all;
 }
 
-std::string planned_names() {
-  std::string names;
-  for (const Collective collective : planned_collectives()) {
-    const bool is_last = collective == planned_collectives().back();
-    names += fmt::format("{}{}", names.empty() ? "" : is_last ? " or " : ", ", to_string(collective));
-  }
-  return names;
-}
+std::string planned_names() { return alternatives(planned_collectives()); }
 
 DataType wire_of(const Plan& plan) noexcept {
   for (const PlanDimension& dimension : plan.dimensions) {
@@ -163,39 +162,15 @@ bool is_for_devices(const Plan& plan) noexcept {
 }
 
 std::string_view to_string(Mode mode) noexcept {
-  switch (mode) {
-    case Mode::explore:
-      return "explore";
-    case Mode::rings:
-      return "rings";
-    case Mode::nccl:
-      return "nccl";
-    case Mode::nccl_per_dimension:
-      return "nccl_per_dimension";
-    case Mode::scatter_gather:
-      return "scatter_gather";
-    case Mode::mpi:
-      return "mpi";
-  }
-  return "?";
+  constexpr std::array<std::string_view, modes.size()> names = {
+      "explore", "rings", "nccl", "nccl_per_dimension", "scatter_gather", "mpi"};
+  return name_in(names, mode);
 }
 
 char letter_of(Mode mode) noexcept {
-  switch (mode) {
-    case Mode::explore:
-      return 'p';
-    case Mode::rings:
-      return 'r';
-    case Mode::nccl:
-      return 'n';
-    case Mode::nccl_per_dimension:
-      return 'b';
-    case Mode::scatter_gather:
-      return 'c';
-    case Mode::mpi:
-      return 'm';
-  }
-  return '?';
+  constexpr std::string_view letters = "prnbcm";
+  const auto index = static_cast<std::size_t>(mode);
+  return index < letters.size() ? letters[index] : '?';
 }
 
 Mode mode_from_letter(std::string_view letter) {
@@ -206,27 +181,13 @@ Mode mode_from_letter(std::string_view letter) {
   for (const Mode mode : modes) {
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", letter_of(mode), to_string(mode));
   }
-  std::string found;
-  for (const char c : letter.substr(0, 20)) found += c >= ' ' && c <= '~' ? c : '?';
-  refuse(fmt::format("mode '{}': expected one of {}", found, known));
+  refuse(fmt::format("mode '{}': expected one of {}", printable(letter.substr(0, 20)), known));
 }
 
 std::string_view to_string(Carrier carrier) noexcept {
-  switch (carrier) {
-    case Carrier::shared_memory:
-      return "shared_memory";
-    case Carrier::cuda_ipc:
-      return "cuda_ipc";
-    case Carrier::network:
-      return "network";
-    case Carrier::mpi:
-      return "mpi";
-    case Carrier::nccl:
-      return "nccl";
-    case Carrier::host_memory:
-      return "host_memory";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 6> names = {"shared_memory", "cuda_ipc", "network",
+                                                     "mpi",           "nccl",     "host_memory"};
+  return name_in(names, carrier);
 }
 
 std::string carrier_text(const PlanDimension& dimension) {
@@ -235,23 +196,9 @@ std::string carrier_text(const PlanDimension& dimension) {
 }
 
 std::string_view to_string(PhaseKind kind) noexcept {
-  switch (kind) {
-    case PhaseKind::reduce_scatter:
-      return "reduce_scatter";
-    case PhaseKind::all_gather:
-      return "all_gather";
-    case PhaseKind::reduce:
-      return "reduce";
-    case PhaseKind::broadcast:
-      return "broadcast";
-    case PhaseKind::all_reduce:
-      return "all_reduce";
-    case PhaseKind::scatter:
-      return "scatter";
-    case PhaseKind::gather:
-      return "gather";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 7> names = {"reduce_scatter", "all_gather", "reduce", "broadcast",
+                                                     "all_reduce",     "scatter",    "gather"};
+  return name_in(names, kind);
 }
 
 void require_valid(const Plan& plan) {

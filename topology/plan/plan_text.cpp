@@ -32,10 +32,7 @@ std::string short_order(const std::vector<int>& order) {
 std::string short_text(const Decomposition& decomposition) {
   constexpr int most_groups = 8;
   if (!decomposition.ragged() || decomposition.groups() <= most_groups) return to_string(decomposition);
-  std::string text;
-  for (int group = 0; group < most_groups; ++group)
-    text += fmt::format("{},", decomposition.group_size(group));
-  text += "...";
+  std::string text = fmt::format("{},...", fmt::join(decomposition.group_sizes().first(most_groups), ","));
   for (const int size : decomposition.outer()) text += fmt::format("x{}", size);
   return text;
 }
@@ -92,9 +89,8 @@ std::string to_text(const Plan& plan) {
       const PlanDimension& way = plan.dimensions[static_cast<std::size_t>(dimension)];
       const PhaseFigures figures = figures_of(plan, phases[i]);
       rows.push_back({fmt::format("{}", i + 1), std::string(to_string(kind)), fmt::format("{}", dimension),
-                      figures.members, std::string(to_string(way.algorithm)),
-                      carrier_text(way), fmt::format("{}", figures.rounds),
-                      format_bytes(figures.bytes_per_rank),
+                      figures.members, std::string(to_string(way.algorithm)), carrier_text(way),
+                      fmt::format("{}", figures.rounds), format_bytes(figures.bytes_per_rank),
                       i < plan.phase_us.size() ? format_us(plan.phase_us[i]) : "?"});
     }
     text += table(rows, {true, false, true, true, false, false, true, true, true});

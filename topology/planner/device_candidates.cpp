@@ -82,7 +82,7 @@ void DeviceCandidates::add_by_dimension(const PlanRequest& request, const Plan& 
   if (has_nccl) outer.push_back({Algorithm::ring, Carrier::nccl});
   if (carriers_.exchange && carriers_.host_memory) outer.push_back({Algorithm::ring, Carrier::host_memory});
   if (carriers_.exchange && carriers_.network) {
-    for (const Algorithm algorithm : algorithms_for({request.collective, Mode::explore}, hosts_, false)) {
+    for (const Algorithm algorithm : algorithms_for(request.collective, Mode::explore, hosts_, false)) {
       outer.push_back({algorithm, Carrier::network});
     }
   }

@@ -108,9 +108,9 @@ Profiler::Profiler(const Topology& topology, const Placement& placement, const C
       is_reducing_(placement.size(), false),
       sends_(placement.size(), 0) {
   for (const int device : placement) {
-    const auto node = static_cast<std::size_t>(topology.devices()[static_cast<std::size_t>(device)]);
-    reduction_us_ = std::max(reduction_us_, cost.reduction_us(topology.nodes()[node].kind, 1));
-    const int link = core_link(topology, static_cast<int>(node));
+    const int node = topology.node_of_device(device);
+    reduction_us_ = std::max(reduction_us_, cost.reduction_us(topology.node(node).kind, 1));
+    const int link = core_link(topology, node);
     core_of_.push_back(link < 0 ? -1 : 2 * link);
     has_cores_ |= link >= 0;
   }
@@ -194,6 +194,13 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   });
   profile.returns = !has_root(collective) && !traits_of(algorithm).is_tree;
 
+  int round_count = 0;
+  const auto for_each_pattern = [&](std::size_t round, const auto& visit) {
+    for_each_group([&](const ProfiledGroup& group) {
+      const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
+      if (round < pattern.size()) visit(group, pattern[round]);
+    });
+  };
   const auto rank_at = [](const ProfiledGroup& group, int index) {
     return group.ranks[static_cast<std::size_t>(index)];
   };
@@ -207,10 +214,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     // Smaller rings have fewer rounds: what they carry counts as if spread over all.
     round.repeat = most_repeats;
     double reduced = 0;
-    for_each_group([&](const ProfiledGroup& group) {
-      const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
-      if (i >= pattern.size()) return;
-      const PatternRound& now = pattern[i];
+    for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {
       round.uses_scratch |= now.uses_scratch;
       const double part = static_cast<double>(now.repeat) / most_repeats;
       reduced = std::max(reduced, now.reduced * group.weight * part);
@@ -245,10 +249,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       round.latency = 0;
       round.slowest_edge = round.us_per_byte;
       round.us_per_byte = 0;
-      for_each_group([&](const ProfiledGroup& group) {
-        const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
-        if (i >= pattern.size()) return;
-        const PatternRound& now = pattern[i];
+      for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {
         double latency = 0;
         double us_per_byte = 0;
         for (const PatternEdge& edge : now.edges) {
@@ -274,16 +275,14 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     round.local = reduced * reduction_us_;
     if (has_cores_) round.column_without = keep_column(round.repeat);
     if (has_cores_ && reduced > 0) {
-      for_each_group([&](const ProfiledGroup& group) {
-        const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
-        if (i >= pattern.size()) return;
-        const double part = static_cast<double>(pattern[i].repeat) / most_repeats;
-        add_reductions(group, pattern[i], pattern[i].reduced * group.weight * part);
+      for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {
+        const double part = static_cast<double>(now.repeat) / most_repeats;
+        add_reductions(group, now, now.reduced * group.weight * part);
       });
     }
     round.column = take_column(round.repeat);
     if (!has_cores_) round.column_without = round.column;
-    profile.round_count += round.repeat;
+    round_count += round.repeat;
     profile.rounds.push_back(round);
   }
   std::vector<Load> total = take_total(total_);
@@ -303,7 +302,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       mean.us_per_byte += round.us_per_byte / count;
     }
     for (Load& load : total) load.us_per_byte /= static_cast<float>(count);
-    mean.repeat = profile.round_count;
+    mean.repeat = round_count;
     mean.column = mean.column_without = classes_.add(total);
     profile.rounds = {mean};
   }

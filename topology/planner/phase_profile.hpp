@@ -16,8 +16,6 @@ namespace ddl::topology {
 struct PatternEdge {
   int from;  ///< Index in the group.
   int to;
-
-  friend bool operator==(const PatternEdge&, const PatternEdge&) = default;
 };
 
 /// Messages that have no need to wait for one another, all of the same length.
@@ -58,8 +56,7 @@ struct PhaseProfile {
   std::vector<ProfileRound> rounds;
   std::size_t total_column = 0;  ///< Of all rounds together.
   std::size_t total_without = 0;
-  double messages = 0;  ///< Of all ranks, for one chunk.
-  int round_count = 0;
+  double messages = 0;   ///< Of all ranks, for one chunk.
   bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
 
   /// The rounds backwards, without reductions.
@@ -84,8 +81,8 @@ class Profiler {
 
   /// How a phase's bytes are moved.
   struct Way {
-    bool in_turn = false;     ///< As in `pattern_of`.
-    double wire_share = 1;    ///< Of a range's bytes, what travels of it between hosts.
+    bool in_turn = false;   ///< As in `pattern_of`.
+    double wire_share = 1;  ///< Of a range's bytes, what travels of it between hosts.
   };
   /// `for_each_group` calls its argument with every group; it is called several times.
   PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,

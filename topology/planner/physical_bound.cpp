@@ -21,9 +21,7 @@ enum class Level { between_switches, network, socket, pcie, all };
 constexpr Level levels[] = {Level::between_switches, Level::network, Level::socket, Level::pcie, Level::all};
 
 bool is_cut(const Topology& topology, const Link& link, Level level) {
-  const auto is_switch = [&](int node) {
-    return topology.nodes()[static_cast<std::size_t>(node)].kind == NodeKind::network;
-  };
+  const auto is_switch = [&](int node) { return topology.node(node).kind == NodeKind::network; };
   switch (level) {
     case Level::between_switches:
       return is_switch(link.from) && is_switch(link.to);
@@ -73,7 +71,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
   int groups = 0;
   std::vector<double> ranks_of;
   for (const int device : placement) {
-    const int node = topology.devices()[static_cast<std::size_t>(device)];
+    const int node = topology.node_of_device(device);
     int& group = group_of[static_cast<std::size_t>(components.root(node))];
     if (group < 0) {
       group = groups++;
@@ -158,7 +156,7 @@ std::vector<double> latencies_from(const Topology& topology, int start) {
     if (so_far > latency[static_cast<std::size_t>(node)]) continue;
     for (const int index : topology.links_at(node)) {
       const int other = topology.other_end(index, node);
-      const double through = so_far + topology.links()[static_cast<std::size_t>(index)].latency;
+      const double through = so_far + topology.link(index).latency;
       if (through >= latency[static_cast<std::size_t>(other)]) continue;
       latency[static_cast<std::size_t>(other)] = through;
       queue.emplace(through, other);
@@ -169,16 +167,16 @@ std::vector<double> latencies_from(const Topology& topology, int start) {
 
 /// Latency between two ranks that are far apart: from any one, the farthest, and from that the farthest.
 double longest_latency(const Topology& topology, const Placement& placement) {
-  const auto node_of = [&](int device) { return topology.devices()[static_cast<std::size_t>(device)]; };
-  int start = node_of(placement.front());
+  int start = topology.node_of_device(placement.front());
   double longest = 0;
   for (int sweep = 0; sweep < 2; ++sweep) {
     const auto latency = latencies_from(topology, start);
     for (const int device : placement) {
-      const double found = latency[static_cast<std::size_t>(node_of(device))];
+      const int node = topology.node_of_device(device);
+      const double found = latency[static_cast<std::size_t>(node)];
       if (found <= longest) continue;
       longest = found;
-      start = node_of(device);
+      start = node;
     }
   }
   return longest;

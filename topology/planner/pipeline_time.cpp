@@ -91,8 +91,7 @@ void PipelineTime::choose_resources() {
     if (total_[i] > 0 && total_[i] >= busiest / 2) order_.push_back(i);
   }
   busy_.clear();
-  chosen_.clear();
-  while (!order_.empty() && chosen_.size() < most_resources) {
+  while (!order_.empty() && busy_.size() < most_resources) {
     const std::size_t best =
         *std::ranges::min_element(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
     std::erase_if(order_, [&](std::size_t other) {
@@ -101,28 +100,21 @@ void PipelineTime::choose_resources() {
         return column[other] <= column[best];
       });
     });
-    chosen_.push_back(best);
-    add_resource(best);
-    if (chosen_.size() > 1) continue;
-    crossing_ = 0;
+    Busy busy{total_[best], rounds_.size(), 0, best};
     std::vector<std::size_t> streams;
-    for (const Rounds& rounds : rounds_) {
+    const bool is_busiest = busy_.empty();
+    if (is_busiest) crossing_ = 0;
+    for (std::size_t i = 0; i < rounds_.size(); ++i) {
+      const Rounds& rounds = rounds_[i];
       if (classes_->column(rounds.round->column)[best] == 0) continue;
-      if (std::ranges::find(streams, rounds.stream) != streams.end()) continue;
+      busy.first = std::min(busy.first, i);
+      busy.last = i;
+      if (!is_busiest || std::ranges::find(streams, rounds.stream) != streams.end()) continue;
       streams.push_back(rounds.stream);
       crossing_ += rounds.round->sends > 1 ? 2 : 1;
     }
+    busy_.push_back(busy);
   }
-}
-
-void PipelineTime::add_resource(std::size_t of_class) {
-  Busy busy{total_[of_class], rounds_.size(), 0, of_class};
-  for (std::size_t i = 0; i < rounds_.size(); ++i) {
-    if (classes_->column(rounds_[i].round->column)[of_class] == 0) continue;
-    busy.first = std::min(busy.first, i);
-    busy.last = i;
-  }
-  if (busy.first < rounds_.size()) busy_.push_back(busy);
 }
 
 double PipelineTime::least(double bytes, int chunks) {

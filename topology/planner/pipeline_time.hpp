@@ -85,7 +85,6 @@ class PipelineTime {
   [[nodiscard]] double issue(int chunks) const;
   double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();
-  void add_resource(std::size_t of_class);
 
   const ResourceClasses* classes_;
   double step_overhead_;
@@ -98,7 +97,6 @@ class PipelineTime {
   std::vector<ColumnLoad> loads_;
   std::vector<double> total_;
   std::vector<std::size_t> order_;
-  std::vector<std::size_t> chosen_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;
   std::vector<std::size_t> sequence_;

@@ -14,25 +14,14 @@ PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition
       has_root_(has_root(collective)),
       decomposition_(&decomposition),
       algorithms_(&algorithms),
-      order_(&order) {
-  for (int group = 0; group < (decomposition.ragged() ? decomposition.groups() : 1); ++group) {
-    sizes_.push_back(decomposition.group_size(group));
-  }
-  std::ranges::sort(sizes_);
-  sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
-  root_group_ = decomposition.group_of(root);
-  root_member_ = root - decomposition.group_begin(root_group_);
-  int rest = root_group_;
-  for (const int size : decomposition.outer()) {
-    root_outer_.push_back(rest % size);
-    rest /= size;
-  }
-}
+      order_(order),
+      grid_(decomposition, order),
+      root_(grid_.place(root)) {}
 
-std::size_t PlanGroups::size_index(int group) const {
-  if (!decomposition_->ragged()) return 0;
-  return static_cast<std::size_t>(std::ranges::lower_bound(sizes_, decomposition_->group_size(group)) -
-                                  sizes_.begin());
+/// The member of a group of the first dimension that takes part.
+int PlanGroups::owner(const Layer& layer, int group) const {
+  const auto size = std::ranges::lower_bound(sizes(), decomposition_->group_size(group));
+  return layer.owner_by_size[static_cast<std::size_t>(size - sizes().begin())];
 }
 
 void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
@@ -42,14 +31,12 @@ void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
 
 void PlanGroups::for_each_whole(int dimension, const GroupVisitor& visit) const {
   std::vector<Layer> all;
-  for (int member = 0; member < sizes_.front(); ++member) {
-    all.push_back({1, std::vector<int>(sizes_.size(), member)});
+  for (int member = 0; member < sizes().front(); ++member) {
+    all.push_back({1, std::vector<int>(sizes().size(), member)});
   }
   if (dimension > 0) return later_dimension(dimension, all, true, visit);
   for (int group = 0; group < decomposition_->groups(); ++group) {
-    visit({std::span(*order_).subspan(static_cast<std::size_t>(decomposition_->group_begin(group)),
-                                      static_cast<std::size_t>(decomposition_->group_size(group))),
-           1});
+    visit({members_of(group), 1});
   }
 }
 
@@ -58,8 +45,7 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
   std::vector<double> shares;
   for (int group = 0; group < decomposition_->groups(); ++group) {
     const int size = decomposition_->group_size(group);
-    const auto members = std::span(*order_).subspan(
-        static_cast<std::size_t>(decomposition_->group_begin(group)), static_cast<std::size_t>(size));
+    const auto members = members_of(group);
     if (decomposition_->ragged() && has_pieces(collective_)) {
       shares.assign(static_cast<std::size_t>(size), 0);
       for (int other = 0; other < decomposition_->groups(); ++other) {
@@ -70,7 +56,7 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
       visit({members, 1, shares});
       continue;
     }
-    const int entry = has_root_ && root_member_ < size ? root_member_ : 0;
+    const int entry = has_root_ ? entry_of(size) : 0;
     if (entry == 0) {
       visit({members, 1});
       continue;
@@ -84,22 +70,22 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
 std::vector<PlanGroups::Layer> PlanGroups::layers() const {
   if (has_root_) {
     Layer entry{1, {}};
-    for (const int size : sizes_) entry.owner_by_size.push_back(root_member_ < size ? root_member_ : 0);
+    for (const int size : sizes()) entry.owner_by_size.push_back(entry_of(size));
     return {entry};
   }
   const Algorithm first = algorithms_->front();
-  if (traits_of(first).leaves_one) return {{1, std::vector<int>(sizes_.size(), 0)}};
+  if (traits_of(first).leaves_one) return {{1, std::vector<int>(sizes().size(), 0)}};
   if (decomposition_->ragged() && collective_ != Collective::all_reduce) return piece_owners();
   if (decomposition_->ragged() && traits_of(first).scatters) return segments();
   std::vector<Layer> result;
-  for (int member = 0; member < sizes_[0]; ++member) result.push_back({1, {member}});
+  for (int member = 0; member < sizes()[0]; ++member) result.push_back({1, {member}});
   return result;
 }
 
 std::vector<PlanGroups::Layer> PlanGroups::segments() const {
   // Boundaries in parts of the least common multiple would overflow: fractions that are equal are close.
   std::vector<double> cuts;
-  for (const int size : sizes_) {
+  for (const int size : sizes()) {
     for (int i = 0; i < size; ++i) cuts.push_back(static_cast<double>(i) / size);
   }
   cuts.push_back(1);
@@ -109,7 +95,7 @@ std::vector<PlanGroups::Layer> PlanGroups::segments() const {
     if (cuts[i + 1] - cuts[i] < 1e-12) continue;
     Layer layer{cuts[i + 1] - cuts[i], {}};
     const double middle = (cuts[i] + cuts[i + 1]) / 2;
-    for (const int size : sizes_) {
+    for (const int size : sizes()) {
       layer.owner_by_size.push_back(
           member_of_piece(algorithms_->front(), size, static_cast<int>(std::floor(middle * size))));
     }
@@ -120,9 +106,9 @@ std::vector<PlanGroups::Layer> PlanGroups::segments() const {
 
 std::vector<PlanGroups::Layer> PlanGroups::piece_owners() const {
   std::vector<Layer> result;
-  for (int member = 0; member < sizes_.back(); ++member) {
+  for (int member = 0; member < sizes().back(); ++member) {
     Layer layer{1, {}, member};
-    for (const int size : sizes_) layer.owner_by_size.push_back(member % size);
+    for (const int size : sizes()) layer.owner_by_size.push_back(member % size);
     result.push_back(std::move(layer));
   }
   return result;
@@ -151,14 +137,14 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
   int stride = 1;
   for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
   const int size = outer[here];
-  const int entry = has_root_ ? root_outer_[here] : 0;
+  const int entry = has_root_ ? root_.outer[here] : 0;
 
   /// Whether those at these coordinates in the dimensions before take part.
   const auto takes_part = [&](int inner) {
     for (std::size_t i = 0; i < here && !whole; ++i) {
       const int coordinate = inner % outer[i];
       inner /= outer[i];
-      if (has_root_ && coordinate != root_outer_[i]) return false;
+      if (has_root_ && coordinate != root_.outer[i]) return false;
       if (!has_root_ && traits_of((*algorithms_)[i + 1]).leaves_one && coordinate != 0) return false;
     }
     return true;
@@ -171,8 +157,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
       for (const Layer& layer : layers) {
         for (int i = 0; i < size; ++i) {
           const int group = first + (i + entry) % size * stride;
-          ranks[static_cast<std::size_t>(i)] = (*order_)[static_cast<std::size_t>(
-              decomposition_->group_begin(group) + layer.owner_by_size[size_index(group)])];
+          ranks[static_cast<std::size_t>(i)] = grid_.rank_at(group, owner(layer, group));
         }
         if (layer.member < 0 || whole) {
           visit({ranks, layer.weight});

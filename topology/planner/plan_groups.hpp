@@ -1,8 +1,10 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "topology/planner/phase_profile.hpp"
+#include "topology/program/lowering.hpp"
 
 namespace ddl::topology {
 
@@ -26,10 +28,14 @@ class PlanGroups {
   /// Who takes part in dimensions after the first, in each group of that.
   struct Layer {
     double weight;
-    std::vector<int> owner_by_size;  // by index into sizes_
+    std::vector<int> owner_by_size;  // by index into the sizes of the first dimension
     int member = -1;                 // whose pieces these are
   };
 
+  [[nodiscard]] std::span<const int> members_of(int group) const {
+    return order_.subspan(static_cast<std::size_t>(decomposition_->group_begin(group)),
+                          static_cast<std::size_t>(decomposition_->group_size(group)));
+  }
   void first_dimension(const GroupVisitor& visit) const;
   void later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
                        const GroupVisitor& visit) const;
@@ -38,17 +44,19 @@ class PlanGroups {
   [[nodiscard]] std::vector<Layer> piece_owners() const;
   double piece_shares(int member, int first, int step, int size, int higher,
                       std::vector<double>& shares) const;
-  [[nodiscard]] std::size_t size_index(int group) const;
+  /// Of groups of the first dimension, each once, ascending.
+  [[nodiscard]] std::span<const int> sizes() const { return grid_.sizes(0); }
+  [[nodiscard]] int owner(const Layer& layer, int group) const;
+  /// The member by which a group of the first dimension gets the data of a broadcast, or gives its sum.
+  [[nodiscard]] int entry_of(int size) const { return root_.member < size ? root_.member : 0; }
 
   Collective collective_;
   bool has_root_;
   const Decomposition* decomposition_;
   const std::vector<Algorithm>* algorithms_;
-  const std::vector<int>* order_;
-  std::vector<int> sizes_;  // of groups of the first dimension, each once, ascending
-  int root_group_;
-  int root_member_;
-  std::vector<int> root_outer_;
+  std::span<const int> order_;
+  Grid grid_;
+  Place root_;
 };
 
 }  // namespace ddl::topology

@@ -19,24 +19,18 @@ constexpr int coarse_rounds = 48;
 /// Of a wanted decomposition.
 constexpr double most_algorithm_choices = 1000;
 
-/// The sizes of a grid, the first dimension's by group.
-struct Grid {
-  std::size_t order;
-  std::vector<int> groups;  // one entry if all are alike
-  std::vector<int> outer;
-};
-
 /// Every choice of an algorithm for each dimension.
-void add_with_algorithms(const Family& family, const Grid& grid, std::vector<PlanShape>& shapes) {
-  const Decomposition decomposition(grid.groups, grid.outer);
+void add_with_algorithms(Collective collective, Mode mode, std::size_t order,
+                         const Decomposition& decomposition, std::vector<PlanShape>& shapes) {
   std::vector<std::vector<Algorithm>> choices;
   for (int d = 0; d < decomposition.dimensions(); ++d) {
-    choices.push_back(algorithms_for(family, decomposition.size(d), d == 0 && decomposition.ragged()));
+    choices.push_back(
+        algorithms_for(collective, mode, decomposition.size(d), d == 0 && decomposition.ragged()));
   }
   std::vector<Algorithm> chosen(choices.size());
   const auto choose = [&](const auto& self, std::size_t d) -> void {
     if (d == choices.size()) {
-      shapes.push_back({grid.order, decomposition, chosen});
+      shapes.push_back({order, decomposition, chosen});
       return;
     }
     for (const Algorithm algorithm : choices[d]) {
@@ -47,41 +41,30 @@ void add_with_algorithms(const Family& family, const Grid& grid, std::vector<Pla
   choose(choose, 0);
 }
 
-Grid grid_of(std::size_t order, const std::vector<int>& factors) {
-  if (factors.empty()) return {order, {1}, {}};
-  return {order, {factors[0]}, {factors.begin() + 1, factors.end()}};
-}
-
-/// Whether some dimensions are inside hosts of `size` ranks and the others between them.
-bool is_aligned(const std::vector<int>& factors, int size) {
-  int product = 1;
-  for (const int factor : factors) {
-    if (product == size) return true;
-    product *= factor;
+std::vector<PlanShape> all_shapes(const PlanRequest& request, int ranks, const PlanTiming& timing) {
+  std::vector<PlanShape> shapes;
+  const auto add = [&](std::size_t order, const Decomposition& decomposition) {
+    add_with_algorithms(request.collective, request.mode, order, decomposition, shapes);
+  };
+  const std::size_t by_host = timing.host_order();
+  if (request.mode == Mode::nccl) {
+    add(by_host, grid_of({ranks}));
+    return shapes;
   }
-  return product == size || size == 1;
-}
-
-std::vector<Grid> all_grids(Mode mode, int ranks, const PlanTiming& timing) {
-  std::vector<Grid> grids;
   const HostRanks& hosts = timing.hosts();
-  const auto factorisations = ordered_factorisations(ranks);
-  const std::size_t orders = mode == Mode::nccl_per_dimension ? 1 : timing.host_order() + 1;
-  if (mode == Mode::nccl) return {grid_of(timing.host_order(), {ranks})};
-  for (std::size_t i = 0; i < orders; ++i) {
-    const std::size_t order = mode == Mode::nccl_per_dimension ? timing.host_order() : i;
-    for (const auto& factors : factorisations) {
-      const bool is_wanted =
-          mode != Mode::nccl_per_dimension || (hosts.equal && is_aligned(factors, hosts.sizes[0]));
-      if (is_wanted) grids.push_back(grid_of(order, factors));
+  const bool is_along_hosts = request.mode == Mode::nccl_per_dimension;
+  for (std::size_t order = is_along_hosts ? by_host : 0; order <= by_host; ++order) {
+    for (const auto& factors : ordered_factorisations(ranks)) {
+      const Decomposition grid = grid_of(factors);
+      if (!is_along_hosts || (hosts.equal && is_aligned(grid, hosts.sizes[0]))) add(order, grid);
     }
   }
   if (!hosts.equal) {
     for (const auto& factors : ordered_factorisations(static_cast<int>(hosts.sizes.size()))) {
-      grids.push_back({timing.host_order(), hosts.sizes, factors});
+      add(by_host, Decomposition(hosts.sizes, factors));
     }
   }
-  return grids;
+  return shapes;
 }
 
 bool has_one_algorithm(const PlanShape& shape) {
@@ -207,7 +190,7 @@ class Search {
   }
 
   [[nodiscard]] std::vector<Algorithm> algorithms(int size, bool ragged) const {
-    auto result = algorithms_for({request_->collective, request_->mode}, size, ragged);
+    auto result = algorithms_for(request_->collective, request_->mode, size, ragged);
     const bool is_prime = prime_factors(size).size() == 1;
     if (!wanted_->empty() || (is_prime && result.size() == 1)) return result;
     const int largest = prime_factors(size).back();
@@ -291,15 +274,8 @@ class Search {
     const auto key = key_of(plan.sizes, plan.algorithms);
     const auto [entry, is_new] = seen_.try_emplace(key, 0);
     if (!is_new) return entry->second;
-    PlanShape shape{order_, {}, plan.algorithms};
-    std::vector<int> outer = plan.sizes;
-    if (is_ragged_) {
-      shape.decomposition = Decomposition(*inner_, std::move(outer));
-    } else {
-      const int first = outer[0];
-      outer.erase(outer.begin());
-      shape.decomposition = Decomposition({first}, std::move(outer));
-    }
+    PlanShape shape{order_, is_ragged_ ? Decomposition(*inner_, plan.sizes) : grid_of(plan.sizes),
+                    plan.algorithms};
     const auto bytes = static_cast<double>(request_->bytes);
     PipelineTime& pipeline = timing_->pipeline(timing_->phases(request_->collective, shape));
     double best = std::numeric_limits<double>::infinity();
@@ -374,22 +350,19 @@ std::vector<PlanShape> search_shapes(const PlanRequest& request, PlanTiming& tim
 }  // namespace
 
 std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing) {
-  const Family family{request.collective, request.mode};
   std::vector<PlanShape> shapes;
   if (request.decomposition) {
     const Decomposition& wanted = *request.decomposition;
-    std::vector<int> groups;
-    for (int group = 0; group < (wanted.ragged() ? wanted.groups() : 1); ++group) {
-      groups.push_back(wanted.group_size(group));
-    }
     const bool knows_hosts = request.mode == Mode::nccl || request.mode == Mode::nccl_per_dimension;
     const std::size_t last = request.mode == Mode::mpi ? 0 : timing.host_order();
     double choices = 1;
     for (int d = 0; d < wanted.dimensions(); ++d) {
-      choices *=
-          static_cast<double>(algorithms_for(family, wanted.size(d), d == 0 && wanted.ragged()).size());
+      const bool is_ragged = d == 0 && wanted.ragged();
+      choices *= static_cast<double>(
+          algorithms_for(request.collective, request.mode, wanted.size(d), is_ragged).size());
     }
     if (choices > most_algorithm_choices && request.mode != Mode::mpi) {
+      const std::vector<int> groups(wanted.group_sizes().begin(), wanted.group_sizes().end());
       std::vector<int> sizes(wanted.outer().begin(), wanted.outer().end());
       if (!wanted.ragged()) sizes.insert(sizes.begin(), groups[0]);
       Search search(request, timing);
@@ -399,7 +372,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
       return search.take();
     }
     for (std::size_t order = knows_hosts ? last : 0; order <= last; ++order) {
-      add_with_algorithms(family, {order, groups, {wanted.outer().begin(), wanted.outer().end()}}, shapes);
+      add_with_algorithms(request.collective, request.mode, order, wanted, shapes);
     }
     if (request.mode == Mode::mpi) {
       std::erase_if(shapes, [](const PlanShape& shape) { return !has_one_algorithm(shape); });
@@ -408,8 +381,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
   }
   if (request.mode == Mode::mpi) return mpi_shapes(request.collective, ranks);
   if (ranks <= most_ranks_for_all || request.mode == Mode::nccl) {
-    for (const Grid& grid : all_grids(request.mode, ranks, timing)) add_with_algorithms(family, grid, shapes);
-    return shapes;
+    return all_shapes(request, ranks, timing);
   }
   shapes = search_shapes(request, timing);
   const auto add = [&](std::vector<PlanShape> more) {
@@ -421,7 +393,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
   if (timing.host_order() != 0 && !timing.hosts().contiguous && !is_long_chain &&
       request.mode != Mode::nccl_per_dimension) {
     std::vector<PlanShape> ring;
-    add_with_algorithms({request.collective, Mode::rings}, {0, {ranks}, {}}, ring);
+    add_with_algorithms(request.collective, Mode::rings, 0, grid_of({ranks}), ring);
     add(std::move(ring));
   }
   if (request.mode == Mode::explore) {
@@ -436,11 +408,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
   const HostRanks& hosts = timing.hosts();
   if (request.mode == Mode::nccl_per_dimension) {
     std::erase_if(shapes, [&](const PlanShape& shape) {
-      for (int d = 0, inside = 1; d < shape.decomposition.dimensions(); ++d) {
-        inside *= shape.decomposition.size(d);
-        if (shape.decomposition.ragged() || inside == hosts.sizes[0]) return false;
-      }
-      return hosts.sizes[0] != 1;
+      return !shape.decomposition.ragged() && !is_aligned(shape.decomposition, hosts.sizes[0]);
     });
   }
   return shapes;

@@ -24,25 +24,24 @@ void extend(int rest, std::vector<int>& factors, std::vector<std::vector<int>>& 
 
 }  // namespace
 
-std::vector<Algorithm> algorithms_for(const Family& family, int size, bool ragged) {
+std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size, bool ragged) {
   if (size == 1) return {Algorithm::ring};
-  const bool is_rings =
-      family.mode == Mode::rings || family.mode == Mode::nccl || family.mode == Mode::nccl_per_dimension;
+  const bool is_rings = mode == Mode::rings || mode == Mode::nccl || mode == Mode::nccl_per_dimension;
   if (is_rings) return {Algorithm::ring};
   std::vector<Algorithm> result = {Algorithm::ring};
-  if (has_root(family.collective)) {
+  if (has_root(collective)) {
     if (size == 2) return result;
     result.push_back(Algorithm::two_shot);
-    if (family.mode == Mode::scatter_gather) return {Algorithm::two_shot};
-    if (family.mode == Mode::mpi) return {Algorithm::ring, Algorithm::two_shot, Algorithm::tree};
+    if (mode == Mode::scatter_gather) return {Algorithm::two_shot};
+    if (mode == Mode::mpi) return {Algorithm::ring, Algorithm::two_shot, Algorithm::tree};
     result.insert(result.end(), {Algorithm::one_shot, Algorithm::tree});
-    if (family.collective == Collective::broadcast) result.push_back(Algorithm::double_tree);
+    if (collective == Collective::broadcast) result.push_back(Algorithm::double_tree);
     return result;
   }
   // With groups of different sizes the largest may be of two members and others of one.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
-  if (size > 2 && family.mode != Mode::mpi) result.push_back(Algorithm::two_shot);
-  if (family.mode == Mode::scatter_gather || has_pieces(family.collective)) return result;
+  if (size > 2 && mode != Mode::mpi) result.push_back(Algorithm::two_shot);
+  if (mode == Mode::scatter_gather || has_pieces(collective)) return result;
   if (!ragged) result.push_back(Algorithm::one_shot);
   result.push_back(Algorithm::tree);
   return result;
@@ -66,8 +65,7 @@ std::vector<PlanShape> mpi_shapes(Collective collective, int ranks) {
   if (factors.size() > 1) {
     add_flat(Algorithm::halving_doubling);
     if (has_pieces(collective)) return shapes;
-    shapes.push_back({0, Decomposition({factors[0]}, {factors.begin() + 1, factors.end()}),
-                      std::vector<Algorithm>(factors.size(), Algorithm::one_shot)});
+    shapes.push_back({0, grid_of(factors), std::vector(factors.size(), Algorithm::one_shot)});
   }
   if (!has_pieces(collective)) add_flat(Algorithm::tree);
   return shapes;
@@ -88,6 +86,17 @@ std::string steps_of(const PlanShape& shape, int chunks) {
   }
   for (const auto& [size, algorithm] : steps) key += fmt::format(" {}{}", size, to_string(algorithm));
   return key;
+}
+
+Decomposition grid_of(const std::vector<int>& sizes) {
+  if (sizes.empty()) return {};
+  return {{sizes[0]}, {sizes.begin() + 1, sizes.end()}};
+}
+
+bool is_aligned(const Decomposition& decomposition, int size) {
+  int inside = 1;
+  for (int d = 0; d < decomposition.dimensions() && inside < size; ++d) inside *= decomposition.size(d);
+  return inside == size;
 }
 
 std::vector<std::vector<int>> ordered_factorisations(int n) {

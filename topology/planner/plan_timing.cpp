@@ -16,35 +16,22 @@ void add_place(std::vector<int>& key, const Decomposition& decomposition, int di
   for (int i = 1; i < dimension; ++i) stride *= decomposition.size(i);
   key.push_back(stride);
   if (dimension > 0) key.push_back(decomposition.size(dimension));
-  if (!decomposition.ragged()) {
-    if (dimension == 0) key.push_back(decomposition.group_size(0));
-    return;
-  }
-  for (int group = 0; group < decomposition.groups(); ++group) key.push_back(decomposition.group_size(group));
+  const auto groups = decomposition.group_sizes();
+  if (dimension == 0 || decomposition.ragged()) key.insert(key.end(), groups.begin(), groups.end());
 }
 
 }  // namespace
-
-std::size_t PlanTiming::KeyHash::operator()(const Key& key) const noexcept {
-  std::uint64_t hash = key.size();
-  for (const int part : key) {
-    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 31;
-  }
-  return hash;
-}
 
 PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, const CostModel& cost)
     : step_overhead_(cost.step_overhead),
       routes_(topology, placement),
       hosts_(host_ranks(topology, placement)),
-      orders_(rank_orders(placement, routes_)),
+      orders_(rank_orders(topology, placement, routes_)),
       host_order_(orders_.size() - 1),
       profiler_(topology, placement, cost, routes_),
       pipeline_(profiler_.classes(), cost.step_overhead) {
   for (const int device : placement) {
-    const auto node = static_cast<std::size_t>(topology.devices()[static_cast<std::size_t>(device)]);
-    has_cpu_ |= topology.nodes()[node].kind == NodeKind::cpu;
+    has_cpu_ |= topology.node(topology.node_of_device(device)).kind == NodeKind::cpu;
   }
 }
 
@@ -171,11 +158,7 @@ PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> 
 bool PlanTiming::along_hosts(const PlanShape& shape) const {
   if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
   if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
-  int inside = 1;
-  for (int d = 0; d < shape.decomposition.dimensions() && inside < hosts_.sizes[0]; ++d) {
-    inside *= shape.decomposition.size(d);
-  }
-  return inside == hosts_.sizes[0];
+  return is_aligned(shape.decomposition, hosts_.sizes[0]);
 }
 
 PipelineTime& PlanTiming::pipeline(std::span<const ProfiledPhase> phases) {

@@ -48,9 +48,6 @@ class PlanTiming {
 
  private:
   using Key = std::vector<int>;
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept;
-  };
 
   void set_ranges(const PlanShape& shape, ProfiledPhase& phase);
   const PhaseProfile& profile(Collective collective, const PlanShape& shape, const Phase& phase);
@@ -64,8 +61,8 @@ class PlanTiming {
   std::size_t host_order_;
   Profiler profiler_;
   PipelineTime pipeline_;
-  std::unordered_map<Key, std::unique_ptr<PhaseProfile>, KeyHash> profiles_;
-  std::unordered_map<Key, bool, KeyHash> inside_;
+  std::unordered_map<Key, std::unique_ptr<PhaseProfile>, NumbersHash> profiles_;
+  std::unordered_map<Key, bool, NumbersHash> inside_;
   std::map<std::pair<std::size_t, int>, int> runs_;  // of neighbours, by order and stride
 };
 

@@ -63,14 +63,12 @@ void require_valid(const PlanRequest& request, int ranks) {
   }
 }
 
-/// Of an f32's bytes, what travels.
-double wire_share(std::optional<DataType> wire) {
-  return wire ? static_cast<double>(size_of(*wire)) / static_cast<double>(size_of(DataType::f32)) : 1;
+/// Of a type's bytes, what travels.
+double wire_share(DataType type, DataType wire) {
+  return static_cast<double>(size_of(wire)) / static_cast<double>(size_of(type));
 }
-
-std::optional<DataType> wire_in(const Plan& plan) {
-  const DataType wire = wire_of(plan);
-  return wire == plan.type ? std::nullopt : std::optional(wire);
+double wire_share(const PlanRequest& request) {
+  return wire_share(request.type, request.wire.value_or(request.type));
 }
 
 /// Times that differ by less are equal: sums in another order.
@@ -93,8 +91,7 @@ struct Planner::State {
         timing(graph, placement, cost),
         topology_hash(graph.hash()) {
     for (std::size_t rank = 0; rank < placement.size(); ++rank) {
-      const int node = graph.devices()[static_cast<std::size_t>(placement[rank])];
-      if (graph.nodes()[static_cast<std::size_t>(node)].kind == NodeKind::gpu) continue;
+      if (graph.node(graph.node_of_device(placement[rank])).kind == NodeKind::gpu) continue;
       if (first_on_cpu < 0) first_on_cpu = static_cast<int>(rank);
     }
     if (graph.carriers() && first_on_cpu < 0) on_devices.emplace(graph, placement, cost);
@@ -109,13 +106,35 @@ struct Planner::State {
     return {};
   }
 
-  [[nodiscard]] bool before(const Timed& a, const Timed& b, const std::vector<PlanShape>& shapes) const {
-    const auto key = [&](const Timed& timed) {
+  /// The best first.
+  void sort(std::vector<Timed>& plans, const std::vector<PlanShape>& shapes) const {
+    std::ranges::sort(plans, {}, [&](const Timed& timed) {
       const PlanShape& shape = shapes[timed.shape];
       return std::tuple(comparable(timed.us), !timing.along_hosts(shape), shape.algorithms.size(),
                         timed.chunks, timed.shape);
-    };
-    return key(a) < key(b);
+    });
+  }
+
+  std::vector<std::vector<ProfiledPhase>> phases_of(const PlanRequest& request,
+                                                    const std::vector<PlanShape>& shapes) {
+    std::vector<std::vector<ProfiledPhase>> phases;
+    phases.reserve(shapes.size());
+    for (const PlanShape& shape : shapes) phases.push_back(timing.phases(request.collective, shape));
+    return phases;
+  }
+
+  /// All shapes with all numbers of chunks, the best first by what `time` says of a pipeline.
+  std::vector<Timed> timed(const PlanRequest& request, const std::vector<PlanShape>& shapes,
+                           const std::vector<std::vector<ProfiledPhase>>& phases, const auto& time) {
+    std::vector<Timed> result;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      PipelineTime& pipeline = timing.pipeline(phases[i]);
+      for (const int count : chunk_counts(request)) {
+        result.push_back({i, count, request.bytes == 0 ? 0 : time(pipeline, count)});
+      }
+    }
+    sort(result, shapes);
+    return result;
   }
 
   /// How a shape uses TCP between hosts of CPUs.
@@ -193,7 +212,7 @@ struct Planner::State {
                       letter_of(request.mode), to_string(request.mode), problem));
     }
     plan.dimensions.clear();
-    timing.set_wire_share(wire_share(request.wire));
+    timing.set_wire_share(wire_share(request));
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
       PlanDimension dimension{shape.algorithms[static_cast<std::size_t>(d)], Carrier::network};
       if (request.mode == Mode::mpi) {
@@ -217,7 +236,8 @@ struct Planner::State {
   }
 
   void fill_in_times(Plan& plan, const PlanShape& shape) {
-    timing.set_wire_share(wire_share(wire_in(plan)));
+    const double share = wire_share(plan.type, wire_of(plan));
+    timing.set_wire_share(share);
     const auto phases = timing.phases(plan.collective, shape);
     const auto bytes = static_cast<double>(plan.bytes);
     plan.phase_us.clear();
@@ -226,31 +246,20 @@ struct Planner::State {
           plan.bytes == 0 ? 0 : phase_time(phase, bytes / plan.chunks, plan.chunks, cost.step_overhead));
     }
     plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
-    const double least = static_cast<double>(plan.bytes) * wire_share(wire_in(plan));
-    plan.bound_us = bound(plan.collective, static_cast<std::uint64_t>(least));
+    plan.bound_us = bound(plan.collective, static_cast<std::uint64_t>(bytes * share));
     plan.topology_hash = topology_hash;
   }
 
   /// Of all plans the one with the least time, whatever could execute it.
   Plan search(const PlanRequest& request) {
-    timing.set_wire_share(wire_share(request.wire));
+    timing.set_wire_share(wire_share(request));
     const auto shapes = find_shapes(request, ranks(), timing);
+    const auto phases = phases_of(request, shapes);
     const auto bytes = static_cast<double>(request.bytes);
-    const auto chunks = chunk_counts(request);
-
-    std::vector<std::vector<ProfiledPhase>> phases;
-    phases.reserve(shapes.size());
-    for (const PlanShape& shape : shapes) phases.push_back(timing.phases(request.collective, shape));
     // Only what may be better than the best so far is timed.
-    std::vector<Timed> least;
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      PipelineTime& pipeline = timing.pipeline(phases[i]);
-      for (const int count : chunks) {
-        least.push_back({i, count, request.bytes == 0 ? 0 : pipeline.least(bytes, count)});
-      }
-    }
-    const auto before = [&](const Timed& a, const Timed& b) { return this->before(a, b, shapes); };
-    std::ranges::sort(least, before);
+    const std::vector<Timed> least = timed(request, shapes, phases, [&](PipelineTime& pipeline, int chunks) {
+      return pipeline.least(bytes, chunks);
+    });
     // Those that are near are looked at for the trial alone.
     const std::size_t most = PlanTrial::most_transfers(ranks()) > 0 ? most_near : 0;
     std::vector<Timed> near;
@@ -261,26 +270,20 @@ struct Planner::State {
       if (near.empty() || timed.us < best_us) best_us = timed.us;
       near.push_back(timed);
     }
-    std::ranges::sort(near, before);
+    sort(near, shapes);
     const Timed best = try_out(request, shapes, phases, near);
     return make_plan(request, shapes[best.shape], best);
   }
 
   std::vector<Plan> all(const PlanRequest& request, std::size_t most) {
-    timing.set_wire_share(wire_share(request.wire));
+    timing.set_wire_share(wire_share(request));
     const auto shapes = find_shapes(request, ranks(), timing);
-    std::vector<Timed> all;
-    for (std::size_t i = 0; i < shapes.size(); ++i) timing.phases(request.collective, shapes[i]);
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      PipelineTime& pipeline = timing.pipeline(timing.phases(request.collective, shapes[i]));
-      for (const int count : chunk_counts(request)) {
-        all.push_back(
-            {i, count, request.bytes == 0 ? 0 : pipeline.of(static_cast<double>(request.bytes), count)});
-      }
-    }
-    std::ranges::sort(all, [&](const Timed& a, const Timed& b) { return this->before(a, b, shapes); });
+    const std::vector<Timed> sorted =
+        timed(request, shapes, phases_of(request, shapes), [&](PipelineTime& pipeline, int chunks) {
+          return pipeline.of(static_cast<double>(request.bytes), chunks);
+        });
     std::vector<Plan> result;
-    for (const Timed& timed : all) {
+    for (const Timed& timed : sorted) {
       if (result.size() == most) break;
       result.push_back(make_plan(request, shapes[timed.shape], timed));
     }
@@ -366,8 +369,8 @@ std::string Planner::explain(const Plan& plan) {
   const auto phases = state.timing.phases(plan.collective, state.shape_of(plan));
   if (phases.empty() || plan.bytes == 0) return text;
   const auto [resource, us_per_byte] = state.timing.busiest_resource(phases);
-  const Link& link = state.topology->links()[static_cast<std::size_t>(link_of(resource))];
-  const auto name = [&](int node) { return state.topology->nodes()[static_cast<std::size_t>(node)].name; };
+  const Link& link = state.topology->link(link_of(resource));
+  const auto name = [&](int node) { return state.topology->node(node).name; };
   const bool is_back = resource % 2 != 0;
   const double busy = us_per_byte * static_cast<double>(plan.bytes);
   text += fmt::format("  busiest link: {} {} {} ({}, {} GB/s), {:.0f}% of the time\n",

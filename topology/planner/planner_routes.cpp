@@ -13,36 +13,21 @@ constexpr std::size_t few_ranks = 256;  // for a table of all pairs
 
 }  // namespace
 
-std::size_t PlannerRoutes::KeyHash::operator()(const Key& key) const noexcept {
-  std::uint64_t hash = key.same_host ? 1 : 0;
-  for (const int part : {key.from_kind, key.from_index, key.to_kind, key.to_index}) {
-    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
 PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placement)
     : topology_(&topology), hosts_(topology.hosts().size()) {
-  find_kinds();
-  std::vector<int> index_of(topology.nodes().size());
-  std::vector<int> next(topology.hosts().size(), 0);
-  for (std::size_t i = 0; i < topology.nodes().size(); ++i) {
-    const int host = topology.nodes()[i].host;
-    if (host >= 0) index_of[i] = next[static_cast<std::size_t>(host)]++;
-  }
+  const std::vector<int> index_in_host = find_kinds();
   place_of_.reserve(placement.size());
   for (const int device : placement) {
-    const int node = topology.devices()[static_cast<std::size_t>(device)];
-    place_of_.push_back({topology.nodes()[static_cast<std::size_t>(node)].host,
-                         index_of[static_cast<std::size_t>(node)], node});
+    const int node = topology.node_of_device(device);
+    place_of_.push_back({topology.node(node).host, index_in_host[static_cast<std::size_t>(node)], node});
   }
   us_per_byte_.reserve(topology.links().size());
   for (const Link& link : topology.links()) us_per_byte_.push_back(1 / (link.bandwidth * bytes_per_us));
   if (placement.size() <= few_ranks) known_.resize(placement.size() * placement.size());
 }
 
-void PlannerRoutes::find_kinds() {
+/// Returns the index of each node in its host.
+std::vector<int> PlannerRoutes::find_kinds() {
   const auto& nodes = topology_->nodes();
   const auto& links = topology_->links();
   std::vector<std::vector<std::int64_t>> signature(hosts_.size());
@@ -55,7 +40,7 @@ void PlannerRoutes::find_kinds() {
   }
   for (std::size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
-    const auto host_at = [&](int node) { return nodes[static_cast<std::size_t>(node)].host; };
+    const auto host_at = [&](int node) { return topology_->node(node).host; };
     const auto add = [&](int host) {
       auto& of_host = signature[static_cast<std::size_t>(host)];
       for (const int end : {link.from, link.to}) {
@@ -78,33 +63,32 @@ void PlannerRoutes::find_kinds() {
         kinds.try_emplace(std::move(signature[host]), static_cast<int>(kinds.size()));
     hosts_[host].kind = entry->second;
   }
+  return index_of;
 }
 
 Resource PlannerRoutes::resource_of(Channel channel) const {
-  const Link& link = topology_->links()[static_cast<std::size_t>(link_of(channel))];
-  return link.duplex == Duplex::half ? 2 * link_of(channel) : channel;
+  return topology_->link(link_of(channel)).duplex == Duplex::half ? 2 * link_of(channel) : channel;
 }
 
 const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_rank) {
   const Place& from = place_of_[static_cast<std::size_t>(from_rank)];
   const Place& to = place_of_[static_cast<std::size_t>(to_rank)];
   const auto [entry, is_new] = templates_.try_emplace(
-      {kind_of_host(from.host), from.index, kind_of_host(to.host), to.index, from.host == to.host});
+      {kind_of_host(from.host), from.index, kind_of_host(to.host), to.index, from.host == to.host ? 1 : 0});
   if (!is_new) return entry->second;
   Template& made = entry->second;
   const auto route = topology_->route(from.node, to.node);
-  const auto is_cpu = [&](const Place& place) {
-    return topology_->nodes()[static_cast<std::size_t>(place.node)].kind == NodeKind::cpu;
-  };
-  made.is_tcp = from.host != to.host && is_cpu(from) && is_cpu(to);
-  made.in_memory = is_in_memory(*topology_, from.node, to.node, route);
+  const auto is_cpu = [&](const Place& place) { return topology_->node(place.node).kind == NodeKind::cpu; };
+  RouteFigures& figures = made.figures;
+  figures.is_tcp = from.host != to.host && is_cpu(from) && is_cpu(to);
+  figures.in_memory = is_in_memory(*topology_, from.node, to.node, route);
   for (const Channel channel : route) {
-    made.latency += topology_->links()[static_cast<std::size_t>(link_of(channel))].latency;
+    figures.latency += topology_->link(link_of(channel)).latency;
   }
-  for (const Channel channel : std::span(route).last(made.in_memory ? 1 : route.size())) {
+  for (const Channel channel : std::span(route).last(figures.in_memory ? 1 : route.size())) {
     const int link = link_of(channel);
     const auto direction = static_cast<std::uint8_t>(resource_of(channel) % 2);
-    made.us_per_byte = std::max(made.us_per_byte, us_per_byte(2 * link));
+    figures.us_per_byte = std::max(figures.us_per_byte, us_per_byte(2 * link));
     const auto in = [&](int host) {
       const auto& links = hosts_[static_cast<std::size_t>(host)].links;
       const auto found = std::ranges::lower_bound(links, link);
@@ -121,36 +105,32 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
   return made;
 }
 
-PlannedRoute PlannerRoutes::resolve(int from_rank, int to_rank) {
-  const Template& made = template_of(from_rank, to_rank);
+void PlannerRoutes::add_resources(const Template& made, int from_rank, int to_rank,
+                                  std::vector<Resource>& resources) const {
   const auto& from_links = hosts_[static_cast<std::size_t>(host_of(from_rank))].links;
   const auto& to_links = hosts_[static_cast<std::size_t>(host_of(to_rank))].links;
-  buffer_.clear();
   for (const Hop& hop : made.hops) {
     const int link = hop.part == Part::from_host ? from_links[static_cast<std::size_t>(hop.link)]
                      : hop.part == Part::to_host ? to_links[static_cast<std::size_t>(hop.link)]
                                                  : hop.link;
-    buffer_.push_back(2 * link + hop.direction);
+    resources.push_back(2 * link + hop.direction);
   }
-  return {buffer_, made.latency, made.us_per_byte, made.is_tcp, made.in_memory};
 }
 
 PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
-  if (known_.empty()) return resolve(from_rank, to_rank);
+  if (known_.empty()) {
+    const Template& made = template_of(from_rank, to_rank);
+    buffer_.clear();
+    add_resources(made, from_rank, to_rank, buffer_);
+    return {made.figures, buffer_};
+  }
   Known& known =
       known_[static_cast<std::size_t>(from_rank) * place_of_.size() + static_cast<std::size_t>(to_rank)];
-  if (known.latency < 0) {
-    const PlannedRoute route = resolve(from_rank, to_rank);
-    known.begin = static_cast<std::uint32_t>(known_resources_.size());
-    known_resources_.insert(known_resources_.end(), route.resources.begin(), route.resources.end());
-    known.end = static_cast<std::uint32_t>(known_resources_.size());
-    known.latency = route.latency;
-    known.us_per_byte = route.us_per_byte;
-    known.is_tcp = route.is_tcp;
-    known.in_memory = route.in_memory;
+  if (!known.made) {
+    known = {&template_of(from_rank, to_rank), known_resources_.size()};
+    add_resources(*known.made, from_rank, to_rank, known_resources_);
   }
-  return {std::span(known_resources_).subspan(known.begin, known.end - known.begin), known.latency,
-          known.us_per_byte, known.is_tcp, known.in_memory};
+  return {known.made->figures, std::span(known_resources_).subspan(known.begin, known.made->hops.size())};
 }
 
 }  // namespace ddl::topology

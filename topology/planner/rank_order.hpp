@@ -30,6 +30,7 @@ HostRanks host_ranks(const Topology& topology, const Placement& placement);
 /// narrowest edge is the widest, then the one with the least latency, then the one with the lowest ranks
 /// first. Exact for up to 9 ranks a host, above that the nearest neighbour with improvements. O(ranks) for
 /// hosts that are alike.
-std::vector<RankOrder> rank_orders(const Placement& placement, PlannerRoutes& routes);
+std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& placement,
+                                   PlannerRoutes& routes);
 
 }  // namespace ddl::topology

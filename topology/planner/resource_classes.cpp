@@ -14,13 +14,6 @@ constexpr std::uint32_t none = UINT32_MAX;
 ResourceClasses::ResourceClasses(std::size_t resources)
     : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, members_{0} {}
 
-std::uint32_t ResourceClasses::split(std::uint32_t from, Resource member) {
-  for (auto& column : columns_) column.push_back(column[from]);
-  sizes_.push_back(0);
-  members_.push_back(member);
-  return static_cast<std::uint32_t>(sizes_.size()) - 1;
-}
-
 std::size_t ResourceClasses::add(std::span<const Load> loads) {
   // Those of one class with one value, in the order in which they first occur.
   struct Group {
@@ -59,7 +52,10 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
       column[group.of] = group.value;
       members_[group.of] = group.first;
     } else {
-      group.becomes = split(group.of, group.first);
+      group.becomes = static_cast<std::uint32_t>(sizes_.size());
+      for (auto& earlier : columns_) earlier.push_back(earlier[group.of]);
+      sizes_.push_back(0);
+      members_.push_back(group.first);
       column.push_back(group.value);
     }
   }

@@ -29,8 +29,6 @@ class ResourceClasses {
   [[nodiscard]] Resource member_of(std::size_t of_class) const { return members_[of_class]; }
 
  private:
-  std::uint32_t split(std::uint32_t from, Resource member);
-
   std::vector<std::uint32_t> class_of_;
   std::vector<std::uint32_t> sizes_;
   std::vector<Resource> members_;

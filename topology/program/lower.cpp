@@ -28,32 +28,24 @@ void require_count(const Plan& plan, std::size_t count) {
       plan.order.size()));
 }
 
-Program finished(const PlanInRounds& plan, StepList&& steps) {
-  Program program = std::move(steps).in_order();
-  program.wire = wire_of(*plan.plan);
-  return program;
-}
-
 /// `root` is that of a broadcast or reduce.
 Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
-  StepList steps(count);
+  StepList steps(count, wire_of(*plan.plan));
   if (has_pieces(plan.plan->collective)) {
     lower_pieces(plan, place, count, steps);
-    return finished(plan, std::move(steps));
+    return std::move(steps).in_order();
   }
   const Partition chunks({0, count}, plan.chunks);
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
     steps.start_chunk(chunk);
     const Range range = chunks.piece(chunk);
-    if (plan.plan->collective == Collective::broadcast) {
-      lower_broadcast(plan, place, root, range, steps);
-    } else if (plan.plan->collective == Collective::reduce) {
-      lower_reduce(plan, place, root, range, steps);
+    if (has_root(plan.plan->collective)) {
+      lower_rooted(plan, place, root, range, steps);
     } else {
       lower_all_reduce(plan, place, range, steps);
     }
   }
-  return finished(plan, std::move(steps));
+  return std::move(steps).in_order();
 }
 
 }  // namespace
@@ -135,8 +127,7 @@ Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const To
                        placement.size(), schedule.ranks.size()));
   }
   const auto node_of = [&](std::size_t rank) -> const Node& {
-    const int device = topology.devices()[static_cast<std::size_t>(placement[rank])];
-    return topology.nodes()[static_cast<std::size_t>(device)];
+    return topology.node(topology.node_of_device(placement[rank]));
   };
   std::vector<int> host;
   for (std::size_t rank = 0; rank < placement.size(); ++rank) {

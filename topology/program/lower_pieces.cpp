@@ -64,7 +64,7 @@ class PiecesOfRanks final : public Shares {
 class PieceGrid {
  public:
   PieceGrid(const Plan& plan, const Grid& grid, const Place& place)
-      : decomposition_(plan.decomposition), order_(plan.order), grid_(grid), place_(place) {}
+      : decomposition_(plan.decomposition), grid_(grid), place_(place) {}
 
   [[nodiscard]] std::vector<Exchange> exchanges(std::span<const TimedPhase> phases) const {
     std::vector<Exchange> result;
@@ -84,10 +84,6 @@ class PieceGrid {
   }
 
  private:
-  [[nodiscard]] int rank_at(int group, int member) const {
-    return order_[static_cast<std::size_t>(decomposition_.group_begin(group) + member)];
-  }
-
   [[nodiscard]] std::vector<std::vector<int>> in_first(Algorithm algorithm) const {
     const int size = decomposition_.group_size(place_.group);
     std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
@@ -96,39 +92,24 @@ class PieceGrid {
       for (int group = 0; group < decomposition_.groups(); ++group) {
         for (int member = member_of_piece(algorithm, size, piece); member < decomposition_.group_size(group);
              member += size) {
-          mine.push_back(rank_at(group, member));
+          mine.push_back(grid_.rank_at(group, member));
         }
       }
     }
     return ranks;
   }
 
-  /// Positions in groups of the first dimension: of member 0 of the group that this one is in, and from one
-  /// member to the next.
-  struct Line {
-    int first;
-    int stride;
-    int size;
-  };
-  [[nodiscard]] Line line_of(int dimension) const {
-    const auto outer = decomposition_.outer();
-    const auto here = static_cast<std::size_t>(dimension - 1);
-    int stride = 1;
-    for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
-    return {place_.group - place_.outer[here] * stride, stride, outer[here]};
-  }
-
   [[nodiscard]] Group line(int dimension, int member) const {
-    const Line groups = line_of(dimension);
+    const Grid::Line groups = grid_.line(place_, dimension);
     const auto rank = [this, groups, member](int index) {
       const int group = groups.first + index * groups.stride;
-      return rank_at(group, member % decomposition_.group_size(group));
+      return grid_.rank_at(group, member % grid_.group_size(group));
     };
     return {groups.size, place_.outer[static_cast<std::size_t>(dimension - 1)], rank};
   }
 
   [[nodiscard]] std::vector<std::vector<int>> in_line(const TimedPhase& timed, int member) const {
-    const auto [first, stride, size] = line_of(timed.phase.dimension);
+    const auto [first, stride, size] = grid_.line(place_, timed.phase.dimension);
     std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
     for (int piece = 0; piece < size; ++piece) {
       auto& mine = ranks[static_cast<std::size_t>(piece)];
@@ -136,14 +117,13 @@ class PieceGrid {
       // Coordinates in the dimensions before are this rank's, those in the ones after it are any.
       for (int group = first % stride + index * stride; group < decomposition_.groups();
            group += stride * size) {
-        if (member < decomposition_.group_size(group)) mine.push_back(rank_at(group, member));
+        if (member < decomposition_.group_size(group)) mine.push_back(grid_.rank_at(group, member));
       }
     }
     return ranks;
   }
 
   const Decomposition& decomposition_;
-  const std::vector<int>& order_;
   const Grid& grid_;
   const Place& place_;
 };
@@ -154,12 +134,10 @@ void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t coun
   const bool reduces = plan.plan->collective == Collective::reduce_scatter;
   const PieceGrid pieces(*plan.plan, plan.grid, place);
   const std::vector<Exchange> exchanges = pieces.exchanges(plan.phases);
-  const std::vector<int>& order = plan.plan->order;
-  const int rank =
-      order[static_cast<std::size_t>(plan.plan->decomposition.group_begin(place.group) + place.member)];
+  const int rank = plan.grid.rank_at(place.group, place.member);
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
     steps.start_chunk(chunk);
-    PiecesOfRanks shares(count / order.size(), plan.chunks, chunk);
+    PiecesOfRanks shares(count / plan.plan->order.size(), plan.chunks, chunk);
     int phase = -1;
     for (const Exchange& exchange : exchanges) {
       const TimedPhase& timed = exchange.timed;

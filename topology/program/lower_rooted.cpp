@@ -43,26 +43,14 @@ class RootedGroups {
 
 }  // namespace
 
-void lower_broadcast(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
-                     StepList& steps) {
-  if (chunk.empty()) return;
-  const RootedGroups groups(plan.grid, place, root);
-  for (std::size_t i = 0; i < plan.phases.size(); ++i) {
-    const TimedPhase& timed = plan.phases[i];
-    if (!groups.takes_part(timed.phase.dimension)) continue;
-    steps.start_phase(static_cast<int>(i), timed.first_round);
-    lower_phase(steps, timed, groups.group(timed.phase.dimension), chunk);
-  }
-}
-
-void lower_reduce(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
+void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps) {
   if (chunk.empty()) return;
   const RootedGroups groups(plan.grid, place, root);
-  bool is_finished = false;
+  bool is_finished = plan.plan->collective == Collective::broadcast;
   for (std::size_t i = 0; i < plan.phases.size(); ++i) {
     const TimedPhase& timed = plan.phases[i];
-    if (!groups.takes_part(timed.phase.dimension)) return;
+    if (!groups.takes_part(timed.phase.dimension)) continue;
     const Group group = groups.group(timed.phase.dimension);
     steps.start_phase(static_cast<int>(i), timed.first_round);
     lower_phase(steps, timed, group, chunk);

@@ -7,15 +7,9 @@ namespace ddl::topology {
 
 Grid::Grid(const Decomposition& decomposition, std::span<const int> order)
     : decomposition_(&decomposition), order_(order) {
-  const int kinds = decomposition.ragged() ? decomposition.groups() : 1;
-  for (int group = 0; group < kinds; ++group) group_sizes_.push_back(decomposition.group_size(group));
+  group_sizes_.assign(decomposition.group_sizes().begin(), decomposition.group_sizes().end());
   std::sort(group_sizes_.begin(), group_sizes_.end());
   group_sizes_.erase(std::unique(group_sizes_.begin(), group_sizes_.end()), group_sizes_.end());
-  int stride = 1;
-  for (const int size : decomposition.outer()) {
-    strides_.push_back(stride);
-    stride *= size;
-  }
 }
 
 std::span<const int> Grid::sizes(int dimension) const {
@@ -35,6 +29,14 @@ Place Grid::place(int position) const {
   return place;
 }
 
+Grid::Line Grid::line(const Place& place, int dimension) const {
+  const auto outer = decomposition_->outer();
+  const auto here = static_cast<std::size_t>(dimension - 1);
+  int stride = 1;
+  for (const int size : outer.first(here)) stride *= size;
+  return {place.group - place.outer[here] * stride, stride, outer[here]};
+}
+
 Group Grid::first_dimension(const Place& place) const {
   const int* members = order_.data() + decomposition_->group_begin(place.group);
   return {group_size(place.group), place.member, [members](int index) { return members[index]; }};
@@ -42,22 +44,19 @@ Group Grid::first_dimension(const Place& place) const {
 
 Group Grid::later_dimension(const Place& place, int dimension,
                             const std::function<int(int)>& member_in) const {
-  const auto outer = static_cast<std::size_t>(dimension - 1);
-  const int stride = strides_[outer];
-  const int first = place.group - place.outer[outer] * stride;
-  return {decomposition_->outer()[outer], place.outer[outer], [this, &member_in, first, stride](int index) {
-            const int group = first + index * stride;
-            return order_[static_cast<std::size_t>(decomposition_->group_begin(group) + member_in(group))];
+  const Line groups = line(place, dimension);
+  return {groups.size, place.outer[static_cast<std::size_t>(dimension - 1)],
+          [this, &member_in, groups](int index) {
+            const int group = groups.first + index * groups.stride;
+            return rank_at(group, member_in(group));
           }};
 }
 
 Group Grid::counted_from(Group group, int index) {
   const int size = group.size;
-  return {size, Group::wrap(group.mine - index, size),
+  return {size, (group.mine - index + size) % size,
           [size, index, at = std::move(group.rank_at)](int i) { return at((i + index) % size); }};
 }
-
-void StepList::start_chunk(int chunk) { chunk_ = static_cast<std::uint8_t>(chunk); }
 
 void StepList::start_phase(int phase, int first_round) {
   phase_ = static_cast<std::uint8_t>(phase);
@@ -65,27 +64,6 @@ void StepList::start_phase(int phase, int first_round) {
   scratch_taken_ = 0;
 }
 
-void StepList::send(int round, int peer, Range range) { add(StepKind::send, round, peer, range); }
-void StepList::send(int round, int peer, std::span<const Range> ranges) {
-  for (const Range& range : ranges) send(round, peer, range);
-}
-void StepList::receive(int round, int peer, Range range) { add(StepKind::receive, round, peer, range); }
-void StepList::receive_reduce(int round, int peer, Range range) {
-  add(StepKind::receive_reduce, round, peer, range);
-}
-void StepList::receive(int round, int peer, std::span<const Range> ranges) {
-  for (const Range& range : ranges) receive(round, peer, range);
-}
-void StepList::receive_reduce(int round, int peer, std::span<const Range> ranges) {
-  for (const Range& range : ranges) receive_reduce(round, peer, range);
-}
-void StepList::reduce(int round, Range target, std::size_t source) {
-  add(StepKind::reduce, round, -1, target, source);
-}
-void StepList::copy(int round, Range target, std::size_t source) {
-  add(StepKind::copy, round, -1, target, source);
-}
-void StepList::finish(int round, Range range) { add(StepKind::finish, round, -1, range); }
 void StepList::to_wire(int round, std::span<const Range> ranges) {
   for (const Range& range : ranges) {
     add(StepKind::round, round, -1, range, residual_);
@@ -135,6 +113,7 @@ Program StepList::in_order() && {
     }
     if (has_source(step.kind) && step.source >= count_) step.source += share * scratch_;
   }
+  program.wire = wire_;
   program.residual = residual_;
   program.scratch = shares * scratch_;
   return program;

@@ -87,19 +87,12 @@ struct Group {
   int size;
   int mine;                         ///< This rank's index.
   std::function<int(int)> rank_at;  ///< The rank at an index of [0, size).
-
-  /// The rank `distance` members after this one, around the group's end.
-  [[nodiscard]] int after(int distance) const { return rank_at(index_after(distance)); }
-  [[nodiscard]] int index_after(int distance) const { return wrap(mine + distance, size); }
-
-  /// Brings an index that is off by any multiple of `size` into [0, size).
-  static int wrap(int index, int size) { return ((index % size) + size) % size; }
 };
 
 /// Where a rank is in the grid.
 struct Place {
-  int group;               ///< Of the first dimension.
-  int member;              ///< Index in it.
+  int group = 0;           ///< Of the first dimension.
+  int member = 0;          ///< Index in it.
   std::vector<int> outer;  ///< Coordinates in the second dimension on.
 };
 
@@ -113,6 +106,18 @@ class Grid {
   /// The sizes that groups of a dimension have, each once.
   [[nodiscard]] std::span<const int> sizes(int dimension) const;
   [[nodiscard]] bool ragged() const { return decomposition_->ragged(); }
+  /// The rank that is a member of a group of the first dimension.
+  [[nodiscard]] int rank_at(int group, int member) const {
+    return order_[static_cast<std::size_t>(decomposition_->group_begin(group) + member)];
+  }
+  /// Groups of the first dimension along a later one: group `first` and `size` - 1 others, `stride` apart.
+  struct Line {
+    int first;
+    int stride;
+    int size;
+  };
+  /// The one that a place is in.
+  [[nodiscard]] Line line(const Place& place, int dimension) const;
 
   /// The group of the first dimension that a place is in, its first member at index 0.
   [[nodiscard]] Group first_dimension(const Place& place) const;
@@ -127,7 +132,6 @@ class Grid {
   const Decomposition* decomposition_;
   std::span<const int> order_;
   std::vector<int> group_sizes_;
-  std::vector<int> strides_;  // in groups of the first dimension, of the second dimension on
 };
 
 /// Chunks take turns in so much scratch. More would only let more chunks be in the same phase at once.
@@ -137,22 +141,27 @@ constexpr std::size_t chunks_in_scratch = 4;
 /// rounds. Empty ranges are passed over.
 class StepList {
  public:
-  explicit StepList(std::size_t count) : count_(count) {}
+  StepList(std::size_t count, DataType wire) : count_(count), wire_(wire) {}
 
-  void start_chunk(int chunk);
+  void start_chunk(int chunk) { chunk_ = static_cast<std::uint8_t>(chunk); }
   /// Rounds given from here on count from `first_round` of the chunk; scratch is taken anew.
   void start_phase(int phase, int first_round);
 
-  void send(int round, int peer, Range range);
-  void send(int round, int peer, std::span<const Range> ranges);
-  void receive(int round, int peer, Range range);
-  void receive(int round, int peer, std::span<const Range> ranges);
-  void receive_reduce(int round, int peer, Range range);
-  void receive_reduce(int round, int peer, std::span<const Range> ranges);
+  void send(int round, int peer, Range range) { add(StepKind::send, round, peer, range); }
+  void send(int round, int peer, std::span<const Range> ranges) {
+    for (const Range& range : ranges) send(round, peer, range);
+  }
+  void receive(int round, int peer, Range range) { add(StepKind::receive, round, peer, range); }
+  void receive(int round, int peer, std::span<const Range> ranges) {
+    for (const Range& range : ranges) receive(round, peer, range);
+  }
+  void receive_reduce(int round, int peer, Range range) { add(StepKind::receive_reduce, round, peer, range); }
   /// target = target op source
-  void reduce(int round, Range target, std::size_t source);
-  void copy(int round, Range target, std::size_t source);
-  void finish(int round, Range range);
+  void reduce(int round, Range target, std::size_t source) {
+    add(StepKind::reduce, round, -1, target, source);
+  }
+  void copy(int round, Range target, std::size_t source) { add(StepKind::copy, round, -1, target, source); }
+  void finish(int round, Range range) { add(StepKind::finish, round, -1, range); }
   /// range = the nearest values of the plan's wire
   void to_wire(int round, std::span<const Range> ranges);
   /// Whether messages from here on are narrow.
@@ -167,6 +176,7 @@ class StepList {
   void add(StepKind kind, int round, int peer, Range range, std::size_t source = 0);
 
   std::size_t count_;
+  DataType wire_;
   std::uint8_t chunk_ = 0;
   std::uint8_t phase_ = 0;
   int first_round_ = 0;
@@ -214,9 +224,8 @@ struct PlanInRounds {
 
 /// Steps of the rank at `place` for one chunk.
 void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps);
-void lower_broadcast(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
-                     StepList& steps);
-void lower_reduce(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
+/// The same of a broadcast or reduce.
+void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps);
 
 /// Steps of the rank at `place` for all chunks of a reduce_scatter or all_gather, of `count` elements in all.

@@ -3,48 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <utility>
 
+#include "topology/json_text.hpp"
+
 namespace ddl::topology {
 
 std::string_view to_string(Collective collective) noexcept {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::reduce:
-      return "reduce";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 6> names = {"all_reduce",     "broadcast",  "barrier",
+                                                     "reduce_scatter", "all_gather", "reduce"};
+  return name_in(names, collective);
 }
 
 std::string_view to_string(StepKind kind) noexcept {
-  switch (kind) {
-    case StepKind::send:
-      return "send";
-    case StepKind::receive:
-      return "receive";
-    case StepKind::receive_reduce:
-      return "receive_reduce";
-    case StepKind::reduce:
-      return "reduce";
-    case StepKind::copy:
-      return "copy";
-    case StepKind::finish:
-      return "finish";
-    case StepKind::round:
-      return "round";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 7> names = {"send", "receive", "receive_reduce", "reduce",
+                                                     "copy", "finish",  "round"};
+  return name_in(names, kind);
 }
 
 Step Step::part(std::size_t offset, std::size_t length) const noexcept {

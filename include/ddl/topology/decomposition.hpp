@@ -32,6 +32,8 @@ class Decomposition {
   [[nodiscard]] int size(int dimension) const;
   /// Number of groups of the first dimension: the product of the other sizes.
   [[nodiscard]] int groups() const noexcept { return groups_; }
+  /// Sizes of the groups of the first dimension, one entry if all are alike.
+  [[nodiscard]] std::span<const int> group_sizes() const noexcept { return group_sizes_; }
   [[nodiscard]] int group_size(int group) const {
     return group_sizes_[ragged() ? static_cast<std::size_t>(group) : 0];
   }
