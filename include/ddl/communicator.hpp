@@ -132,8 +132,8 @@ class Communicator {
                                       const std::function<std::int64_t(std::int64_t)>& greatest);
 
   /// The plan that is used for calls of `bytes` bytes: of all ranks' data together for reduce_scatter (their
-  /// input) and all_gather (their output), and with this wire. Not collective. Throws `invalid_argument` for a
-  /// barrier, which needs none.
+  /// input) and all_gather (their output), and with this wire. Not collective. Throws `invalid_argument` for
+  /// a barrier, which needs none.
   [[nodiscard]] topology::Plan plan(topology::Collective collective, std::uint64_t bytes, DataType type,
                                     std::optional<DataType> wire = {}) const;
 

@@ -176,7 +176,8 @@ void expect_wire_right(Plan plan, DataType wire, const Layout& layout) {
         const double unit = wire == DataType::bf16 ? 0x1p-8 : 0x1p-11;
         for (std::size_t i = 0; i < count; ++i) {
           double exact = 0;
-          for (int rank = 0; rank < ranks; ++rank) exact += 1.0F / static_cast<float>(1 + contribution(rank, i));
+          for (int rank = 0; rank < ranks; ++rank)
+            exact += 1.0F / static_cast<float>(1 + contribution(rank, i));
           largest = std::max(largest, std::abs(sums[i] - calls * exact) / exact);
         }
         // Without feedback errors of half a unit each add up: to some 10 units.

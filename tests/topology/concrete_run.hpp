@@ -21,8 +21,8 @@ namespace ddl::topology {
 /// Each element is a random number of 64 bits. Two operations run side by side: a sum modulo 2^64, which
 /// shows what is lost, doubled or in the wrong place, and one that neither commutes nor associates, which
 /// shows whether all ranks combine in one order. `finish` maps x to 3x + 1, so that it must be there once and
-/// last. What a run reduces is rounded once, at its end; narrow messages carry what a `round` left. For barriers a step knows of the ranks whose steps
-/// it waited for.
+/// last. What a run reduces is rounded once, at its end; narrow messages carry what a `round` left. For
+/// barriers a step knows of the ranks whose steps it waited for.
 class ConcreteRun {
  public:
   /// `seed` draws the data and the order of progress. The schedule must outlive the run.

@@ -39,15 +39,16 @@ constexpr bool is_receive(StepKind kind) noexcept {
 /// One step of one rank, over elements [begin, end) of its addresses. Never empty.
 struct Step {
   StepKind kind = StepKind::finish;
-  std::uint8_t phase = 0;  ///< Index into `phases_of(plan)`; for reports alone.
-  std::uint8_t chunk = 0;  ///< For reports alone.
+  std::uint8_t phase = 0;   ///< Index into `phases_of(plan)`; for reports alone.
+  std::uint8_t chunk = 0;   ///< For reports alone.
   bool joined : 1 = false;  ///< Part of the run of the step before it: see `Program`.
   /// The message is in `Program::wire`, which holds its values: they have been rounded.
   bool narrow : 1 = false;
   std::int32_t peer = -1;  ///< The other rank; -1 for local steps.
   std::size_t begin = 0;
   std::size_t end = 0;
-  /// `reduce` and `copy` read [source, source + (end - begin)). `round`: where its residual is; see `Program`.
+  /// `reduce` and `copy` read [source, source + (end - begin)). `round`: where its residual is; see
+  /// `Program`.
   std::size_t source = 0;
 
   [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
@@ -73,10 +74,10 @@ struct Step {
 /// over when the run is. Its result is rounded once, so runs are part of what makes ranks' bits equal.
 struct Program {
   std::vector<Step> steps;
-  std::size_t scratch = 0;  ///< Elements.
+  std::size_t scratch = 0;        ///< Elements.
   DataType wire = DataType::f32;  ///< Of narrow messages.
-  /// Elements that are rounded. What a rounding leaves can be made good by the next call, which adds it to what
-  /// it rounds there (error feedback): each `round` has a range of its own in [0, residual) for that.
+  /// Elements that are rounded. What a rounding leaves can be made good by the next call, which adds it to
+  /// what it rounds there (error feedback): each `round` has a range of its own in [0, residual) for that.
   std::size_t residual = 0;
 
   /// Where the run that `step` begins ends: the next step that is not joined.
