@@ -21,19 +21,15 @@ using DeviceStream = CUstream_st*;
 /// What may carry data between ranks' devices.
 enum class DevicePathChoice {
   /// Whatever there is: the exchange inside hosts, NCCL if each rank has a device of its own; without NCCL
-  /// between
-  /// hosts UCX if it knows devices' memory, else the host. `DeviceCommunicator::plan` says what each call
-  /// takes.
-  /// What is not as it should be is a warning, and an error if ContextOptions::strict.
+  /// between hosts UCX if it knows devices' memory, else the host. `DeviceCommunicator::plan` says what each
+  /// call takes. What is not as it should be is a warning, and an error if ContextOptions::strict.
   automatic,
   exchange,  ///< The library's kernels, which meet in memory that all ranks of the one host have mapped.
   nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2): over all ranks, or by dimension.
   /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
   /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. One host or several.
-  /// A
-  /// thread of each rank's drives it, and queues kernels while the call's stream waits: what waits for the
-  /// whole
-  /// device meanwhile (cudaFree) may keep it from that.
+  /// A thread of each rank's drives it, and queues kernels while the call's stream waits: what waits for the
+  /// whole device meanwhile (cudaFree) may keep it from that.
   ucx,
   host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
 };
@@ -52,8 +48,9 @@ struct DeviceOptions {
   /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be
   /// cut; twice as much is taken, and 16 MiB, and all of it again where hosts also go by dimension; at least
   /// 1 KiB a rank as well. By dimension: a quarter of it for what is between the dimensions of a
-  /// reduce_scatter, all_gather or reduce, which may be cut by that. In reproducible contexts as much
-  /// memory is taken for those reductions' working memory, also by NCCL and UCX.
+  /// reduce_scatter, all_gather or reduce, which may be cut by that. With several hosts: a quarter of it
+  /// for what travels in 16 bits (`DeviceWire`), at least 1 MiB. In reproducible contexts as much memory is
+  /// taken for those reductions' working memory, also by NCCL and UCX.
   std::size_t staging_bytes = std::size_t{64} << 20;
   /// The same on all ranks.
   DevicePathChoice path = DevicePathChoice::automatic;

@@ -244,6 +244,23 @@ TEST(PlanExecution, WiresOfEveryAlgorithm) {
   }
 }
 
+TEST(PlanExecution, WiresThatCannotBeAreRefused) {
+  run_in_process(2, [](Context& context) {
+    Communicator& all = context.communicator();
+    std::vector<float> values(100), none_fits(1);
+    test::expect_error(ErrorCode::invalid_argument, {"wire f32", "bf16 or f16"},
+                       [&] { all.all_reduce_async(std::span(values), {DataType::f32}).wait(); });
+    test::expect_error(ErrorCode::invalid_argument, {"1 elements", "memory for 0", "residual_size"}, [&] {
+      all.all_reduce_async(std::span(values), {DataType::bf16, none_fits}).wait();
+    });
+    // Inside a host nothing is rounded, so there is no residual.
+    EXPECT_EQ(all.residual_size(Collective::all_reduce, values.size(), DataType::bf16), 0U);
+    std::ranges::fill(values, 1.0F + 0x1p-20F);
+    all.all_reduce_async(std::span(values), {DataType::bf16}).wait();
+    EXPECT_EQ(values, std::vector<float>(values.size(), 2.0F + 0x1p-19F));
+  });
+}
+
 TEST(PlanExecution, ThreeDimensions) {
   const std::vector<std::vector<Algorithm>> mixtures{
       {Algorithm::ring, Algorithm::ring, Algorithm::ring},

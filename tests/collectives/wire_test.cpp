@@ -7,34 +7,19 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <random>
 #include <vector>
 
 #include "collectives/kernels/kernel_table.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/float16.hpp"
+#include "support/float_values.hpp"
 
 namespace ddl::collectives {
 namespace {
 
 constexpr std::size_t most = 70;
 
-/// Numbers of all sizes, and what is not one.
-std::vector<float> values_of(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value =
-        std::ldexp(static_cast<float>(random() % 16'000'000U) - 8e6F, static_cast<int>(random() % 60) - 50);
-  }
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  for (const float value : {0.0F, -0.0F, 1e-42F, 65'519.9F, 65'520.0F, -3e38F, infinity, -infinity,
-                            std::numeric_limits<float>::quiet_NaN()}) {
-    if (count > 0) values[random() % count] = value;
-  }
-  return values;
-}
+using test::values_of;
 
 std::vector<std::uint32_t> bits(const std::vector<float>& values) {
   std::vector<std::uint32_t> result;
@@ -45,7 +30,9 @@ std::vector<std::uint32_t> bits(const std::vector<float>& values) {
 class WiresOfSets : public testing::TestWithParam<InstructionSet> {
  protected:
   void SetUp() override {
-    if (GetParam() > native_instruction_set()) GTEST_SKIP() << "this machine does not have it";
+    if (GetParam() > native_instruction_set()) {
+      GTEST_SKIP() << "this machine does not have " << to_string(GetParam());
+    }
   }
 
   static const WireKernels& of(DataType type) {

@@ -10,34 +10,13 @@
 #include <vector>
 
 #include "ddl/gradients/elementwise_kernels.hpp"
+#include "support/float_values.hpp"
 
 namespace {
 
 using ddl::collectives::InstructionSet;
 namespace elementwise = ddl::elementwise;
-
-/// Numbers of all sizes, and what is not one.
-std::vector<float> values_of(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value =
-        std::ldexp(static_cast<float>(random() % 16'000'000U) - 8e6f, static_cast<int>(random() % 60) - 50);
-  }
-  const float special[] = {0.0f,
-                           -0.0f,
-                           1e-42f,
-                           65'519.9f,
-                           65'520.0f,
-                           -3e38f,
-                           std::numeric_limits<float>::infinity(),
-                           -std::numeric_limits<float>::infinity(),
-                           std::numeric_limits<float>::quiet_NaN()};
-  for (const float value : special) {
-    if (count > 0) values[random() % count] = value;
-  }
-  return values;
-}
+using ddl::test::values_of;
 
 /// Bits; all NaN are alike.
 std::vector<std::uint32_t> bits(const std::vector<float>& values) {

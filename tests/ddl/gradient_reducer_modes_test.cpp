@@ -620,6 +620,22 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
   }
 }
 
+// Lost otherwise: the bits of a reproducible run, as soon as its ranks are on other hosts.
+TEST(GradientReducer, AReproducibleContextRefusesAWire) {
+  InProcessOptions options = on_hosts({1, 1});
+  options.context.reproducible = true;
+  run_in_process(
+      2,
+      [](Context& context) {
+        Model model(context, counts);
+        expect_error(ErrorCode::invalid_argument, {"wire type is bf16", "reproducible", "expected f32"}, [&] {
+          GradientReducer(context, model.buffer.gradients(),
+                          {.gradients = GradientKind::sum, .wire = DataType::bf16});
+        });
+      },
+      options);
+}
+
 // Lost otherwise: reproducible training, where buckets are cut in another way.
 TEST(GradientReducer, ReproducibleWhateverTheBuckets) {
   std::vector<std::pair<Values, double>> results;

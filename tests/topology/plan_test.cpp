@@ -41,6 +41,7 @@ Plan ragged() {
   return plan;
 }
 
+using test::expect_error;
 using test::message_of;
 
 // A saved plan that comes back as another one runs something that nobody proved.
@@ -88,6 +89,21 @@ TEST(Plan, WhatDoesNotFitTogetherIsRefused) {
     change(plan);
     return message_of(ErrorCode::invalid_argument, [&] { require_valid(plan); });
   };
+  const auto refuses_wire = [](const std::vector<std::string>& parts, const auto& change) {
+    Plan plan = hierarchy();
+    plan.dimensions[1].wire = DataType::bf16;
+    EXPECT_NO_THROW(require_valid(plan));
+    change(plan);
+    expect_error(ErrorCode::invalid_argument, parts, [&] { require_valid(plan); });
+  };
+  refuses_wire({"dimensions[1]", "wire i32", "bf16 or f16"},
+               [](Plan& plan) { plan.dimensions[1].wire = DataType::i32; });
+  refuses_wire({"expected none", "f64 all_reduce"}, [](Plan& plan) { plan.type = DataType::f64; });
+  refuses_wire({"dimensions[0]", "shared_memory", "one another's memory"},
+               [](Plan& plan) { plan.dimensions[0].wire = DataType::bf16; });
+  refuses_wire({"dimensions[1]", "expected f16 as in"}, [](Plan& plan) {
+    plan.dimensions[0] = {Algorithm::ring, Carrier::network, DataType::f16};
+  });
   EXPECT_NO_THROW(require_valid(hierarchy()));
   EXPECT_NO_THROW(require_valid(ragged()));
   EXPECT_NE(refused([](Plan& p) { p.collective = Collective::barrier; }).find("barrier"), std::string::npos);
