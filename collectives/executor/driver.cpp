@@ -78,7 +78,6 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
 }
 
 Driver::~Driver() {
-  settle_record();
   // Transfers of operations that failed may still be under way: the network goes first.
   settings_.network.reset();
   settings_.mpi.reset();

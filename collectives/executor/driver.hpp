@@ -33,11 +33,7 @@ class Driver {
   /// `call` may lose its program: a copy of that would cost a small call as much as a message.
   OperationState* run_small(Call& call);
   /// That call is over.
-  void note_small(const FlightRecorder::Times& times) {
-    events_.add_small(small_->call, times.called, times.ended);
-  }
-  /// Flushes small calls that are not recorded yet.
-  void settle_record() { events_.settle(); }
+  void note_small(const FlightRecorder::Times& times);
 
   /// Does what can be done now. False if that was nothing.
   bool progress();

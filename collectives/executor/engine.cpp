@@ -115,7 +115,6 @@ struct Engine::State {
         network_name(settings.network ? settings.network->name() : ""),
         driver(std::make_unique<Driver>(std::move(settings), recorder, threaded)) {
     if (watch) watch->attach(recorder, [this] { driver->interrupt(); });
-    if (run) run->set_settle([this] { settle_record(); });
   }
 
   struct Queued {
@@ -256,18 +255,6 @@ struct Engine::State {
     }
     if (run) run->statistics().waited(Ticks::now() - operation->begun);
     driver->give_back(*operation);
-  }
-
-  /// Small calls are not in the run's record at once. Nothing of them is left where a thread holds the token
-  /// for long: what begins has settled them.
-  void settle_record() {
-    constexpr int most_tries = 1000;
-    if (token.is_mine()) return driver->settle_record();
-    std::unique_lock hold(token, std::defer_lock);
-    for (int i = 0; i < most_tries; ++i) {
-      if (hold.try_lock()) return driver->settle_record();
-      std::this_thread::yield();
-    }
   }
 
   /// For a failure: whether this thread has the token, which it may have already, in a continuation. Whoever
@@ -501,7 +488,6 @@ void Engine::close() {
   } else {
     state.driver->announce_leaving();
   }
-  if (state.run) state.run->set_settle({});
   state.driver.reset();
 }
 

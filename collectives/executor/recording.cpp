@@ -10,7 +10,6 @@
 namespace ddl::collectives {
 
 void Driver::note_begun(OperationState& operation) {
-  settle_record();
   operation.begun = Ticks::now();
   operation.phase_times.start(operation.program());
   if (operations_.empty()) busy_since_ = operation.begun;
@@ -27,11 +26,21 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   }
   const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = ended - operation.begun;
-  RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks, .least = ticks};
+  RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks};
   if (plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->plan());
   statistics.ran(*call.program, plan, run);
   events_.add(call, plan, {operation.begun, ended});
   if (run_->keeps_events()) add_phase_events(operation, plan);
+}
+
+void Driver::note_small(const FlightRecorder::Times& times) {
+  const Call& call = small_->call;
+  RunStatistics& statistics = run_->statistics();
+  const std::uint32_t plan = statistics.plan_number(*call.program);
+  const std::uint64_t ticks = times.ended - times.called;
+  statistics.alone(ticks);
+  statistics.ran(*call.program, plan, {.element_bytes = small_->element, .ticks = ticks});
+  events_.add(call, plan, {times.called, times.ended});
 }
 
 void Driver::note_failed(const OperationState& operation) {
@@ -62,63 +71,23 @@ void Driver::add_phase_events(const OperationState& operation, std::uint32_t pla
 
 void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course) {
   if (!run_->keeps_events()) return;
-  const std::uint64_t called = call.compares ? 0 : calls_.called_at(call.record);
-  run_->add(event_of(call, plan, called != 0 ? called : course.begun, course));
-}
-
-void CallEvents::begin_small(const Call& call, std::uint64_t called, std::uint64_t ended) {
-  settle();
-  first_ = call;
-  first_course_ = {.begun = called, .ended = ended};
-  small_ = {.next = call.id.sequence + 1,
-            .program = call.program.get(),
-            .name = call.id.name,
-            .fingerprint = call.fingerprint,
-            .communicator = call.communicator,
-            .type = call.type,
-            .op = call.op,
-            .ended = ended,
-            .calls = 1};
-}
-
-void CallEvents::put_down_small() {
-  RunStatistics& statistics = run_->statistics();
-  const std::uint32_t plan = statistics.plan_number(*first_.program);
-  const std::span<const RepeatedCall> repeats(repeats_.data(), small_.calls - 1);
-  std::uint64_t ticks = first_course_.ended - first_course_.begun;
-  std::uint64_t least = ticks;
-  for (const RepeatedCall& repeat : repeats) {
-    ticks += repeat.length;
-    least = std::min<std::uint64_t>(least, repeat.length);
-  }
-  statistics.alone(ticks);
-  statistics.ran(
-      *first_.program, plan,
-      {.element_bytes = size_of(first_.type), .calls = small_.calls, .ticks = ticks, .least = least});
-  if (run_->keeps_events()) {
-    run_->add(event_of(first_, plan, first_course_.begun, first_course_), repeats);
-  }
-  small_.calls = 0;
-  small_.program = nullptr;  // the next one begins anew
-}
-
-Event CallEvents::event_of(const Call& call, std::uint32_t plan, std::uint64_t called, const Course& course) {
   if (labelled_ != call.id.name) {
     labelled_ = call.id.name;
     label_ = run_->name(labelled_);
     track_ = run_->track("collectives");
   }
+  const std::uint64_t called = call.compares ? 0 : calls_.called_at(call.record);
   CallFacts facts;
   facts.sequence = call.id.sequence;
   facts.count = call.id.count;
-  facts.called = called;
+  facts.called = called != 0 ? called : course.begun;
   facts.plan = plan;
   facts.communicator = call.communicator;
   facts.type = call.id.type;
   facts.op = call.id.op;
   facts.root = call.id.root;
   facts.way = course.way;
-  return {course.begun, course.ended, label_, track_, Event::Kind::call, false, facts};
+  run_->add({course.begun, course.ended, label_, track_, Event::Kind::call, false, facts});
 }
 
 void PhaseTimes::start(const PreparedProgram& program) {

@@ -346,7 +346,6 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
   const auto size = static_cast<std::uint32_t>(program.steps().size());
   operation.active = false;
   int idle = 0;
-  bool expects = false;
   std::uint32_t run = 0;
   for (std::uint32_t end = 0; run < size; run = end) {
     end = program.end_of_run(run);
@@ -357,7 +356,6 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
                       operation.bytes_of(run));
       continue;
     }
-    if (!std::exchange(expects, true)) events_.expect_small(operation.call);
     const int divisor = collect_sources(operation, run, end,
                                         [&](std::uint32_t i) { return await_small(operation, i, idle); });
     if (divisor == 0) break;
@@ -369,7 +367,6 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     }
     if (copy == end) ++end;
   }
-  if (!expects) events_.expect_small(operation.call);
   for (const int member : program.members()) link(member).make_room();
   return run;
 }

@@ -7,10 +7,8 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,18 +37,6 @@ struct CallFacts {
   ReduceOp op = ReduceOp::sum;
   std::int32_t root = -1;
   enum class Way : std::uint8_t { done, failed, compared } way = Way::done;  ///< Of the last: before a call.
-  // Of rings alone:
-  bool has_wide_repeats = false;
-  std::uint16_t repeats = 0;
-};
-
-/// A call like the one before it, but for when it was made and `sequence`, which is the next.
-struct RepeatedCall {
-  [[nodiscard]] static bool fits(std::uint64_t ticks) noexcept {
-    return ticks <= std::numeric_limits<std::uint32_t>::max();
-  }
-  std::uint32_t pause;  ///< From the end of the one before to when it was called, and began. `Ticks`.
-  std::uint32_t length;
 };
 
 struct PhaseFacts {
@@ -130,19 +116,15 @@ class NameTable {
 class EventRing {
  public:
   static constexpr std::size_t block_events = 1024;
-  static constexpr std::size_t most_repeats = 128;
 
   explicit EventRing(std::size_t most);
 
-  // Of its own thread alone.
+  /// Of its own thread alone.
   void add(const Event& event) {
     if (used_ == block_events) next_block();
-    write(event);
-    publish(1, 1);
+    std::memcpy(newest_->memory.data() + used_ * sizeof event, &event, sizeof event);
+    newest_->used.store(++used_, std::memory_order_release);
   }
-  /// A call and `most_repeats` others like it at most: 4 bytes each, 8 where one of the times takes more than
-  /// 16 bits.
-  void add(const Event& call, std::span<const RepeatedCall> repeats);
 
   struct Kept {
     std::vector<Event> events;  ///< At least the newest `most`, oldest first.
@@ -151,27 +133,18 @@ class EventRing {
   [[nodiscard]] Kept kept() const;
 
  private:
-  /// As many times 64 bytes: events, each followed by its repeats. Written as far as `used`.
   struct Block {
     std::atomic<std::size_t> used = 0;
-    std::uint64_t events = 0;  // of the thread that adds
     alignas(Event) std::array<std::byte, block_events * sizeof(Event)> memory;
   };
 
   void next_block();
-  [[nodiscard]] std::byte* unused() const noexcept { return newest_->memory.data() + used_ * sizeof(Event); }
-  void write(const Event& event) const noexcept { std::memcpy(unused(), &event, sizeof event); }
-  void publish(std::size_t slots, std::uint64_t events) noexcept {
-    newest_->events += events;
-    newest_->used.store(used_ += slots, std::memory_order_release);
-  }
 
-  const std::size_t most_;
+  const std::size_t most_blocks_;
   std::size_t used_ = 0;  // of the newest
   Block* newest_ = nullptr;
-  mutable std::mutex mutex_;  // of what follows; a block that is read is not begun anew
+  mutable std::mutex mutex_;  // of what follows; a block that is read is not reused meanwhile
   std::deque<std::unique_ptr<Block>> blocks_;
-  std::uint64_t before_newest_ = 0;  // events in blocks
   std::uint64_t dropped_ = 0;
 };
 

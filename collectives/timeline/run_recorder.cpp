@@ -37,30 +37,6 @@ RunRecorder::ThreadEvents* RunRecorder::find_own() {
   return found_last_.events;
 }
 
-void RunRecorder::add(const Event& call, std::span<const RepeatedCall> repeats) {
-  if (!settings_.keeps_events) return;
-  if (ThreadEvents* const events = own()) {
-    events->ring.add(call, repeats);
-  } else {
-    without_room_.fetch_add(1 + repeats.size(), std::memory_order_relaxed);
-  }
-}
-
-void RunRecorder::settle() const {
-  const std::lock_guard lock(settle_mutex_);
-  if (settle_) settle_();
-}
-
-void RunRecorder::set_settle(std::function<void()> settle) {
-  const std::lock_guard lock(settle_mutex_);
-  settle_ = std::move(settle);
-}
-
-const RunStatistics& RunRecorder::settled_statistics() const {
-  settle();
-  return statistics_;
-}
-
 std::uint32_t RunRecorder::name(std::string_view text) {
   ThreadEvents* const events = settings_.keeps_events ? own() : nullptr;
   return number(events == nullptr ? nullptr : &events->names, names_, text);
@@ -81,7 +57,6 @@ std::uint32_t RunRecorder::number(NumberByName* known, NameTable& all, std::stri
 }
 
 RunRecorder::Recording RunRecorder::recording() const {
-  settle();
   Recording result;
   const std::lock_guard lock(mutex_);
   result.dropped = without_room_.load(std::memory_order_relaxed);

@@ -3,10 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,9 +17,8 @@ namespace ddl::collectives {
 
 /// What a rank keeps of its run: figures, and events if they are wanted. Any thread.
 ///
-/// Memory of events: the newest `events` of each thread, 64 bytes each, 4 or 8 where a call is one more like
-/// the one before, of 16 threads at most; older ones, and those of further threads, are counted as dropped.
-/// 65,535 names of at most 200 characters.
+/// Memory of events: the newest `events` of each thread, 64 bytes each, of 16 threads at most; older ones,
+/// and those of further threads, are counted as dropped. 65,535 names of at most 200 characters.
 class RunRecorder {
  public:
   struct Settings {
@@ -35,14 +32,8 @@ class RunRecorder {
   explicit RunRecorder(const Settings& settings);
 
   [[nodiscard]] bool keeps_events() const noexcept { return settings_.keeps_events; }
-  /// To add to.
   [[nodiscard]] RunStatistics& statistics() noexcept { return statistics_; }
-  /// To read, as far as they have come.
-  [[nodiscard]] const RunStatistics& settled_statistics() const;
-  /// Called before anything is read, by any thread, until another one is set: adds what is to come. May be
-  /// empty.
-  void set_settle(std::function<void()> settle);
-
+  [[nodiscard]] const RunStatistics& statistics() const noexcept { return statistics_; }
   // No lock but for a name that the thread has not used before. Those that come too late are "other".
   std::uint32_t name(std::string_view text);
   std::uint16_t track(std::string_view text);
@@ -55,8 +46,6 @@ class RunRecorder {
       without_room_.fetch_add(1, std::memory_order_relaxed);
     }
   }
-  /// A call and `EventRing::most_repeats` others like it at most.
-  void add(const Event& call, std::span<const RepeatedCall> repeats);
 
   struct Recording {
     std::vector<std::vector<Event>> threads;
@@ -64,7 +53,6 @@ class RunRecorder {
     std::vector<std::string> tracks;  ///< By number.
     std::uint64_t dropped = 0;
   };
-  /// As far as it has come.
   [[nodiscard]] Recording recording() const;
 
  private:
@@ -74,7 +62,6 @@ class RunRecorder {
     EventRing ring;
     NumberByName names, tracks;
   };
-  void settle() const;
   static std::uint32_t number(NumberByName* known, NameTable& all, std::string_view text);
   ThreadEvents* own() { return found_last_.recorder == id_ ? found_last_.events : find_own(); }
   ThreadEvents* find_own();
@@ -93,8 +80,6 @@ class RunRecorder {
   std::atomic<std::uint64_t> without_room_ = 0;
   mutable std::mutex mutex_;
   std::deque<ThreadEvents> threads_;
-  mutable std::mutex settle_mutex_;
-  std::function<void()> settle_;
 };
 
 /// Counts the time that it lives as waited. `recorder` may be null.

@@ -16,7 +16,11 @@ double RunStatistics::Shares::hidden() const noexcept {
 std::uint32_t RunStatistics::plan_number(const PreparedProgram& program) {
   const std::shared_ptr<const ChosenPlan>& chosen = program.plan();
   if (!chosen || chosen->dimensions.empty()) return 0;
-  if (const auto found = numbers_.find(chosen.get()); found != numbers_.end()) return found->second;
+  if (last_plan_.first == chosen.get()) return last_plan_.second;
+  if (const auto found = numbers_.find(chosen.get()); found != numbers_.end()) {
+    last_plan_ = *found;
+    return found->second;
+  }
   const std::lock_guard lock(mutex_);
   if (plans_.size() == most_plans) return 0;
   plans_.emplace_back(chosen);
@@ -27,13 +31,13 @@ std::uint32_t RunStatistics::plan_number(const PreparedProgram& program) {
 
 void RunStatistics::ran(const PreparedProgram& program, std::uint32_t number, const Run& run) {
   for (const auto& [rank, elements] : program.elements_from()) {
-    received_[static_cast<std::size_t>(rank)].add(run.calls * elements * run.element_bytes);
+    received_[static_cast<std::size_t>(rank)].add(elements * run.element_bytes);
   }
   if (number == 0) return;
   Plan& plan = plans_[number - 1];  // deques do not move what is in them
-  if (plan.calls.get() == 0 || run.least < plan.least.get()) plan.least.set(run.least);
-  plan.calls.add(run.calls);
-  plan.bytes.add(run.calls * program.count() * run.element_bytes);
+  if (plan.calls.get() == 0 || run.ticks < plan.least.get()) plan.least.set(run.ticks);
+  plan.calls.add(1);
+  plan.bytes.add(program.count() * run.element_bytes);
   plan.ticks.add(run.ticks);
   if (run.dimension_ticks.empty()) return plan.dimensions.front().add(run.ticks);
   const std::size_t dimensions = std::min(plan.dimensions.size(), run.dimension_ticks.size());

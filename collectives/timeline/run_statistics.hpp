@@ -46,9 +46,7 @@ class RunStatistics {
   std::uint32_t plan_number(const PreparedProgram& program);
   struct Run {
     std::size_t element_bytes = 1;
-    std::uint64_t calls = 1;                           ///< One after the other.
-    std::uint64_t ticks = 0;                           ///< All together.
-    std::uint64_t least = 0;                           ///< Of one of them.
+    std::uint64_t ticks = 0;
     std::span<const std::uint64_t> dimension_ticks{};  ///< Empty: the plan has one, which took all.
   };
   /// `plan`: the program's number.
@@ -89,6 +87,7 @@ class RunStatistics {
 
   Ticks ticks_;
   std::unordered_map<const ChosenPlan*, std::uint32_t> numbers_;
+  std::pair<const ChosenPlan*, std::uint32_t> last_plan_{};
   std::vector<Tally> received_;
   Tally busy_;
   Tally alone_;  // part of both shares

@@ -67,7 +67,7 @@ class StepObserver {
   static constexpr const char* track = "gradients";
 
   [[nodiscard]] collectives::RunStatistics::Shares shares() const {
-    return run_->recorder()->settled_statistics().all();
+    return run_->recorder()->statistics().all();
   }
 
   Timeline& timeline_;

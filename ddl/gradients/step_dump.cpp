@@ -113,7 +113,7 @@ StepDump::StepDump(Context& context, RunObserver& observer, int every)
     : context_(context),
       observer_(observer),
       every_(static_cast<std::uint64_t>(every)),
-      before_(observer.recorder()->settled_statistics().plans()) {}
+      before_(observer.recorder()->statistics().plans()) {}
 
 void StepDump::arrived() {
   ++arrived_;
@@ -126,7 +126,7 @@ void StepDump::step_over() {
 }
 
 void StepDump::dump() {
-  const std::vector<PlanFigures> plans = since(before_, observer_.recorder()->settled_statistics().plans());
+  const std::vector<PlanFigures> plans = since(before_, observer_.recorder()->statistics().plans());
   Communicator& all = context_.communicator();
   const auto ranks = static_cast<std::size_t>(all.size());
   if (ranks > 1) observer_.compare_clocks(communicator_of(context_));
@@ -153,7 +153,7 @@ void StepDump::dump() {
   }
   arrived_ = 0;
   arrivals_.clear();
-  before_ = observer_.recorder()->settled_statistics().plans();
+  before_ = observer_.recorder()->statistics().plans();
 }
 
 }  // namespace ddl

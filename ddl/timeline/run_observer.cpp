@@ -54,7 +54,7 @@ RunObserver::Part RunObserver::part() {
       .rank = rank_,
       .host = host_of(rank_),
       .clock_error = clock_.error(),
-      .plans = recorder_->settled_statistics().plans(),
+      .plans = recorder_->statistics().plans(),
       .of_ticks = [this](std::uint64_t ticks) { return clock_.job_time(ticks_.nanoseconds(ticks)); },
       .of_clock = [this](std::int64_t own) { return clock_.job_time(own); }};
   Part result{.text = trace_text(recording, source), .dropped = static_cast<std::int64_t>(recording.dropped)};

@@ -48,7 +48,7 @@ std::map<std::string, std::uint64_t> by_kind(collectives::CommunicatorImpl& comm
 }
 
 RunFigures figures_of(collectives::CommunicatorImpl& communicator, const collectives::RunRecorder& recorder) {
-  const RunStatistics& statistics = recorder.settled_statistics();
+  const RunStatistics& statistics = recorder.statistics();
   RunFigures result{.gradients = statistics.gradients(),
                     .all = statistics.all(),
                     .received = by_kind(communicator, statistics.received()),

@@ -433,67 +433,6 @@ TEST(Rows, SlicesThatOverlapGetRowsOfTheirOwn) {
   EXPECT_EQ(side_by_side.row_for(100, 130), 0U);
 }
 
-TEST(EventRing, RepeatsAreWhatTheyStandFor) {
-  using collectives::Event;
-  using collectives::RepeatedCall;
-  constexpr std::uint64_t groups = 30'000;
-  constexpr std::uint32_t wide = 70'000;
-  const std::array<RepeatedCall, 3> times_of_even = {{{10, 1}, {20, 65'535}, {30, 3}}};
-  const std::array<RepeatedCall, 4> times_of_odd = {{{10, 1}, {20, wide}, {wide, 3}, {0, 0}}};
-  collectives::EventRing ring(1);
-  std::uint64_t added = 0;
-  for (std::uint64_t group = 0; group < groups; ++group) {
-    const bool is_even = group % 2 == 0;
-    collectives::CallFacts call;
-    call.sequence = 10 * group;
-    call.called = 1'000'000 * group;
-    const std::span<const RepeatedCall> repeats =
-        is_even ? std::span<const RepeatedCall>(times_of_even) : std::span<const RepeatedCall>(times_of_odd);
-    ring.add({call.called, call.called + 5, 7, 2, Event::Kind::call, false, call}, repeats);
-    added += 1 + repeats.size();
-  }
-  const collectives::EventRing::Kept kept = ring.kept();
-  EXPECT_EQ(kept.dropped + kept.events.size(), added);
-  ASSERT_GE(kept.events.size(), 9U);
-  ASSERT_LT(kept.events.size(), added);
-  const std::uint64_t even = 1'000'000 * (groups - 2), odd = 1'000'000 * (groups - 1);
-  const std::array<std::array<std::uint64_t, 2>, 9> times = {{{even, even + 5},
-                                                              {even + 15, even + 16},
-                                                              {even + 36, even + 65'571},
-                                                              {even + 65'601, even + 65'604},
-                                                              {odd, odd + 5},
-                                                              {odd + 15, odd + 16},
-                                                              {odd + 36, odd + 70'036},
-                                                              {odd + 140'036, odd + 140'039},
-                                                              {odd + 140'039, odd + 140'039}}};
-  const std::span last = std::span(kept.events).last(times.size());
-  for (std::size_t i = 0; i < last.size(); ++i) {
-    EXPECT_EQ(last[i].kind, Event::Kind::call);
-    EXPECT_EQ(last[i].name, 7U);
-    EXPECT_EQ(last[i].begin, times[i][0]);
-    EXPECT_EQ(last[i].end, times[i][1]);
-    EXPECT_EQ(last[i].facts.call.called, times[i][0]);
-    EXPECT_EQ(last[i].facts.call.sequence, i < 4 ? 10 * (groups - 2) + i : 10 * (groups - 1) + i - 4);
-    EXPECT_EQ(last[i].facts.call.repeats, 0);
-  }
-}
-
-TEST(EventRing, RepeatsTakeNoMoreRoomThanTheyNeed) {
-  constexpr std::size_t most = 20'000;
-  const std::vector<collectives::RepeatedCall> repeats(collectives::EventRing::most_repeats, {1, 1});
-  collectives::EventRing ring(most);
-  std::uint64_t calls = 0;
-  while (calls < 10 * most) {
-    ring.add({.kind = collectives::Event::Kind::call, .facts = collectives::CallFacts{}}, repeats);
-    calls += 1 + repeats.size();
-  }
-  const collectives::EventRing::Kept kept = ring.kept();
-  EXPECT_EQ(kept.dropped + kept.events.size(), calls);
-  EXPECT_GE(kept.events.size(), most);
-  constexpr std::size_t calls_a_block = collectives::EventRing::block_events * 16;
-  EXPECT_LE(kept.events.size(), most + 2 * calls_a_block);
-}
-
 TEST(EventRing, KeepsTheNewestWhileItIsRead) {
   constexpr std::size_t most = 4 * collectives::EventRing::block_events;
   constexpr std::uint64_t all = 50'000;
