@@ -16,11 +16,11 @@ const topology::RankMap& Communicator::rank_map() const noexcept { return impl_-
 
 void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                               ReduceOp op) {
-  impl_->run(all_reduce_request(impl_->place(), input, output, count, type, op));
+  impl_->run(all_reduce_request(input, output, count, type, op));
 }
 Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count, DataType type,
                                     ReduceOp op) {
-  return Work(impl_->start(all_reduce_request(impl_->place(), input, output, count, type, op)));
+  return Work(impl_->start(all_reduce_request(input, output, count, type, op)));
 }
 
 void Communicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
@@ -42,10 +42,9 @@ Work start_with_wire(CommunicatorImpl& impl, const Request& request, const Wire&
 }  // namespace
 
 Work Communicator::all_reduce_async(std::span<float> values, const Wire& wire) {
-  return start_with_wire(*impl_,
-                         all_reduce_request(impl_->place(), values.data(), values.data(), values.size(),
-                                            DataType::f32, ReduceOp::sum),
-                         wire);
+  return start_with_wire(
+      *impl_, all_reduce_request(values.data(), values.data(), values.size(), DataType::f32, ReduceOp::sum),
+      wire);
 }
 Work Communicator::reduce_scatter_async(const float* input, float* output, std::size_t count,
                                         const Wire& wire) {

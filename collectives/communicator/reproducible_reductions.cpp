@@ -383,8 +383,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
       reduction.form->write_scales(input, part.scales(first), count);
     });
-    request = all_reduce_request(place_, part.scratch, part.scratch, elements * scales.each, scales.type,
-                                 ReduceOp::max);
+    request =
+        all_reduce_request(part.scratch, part.scratch, elements * scales.each, scales.type, ReduceOp::max);
     part.next = Stage::limbs;
   } else if (part.next == Stage::limbs && !reduction.form) {
     std::byte* const own =
@@ -408,7 +408,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
     } else if (reduction.collective == Collective::reduce) {
       request = reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op, reduction.root);
     } else {
-      request = all_reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op);
+      request = all_reduce_request(limbs, limbs, elements * layout.each, layout.type, op);
     }
     part.next = part.is_scattered ? Stage::results : Stage::finish;
   } else {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "ddl/error.hpp"
@@ -74,34 +73,24 @@ Pointer moved_back(Pointer data, std::size_t bytes) {
 const std::byte* in(const void* input) { return static_cast<const std::byte*>(input); }
 std::byte* out(void* output) { return static_cast<std::byte*>(output); }
 
-Request::Copy copy(Place place, const void* input, void* output, std::size_t bytes) {
-  return place.size > 1 || input == output ? Request::Copy{} : Request::Copy{input, output, bytes};
-}
-
 /// All elements go from one to the other.
-void set_buffers(Request& request, Place place, const void* input, void* output, std::size_t bytes) {
+void set_buffers(Request& request, const void* input, void* output, std::size_t bytes) {
   if (input != output) {
     require_apart(request.name, {input, bytes}, {output, bytes}, "the same memory (in place)");
   }
   request.buffers = {in(input), out(output), 0, request.count};
-  request.copy = copy(place, input, output, bytes);
 }
 
 }  // namespace
 
-void Request::Copy::run() const noexcept {
-  if (bytes != 0) std::memcpy(to, from, bytes);
-}
-
-Request all_reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
-                           ReduceOp op) {
+Request all_reduce_request(const void* input, void* output, std::size_t count, DataType type, ReduceOp op) {
   constexpr const char* name = "all_reduce";
   const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
   require_operation(name, op);
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);
   Request request{name, Collective::all_reduce, 0, count, count, type, op};
-  set_buffers(request, place, input, output, bytes);
+  set_buffers(request, input, output, bytes);
   return request;
 }
 
@@ -123,7 +112,6 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
     require_apart(name, {input, all_bytes}, {output, bytes}, "this rank's piece of the input (in place)");
     request.buffers = {in(input), base, own * count, (own + 1) * count};
   }
-  request.copy = copy(place, input, output, bytes);
   return request;
 }
 
@@ -139,7 +127,6 @@ Request all_gather_request(Place place, const void* input, void* output, std::si
   Request request{name, Collective::all_gather, 0, count, pieces * count, type, ReduceOp::sum};
   if (base != output) {
     require_apart(name, {input, bytes}, {output, all_bytes}, "this rank's piece of the output (in place)");
-    request.copy = copy(place, input, output, bytes);
   }
   const auto own = static_cast<std::size_t>(place.rank);
   request.buffers = {base, out(output), 0, pieces * count, own * count, (own + 1) * count};
@@ -158,7 +145,7 @@ Request broadcast_request(Place place, const void* input, void* output, std::siz
     return request;
   }
   require_data(name, "the root's input", input, count);
-  set_buffers(request, place, input, output, bytes);
+  set_buffers(request, input, output, bytes);
   return request;
 }
 
@@ -175,7 +162,7 @@ Request reduce_request(Place place, const void* input, void* output, std::size_t
     return request;
   }
   require_data(name, "the root's output", output, count);
-  set_buffers(request, place, input, output, bytes);
+  set_buffers(request, input, output, bytes);
   return request;
 }
 

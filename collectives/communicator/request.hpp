@@ -27,13 +27,6 @@ struct Request {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   Buffers buffers = {};
-  /// What goes from input to output if there is only one rank.
-  struct Copy {
-    const void* from = nullptr;
-    void* to = nullptr;
-    std::size_t bytes = 0;
-    void run() const noexcept;
-  } copy = {};
   /// The call that it is a part of, if it is one, and what that one's fingerprint would be.
   struct PartOf {
     CallId id;
@@ -46,8 +39,7 @@ struct Request {
 
 /// What `ddl::Communicator` documents. Each throws `invalid_argument`: null data, buffers that overlap
 /// without being in place, more bytes than memory could hold, an unknown root, type or operation.
-Request all_reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
-                           ReduceOp op);
+Request all_reduce_request(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                                ReduceOp op);
 Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type);

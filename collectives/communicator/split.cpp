@@ -81,7 +81,7 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
         .as_agreed();
   }
   return part(ranks_of(wishes, color), [this](std::int64_t value) {
-    run(all_reduce_request(place(), &value, &value, 1, DataType::i64, ReduceOp::max));
+    run(all_reduce_request(&value, &value, 1, DataType::i64, ReduceOp::max));
     return value;
   });
 }

@@ -359,13 +359,13 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     const int divisor = collect_sources(operation, run, end,
                                         [&](std::uint32_t i) { return await_small(operation, i, idle); });
     if (divisor == 0) break;
-    const std::uint32_t copy = program.copy_after(run);
-    targets_.assign(1, operation.target_of(copy == end ? copy : run));
+    const bool copies = program.way(run).copied_by == end;
+    targets_.assign(1, operation.target_of(copies ? end : run));
     combine_sources(operation, run, divisor);
     for (std::uint32_t i = run; i < end; ++i) {
       if (is_receive(program.step(i).kind)) link(program.way(i).member).drop();
     }
-    if (copy == end) ++end;
+    if (copies) ++end;
   }
   for (const int member : program.members()) link(member).make_room();
   return run;

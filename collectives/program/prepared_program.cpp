@@ -173,6 +173,7 @@ class PreparedProgram::Builder {
         after.erase(std::unique(after.begin(), after.end()), after.end());
         for (const std::uint32_t later : after) ++result_.missing_[later];
         result_.after_.insert(result_.after_.end(), after.begin(), after.end());
+        if (after.size() == 1 && copies_result(run, after[0])) ways()[run].copied_by = after[0];
       }
       result_.after_begin_[run + 1] = static_cast<std::uint32_t>(result_.after_.size());
     }
@@ -183,6 +184,12 @@ class PreparedProgram::Builder {
                          (!ways()[i].by_network() || steps_[i].kind == StepKind::receive_reduce);
       if (waits) ++result_.missing_[result_.begin_of_run(i)];
     }
+  }
+
+  [[nodiscard]] bool copies_result(std::uint32_t run, std::uint32_t later) const {
+    const Step& copy = steps_[later];
+    return copy.kind == StepKind::copy && copy.source == steps_[run].begin &&
+           copy.size() == steps_[run].size() && result_.end_of_run(later) == later + 1;
   }
 
   void find_answers() {
@@ -267,15 +274,6 @@ void PreparedProgram::Messages::add(std::int32_t member, std::uint32_t step) {
   const auto m = static_cast<std::size_t>(member);
   if (steps.size() <= m) steps.resize(m + 1);
   steps[m].push_back(step);
-}
-
-std::uint32_t PreparedProgram::copy_after(std::uint32_t run) const noexcept {
-  if (after(run).size() != 1) return StepWay::none;
-  const std::uint32_t later = after(run)[0];
-  const Step& copy = step(later);
-  const bool is_of_result = copy.kind == StepKind::copy && copy.source == step(run).begin &&
-                            copy.size() == step(run).size() && end_of_run(later) == later + 1;
-  return is_of_result ? later : StepWay::none;
 }
 
 PreparedProgram::Writes PreparedProgram::writes_of(std::size_t begin, std::size_t end) const {

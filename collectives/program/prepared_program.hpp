@@ -51,6 +51,8 @@ struct StepWay {
   /// Of a receive_reduce from a member: the send that brings the same range back to it, if there is one. Of a
   /// send to a member: the receive that its peer may do in its place, because it comes next for the range.
   std::uint32_t answer = none;
+  /// Of a run's first step: the copy of the result that is all that waits for it.
+  std::uint32_t copied_by = none;
   bool follows_run = false;      ///< A send that waits for one run alone, which can do it.
   bool reads_input = false;      ///< The range has not been written to before.
   bool source_is_input = false;  ///< The same of the source range.
@@ -99,8 +101,6 @@ class PreparedProgram {
   [[nodiscard]] std::span<const std::uint32_t> after(std::uint32_t run) const noexcept {
     return std::span(after_).subspan(after_begin_[run], after_begin_[run + 1] - after_begin_[run]);
   }
-  /// The copy of a run's result that is all that waits for it; none if there is no such step.
-  [[nodiscard]] std::uint32_t copy_after(std::uint32_t run) const noexcept;
   /// Runs that nothing is missing of, as they are to be started.
   [[nodiscard]] std::span<const std::uint32_t> first() const noexcept { return first_; }
   /// In which order runs are started that could be: the least first.
