@@ -115,7 +115,7 @@ Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI
   const std::size_t bytes = elements * size_of(reduction->type);
   if (!call.is_worth(bytes)) return PassedOn::slower;
   const void* const input = from == MPI_IN_PLACE ? to : from;
-  return Task{all_reduce_request(input, to, elements, reduction->type, reduction->op), bytes};
+  return Task{collectives::all_reduce_request(input, to, elements, reduction->type, reduction->op), bytes};
 }
 
 /// The ranks may describe the same bytes in different ways.
