@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -198,11 +199,8 @@ Checkpoint::~Checkpoint() {
           "end",
           state_->manifest.step));
     }
-  } catch (const std::exception& error) {
-    state_->context.log().error(fmt::format("{}: {}", operation, error.what()));
   } catch (...) {
-    state_->context.log().error(
-        fmt::format("{}: an exception that is not a std::exception was thrown", operation));
+    state_->context.log().error(fmt::format("{}: {}", operation, as_error(std::current_exception()).what()));
   }
 }
 

@@ -72,22 +72,8 @@ void remove_tree(const fs::path& path) {
   if (error) throw_io("remove", path, error.value());
 }
 
-void make_directories(const fs::path& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (!error && !fs::is_directory(directory, error) && !error)
-    error = std::make_error_code(std::errc::not_a_directory);
-  if (error) throw_io("make directory", directory, error.value());
-}
-
 bool exchange(const fs::path& a, const fs::path& b) {
-#ifdef RENAME_EXCHANGE
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
-#else
-  static_cast<void>(a);
-  static_cast<void>(b);
-  return false;
-#endif
 }
 
 /// Nothing for a checkpoint that this version cannot read.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -246,23 +245,26 @@ CheckpointManifest CheckpointManifest::read(const std::filesystem::path& checkpo
   return parse(checkpoint, read_text(checkpoint));
 }
 
+FileReader CheckpointManifest::open(const std::filesystem::path& checkpoint, const std::string& name) const {
+  const std::filesystem::path path = checkpoint / name;
+  const std::string expected = fmt::format("{} bytes, as the manifest says", files.at(name).bytes);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) throw_corrupt(path, "no such file", expected);
+  FileReader file(path);
+  if (file.size() != files.at(name).bytes)
+    throw_corrupt(path, fmt::format("{} bytes", file.size()), expected);
+  return file;
+}
+
 void CheckpointManifest::verify(const std::filesystem::path& checkpoint, std::size_t index,
                                 std::size_t count) const {
   std::size_t number = 0;
   for (const auto& [name, expected] : files) {
     if (number++ % count != index) continue;
-    const std::filesystem::path path = checkpoint / name;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error) && !error) {
-      throw_corrupt(path, "no such file", fmt::format("{} bytes, as the manifest says", expected.bytes));
-    }
-    const FileReader file(path);
-    if (file.size() != expected.bytes) {
-      throw_corrupt(path, fmt::format("{} bytes", file.size()),
-                    fmt::format("{}, as the manifest says", expected.bytes));
-    }
+    const FileReader file = open(checkpoint, name);
     if (const FileSummary found = file.summary(); found != expected) {
-      throw_corrupt(path, "CRC-32 " + hex(found.crc32), hex(expected.crc32) + ", as the manifest says");
+      throw_corrupt(file.path(), "CRC-32 " + hex(found.crc32),
+                    hex(expected.crc32) + ", as the manifest says");
     }
   }
 }

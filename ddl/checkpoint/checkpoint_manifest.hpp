@@ -38,6 +38,8 @@ struct CheckpointManifest {
   /// Both. Does not look at the files it names.
   static CheckpointManifest read(const std::filesystem::path& checkpoint);
 
+  /// Opens a file that it names; throws `corrupt_data` unless there is one of the size that it says, or `io`.
+  [[nodiscard]] FileReader open(const std::filesystem::path& checkpoint, const std::string& name) const;
   /// Compares files with their sizes and checksums; throws `corrupt_data` or `io`. Of every `count` files,
   /// the one of this `index`.
   void verify(const std::filesystem::path& checkpoint, std::size_t index = 0, std::size_t count = 1) const;

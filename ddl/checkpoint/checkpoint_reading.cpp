@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "ddl/checkpoint/checkpoint_snapshot.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl {
 

@@ -251,19 +251,13 @@ bool SavedCheckpoint::has_group(const std::string& group) const {
 std::string SavedCheckpoint::file(const std::string& name) const {
   std::string text;
   state_->context->root_only(reading, [&] {
-    const auto found = state_->manifest.files.find(name);
-    if (found == state_->manifest.files.end()) {
+    if (!state_->manifest.files.contains(name)) {
       throw Error(ErrorCode::mismatch,
                   fmt::format("'{}': found no file '{}', expected one: the checkpoint is of "
                               "another program",
                               state_->path.string(), name));
     }
-    const FileReader reader(state_->path / name);
-    if (reader.size() != found->second.bytes) {
-      throw_corrupt(reader.path(), fmt::format("{} bytes", reader.size()),
-                    fmt::format("{}, as the manifest says", found->second.bytes));
-    }
-    text = reader.read_all();
+    text = state_->manifest.open(state_->path, name).read_all();
   });
   return state_->context->broadcast_string(text);
 }

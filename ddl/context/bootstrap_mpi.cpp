@@ -29,15 +29,10 @@ void quieten_open_mpi() {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", keep);
 }
 
-bool initialized() {
+/// Asks PMPI_Initialized or PMPI_Finalized.
+bool is_true(int (*call)(int*)) {
   int flag = 0;
-  PMPI_Initialized(&flag);
-  return flag != 0;
-}
-
-bool finalized() {
-  int flag = 0;
-  PMPI_Finalized(&flag);
+  call(&flag);
   return flag != 0;
 }
 
@@ -63,16 +58,16 @@ std::jthread end_process_after(std::chrono::milliseconds deadline) {
 
 bool MpiBootstrap::is_present() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
-         initialized();
+         is_true(PMPI_Initialized);
 }
 
 MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline) : ProcessBootstrap(deadline) {
-  if (finalized()) {
+  if (is_true(PMPI_Finalized)) {
     throw Error(
         ErrorCode::transport,
         "MPI has been finalized already: a process can join an MPI job only once, so keep one Context");
   }
-  if (!initialized()) {
+  if (!is_true(PMPI_Initialized)) {
     quieten_open_mpi();
     const std::jthread watchdog = end_process_after(deadline);
     int provided = 0;
@@ -86,7 +81,7 @@ MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline) : ProcessBootstra
 }
 
 MpiBootstrap::~MpiBootstrap() {
-  if (abandoned_ || finalized()) return;
+  if (abandoned_ || is_true(PMPI_Finalized)) return;
   PMPI_Comm_free(&communicator_);
   if (called_init_) PMPI_Finalize();
 }
@@ -100,16 +95,14 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(ranks);
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(PMPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator_, &request),
-            "MPI_Iallgather");
-  await(request, "MPI_Iallgather");
+  await(PMPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator_, &request), request,
+        "MPI_Iallgather");
   std::vector<int> offsets(ranks);
   std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
   std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
-  check_mpi(PMPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(),
-                             MPI_BYTE, communicator_, &request),
-            "MPI_Iallgatherv");
-  await(request, "MPI_Iallgatherv");
+  await(PMPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
+                         communicator_, &request),
+        request, "MPI_Iallgatherv");
   std::vector<std::string> result;
   for (std::size_t r = 0; r < ranks; ++r) {
     result.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
@@ -118,7 +111,8 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
 }
 
 /// What was started is left behind if it fails: nothing waits for it any more.
-void MpiBootstrap::await(MPI_Request request, const char* call) {
+void MpiBootstrap::await(int started, MPI_Request& request, const char* call) {
+  check_mpi(started, call);
   constexpr int looks_before_naps = 200;
   constexpr auto nap = std::chrono::microseconds(100);
   const TimePoint until = due();

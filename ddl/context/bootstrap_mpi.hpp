@@ -33,7 +33,8 @@ class MpiBootstrap final : public ProcessBootstrap {
   std::unique_ptr<collectives::Network> make_mpi_network() override;
 
  private:
-  void await(MPI_Request request, const char* call);
+  /// `started`: what the call that made the request returned.
+  void await(int started, MPI_Request& request, const char* call);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
   bool called_init_ = false;

@@ -6,7 +6,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -22,6 +21,7 @@ namespace ddl {
 namespace {
 
 using collectives::FileDescriptor;
+using collectives::throw_failed;
 
 constexpr int most_ranks = 1024;
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 30;
@@ -78,9 +78,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
 
 FileDescriptor new_socket() {
   FileDescriptor made(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made.valid()) {
-    throw Error(ErrorCode::transport, fmt::format("socket failed: {} (ulimit -n)", std::strerror(errno)));
-  }
+  if (!made.valid()) throw_failed("socket");
   return made;
 }
 
@@ -129,9 +127,7 @@ void SocketBootstrap::invite() {
                                         : ""));
   }
   if (!name_.starts_with('@')) listener_.file = name_;
-  if (listen(listener_.socket.get(), most_ranks) != 0) {
-    throw Error(ErrorCode::transport, fmt::format("listen on {} failed: {}", name_, std::strerror(errno)));
-  }
+  if (listen(listener_.socket.get(), most_ranks) != 0) throw_failed("listen on " + name_);
   const TimePoint until = due();
   for (int peer = 1; peer < size_; ++peer) accept_one(until);
   if (!listener_.file.empty()) unlink(listener_.file.c_str());
@@ -146,10 +142,7 @@ void SocketBootstrap::accept_one(TimePoint until) {
   for (;;) {
     FileDescriptor accepted(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!accepted.valid()) {
-      if (!would_wait()) {
-        throw Error(ErrorCode::transport,
-                    fmt::format("accept on {} failed: {}", name_, std::strerror(errno)));
-      }
+      if (!would_wait()) throw_failed("accept on " + name_);
       std::string missing;
       for (int peer = 1; peer < size_; ++peer) {
         if (!connections_[static_cast<std::size_t>(peer)].valid()) missing += fmt::format(" {}", peer);
@@ -191,9 +184,7 @@ void SocketBootstrap::join() {
   FileDescriptor made = new_socket();
   while (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     const bool may_come = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN;
-    if (!may_come) {
-      throw Error(ErrorCode::transport, fmt::format("socket {}: {}", name_, std::strerror(errno)));
-    }
+    if (!may_come) throw_failed("connect to " + name_);
     look(until, fmt::format("socket {}, which DDL_SOCKET names alike for all", name_), "rank 0 has not come");
     std::this_thread::sleep_for(std::chrono::milliseconds(nap_ms));
     made = new_socket();

@@ -45,9 +45,7 @@ void MeasurementCache::store(const topology::Topology& topology,
                              std::span<const topology::Measurement> measurements) const {
   const std::filesystem::path path = path_for(topology);
   if (path.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  if (error) throw_io("make directory", directory_, error.value());
+  make_directories(directory_);
   write_file_atomically(path, topology::to_json(measurements, topology));
 }
 

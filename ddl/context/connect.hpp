@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"

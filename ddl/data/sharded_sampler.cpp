@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "ddl/parameters/parameters.hpp"
-#include "topology/json_text.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl {
 
@@ -187,69 +186,61 @@ std::size_t ShardedSampler::steps_per_epoch() const noexcept { return steps_per_
 
 namespace {
 
-using nlohmann::json;
-
-constexpr const char* format = "ddl.ShardedSampler";
-constexpr std::uint64_t version = 1;
+constexpr const char* not_a_state = "ShardedSampler: not the state of a sampler";
 
 [[noreturn]] void refuse(const std::string& found, const std::string& expected) {
-  throw Error(
-      ErrorCode::corrupt_data,
-      fmt::format("ShardedSampler: not the state of a sampler: found {}, expected {}", found, expected));
-}
-
-/// The value of `object` that is called `name`.
-template <typename T>
-T value_of(const json& object, const std::string& name) {
-  const auto found = object.find(name);
-  const T* const value = found == object.end() ? nullptr : found->get_ptr<const T*>();
-  if (value == nullptr) refuse("no " + name, "all that a sampler writes");
-  return *value;
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("{}: found {}, expected {}", not_a_state, found, expected));
 }
 
 struct State {
+  std::string format = "ddl.ShardedSampler";
+  std::uint64_t version = 1;
   std::uint64_t samples = 0;
   std::uint64_t seed = 0;
   bool shuffle = false;
   std::string groups = {};
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> segments = {};  // global batch, batches taken
+  std::vector<std::vector<std::uint64_t>> segments = {};  // global batch, batches taken
 };
 
-json object_in(std::string_view text) {
-  json object = json::parse(text, nullptr, false);
-  const bool is_one = object.is_object() && object.value("format", json()) == format;
-  if (!is_one) {
-    refuse(text.empty() ? "nothing" : topology::in_quotes(text),
-           fmt::format("an object of format {}", format));
-  }
-  if (const auto found = value_of<std::uint64_t>(object, "version"); found != version) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
-                    "version of ddl; use that one to go on from it",
-                    found, version));
-  }
-  return object;
+template <typename Fields, topology::MaybeConst<State> Value>
+void describe(Fields& fields, Value& state) {
+  fields("format", state.format);
+  fields("version", state.version);
+  fields("samples", state.samples);
+  fields("seed", state.seed);
+  fields("shuffle", state.shuffle);
+  fields("groups", state.groups);
+  fields("step", state.step);
+  fields("epoch", state.epoch);
+  fields("segments", state.segments, SIZE_MAX, std::size_t{2});
+}
+
+/// A state of another version may have other fields.
+void require_known_version(std::string_view text) {
+  const auto object = nlohmann::json::parse(text, nullptr, false);
+  if (!object.is_object() || object.value("format", nlohmann::json()) != State().format) return;
+  const auto version = object.value("version", nlohmann::json());
+  if (!version.is_number_unsigned() || version == State().version) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
+                  "version of ddl; use that one to go on from it",
+                  version.dump(), State().version));
 }
 
 State parse_state(std::string_view text) {
-  const json object = object_in(text);
-  State state{.samples = value_of<std::uint64_t>(object, "samples"),
-              .seed = value_of<std::uint64_t>(object, "seed"),
-              .shuffle = value_of<bool>(object, "shuffle"),
-              .groups = value_of<std::string>(object, "groups"),
-              .step = value_of<std::uint64_t>(object, "step"),
-              .epoch = value_of<std::uint64_t>(object, "epoch"),
-              .segments = {}};
-  for (const json& segment : value_of<json::array_t>(object, "segments")) {
-    const bool is_pair = segment.is_array() && segment.size() == 2 && segment[0].is_number_unsigned() &&
-                         segment[1].is_number_unsigned();
-    if (!is_pair) refuse("a bad segment", "global batch and batches taken");
-    state.segments.push_back(segment);
+  require_known_version(text);
+  auto state = topology::parsed_json<State>(text, not_a_state);
+  if (state.format != State().format) {
+    refuse("format " + topology::in_quotes(state.format), fmt::format("'{}'", State().format));
   }
   if (state.segments.empty()) refuse("no segments", "pairs of global batch and batches taken");
+  for (const auto& segment : state.segments) {
+    if (segment.size() != 2) refuse("a bad segment", "global batch and batches taken");
+  }
   return state;
 }
 
@@ -275,14 +266,14 @@ void require_same(const State& found, const State& here) {
 }  // namespace
 
 std::string ShardedSampler::state() const {
-  std::vector<std::string> segments;
-  for (const Segment& each : segments_)
-    segments.push_back(fmt::format("[{},{}]", each.global_batch, each.taken));
-  return fmt::format(
-      R"({{"format":"{}","version":{},"samples":{},"seed":{},"shuffle":{},"groups":"{}","step":{},"epoch":{},)"
-      R"("segments":[{}]}})",
-      format, version, size_, options_.seed, options_.shuffle, hex(groups_hash_), step_, epoch_,
-      fmt::join(segments, ","));
+  State state{.samples = size_,
+              .seed = options_.seed,
+              .shuffle = options_.shuffle,
+              .groups = hex(groups_hash_),
+              .step = step_,
+              .epoch = epoch_};
+  for (const Segment& each : segments_) state.segments.push_back({each.global_batch, each.taken});
+  return topology::json_line(state);
 }
 
 void ShardedSampler::restore(std::string_view text) {
@@ -291,7 +282,9 @@ void ShardedSampler::restore(std::string_view text) {
       state,
       {.samples = size_, .seed = options_.seed, .shuffle = options_.shuffle, .groups = hex(groups_hash_)});
   std::vector<Segment> segments;
-  for (const auto& [global_batch, taken] : state.segments) {
+  for (const auto& segment : state.segments) {
+    const std::uint64_t global_batch = segment[0];
+    const std::uint64_t taken = segment[1];
     if (global_batch == 0 || global_batch > size_) {
       refuse(fmt::format("a global batch of {}", global_batch), fmt::format("1 to {} samples", size_));
     }

@@ -7,7 +7,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -121,6 +120,12 @@ std::string read_file(const fs::path& path, std::uint64_t most, std::string_view
   const FileReader file(path);
   if (file.size() > most) throw_corrupt(path, fmt::format("{} bytes", file.size()), what);
   return file.read_all();
+}
+
+void make_directories(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw_io("make directory", directory, error.value());
 }
 
 void sync_directory(const fs::path& directory) {

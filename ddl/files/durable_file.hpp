@@ -78,6 +78,8 @@ class FileReader {
 /// The whole of a file of `most` bytes at most; `corrupt_data` for a larger one, which cannot be `what`.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most, std::string_view what);
 
+/// Unless it is there. Throws `io`, also for something else in its place.
+void make_directories(const std::filesystem::path& directory);
 /// Makes the names in a directory durable.
 void sync_directory(const std::filesystem::path& directory);
 

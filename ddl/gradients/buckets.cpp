@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "ddl/error.hpp"
 #include "ddl/parameters/parameters.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl {
 namespace {
@@ -115,14 +115,6 @@ class Packer {
   std::vector<BucketLayout> buckets_;
 };
 
-constexpr const char* format = "ddl gradient reducer";
-constexpr int version = 1;
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorCode::corrupt_data,
-              fmt::format("GradientReducer::restore: {}; expected what GradientReducer::state gave", why));
-}
-
 bool is_permutation(std::vector<std::size_t> order) {
   std::ranges::sort(order);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -168,33 +160,28 @@ std::size_t BucketLayout::count() const noexcept {
 
 std::vector<BucketLayout> bucket_layout(const LayoutRequest& request) { return Packer(request).pack(); }
 
-std::string LearnedBuckets::json() const {
-  return nlohmann::ordered_json{
-      {"format", format}, {"version", version}, {"gradients", gradients}, {"bucket_bytes", bucket_bytes},
-      {"order", order},   {"ranks", ranks},     {"plans", plans}}
-      .dump();
+template <typename Fields, topology::MaybeConst<LearnedBuckets> Value>
+static void describe(Fields& fields, Value& state) {
+  fields("format", state.format);
+  fields.version("version", 1);
+  fields("gradients", state.gradients);
+  fields("bucket_bytes", state.bucket_bytes);
+  fields("order", state.order, SIZE_MAX);
+  fields("ranks", state.ranks);
+  fields("plans", state.plans);
 }
 
+std::string LearnedBuckets::json() const { return topology::json_line(*this); }
+
 LearnedBuckets LearnedBuckets::parse(std::string_view json, std::size_t count) {
-  LearnedBuckets state;
-  try {
-    const auto object = nlohmann::json::parse(json);
-    if (object.at("format") != format) refuse("found another kind of JSON");
-    if (object.at("version") != version) {
-      refuse(fmt::format("found version {}, which this version of the library does not know",
-                         object.at("version").dump()));
-    }
-    object.at("gradients").get_to(state.gradients);
-    object.at("bucket_bytes").get_to(state.bucket_bytes);
-    object.at("order").get_to(state.order);
-    object.at("ranks").get_to(state.ranks);
-    object.at("plans").get_to(state.plans);
-  } catch (const nlohmann::json::exception& error) {
-    refuse(fmt::format("this is no state: {}", error.what()));
-  }
+  constexpr const char* source = "GradientReducer::restore";
+  auto state = topology::parsed_json<LearnedBuckets>(json, source);
   const bool fits = state.order.empty() || (state.order.size() == count && is_permutation(state.order));
-  if (!fits || state.bucket_bytes == 0) refuse("its buckets or its order cannot be");
-  return state;
+  if (fits && state.bucket_bytes != 0 && state.format == LearnedBuckets().format) return state;
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("{}: found a format, buckets or an order that cannot be, expected what "
+                          "GradientReducer::state gave",
+                          source));
 }
 
 std::vector<std::size_t> reverse_order(std::size_t gradients) {

@@ -66,6 +66,7 @@ std::vector<BucketLayout> bucket_layout(const LayoutRequest& request);
 
 /// What a reducer's sums depend on beyond its options and the communicator's plans.
 struct LearnedBuckets {
+  std::string format = "ddl gradient reducer";
   std::uint64_t gradients = 0;  ///< A hash of their names and sizes, and of the options.
   std::size_t bucket_bytes = 0;
   std::vector<std::size_t> order;  ///< Learned; empty: not yet.

@@ -39,10 +39,7 @@ struct Contribution {
 
 /// What a step ends with, over all ranks.
 struct StepOutcome {
-  double weight = 0;
-  double scale = 1;
-  double norm = 0;
-  bool finite = true;
+  ReducedStep step;
   // By the host alone: how many ranks have a problem; how many gradients have no value, summed over ranks.
   double problems = 0;
   double missing = 0;
@@ -102,7 +99,7 @@ class GradientQueue {
   virtual void unpack(std::size_t bucket) = 0;
   /// Adds up the squares of all ranks. A problem makes the outcome not finite on devices.
   virtual void conclude(bool has_problem, std::size_t missing) = 0;
-  /// Waits for the outcome.
+  /// Waits for the outcome, which does not have the bytes.
   virtual StepOutcome fetch() = 0;
   /// For kernels; null on hosts.
   [[nodiscard]] virtual const DeviceOutcome* outcome() const noexcept { return nullptr; }

@@ -33,8 +33,7 @@ ReducedStep GradientReducer::wait() { return state_->wait({}); }
 
 void GradientReducer::State::require_device(const char* name) const {
   if (queue->is_on_device()) return;
-  throw invalid(
-      fmt::format("{}() is for gradients on devices; these are in the host's memory: call wait()", name));
+  throw invalid("{}() is for gradients on devices; these are in the host's memory: call wait()", name);
 }
 void GradientReducer::finish(double weight, DeviceStream stream) {
   state_->require_device("finish");

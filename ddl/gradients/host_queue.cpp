@@ -7,10 +7,12 @@
 
 namespace ddl {
 
+using gradient_pass::Range;
+
 namespace {
 
 /// Rank's slice of `count` elements: all slices together are the whole; the first ones have one more.
-BucketSlice slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
+Range slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
   const std::size_t whole = count / ranks;
   const std::size_t longer = count % ranks;
   const std::size_t first = rank * whole + std::min(rank, longer);
@@ -212,12 +214,12 @@ void HostQueue::unpack(std::size_t index) {
     count = 0;
     for (const GradientPiece& piece : bucket.pieces) count += piece.count;
   }
-  const BucketSlice own = slice_of(count, rank_, ranks_);
+  const Range own = slice_of(count, rank_, ranks_);
   const bool in_place = is_in_place(bucket);
   if (in_place && bucket.way != Way::rows) {
     return finish(bucket.values, 0, own, factor, bucket.way != Way::scatter);
   }
-  if (!in_place) norm_.add(bucket.values.subspan(own.first, own.end - own.first));
+  if (!in_place) norm_.add(bucket.values.subspan(own.first, own.beyond - own.first));
   std::size_t at = 0;
   for (const GradientPiece& piece : bucket.pieces) {
     if (in_place) {
@@ -231,10 +233,9 @@ void HostQueue::unpack(std::size_t index) {
 
 /// `part` begins at element `at` of its bucket: `own` elements count for the norm, and become means; so do
 /// the others if `all`.
-void HostQueue::finish(std::span<float> part, std::size_t at, const BucketSlice& own, double factor,
-                       bool all) {
+void HostQueue::finish(std::span<float> part, std::size_t at, const Range& own, double factor, bool all) {
   const std::size_t first = std::clamp(own.first, at, at + part.size()) - at;
-  const std::size_t end = std::clamp(own.end, at, at + part.size()) - at;
+  const std::size_t end = std::clamp(own.beyond, at, at + part.size()) - at;
   norm_.add_and_scale(part.subspan(first, end - first), factor);
   if (factor == 1 || !all) return;
   elementwise::scale(part.first(first), factor);
@@ -244,7 +245,8 @@ void HostQueue::finish(std::span<float> part, std::size_t at, const BucketSlice&
 void HostQueue::conclude(bool has_problem, std::size_t missing) {
   std::array<double, 2> counts = {has_problem ? 1.0 : 0.0, static_cast<double>(missing)};
   const double norm = norm_.over_all(all_, counts) / total_;
-  outcome_ = {total_,   parts_->options.leave_sums ? 1.0 / total_ : 1.0, norm, std::isfinite(norm), counts[0],
+  outcome_ = {{total_, parts_->options.leave_sums ? 1.0 / total_ : 1.0, norm, std::isfinite(norm)},
+              counts[0],
               counts[1]};
 }
 

@@ -17,11 +17,6 @@
 
 namespace ddl {
 
-/// Elements [first, end) of a bucket.
-struct BucketSlice {
-  std::size_t first, end;
-};
-
 /// Gradients in the host's memory: works of the communicator reduce buckets, where gradients lie one after
 /// the other in place.
 class HostQueue final : public GradientQueue {
@@ -152,7 +147,8 @@ class HostQueue final : public GradientQueue {
   void follow(Bucket& bucket, Work work) const;
   bool advance(Bucket& bucket);
   void advance_from(std::size_t first);
-  void finish(std::span<float> part, std::size_t at, const BucketSlice& own, double factor, bool all);
+  void finish(std::span<float> part, std::size_t at, const gradient_pass::Range& own, double factor,
+              bool all);
 
   Context& context_;
   Communicator& all_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "ddl/context/agreement.hpp"
@@ -60,10 +59,6 @@ std::vector<std::string> entries_of(const std::vector<Gradient>& gradients) {
 
 }  // namespace
 
-Error GradientReducer::State::invalid(const std::string& message) {
-  return {ErrorCode::invalid_argument, "GradientReducer: " + message};
-}
-
 GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, GradientReducerOptions opts,
                               std::unique_ptr<GradientQueue> its_queue)
     : context(ctx),
@@ -101,22 +96,21 @@ void GradientReducer::State::check() const {
   }
   const DataType wire = options.wire;
   if (wire != DataType::f32 && wire != DataType::bf16 && wire != DataType::f16) {
-    throw invalid(fmt::format("the wire type is {}; expected f32, bf16 or f16", to_string(wire)));
+    throw invalid("the wire type is {}; expected f32, bf16 or f16", to_string(wire));
   }
   if (wire != DataType::f32 && context.options().reproducible) {
     throw invalid(
-        fmt::format("the wire type is {} in a reproducible context; expected f32: what is rounded on "
-                    "the wire depends on which ranks share a host",
-                    to_string(wire)));
+        "the wire type is {} in a reproducible context; expected f32: what is rounded on the wire depends on "
+        "which ranks share a host",
+        to_string(wire));
   }
   for (const Gradient& gradient : gradients) {
     if (!gradient.values.empty() && gradient.values.data() == nullptr) {
-      throw invalid(
-          fmt::format("gradient '{}' of {} floats has no memory", gradient.name, gradient.values.size()));
+      throw invalid("gradient '{}' of {} floats has no memory", gradient.name, gradient.values.size());
     }
     if (gradient.row_width > 0 && gradient.values.size() % gradient.row_width != 0) {
-      throw invalid(fmt::format("gradient '{}' has {} elements, which is no whole number of rows of {}",
-                                gradient.name, gradient.values.size(), gradient.row_width));
+      throw invalid("gradient '{}' has {} elements, which is no whole number of rows of {}", gradient.name,
+                    gradient.values.size(), gradient.row_width);
     }
   }
   check_no_overlap(gradients);
@@ -261,10 +255,8 @@ void GradientReducer::State::gather(const std::vector<Parameter>& parameters, De
       parameters, gradients, {}, [](const Parameter& p) { return p.values.size(); },
       [](const Gradient& g) { return g.values.size(); });
   if (!alike) {
-    throw invalid(
-        fmt::format("gather: {} parameters do not have the numbers of elements of the {} gradients, "
-                    "one by one",
-                    parameters.size(), gradients.size()));
+    throw invalid("gather: {} parameters do not have the numbers of elements of the {} gradients, one by one",
+                  parameters.size(), gradients.size());
   }
   if (context.size() > 1) queue->gather(parameters, stream);
 }

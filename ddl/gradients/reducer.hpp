@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/timeline/run_statistics.hpp"
@@ -86,7 +89,11 @@ struct GradientReducer::State {
   /// Waits for what was started: its memory is about to go.
   ~State();
 
-  static Error invalid(const std::string& message);
+  template <typename... Parts>
+  static Error invalid(fmt::format_string<Parts...> message, Parts&&... parts) {
+    return {ErrorCode::invalid_argument,
+            "GradientReducer: " + fmt::format(message, std::forward<Parts>(parts)...)};
+  }
   [[nodiscard]] bool is_mean() const noexcept { return options.gradients == GradientKind::mean; }
   void require_index(const char* name, std::size_t index) const;
   /// `name`: the call, for messages.

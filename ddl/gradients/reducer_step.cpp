@@ -19,19 +19,19 @@ void GradientReducer::ready(std::size_t index, DeviceStream stream) {
 
 void GradientReducer::State::require_index(const char* name, std::size_t index) const {
   if (index < gradients.size()) return;
-  throw invalid(fmt::format("{}({}): there are only {} gradients", name, index, gradients.size()));
+  throw invalid("{}({}): there are only {} gradients", name, index, gradients.size());
 }
 
 void GradientReducer::State::require_rows(std::size_t index, std::span<const std::int32_t> rows) const {
   const std::size_t count = touched[index].rows();
   if (gradients[index].row_width == 0) {
-    throw invalid(fmt::format("ready({}, rows): gradient '{}' was registered without row_width", index,
-                              gradients[index].name));
+    throw invalid("ready({}, rows): gradient '{}' was registered without row_width", index,
+                  gradients[index].name);
   }
   for (const std::int32_t row : rows) {
     if (row >= 0 && static_cast<std::size_t>(row) < count) continue;
-    throw invalid(fmt::format("ready({}, rows): found row {}; gradient '{}' has {} rows", index, row,
-                              gradients[index].name, count));
+    throw invalid("ready({}, rows): found row {}; gradient '{}' has {} rows", index, row,
+                  gradients[index].name, count);
   }
 }
 
@@ -50,14 +50,13 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   require_index(name, index);
   const std::lock_guard lock(mutex_);
   if (is_mean() && !begun_) {
-    throw invalid(
-        fmt::format("{}() before begin(weight): gradient means need their weight before backward", name));
+    throw invalid("{}() before begin(weight): gradient means need their weight before backward", name);
   }
   if (rows) require_rows(index, *rows);
   if (has_value) queue->ready_on(stream);
   if (!ledger_.report(index, has_value)) {
-    throw invalid(fmt::format("{}({}): gradient '{}' was reported before in this step", name, index,
-                              gradients[index].name));
+    throw invalid("{}({}): gradient '{}' was reported before in this step", name, index,
+                  gradients[index].name);
   }
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
@@ -122,18 +121,19 @@ void GradientReducer::State::wait_for_other_threads(std::unique_lock<std::mutex>
 ReducedStep GradientReducer::State::end(const char* name, std::optional<double> given, DeviceStream stream) {
   if (given && is_mean()) {
     throw invalid(
-        fmt::format("{0}(weight) is for gradient sums; this reducer was made for means: give the "
-                    "weight to begin, before backward, and call {0}()",
-                    name));
+        "{0}(weight) is for gradient sums; this reducer was made for means: give the weight to begin, before "
+        "backward, and call {0}()",
+        name);
   }
   if (given && begun_) {
-    throw invalid(fmt::format("{0}(weight) after begin(weight): the step has its weight; call {0}()", name));
+    throw invalid("{0}(weight) after begin(weight): the step has its weight; call {0}()", name);
   }
   if (!given && !begun_) {
-    throw invalid(is_mean() ? fmt::format("{}() without begin(weight) before it in this step", name)
-                            : fmt::format("{0}() without a weight: this reducer was made for sums; call "
-                                          "{0}(weight), or begin(weight) before backward",
-                                          name));
+    if (is_mean()) throw invalid("{}() without begin(weight) before it in this step", name);
+    throw invalid(
+        "{0}() without a weight: this reducer was made for sums; call {0}(weight), or begin(weight) before "
+        "backward",
+        name);
   }
   queue->require_usable(stream);
   std::unique_lock lock(mutex_);
@@ -183,16 +183,16 @@ void GradientReducer::State::end_micro_batch(const char* name, DeviceStream stre
 
 std::optional<Error> GradientReducer::State::weight_problem() const {
   if (std::isfinite(weight_) && weight_ >= 0) return {};
-  return invalid(fmt::format("the weight is {}; expected the number of items, 0 or more", weight_));
+  return invalid("the weight is {}; expected the number of items, 0 or more", weight_);
 }
 
 std::optional<Error> GradientReducer::State::problem(const char* name) const {
   if (auto wrong = weight_problem()) return wrong;
   if (const auto missing = ledger_.missing()) {
-    return invalid(fmt::format(
-        "{}: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has "
-        "no value",
-        name, *missing, gradients[*missing].name, *missing, *missing));
+    return invalid(
+        "{}: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has no "
+        "value",
+        name, *missing, gradients[*missing].name, *missing, *missing);
   }
   return {};
 }
@@ -208,17 +208,17 @@ void GradientReducer::State::start_weight(bool blocking) {
 Error GradientReducer::State::total_problem(double total) const {
   if (total == 0) {
     return invalid(
-        fmt::format("the total weight of all {} ranks is 0: no rank had any item in this step; "
-                    "skip such steps on every rank",
-                    context.size()));
+        "the total weight of all {} ranks is 0: no rank had any item in this step; skip such steps on every "
+        "rank",
+        context.size());
   }
   if (std::isinf(total)) {
-    return invalid(fmt::format("the total weight of all {} ranks overflows", context.size()));
+    return invalid("the total weight of all {} ranks overflows", context.size());
   }
-  return invalid(fmt::format(
-      "the sum of the weights of all {} ranks is {}: some rank's weight is no number of items, or "
-      "it had another problem, which it reports itself",
-      context.size(), total));
+  return invalid(
+      "the sum of the weights of all {} ranks is {}: some rank's weight is no number of items, or it had "
+      "another problem, which it reports itself",
+      context.size(), total);
 }
 
 void GradientReducer::State::require_good_total() {
@@ -259,15 +259,16 @@ void GradientReducer::State::reduce_rest(const char* name) {
 
 /// The end of a step on hosts: all ranks have the same result, or the same error.
 ReducedStep GradientReducer::State::agree_on_step() {
-  const StepOutcome outcome = queue->fetch();
-  queue->settle(outcome.finite && outcome.problems == 0);
+  StepOutcome outcome = queue->fetch();
+  queue->settle(outcome.step.finite && outcome.problems == 0);
   if (outcome.problems > 0) throw_agreed(kept_problem_);
   if (outcome.missing > 0) {
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
   }
   if (!is_learned() && !gradients.empty()) learn();
   observer_.step_over();
-  return {outcome.weight, outcome.scale, outcome.norm, outcome.finite, bytes_of_step_};
+  outcome.step.bytes = bytes_of_step_;
+  return outcome.step;
 }
 
 ReducedStep GradientReducer::State::result() {
@@ -275,9 +276,10 @@ ReducedStep GradientReducer::State::result() {
     throw invalid("result() before finish(): no step has been finished since the last result");
   }
   has_result_ = false;
-  const StepOutcome outcome = queue->fetch();
-  if (!(std::isfinite(outcome.weight) && outcome.weight > 0)) throw total_problem(outcome.weight);
-  return {outcome.weight, outcome.scale, outcome.norm, outcome.finite, bytes_of_step_};
+  ReducedStep step = queue->fetch().step;
+  if (!(std::isfinite(step.weight) && step.weight > 0)) throw total_problem(step.weight);
+  step.bytes = bytes_of_step_;
+  return step;
 }
 
 bool GradientReducer::State::has_gradient(std::size_t index) {

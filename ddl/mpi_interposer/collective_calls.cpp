@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -75,20 +76,29 @@ struct Task {
 };
 using Decision = std::variant<PassedOn, Task>;
 
-/// Serves a call, or leaves it to MPI. `is_valid`: MPI would not refuse its arguments at first sight.
-/// `decide` looks at a Call and returns a Decision. `request` is a non-blocking call's.
-template <typename Decide, typename LeaveToMpi>
-int serve(Function function, MPI_Comm comm, bool is_valid, MPI_Request* request, const Decide& decide,
-          const LeaveToMpi& leave_to_mpi) {
+/// Serves a call, or leaves it to MPI. `decide` gets a Call and the user's arguments, `mpi` the arguments and
+/// `comm`; both get `request` where it is a non-blocking call's.
+template <typename... Arguments>
+int serve(Function function, Decision (*decide)(const Call&, Arguments...), const auto& mpi, MPI_Comm comm,
+          MPI_Request* request, std::type_identity_t<Arguments>... arguments) {
+  const auto leave_to_mpi = [&]() -> int {
+    if constexpr (std::is_invocable_v<decltype(mpi), Arguments..., MPI_Comm>) {
+      return mpi(arguments..., comm);
+    } else {
+      return mpi(arguments..., comm, request);
+    }
+  };
   return Interposer::guarded(comm, [&]() -> int {
     Interposer* const interposer = Interposer::current();
     if (interposer == nullptr) return leave_to_mpi();
     CommunicatorImpl* communicator = nullptr;
     const auto decided = [&]() -> Decision {
-      if (!is_valid || comm == MPI_COMM_NULL) return PassedOn::arguments;
+      if (comm == MPI_COMM_NULL || (!blocks(function) && request == nullptr)) return PassedOn::arguments;
       if (!blocks(function) && !interposer->has_thread()) return PassedOn::no_thread;
       communicator = interposer->serving(comm, blocks(function));
-      if (communicator != nullptr) return decide(Call{function, *communicator, interposer->serves_all()});
+      if (communicator != nullptr) {
+        return decide(Call{function, *communicator, interposer->serves_all()}, arguments...);
+      }
       return blocks(function) || comm == MPI_COMM_WORLD ? PassedOn::communicator : PassedOn::not_open;
     };
     Decision decision = decided();
@@ -108,7 +118,10 @@ int serve(Function function, MPI_Comm comm, bool is_valid, MPI_Request* request,
   });
 }
 
+// Each leaves arguments to MPI that it would refuse at first sight.
+
 Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op) {
+  if (count < 0) return PassedOn::arguments;
   const std::optional<Reduction> reduction = reduction_of(type, op);
   if (!reduction) return PassedOn::type_or_operation;
   const std::size_t elements = static_cast<std::size_t>(count) * reduction->each;
@@ -120,7 +133,7 @@ Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI
 
 /// The ranks may describe the same bytes in different ways.
 Decision broadcast(const Call& call, void* data, int count, MPI_Datatype type, int root) {
-  if (root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
+  if (count < 0 || root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
   std::optional<TypedBuffer> buffer = TypedBuffer::of(data, count, type);
   if (!buffer) return PassedOn::arguments;
   if (!call.is_worth(buffer->bytes())) return PassedOn::slower;
@@ -138,8 +151,8 @@ Decision broadcast(const Call& call, void* data, int count, MPI_Datatype type, i
 }
 
 /// To the engine, pieces of equal length. `counts`: of MPI's elements, by rank.
-Decision reduce_scatter(const Call& call, const void* from, void* to, std::span<const int> counts,
-                        MPI_Datatype type, MPI_Op op) {
+Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std::span<const int> counts,
+                               MPI_Datatype type, MPI_Op op) {
   // All ranks find the same wrong ones.
   if (std::ranges::any_of(counts, [](int count) { return count < 0; })) return PassedOn::arguments;
   const auto longest = static_cast<std::size_t>(std::ranges::max(counts));
@@ -181,9 +194,21 @@ Decision reduce_scatter(const Call& call, const void* from, void* to, std::span<
   return task;
 }
 
+Decision reduce_scatter(const Call& call, const void* from, void* to, const int* counts, MPI_Datatype type,
+                        MPI_Op op) {
+  if (counts == nullptr) return PassedOn::arguments;
+  return reduce_scatter_pieces(call, from, to, {counts, call.ranks()}, type, op);
+}
+
+Decision reduce_scatter_block(const Call& call, const void* from, void* to, int count, MPI_Datatype type,
+                              MPI_Op op) {
+  return reduce_scatter_pieces(call, from, to, std::vector(call.ranks(), count), type, op);
+}
+
 /// Here, too, the ranks may describe the same bytes in different ways.
 Decision all_gather(const Call& call, const void* send, int send_count, MPI_Datatype send_type, void* receive,
                     int receive_count, MPI_Datatype receive_type) {
+  if (receive_count < 0 || (send != MPI_IN_PLACE && send_count < 0)) return PassedOn::arguments;
   std::optional<TypedBuffer> to =
       TypedBuffer::of(receive, receive_count * static_cast<std::int64_t>(call.ranks()), receive_type);
   if (!to) return PassedOn::arguments;
@@ -213,96 +238,59 @@ extern "C" {
 
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                   MPI_Comm comm) {
-  return serve(
-      Function::allreduce, comm, count >= 0, nullptr,
-      [&](const Call& call) { return all_reduce(call, sendbuf, recvbuf, count, datatype, op); },
-      [&] { return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm); });
+  return serve(Function::allreduce, all_reduce, PMPI_Allreduce, comm, nullptr, sendbuf, recvbuf, count,
+               datatype, op);
 }
 
 int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm, MPI_Request* request) {
-  return serve(
-      Function::iallreduce, comm, count >= 0 && request != nullptr, request,
-      [&](const Call& call) { return all_reduce(call, sendbuf, recvbuf, count, datatype, op); },
-      [&] { return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request); });
+  return serve(Function::iallreduce, all_reduce, PMPI_Iallreduce, comm, request, sendbuf, recvbuf, count,
+               datatype, op);
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  return serve(
-      Function::bcast, comm, count >= 0, nullptr,
-      [&](const Call& call) { return broadcast(call, buffer, count, datatype, root); },
-      [&] { return PMPI_Bcast(buffer, count, datatype, root, comm); });
+  return serve(Function::bcast, broadcast, PMPI_Bcast, comm, nullptr, buffer, count, datatype, root);
 }
 
 int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
                MPI_Request* request) {
-  return serve(
-      Function::ibcast, comm, count >= 0 && request != nullptr, request,
-      [&](const Call& call) { return broadcast(call, buffer, count, datatype, root); },
-      [&] { return PMPI_Ibcast(buffer, count, datatype, root, comm, request); });
+  return serve(Function::ibcast, broadcast, PMPI_Ibcast, comm, request, buffer, count, datatype, root);
 }
 
 int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                        MPI_Op op, MPI_Comm comm) {
-  return serve(
-      Function::reduce_scatter, comm, recvcounts != nullptr, nullptr,
-      [&](const Call& call) {
-        return reduce_scatter(call, sendbuf, recvbuf, {recvcounts, call.ranks()}, datatype, op);
-      },
-      [&] { return PMPI_Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm); });
+  return serve(Function::reduce_scatter, reduce_scatter, PMPI_Reduce_scatter, comm, nullptr, sendbuf, recvbuf,
+               recvcounts, datatype, op);
 }
 
 int MPI_Ireduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                         MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return serve(
-      Function::ireduce_scatter, comm, recvcounts != nullptr && request != nullptr, request,
-      [&](const Call& call) {
-        return reduce_scatter(call, sendbuf, recvbuf, {recvcounts, call.ranks()}, datatype, op);
-      },
-      [&] { return PMPI_Ireduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm, request); });
+  return serve(Function::ireduce_scatter, reduce_scatter, PMPI_Ireduce_scatter, comm, request, sendbuf,
+               recvbuf, recvcounts, datatype, op);
 }
 
 int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                              MPI_Op op, MPI_Comm comm) {
-  return serve(
-      Function::reduce_scatter_block, comm, recvcount >= 0, nullptr,
-      [&](const Call& call) {
-        return reduce_scatter(call, sendbuf, recvbuf, std::vector(call.ranks(), recvcount), datatype, op);
-      },
-      [&] { return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm); });
+  return serve(Function::reduce_scatter_block, reduce_scatter_block, PMPI_Reduce_scatter_block, comm, nullptr,
+               sendbuf, recvbuf, recvcount, datatype, op);
 }
 
 int MPI_Ireduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                               MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return serve(
-      Function::ireduce_scatter_block, comm, recvcount >= 0 && request != nullptr, request,
-      [&](const Call& call) {
-        return reduce_scatter(call, sendbuf, recvbuf, std::vector(call.ranks(), recvcount), datatype, op);
-      },
-      [&] { return PMPI_Ireduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm, request); });
+  return serve(Function::ireduce_scatter_block, reduce_scatter_block, PMPI_Ireduce_scatter_block, comm,
+               request, sendbuf, recvbuf, recvcount, datatype, op);
 }
 
 int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                   MPI_Datatype recvtype, MPI_Comm comm) {
-  return serve(
-      Function::allgather, comm, recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0), nullptr,
-      [&](const Call& call) {
-        return all_gather(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
-      },
-      [&] { return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm); });
+  return serve(Function::allgather, all_gather, PMPI_Allgather, comm, nullptr, sendbuf, sendcount, sendtype,
+               recvbuf, recvcount, recvtype);
 }
 
 int MPI_Iallgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                    MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request) {
-  return serve(
-      Function::iallgather, comm,
-      recvcount >= 0 && (sendbuf == MPI_IN_PLACE || sendcount >= 0) && request != nullptr, request,
-      [&](const Call& call) {
-        return all_gather(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
-      },
-      [&] {
-        return PMPI_Iallgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
-      });
+  return serve(Function::iallgather, all_gather, PMPI_Iallgather, comm, request, sendbuf, sendcount, sendtype,
+               recvbuf, recvcount, recvtype);
 }
 
 }  // extern "C"

@@ -64,7 +64,6 @@ void Interposer::stop() { delete current_.exchange(nullptr); }
 Interposer::Interposer()
     : context_(Context::from_environment()),
       requests_([this](const Error& error) { return explain(error); }) {
-  has_thread_ = context_.has_progress_thread();
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   PMPI_Add_error_class(&error_class_);

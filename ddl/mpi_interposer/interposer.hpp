@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
@@ -50,7 +49,7 @@ class Interposer {
   /// DDL_MPI_SERVE=all: also calls that MPI is faster at.
   [[nodiscard]] bool serves_all() const noexcept { return serves_all_; }
   /// Whether non-blocking calls go on while nobody waits for them.
-  [[nodiscard]] bool has_thread() const noexcept { return has_thread_; }
+  [[nodiscard]] bool has_thread() const noexcept { return context_.has_progress_thread(); }
 
   /// Memory that the ranks of a host share; null if there is none left.
   void* allocate(std::size_t bytes);
@@ -88,7 +87,6 @@ class Interposer {
   Context context_;
   Tally tally_;
   OpenRequests requests_;
-  bool has_thread_ = false;
   bool serves_all_ = false;
   MPI_Comm silent_ = MPI_COMM_NULL;  // nobody ever sends on it
   int attribute_ = MPI_KEYVAL_INVALID;

@@ -67,20 +67,15 @@ std::optional<Work> OpenRequests::first_of(std::span<const MPI_Request> requests
 }
 
 void OpenRequests::wait(std::span<const MPI_Request> requests) {
-  while (std::optional<Work> work = first_of(requests)) {
-    try {
-      work->wait();
-    } catch (const Error&) {  // the request's status will say so
-    }
-    look();
-  }
+  while (wait_for_some(requests)) look();
 }
 
-bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration) {
+bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests,
+                                 std::optional<std::chrono::nanoseconds> duration) {
   std::optional<Work> work = first_of(requests);
   if (!work) return false;
   try {
-    work->wait_for(duration);
+    duration ? static_cast<void>(work->wait_for(*duration)) : work->wait();
   } catch (const Error&) {  // the request's status will say so
   }
   return true;

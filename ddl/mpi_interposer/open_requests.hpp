@@ -37,8 +37,9 @@ class OpenRequests {
   void look();
   /// Waits for those of `requests` that are open, and completes them.
   void wait(std::span<const MPI_Request> requests);
-  /// Whether one of `requests` is open. If so, has first waited for one of them for `duration` at most.
-  bool wait_for_some(std::span<const MPI_Request> requests, std::chrono::nanoseconds duration);
+  /// Whether one of `requests` is open. If so, has first waited for one of them, for `duration` at most.
+  bool wait_for_some(std::span<const MPI_Request> requests,
+                     std::optional<std::chrono::nanoseconds> duration = {});
 
  private:
   struct Open {

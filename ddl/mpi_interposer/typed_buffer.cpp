@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/timeline/run_recorder.hpp"

@@ -530,7 +530,8 @@ TEST(GradientReducer, StatesThatDoNotFitAreRefused) {
     for (const std::string& text :
          {changed("\"version\":1", "\"version\":2"), changed("\"order\":[0", "\"order\":[1"),
           changed("\"order\":[0", "\"order\":[-1"), changed("\"order\":[0,", "\"order\":["),
-          changed("\"bucket_bytes\":", "\"bucket_bytes\":0,\"x\":"), changed("reducer", "sampler")}) {
+          changed("\"bucket_bytes\":", "\"bucket_bytes\":0,\"x\":"),
+          changed("\"bucket_bytes\":", "\"bucket_bytes\":-"), changed("reducer", "sampler")}) {
       expect_error(ErrorCode::corrupt_data, {"GradientReducer::restore"}, [&] { reducer.restore(text); });
     }
     Model other(context, {30, 7, 0, 200, 5, 65});

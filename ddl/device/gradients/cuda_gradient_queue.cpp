@@ -200,7 +200,7 @@ StepOutcome CudaGradientQueue::fetch() {
       "cudaMemcpyAsync");
   communicator_.wait(stream_.get());
   const Outcome& fetched = *reinterpret_cast<const Outcome*>(fetched_.get());
-  return {fetched.weight, fetched.scale, fetched.norm, fetched.finite != 0};
+  return {{fetched.weight, fetched.scale, fetched.norm, fetched.finite != 0}};
 }
 
 std::uint64_t CudaGradientQueue::bytes() const noexcept {
