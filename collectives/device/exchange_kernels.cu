@@ -4,6 +4,7 @@
 #include "collectives/device/device_block.hpp"
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/kernels.hpp"
+#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {
@@ -50,12 +51,12 @@ const std::array<std::array<Kernel, 2 * ops>, types> kernels = {
 
 int exchange_block_threads() { return block_threads; }
 
-cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
-                            cudaStream_t stream) {
+void launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
+                     cudaStream_t stream) {
   const Kernel kernel =
       kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op) + (whole ? ops : 0)];
   kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(exchange);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), "launch of an exchange");
 }
 
 cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor) {

@@ -130,8 +130,11 @@ void run_case(const Case& c) {
       devices.run(
           [&](int rank) {
             Exchange e = devices.exchange(rank, 1);
-            e.call = {c.count, static_cast<std::uint8_t>(c.collective), static_cast<std::uint8_t>(c.type),
-                      static_cast<std::uint8_t>(c.op), static_cast<std::uint8_t>(c.root)};
+            e.call = CallCode{.count = c.count,
+                              .collective = c.collective,
+                              .type = c.type,
+                              .op = c.op,
+                              .root = static_cast<std::uint16_t>(c.root)};
             const std::size_t stride = c.count * sizeof(T);
             e.input = {address_of(all[static_cast<std::size_t>(rank)].input()), stride};
             e.output = {address_of(all[static_cast<std::size_t>(rank)].output()), stride};

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,11 +73,6 @@ std::string kind_of(const DeviceEntry& entry) {
                      static_cast<double>(entry.memory) / gib);
 }
 
-bool are_alike(const DeviceEntry& one, const DeviceEntry& other) {
-  return one.name == other.name && one.major == other.major && one.minor == other.minor &&
-         one.memory == other.memory;
-}
-
 }  // namespace
 
 DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<std::size_t>(context.size())) {
@@ -116,26 +112,23 @@ bool DeviceTable::is_one_process_each() const {
 
 std::vector<std::string> DeviceTable::shortcomings() const {
   std::vector<std::string> found;
-  std::vector<std::string> kinds;
+  std::map<std::string, std::vector<int>> alike;
   for (int rank = 0; rank < size(); ++rank) {
+    alike[kind_of(of(rank))].push_back(rank);
     const std::vector<int> sharers = ranks_on_device_of(rank);
-    if (sharers.size() > 1 && sharers.front() == rank) {
-      found.push_back(
-          fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
-                      "many ranks on each host as it has devices",
-                      fmt::join(sharers, ", "), of(rank).number, of(rank).name.data()));
-    }
-    const std::vector<int> alike =
-        ranks_where([&](const DeviceEntry& other) { return are_alike(other, of(rank)); });
-    if (alike.front() != rank) continue;
-    kinds.push_back(fmt::format("rank{} {}: {}", alike.size() == 1 ? "" : "s", fmt::join(alike, ", "),
-                                kind_of(of(rank))));
-  }
-  if (kinds.size() > 1) {
+    if (sharers.size() == 1 || sharers.front() != rank) continue;
     found.push_back(
-        fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
-                    fmt::join(kinds, "; ")));
+        fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
+                    "many ranks on each host as it has devices",
+                    fmt::join(sharers, ", "), of(rank).number, of(rank).name.data()));
   }
+  if (alike.size() == 1) return found;
+  std::vector<std::string> kinds;
+  for (const auto& [kind, ranks] : alike) {
+    kinds.push_back(fmt::format("rank{} {}: {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), kind));
+  }
+  found.push_back(fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
+                              fmt::join(kinds, "; ")));
   return found;
 }
 

@@ -7,6 +7,16 @@
 
 namespace ddl::device {
 
+std::optional<GroupFailure> DimensionGroup::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void DimensionGroup::fail(const Error& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  failure_ = GroupFailure{error, completed() + 1};
+}
+
 GroupMembers::GroupMembers(Context& context)
     : context_(context),
       communicator_(context.communicator()),

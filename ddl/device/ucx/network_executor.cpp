@@ -133,8 +133,7 @@ void NetworkExecutor::queue(std::uint32_t index) {
     combination.sources[1] = step.kind == StepKind::receive_reduce ? state_.blocks[state_.way(index).slot]
                                                                    : state_.source_of(index);
   }
-  check_cuda(collectives::device::launch_combine(combination, state_.call.type, op, stream()),
-             "launch of a combination");
+  collectives::device::launch_combine(combination, state_.call.type, op, stream());
   queued(index);
 }
 

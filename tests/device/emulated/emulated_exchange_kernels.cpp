@@ -5,6 +5,7 @@
 
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/kernels.hpp"
+#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {
@@ -35,21 +36,22 @@ const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
 
 int exchange_block_threads() { return block_threads; }
 
-cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
-                            cudaStream_t stream) {
+void launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
+                     cudaStream_t stream) {
   const Body body = bodies[static_cast<std::size_t>(type)][static_cast<std::size_t>(op) + (whole ? ops : 0)];
-  return emulated_cuda::launch({.kernel = key_of(body),
-                                .grid = dim3(static_cast<unsigned>(blocks)),
-                                .threads = dim3(block_threads),
-                                .stream = stream,
-                                .waits = true},
-                               [=](const emulated_cuda::Spot& spot) {
-                                 Meeting meeting;
-                                 emulated_cuda::run_fibers(spot.device, block_threads, [&](int thread) {
-                                   FiberBlock block(spot, thread, block_threads);
-                                   body(block, exchange, meeting);
-                                 });
-                               });
+  check_cuda(emulated_cuda::launch({.kernel = key_of(body),
+                                    .grid = dim3(static_cast<unsigned>(blocks)),
+                                    .threads = dim3(block_threads),
+                                    .stream = stream,
+                                    .waits = true},
+                                   [=](const emulated_cuda::Spot& spot) {
+                                     Meeting meeting;
+                                     emulated_cuda::run_fibers(spot.device, block_threads, [&](int thread) {
+                                       FiberBlock block(spot, thread, block_threads);
+                                       body(block, exchange, meeting);
+                                     });
+                                   }),
+             "launch of an exchange");
 }
 
 cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor) {
