@@ -25,9 +25,9 @@ cudaError_t load_kernels(const Kernel& kernel, const Others&... others) {
     for (const auto& each : kernel) {
       if (result == cudaSuccess) result = load_kernels(each);
     }
-  } else if (kernel != nullptr) {
+  } else if (const void* const pointer = reinterpret_cast<const void*>(kernel); pointer != nullptr) {
     cudaFuncAttributes attributes{};
-    result = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+    result = cudaFuncGetAttributes(&attributes, pointer);
   }
   if constexpr (sizeof...(others) > 0) {
     if (result == cudaSuccess) return load_kernels(others...);

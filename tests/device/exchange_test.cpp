@@ -396,6 +396,12 @@ TEST(Exchange, TheHostCanEndAWait) {
   EXPECT_EQ(devices.status(0).late[1], 1 + 1U);
 }
 
+// Ranks of a host may be members of a job of hundreds.
+TEST(Exchange, CallsOfHighRootsAreToldApart) {
+  EXPECT_NE(CallCode{.root = 1}, CallCode{.root = 257});
+  EXPECT_NE(CallCode{.type = DataType::u8}, CallCode{.type = DataType::bf16});
+}
+
 TEST(Exchange, RanksThatCallOtherThingsLearnWhat) {
   HostDevices devices(2, blocks, threads);
   std::vector<std::vector<float>> values(2, std::vector<float>(100, 1.0f));

@@ -103,13 +103,14 @@ DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cuda
   return own;
 }
 
-void require_alive(cudaStream_t stream) {
+bool is_done(cudaStream_t stream) {
   const cudaError_t result = cudaStreamQuery(stream);
-  if (result == cudaErrorNotReady) {
-    cudaGetLastError();  // it must not be blamed on the next launch
-  } else {
+  if (result != cudaErrorNotReady) {
     check_cuda(result, "cudaStreamQuery");
+    return true;
   }
+  cudaGetLastError();  // it must not be blamed on the next launch
+  return false;
 }
 
 bool is_capturing(cudaStream_t stream) {

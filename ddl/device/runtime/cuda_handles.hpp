@@ -44,8 +44,8 @@ Event make_event(unsigned flags = cudaEventDisableTiming);
 /// What is queued on `then` from now on waits for what is queued on `first`. The event may be recorded again
 /// at once: who waits for it waits for what it held by then.
 void join(cudaStream_t first, cudaStream_t then, const Event& event);
-/// Throws `internal` with what CUDA says if the stream's device is lost. Does not wait.
-void require_alive(cudaStream_t stream);
+/// Whether all that is queued is done. Throws `internal` with what CUDA says if the stream's device is lost.
+bool is_done(cudaStream_t stream);
 /// Whether what is queued on the stream now runs later, or often, or never. Throws `internal`.
 bool is_capturing(cudaStream_t stream);
 /// From now on nothing that the calling thread asks of CUDA spoils what other threads capture. For threads of
