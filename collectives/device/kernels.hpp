@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ranges>
@@ -34,6 +35,17 @@ cudaError_t load_kernels(const Kernel& kernel, const Others&... others) {
   }
   return result;
 }
+
+/// Kernels of a kind, `Of<T, Op>::value`, by ReduceOp: sum, avg, min, max, prod.
+template <template <typename, typename> typename Of, typename T>
+constexpr std::array by_op = {Of<T, Sum>::value, Of<T, Sum>::value, Of<T, Minimum>::value,
+                              Of<T, Maximum>::value, Of<T, Product>::value};
+/// By DataType, and then by ReduceOp.
+template <template <typename, typename> typename Of>
+constexpr std::array by_type_and_op = {
+    by_op<Of, std::uint8_t>, by_op<Of, std::int32_t>, by_op<Of, std::int64_t>, by_op<Of, float>,
+    by_op<Of, double>,       by_op<Of, float16>,      by_op<Of, bfloat16>};
+static_assert(static_cast<int>(DataType::u8) == 0 && static_cast<int>(DataType::bf16) == 6);
 
 /// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
 /// `blocks` is the same on all ranks.

@@ -32,21 +32,13 @@ __global__ void __launch_bounds__(block_threads) wire_kernel(const __grid_consta
   pass_wire<T, narrows>(block, pass);
 }
 
-using Kernel = void (*)(Combination);
+template <typename T, typename Op>
+struct CombineKernel {
+  static constexpr auto value = combine_kernel<T, Op>;
+};
+constexpr auto& kernels = by_type_and_op<CombineKernel>;
+
 using WireKernel = void (*)(WirePass);
-
-template <typename T>
-constexpr std::array<Kernel, 5> kernels_of() {
-  // By ReduceOp: sum, avg, min, max, prod.
-  return {combine_kernel<T, Sum>, combine_kernel<T, Sum>, combine_kernel<T, Minimum>,
-          combine_kernel<T, Maximum>, combine_kernel<T, Product>};
-}
-
-// By DataType.
-const std::array<std::array<Kernel, 5>, 7> kernels = {
-    kernels_of<std::uint8_t>(), kernels_of<std::int32_t>(), kernels_of<std::int64_t>(), kernels_of<float>(),
-    kernels_of<double>(),       kernels_of<float16>(),      kernels_of<bfloat16>()};
-
 // f16 and bf16, each back and there.
 constexpr WireKernel wire_kernels[2][2] = {{wire_kernel<float16, false>, wire_kernel<float16, true>},
                                            {wire_kernel<bfloat16, false>, wire_kernel<bfloat16, true>}};

@@ -224,10 +224,7 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
   e.call = call.called();
-  Mixed cut;
-  cut.add(part.elements);
-  cut.add(call.plan);
-  e.call.cut = static_cast<std::uint32_t>(cut.value());
+  e.call.cut = static_cast<std::uint32_t>(mixed(0, part.elements, call.plan));
   e.input = input;
   e.output = output;
   e.windows = window_table();

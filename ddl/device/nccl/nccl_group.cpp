@@ -110,15 +110,15 @@ ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResu
 
 void NcclGroup::run(const DeviceCall& call) {
   queue(call);
-  history_.add(fingerprint_of(call));
+  history_ = mixed(history_, fingerprint_of(call));
   if (call.is_captured) return;  // it is compared with the next call that is not
-  fingerprints_.push_back(static_cast<std::int64_t>(history_.value()));
+  fingerprints_.push_back(static_cast<std::int64_t>(history_));
   if (fingerprints_.size() == compared_at_once) compare();
   mark(call.stream);
 }
 
-/// The complement of what is the least of all complements is the greatest: ranks differ where that is not
-/// each one's own.
+/// All ranks have the same fingerprint if the greatest one is each one's own, and the greatest complement
+/// too.
 void NcclGroup::compare() {
   fingerprints_.resize(compared_at_once);
   const std::vector<std::int64_t> own = std::exchange(fingerprints_, {});

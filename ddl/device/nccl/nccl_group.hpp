@@ -62,7 +62,7 @@ class NcclGroup final : public DimensionGroup {
   // What ranks have called.
   static constexpr std::size_t compared_at_once = 64;
   Communicator comparing_;
-  Mixed history_;
+  std::uint64_t history_ = 0;
   std::vector<std::int64_t> fingerprints_;                     // that are to be compared
   std::uint64_t compared_ = 0;                                 // calls
   Work comparison_;                                            // the last one

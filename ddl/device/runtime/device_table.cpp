@@ -85,23 +85,18 @@ DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<st
   context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
 }
 
-template <typename Predicate>
-std::vector<int> DeviceTable::ranks_where(const Predicate& predicate) const {
+std::vector<int> DeviceTable::ranks_on_device_of(int rank) const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (predicate(of(rank))) ranks.push_back(rank);
+  for (int other = 0; other < size(); ++other) {
+    if (of(other).uuid == of(rank).uuid) ranks.push_back(other);
   }
   return ranks;
 }
 
-std::vector<int> DeviceTable::ranks_on_device_of(int rank) const {
-  return ranks_where([&](const DeviceEntry& other) { return other.uuid == of(rank).uuid; });
-}
-
 std::vector<int> DeviceTable::threads_on_device_of(int rank) const {
-  return ranks_where([&](const DeviceEntry& other) {
-    return other.uuid == of(rank).uuid && other.process == of(rank).process;
-  });
+  std::vector<int> ranks = ranks_on_device_of(rank);
+  std::erase_if(ranks, [&](int other) { return of(other).process != of(rank).process; });
+  return ranks;
 }
 
 bool DeviceTable::is_one_process_each() const {

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 namespace ddl::device {
@@ -17,16 +16,9 @@ void DimensionGroup::fail(const Error& error) noexcept {
   failure_ = GroupFailure{error, completed() + 1};
 }
 
-GroupMembers::GroupMembers(Context& context)
+GroupMembers::GroupMembers(Context& context, Communicator communicator)
     : context_(context),
-      communicator_(context.communicator()),
-      ranks_(static_cast<std::size_t>(context.size())) {
-  std::iota(ranks_.begin(), ranks_.end(), 0);
-}
-
-GroupMembers::GroupMembers(Context& context, int color)
-    : context_(context),
-      communicator_(context.communicator().split(color)),
+      communicator_(std::move(communicator)),
       ranks_(static_cast<std::size_t>(communicator_.size())) {
   const int own = context.rank();
   communicator_.all_gather(&own, ranks_.data(), 1, DataType::i32);

@@ -92,23 +92,18 @@ inline bool writes_output(const DeviceCall& call, int rank) noexcept {
          (call.collective != topology::Collective::reduce || rank == call.root);
 }
 
-/// Of numbers, one after the other.
-class Mixed {
- public:
-  void add(std::uint64_t number) noexcept { hash_ = mix(hash_ ^ number); }
-  [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0;
-};
+/// A hash of what has been mixed before and of numbers, one after the other.
+template <typename... Numbers>
+std::uint64_t mixed(std::uint64_t before, Numbers... numbers) noexcept {
+  ((before = mix(before ^ numbers)), ...);
+  return before;
+}
 
 /// As good as never the same for different calls of users.
 inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
-  Mixed mixed;
-  for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(part.called())) mixed.add(word);
-  mixed.add(part.count);  // ranks must cut a call alike,
-  mixed.add(part.plan);   // and by the same plan
-  return mixed.value();
+  const auto called = std::bit_cast<std::array<std::uint64_t, 2>>(part.called());
+  // Ranks must cut a call alike, and by the same plan.
+  return mixed(0, called[0], called[1], part.count, part.plan);
 }
 
 /// What has gone wrong in a group's calls.
@@ -161,10 +156,8 @@ class DimensionGroup {
 /// plans.
 class GroupMembers {
  public:
-  /// All ranks.
-  explicit GroupMembers(Context& context);
-  /// The ranks with this one's `color`, in their order. Collective among all ranks.
-  GroupMembers(Context& context, int color);
+  /// The communicator's ranks, which are some of the context's. Collective among them.
+  GroupMembers(Context& context, Communicator communicator);
   GroupMembers(const GroupMembers&) = delete;
   GroupMembers& operator=(const GroupMembers&) = delete;
 

@@ -59,7 +59,7 @@ NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network,
 
 void NetworkCalls::conclude() {
   constexpr std::uint64_t all_is_called = 1;
-  history_.add(all_is_called);
+  history_ = mixed(history_, all_is_called);
   meet();
 }
 
@@ -75,14 +75,14 @@ void NetworkCalls::run_next(const Prepared& program, const collectives::Buffers&
                  .buffers = buffers,
                  .type = type,
                  .op = op,
-                 .fingerprint = static_cast<std::uint32_t>(history_.value()),
+                 .fingerprint = static_cast<std::uint32_t>(history_),
                  .program = program});
 }
 
 void NetworkCalls::meet() { run_next(meeting_, in_place(work_.get()), DataType::u8, ReduceOp::sum); }
 
 void NetworkCalls::run(const DeviceCall& call) {
-  history_.add(fingerprint_of(call));
+  history_ = mixed(history_, fingerprint_of(call));
   if (call.collective == Collective::barrier) return meet();
   if (members_.size() == 1) {
     copy(call.output, call.input, call.count * size_of(call.type));

@@ -53,7 +53,7 @@ class NetworkCalls {
   std::map<Key, Prepared> programs_;
   std::map<std::uint64_t, std::size_t> scratch_factors_;  // by the plan's hash
   std::uint64_t rounds_ = 0;                              // programs that have begun
-  Mixed history_;                                         // of calls
+  std::uint64_t history_ = 0;                             // of calls
 };
 
 }  // namespace ddl::device

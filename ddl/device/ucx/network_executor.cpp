@@ -242,13 +242,12 @@ void NetworkExecutor::await(const StreamMark& mark, std::uint64_t value) {
   idle_turns_ = 0;
   while (mark.value() < value) {
     take_turn(false, Awaited::device);
-    if (idle_turns_ > turns_before_rests)
-      static_cast<void>(is_done(stream()));  // throws if the device is lost
+    if (idle_turns_ > turns_before_rests) require_alive();
   }
 }
 
 void NetworkExecutor::look_for_trouble() {
-  static_cast<void>(is_done(stream()));  // throws if the device is lost
+  require_alive();
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
   for (const int peer : members_.ranks()) {
     if (peer == members_.context().rank() || !network_.has_other(peer, state_.tag(0))) continue;

@@ -69,6 +69,8 @@ class NetworkExecutor {
   bool sweep_stream();
   void satisfy(std::uint32_t index, bool transfers);
   void look_for_trouble();
+  /// Throws if the device is lost.
+  void require_alive() const { static_cast<void>(is_done(stream())); }
   [[nodiscard]] std::string awaited_ranks() const;
   [[noreturn]] void throw_transfer_failed(std::uint32_t index) const;
 

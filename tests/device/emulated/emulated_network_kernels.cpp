@@ -16,16 +16,11 @@ constexpr std::uint64_t packs_of_thread = 4;
 
 using Body = void (*)(WholeBlock&, const Combination&, Meeting&);
 
-template <typename T>
-constexpr std::array<Body, 5> bodies_of() {
-  // By ReduceOp: sum, avg, min, max, prod.
-  return {combine<T, Sum>, combine<T, Sum>, combine<T, Minimum>, combine<T, Maximum>, combine<T, Product>};
-}
-
-// By DataType.
-constexpr std::array<std::array<Body, 5>, 7> bodies = {
-    bodies_of<std::uint8_t>(), bodies_of<std::int32_t>(), bodies_of<std::int64_t>(), bodies_of<float>(),
-    bodies_of<double>(),       bodies_of<float16>(),      bodies_of<bfloat16>()};
+template <typename T, typename Op>
+struct CombineBody {
+  static constexpr Body value = combine<T, Op>;
+};
+constexpr auto& bodies = by_type_and_op<CombineBody>;
 
 using WireBody = void (*)(WholeBlock&, const WirePass&);
 
@@ -88,21 +83,6 @@ void launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaS
       "launch of a hold");
 }
 
-cudaError_t load_network_kernels() {
-  cudaFuncAttributes attributes{};
-  for (const auto& of_type : bodies) {
-    for (const Body body : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  for (const auto& of_type : wire_bodies) {
-    for (const WireBody body : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaFuncGetAttributes(&attributes, &hold_kernel);
-}
+cudaError_t load_network_kernels() { return load_kernels(bodies, wire_bodies, &hold_kernel); }
 
 }  // namespace ddl::collectives::device

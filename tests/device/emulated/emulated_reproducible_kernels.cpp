@@ -54,16 +54,6 @@ void launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cud
       "launch of an exact step");
 }
 
-cudaError_t load_exact_kernels() {
-  for (const auto& of_type : bodies) {
-    for (const Body body : of_type) {
-      if (body == nullptr) continue;
-      cudaFuncAttributes attributes{};
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaSuccess;
-}
+cudaError_t load_exact_kernels() { return load_kernels(bodies); }
 
 }  // namespace ddl::collectives::device
