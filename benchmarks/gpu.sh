@@ -258,7 +258,7 @@ sanitize() {
     local perf=("${check[@]}" "$bin/device_perf" --ranks 1 --iterations)
     step "sanitizer_$tool" 120 "${perf[@]}" 2 --largest 65536
     step "sanitizer_${tool}_reproducible" 120 "${perf[@]}" 2 --largest 65536 --reproducible 1
-    step "sanitizer_${tool}_nccl" 120 "${perf[@]}" 70 --largest 4096 --nccl 1 # the fingerprints' kernels among them
+    step "sanitizer_${tool}_nccl" 120 "${perf[@]}" 2 --largest 4096 --nccl 1
     step "sanitizer_${tool}_gradients" 120 "${check[@]}" "$bin/device_gradients_perf" --bytes 1000000 \
       --bucket-bytes 100000 --steps 2
     [ ! -x "$bin/nmt_cuda_backend_test" ] || step "sanitizer_${tool}_nmt" 120 "${check[@]}" "$bin/nmt_cuda_backend_test" \

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ddl/data_type.hpp"
+#include "ddl/topology/schedule.hpp"
+
 /// What ranks whose memory each other's kernels can reach use to exchange data without their hosts: in one
 /// process plain pointers, between processes memory mapped by CUDA IPC.
 ///
@@ -19,10 +22,10 @@ inline constexpr int pack_bytes = 16;  ///< What a thread reads and writes at a 
 /// What a rank calls: ranks that meet compare it.
 struct CallCode {
   std::uint64_t count = 0;
-  std::uint8_t collective = 0;  ///< topology::Collective
-  std::uint8_t type = 0;        ///< DataType
-  std::uint8_t op = 0;          ///< ReduceOp
-  std::uint8_t root = 0;
+  topology::Collective collective : 4 = {};
+  DataType type : 4 = {};
+  ReduceOp op = {};  ///< sum where there is none.
+  std::uint16_t root = 0;
   std::uint32_t cut = 0;  ///< Stands for the elements of this part: ranks must cut a call alike.
   friend bool operator==(const CallCode&, const CallCode&) = default;
 };

@@ -2,35 +2,65 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 
 #include "collectives/device/exchange.hpp"
 #include "collectives/device/network_body.hpp"
 #include "ddl/data_type.hpp"
 
-/// Kernels of collectives on devices. Those that launch one return what the launch did.
+/// Kernels of collectives on devices. Those that launch one throw `internal` if they cannot.
 namespace ddl::collectives::device {
 
 /// Of each kernel's blocks.
 int exchange_block_threads();
 
-/// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
-/// `blocks` is the same on all ranks. Returns what the launch did.
-cudaError_t launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
-                            cudaStream_t stream);
+/// Loads kernels, or arrays of them; null: there is none. One that is loaded when it is first needed would
+/// have the device wait for kernels that wait for it.
+template <typename Kernel, typename... Others>
+cudaError_t load_kernels(const Kernel& kernel, const Others&... others) {
+  cudaError_t result = cudaSuccess;
+  if constexpr (std::ranges::range<Kernel>) {
+    for (const auto& each : kernel) {
+      if (result == cudaSuccess) result = load_kernels(each);
+    }
+  } else if (const void* const pointer = reinterpret_cast<const void*>(kernel); pointer != nullptr) {
+    cudaFuncAttributes attributes{};
+    result = cudaFuncGetAttributes(&attributes, pointer);
+  }
+  if constexpr (sizeof...(others) > 0) {
+    if (result == cudaSuccess) return load_kernels(others...);
+  }
+  return result;
+}
 
-/// Loads all kernels: one that is loaded when it is first needed would have the device wait for kernels that
-/// wait for it. How many blocks of any of them fit on a multiprocessor at a time.
+/// Kernels of a kind, `Of<T, Op>::value`, by ReduceOp: sum, avg, min, max, prod.
+template <template <typename, typename> typename Of, typename T>
+constexpr std::array by_op = {Of<T, Sum>::value, Of<T, Sum>::value, Of<T, Minimum>::value,
+                              Of<T, Maximum>::value, Of<T, Product>::value};
+/// By DataType, and then by ReduceOp.
+template <template <typename, typename> typename Of>
+constexpr std::array by_type_and_op = {
+    by_op<Of, std::uint8_t>, by_op<Of, std::int32_t>, by_op<Of, std::int64_t>, by_op<Of, float>,
+    by_op<Of, double>,       by_op<Of, float16>,      by_op<Of, bfloat16>};
+static_assert(static_cast<int>(DataType::u8) == 0 && static_cast<int>(DataType::bf16) == 6);
+
+/// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
+/// `blocks` is the same on all ranks.
+void launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
+                     cudaStream_t stream);
+
+/// Loads all of them: see `load_kernels`. How many blocks of any of them fit on a multiprocessor at a time.
 cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor);
 
 // Of network_body.hpp.
-cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream);
+void launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream);
 /// `type`: f16 or bf16. `narrows`: to it, else back.
-cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream);
+void launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream);
 /// `gate` as the device sees it.
-cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream);
-/// See load_exchange_kernels.
+void launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream);
 cudaError_t load_network_kernels();
 
 /// What a kernel does to each of its elements: see ExactForm, and `multiply_in_order`.
@@ -64,10 +94,9 @@ struct ExactPass {
   double divisor = 1;       ///< Of sums.
 };
 
-/// Queues a kernel; returns what the launch did. The bits are those of the host's functions.
-cudaError_t launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream);
+/// Queues a kernel. The bits are those of the host's functions.
+void launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream);
 
-/// See load_exchange_kernels.
 cudaError_t load_exact_kernels();
 
 }  // namespace ddl::collectives::device

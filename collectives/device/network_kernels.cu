@@ -3,6 +3,7 @@
 
 #include "collectives/device/device_block.hpp"
 #include "collectives/device/kernels.hpp"
+#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {
@@ -31,63 +32,40 @@ __global__ void __launch_bounds__(block_threads) wire_kernel(const __grid_consta
   pass_wire<T, narrows>(block, pass);
 }
 
-using Kernel = void (*)(Combination);
+template <typename T, typename Op>
+struct CombineKernel {
+  static constexpr auto value = combine_kernel<T, Op>;
+};
+constexpr auto& kernels = by_type_and_op<CombineKernel>;
+
 using WireKernel = void (*)(WirePass);
-
-template <typename T>
-constexpr std::array<Kernel, 5> kernels_of() {
-  // By ReduceOp: sum, avg, min, max, prod.
-  return {combine_kernel<T, Sum>, combine_kernel<T, Sum>, combine_kernel<T, Minimum>,
-          combine_kernel<T, Maximum>, combine_kernel<T, Product>};
-}
-
-// By DataType.
-const std::array<std::array<Kernel, 5>, 7> kernels = {
-    kernels_of<std::uint8_t>(), kernels_of<std::int32_t>(), kernels_of<std::int64_t>(), kernels_of<float>(),
-    kernels_of<double>(),       kernels_of<float16>(),      kernels_of<bfloat16>()};
-
 // f16 and bf16, each back and there.
 constexpr WireKernel wire_kernels[2][2] = {{wire_kernel<float16, false>, wire_kernel<float16, true>},
                                            {wire_kernel<bfloat16, false>, wire_kernel<bfloat16, true>}};
 
 }  // namespace
 
-cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
+void launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
   const std::uint64_t wanted = pass.pieces * pass.length / (4 * block_threads) + 1;
   const auto blocks = static_cast<unsigned>(std::min(wanted, most_wire_blocks));
   wire_kernels[type == DataType::bf16 ? 1 : 0][narrows ? 1 : 0]<<<blocks, block_threads, 0, stream>>>(pass);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), "launch of a wire pass");
 }
 
-cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
+void launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
   constexpr std::uint64_t bytes_of_block = packs_of_thread * pack_bytes * block_threads;
   const std::uint64_t wanted = combination.elements * size_of(type) / bytes_of_block + 1;
   const auto blocks = static_cast<unsigned>(std::min(wanted, most_combining_blocks));
   kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)]<<<blocks, block_threads, 0, stream>>>(
       combination);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), "launch of a combination");
 }
 
-cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
+void launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
   hold_kernel<<<1, 1, 0, stream>>>(gate, call, timeout_ns);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), "launch of a hold");
 }
 
-cudaError_t load_network_kernels() {
-  cudaFuncAttributes attributes{};
-  for (const auto& of_type : kernels) {
-    for (const Kernel kernel : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
-      if (result != cudaSuccess) return result;
-    }
-  }
-  for (const auto& of_type : wire_kernels) {
-    for (const WireKernel kernel : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaFuncGetAttributes(&attributes, hold_kernel);
-}
+cudaError_t load_network_kernels() { return load_kernels(kernels, wire_kernels, hold_kernel); }
 
 }  // namespace ddl::collectives::device

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/device/kernels.hpp"
 #include "collectives/kernels/exact_decoding.hpp"
@@ -43,32 +44,29 @@ DDL_HOST_DEVICE void take_step(const ExactPass& pass, std::uint64_t run, std::ui
   }
 }
 
-/// All kernels of a kind, `Of<step, F>::value`: by ExactStep, null where there is none.
-template <typename Kernel, template <ExactStep, typename> typename Of, typename F>
-constexpr std::array<Kernel, exact_steps> exact_kernels_of() {
-  Kernel encode_short = nullptr;
-  Kernel decode_short = nullptr;
-  if constexpr (sizeof(typename F::Bits) == 2) {
-    encode_short = Of<ExactStep::encode_short, F>::value;
-    decode_short = Of<ExactStep::decode_short, F>::value;
+/// A kernel of a kind; null where there is none.
+template <typename Kernel, template <ExactStep, typename> typename Of, typename F, ExactStep step>
+constexpr Kernel exact_kernel_of() {
+  constexpr bool is_short = step == ExactStep::encode_short || step == ExactStep::decode_short;
+  if constexpr (is_short && sizeof(typename F::Bits) != 2) {
+    return nullptr;
+  } else {
+    return Of<step, F>::value;
   }
-  return {Of<ExactStep::scales, F>::value,
-          Of<ExactStep::encode, F>::value,
-          encode_short,
-          Of<ExactStep::decode, F>::value,
-          decode_short,
-          Of<ExactStep::least_keys, F>::value,
-          Of<ExactStep::greatest_keys, F>::value,
-          Of<ExactStep::decode_least, F>::value,
-          Of<ExactStep::decode_greatest, F>::value,
-          Of<ExactStep::multiply, F>::value};
+}
+
+/// All of a kind, by ExactStep.
+template <typename Kernel, template <ExactStep, typename> typename Of, typename F, std::size_t... steps>
+constexpr std::array<Kernel, exact_steps> exact_kernels_of(std::index_sequence<steps...>) {
+  return {exact_kernel_of<Kernel, Of, F, static_cast<ExactStep>(steps)>()...};
 }
 
 /// By type: `index_of_float`.
 template <typename Kernel, template <ExactStep, typename> typename Of>
 constexpr std::array<std::array<Kernel, exact_steps>, 4> exact_kernels_of_all() {
-  return {exact_kernels_of<Kernel, Of, F32Format>(), exact_kernels_of<Kernel, Of, F64Format>(),
-          exact_kernels_of<Kernel, Of, F16Format>(), exact_kernels_of<Kernel, Of, BF16Format>()};
+  constexpr auto all = std::make_index_sequence<exact_steps>();
+  return {exact_kernels_of<Kernel, Of, F32Format>(all), exact_kernels_of<Kernel, Of, F64Format>(all),
+          exact_kernels_of<Kernel, Of, F16Format>(all), exact_kernels_of<Kernel, Of, BF16Format>(all)};
 }
 
 inline std::size_t index_of_float(DataType type) {

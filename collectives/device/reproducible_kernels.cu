@@ -2,6 +2,7 @@
 
 #include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
+#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {
@@ -28,26 +29,16 @@ const auto kernels = exact_kernels_of_all<Kernel, KernelOf>();
 
 }  // namespace
 
-cudaError_t launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream) {
+void launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream) {
   const std::uint64_t runs = std::min(pass.runs, most_runs_at_once);
   const std::uint64_t blocks = (pass.length + block_threads - 1) / block_threads;
   const std::uint64_t most = std::max<std::uint64_t>(most_blocks_of_pass / runs, 1);
   const dim3 grid(static_cast<unsigned>(std::clamp<std::uint64_t>(blocks, 1, most)),
                   static_cast<unsigned>(runs));
   kernels[index_of_float(type)][static_cast<std::size_t>(step)]<<<grid, block_threads, 0, stream>>>(pass);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), "launch of an exact step");
 }
 
-cudaError_t load_exact_kernels() {
-  for (const auto& of_type : kernels) {
-    for (const Kernel kernel : of_type) {
-      if (kernel == nullptr) continue;
-      cudaFuncAttributes attributes{};
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaSuccess;
-}
+cudaError_t load_exact_kernels() { return load_kernels(kernels); }
 
 }  // namespace ddl::collectives::device

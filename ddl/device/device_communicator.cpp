@@ -165,19 +165,17 @@ void DeviceCommunicator::State::run(Collective collective, const void* input, vo
 
 void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   const std::string_view name = topology::to_string(call.collective);
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} on devices: the stream is being captured, {}", name, why));
+  };
   if (!executor->can_be_captured(call)) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{} on devices: the stream is being captured, which calls through UCX or the host's "
-                    "memory cannot be; expected DeviceOptions::path exchange or nccl",
-                    name));
+    refuse(
+        "which calls through UCX or the host's memory cannot be; expected DeviceOptions::path exchange or "
+        "nccl");
   }
-  if (context.options().device_sync > 0) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{} on devices: the stream is being captured, and DDL_OPTIONS=\"-dev_sync {}\" asks "
-                    "to wait for it",
-                    name, context.options().device_sync));
+  if (const int wanted = context.options().device_sync; wanted > 0) {
+    refuse(fmt::format("and DDL_OPTIONS=\"-dev_sync {}\" asks to wait for it", wanted));
   }
   try {
     executor->run(call);
@@ -269,16 +267,11 @@ void DeviceCommunicator::State::finish(DeviceStream stream) {
   constexpr auto most_after_failure = std::chrono::seconds(10);  // for kernels that have been told to end
   std::optional<std::chrono::steady_clock::time_point> failed_at;
   for (int looks = 0;; ++looks) {
-    const cudaError_t result = cudaStreamQuery(stream);
-    if (result == cudaSuccess) break;
-    cudaGetLastError();  // it must not be blamed on the next launch
-    if (result != cudaErrorNotReady) {
+    try {
+      if (device::is_done(stream)) break;
+    } catch (const Error& error) {
       const std::lock_guard lock(mutex);
-      try {
-        check_cuda(result, "cudaStreamQuery");
-      } catch (const Error& error) {
-        fail({error}, log->called({error}));
-      }
+      fail({error}, log->called({error}));
       break;
     }
     if (has_failed) {

@@ -11,6 +11,7 @@
 #include "ddl/context/agreement.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
+#include "ddl/device/narrow_calls.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl::device {
@@ -71,7 +72,7 @@ DeviceExecutor::DeviceExecutor(Context& context, const DeviceTable& devices, con
   }
   if (context.hosts() > 1) {
     const std::size_t bytes = std::max<std::size_t>(options.staging_bytes / 4, least_wire_bytes);
-    narrow_.emplace(std::span(groups_->allocate(bytes), bytes));
+    narrow_memory_ = {groups_->allocate(bytes), bytes};
   }
   const bool is_reproducible = std::ranges::all_of(
       groups_->all(), [](const DeviceGroups::Entry& entry) { return entry.group->is_reproducible(); });
@@ -154,8 +155,8 @@ void DeviceExecutor::pass_on(const Execution& execution, std::size_t dimension, 
   const std::optional<DataType> wire = execution.plan().dimensions[dimension].wire;
   if (!wire || !reduces(part.collective)) return pass_on(group, part);
   const GroupMembers& members = groups_->members_of(group);
-  narrow_->run(part, *wire, members.size(), members.rank(),
-               [&](const DeviceCall& narrow) { pass_on(group, narrow); });
+  run_narrow(part, *wire, members.size(), members.rank(), narrow_memory_,
+             [&](const DeviceCall& narrow) { pass_on(group, narrow); });
 }
 
 void DeviceExecutor::pass_on(std::size_t group, const DeviceCall& part) {

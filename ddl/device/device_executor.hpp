@@ -6,13 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/communicator/plan_book.hpp"
 #include "ddl/device/device_groups.hpp"
 #include "ddl/device/device_timeline.hpp"
 #include "ddl/device/dimension_calls.hpp"
-#include "ddl/device/narrow_calls.hpp"
 #include "ddl/device/reproducible_calls.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 
@@ -79,7 +79,7 @@ class DeviceExecutor {
   std::shared_ptr<collectives::PlanBook> plans_;
   std::optional<DimensionCalls> by_dimension_;
   std::optional<ReproducibleCalls> reproducible_;
-  std::optional<NarrowCalls> narrow_;  // where there are several hosts
+  std::span<std::byte> narrow_memory_;  // where there are several hosts
   std::map<const collectives::ChosenPlan*, Execution> known_;
   GroupCalls given_;
 };

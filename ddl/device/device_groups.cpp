@@ -44,14 +44,15 @@ bool is_even(const topology::RankMap& map) {
 }  // namespace
 
 DeviceGroups::DeviceGroups(Context& context, const DeviceTable& devices, const DeviceOptions& options)
-    : context_(context), wanted_(options.path), everyone_(context) {
+    : context_(context), wanted_(options.path), everyone_(context, context.communicator()) {
   const auto may_be = [&](DevicePathChoice path) {
     return wanted_ == path || wanted_ == DevicePathChoice::automatic;
   };
   const bool is_one_host = context.hosts() == 1;
-  if (is_even(context.communicator().rank_map())) {
-    inside_.emplace(context, context.communicator().rank_map().host_of(context.rank()));
-    between_.emplace(context, context.local_rank());
+  Communicator& job = context.communicator();
+  if (is_even(job.rank_map())) {
+    inside_.emplace(context, job.split(job.rank_map().host_of(context.rank())));
+    between_.emplace(context, job.split(context.local_rank()));
   }
   std::string reasons;  // for doing without what would be best
   if (may_be(DevicePathChoice::exchange) && (is_one_host || inside_)) {

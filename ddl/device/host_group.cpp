@@ -37,7 +37,9 @@ HostGroup::HostGroup(GroupMembers& members, const DeviceTable& devices)
     for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();
     joint_ = make_event();
     for (Slot& slot : slots_) {
-      for (PinnedBytes* buffer : {&slot.input, &slot.output}) *buffer = allocate_pinned(slot_bytes);
+      for (Pinned<std::byte>* buffer : {&slot.input, &slot.output}) {
+        *buffer = make_pinned<std::byte>(slot_bytes);
+      }
       for (Event* event : {&slot.reduced, &slot.copied_out}) *event = make_event();
     }
   });
@@ -114,16 +116,6 @@ void HostGroup::reduce(const DeviceCall& call) noexcept {
   } catch (const std::exception& error) {
     fail({ErrorCode::internal, error.what()});
   }
-}
-
-void HostGroup::fail(const Error& error) noexcept {
-  const std::lock_guard lock(mutex_);
-  failure_ = GroupFailure{error, completed_ + 1};
-}
-
-std::optional<GroupFailure> HostGroup::failure() {
-  const std::lock_guard lock(mutex_);
-  return failure_;
 }
 
 void HostGroup::close(bool /*in_order*/) noexcept {

@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <optional>
 
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
@@ -27,7 +25,6 @@ class HostGroup final : public DimensionGroup {
   /// The host's engine reduces.
   [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
-  [[nodiscard]] std::optional<GroupFailure> failure() override;
   void abort() noexcept override {}  // the host's engine ends its calls by itself
   void close(bool in_order) noexcept override;
 
@@ -35,7 +32,7 @@ class HostGroup final : public DimensionGroup {
   struct Part;
   /// Memory for a part, and when the one before is done with it.
   struct Slot {
-    PinnedBytes input, output;
+    Pinned<std::byte> input, output;
     Event reduced, copied_out;
   };
   static constexpr std::size_t slots = 3;
@@ -43,7 +40,6 @@ class HostGroup final : public DimensionGroup {
 
   static void reduce_part(void* part);
   void reduce(const DeviceCall& call) noexcept;
-  void fail(const Error& error) noexcept;
 
   GroupMembers& members_;
   Communicator communicator_;  // for CUDA's thread alone
@@ -53,8 +49,6 @@ class HostGroup final : public DimensionGroup {
   std::size_t next_ = 0;
 
   std::atomic<std::uint64_t> completed_ = 0;  // but for the copy to the device
-  std::mutex mutex_;
-  std::optional<GroupFailure> failure_;
 };
 
 }  // namespace ddl::device

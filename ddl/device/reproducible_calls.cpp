@@ -12,6 +12,7 @@ namespace {
 using collectives::ExactForm;
 using collectives::device::ExactPass;
 using collectives::device::ExactStep;
+using collectives::device::launch_exact_step;
 using topology::Collective;
 
 /// Elements between which ranks' shares begin, so that all of them are read and written in packs.
@@ -42,10 +43,6 @@ ExactStep decoding(const ExactForm& form) {
   if (form.op() == ReduceOp::min) return ExactStep::decode_least;
   if (form.op() == ReduceOp::max) return ExactStep::decode_greatest;
   return form.limbs().type == DataType::i32 ? ExactStep::decode_short : ExactStep::decode;
-}
-
-void launch(ExactStep step, DataType type, const ExactPass& pass, DeviceStream stream) {
-  check_cuda(collectives::device::launch_exact_step(step, type, pass, stream), "launch of an exact step");
 }
 
 }  // namespace
@@ -130,11 +127,11 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
     pass_on(made);
   };
   if (form.scales()) {
-    launch(ExactStep::scales, call.type, pass, call.stream);
+    launch_exact_step(ExactStep::scales, call.type, pass, call.stream);
     collective(Collective::all_reduce, pass.scales, pass.scales, elements * form.scales()->each,
                form.scales()->type, ReduceOp::max);
   }
-  launch(encoding(form), call.type, pass, call.stream);
+  launch_exact_step(encoding(form), call.type, pass, call.stream);
 
   const bool is_shared = has_pieces || part.is_scattered;  // each rank has the sums of its share
   const std::size_t share = is_shared ? elements / ranks_ : elements;
@@ -151,7 +148,7 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
   pass.limbs = sums;
   pass.runs = 1;
   pass.length = results;
-  launch(decoding(form), call.type, pass, call.stream);
+  launch_exact_step(decoding(form), call.type, pass, call.stream);
   if (part.is_scattered) {
     collective(Collective::all_gather, pass.output, output, share, call.type, ReduceOp::sum);
   }
@@ -175,7 +172,7 @@ void ReproducibleCalls::multiply(const DeviceCall& call, const PassOn& pass_on) 
       pass.length = length;
       pass.stride = length;
       pass.ranks = ranks_;
-      launch(ExactStep::multiply, call.type, pass, call.stream);
+      launch_exact_step(ExactStep::multiply, call.type, pass, call.stream);
     }
   }
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 
 #include "ddl/context.hpp"
@@ -14,9 +13,6 @@ namespace ddl::device {
 /// into parts that fit the working memory, which calls use one after the other, as their streams are ordered.
 class ReproducibleCalls {
  public:
-  /// Queues a part of a call, which is no reduction of floats.
-  using PassOn = std::function<void(const DeviceCall& part)>;
-
   /// How much memory there must be so that any call can be cut into parts.
   [[nodiscard]] static std::size_t least_bytes(int ranks) noexcept;
   /// Whether it is a reduction of floats.
@@ -26,7 +22,7 @@ class ReproducibleCalls {
   /// all ranks. Collective; errors are agreed.
   ReproducibleCalls(Context& context, std::span<std::byte> memory);
 
-  /// Queues a reduction of floats.
+  /// Queues a reduction of floats. Its parts are none.
   void run(const DeviceCall& call, const PassOn& pass_on) const;
 
  private:

@@ -130,8 +130,11 @@ void run_case(const Case& c) {
       devices.run(
           [&](int rank) {
             Exchange e = devices.exchange(rank, 1);
-            e.call = {c.count, static_cast<std::uint8_t>(c.collective), static_cast<std::uint8_t>(c.type),
-                      static_cast<std::uint8_t>(c.op), static_cast<std::uint8_t>(c.root)};
+            e.call = CallCode{.count = c.count,
+                              .collective = c.collective,
+                              .type = c.type,
+                              .op = c.op,
+                              .root = static_cast<std::uint16_t>(c.root)};
             const std::size_t stride = c.count * sizeof(T);
             e.input = {address_of(all[static_cast<std::size_t>(rank)].input()), stride};
             e.output = {address_of(all[static_cast<std::size_t>(rank)].output()), stride};
@@ -391,6 +394,12 @@ TEST(Exchange, TheHostCanEndAWait) {
         exchange_ranges<float, Sum>(block, e, meeting);
       });
   EXPECT_EQ(devices.status(0).late[1], 1 + 1U);
+}
+
+// Ranks of a host may be members of a job of hundreds.
+TEST(Exchange, CallsOfHighRootsAreToldApart) {
+  EXPECT_NE(CallCode{.root = 1}, CallCode{.root = 257});
+  EXPECT_NE(CallCode{.type = DataType::u8}, CallCode{.type = DataType::bf16});
 }
 
 TEST(Exchange, RanksThatCallOtherThingsLearnWhat) {

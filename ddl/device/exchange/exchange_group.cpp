@@ -19,7 +19,6 @@ namespace ddl::device {
 namespace {
 
 using collectives::device::Address;
-using collectives::device::CallCode;
 using collectives::device::Exchange;
 using collectives::device::Mailbox;
 using collectives::device::Place;
@@ -31,23 +30,13 @@ constexpr std::size_t most_windows = 1024;
 constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t line_bytes = 128;
 
-CallCode code_of(const CalledAs& call) {
-  return {call.count,
-          static_cast<std::uint8_t>(call.collective),
-          static_cast<std::uint8_t>(call.type),
-          static_cast<std::uint8_t>(reduces(call.collective) ? call.op : ReduceOp::sum),
-          static_cast<std::uint8_t>(call.root),
-          0};
-}
-
 std::string to_text(const CallCode& call) {
-  const auto collective = static_cast<Collective>(call.collective);
+  const Collective collective = call.collective;
   if (collective == Collective::barrier) return "barrier";
   const bool is_rooted = topology::has_root(collective);
-  return fmt::format(
-      "{} ({}{} {}{})", topology::to_string(collective),
-      reduces(collective) ? fmt::format("{} of ", to_string(static_cast<ReduceOp>(call.op))) : "", call.count,
-      to_string(static_cast<DataType>(call.type)), is_rooted ? fmt::format(", root {}", call.root) : "");
+  return fmt::format("{} ({}{} {}{})", topology::to_string(collective),
+                     reduces(collective) ? fmt::format("{} of ", to_string(call.op)) : "", call.count,
+                     to_string(DataType{call.type}), is_rooted ? fmt::format(", root {}", call.root) : "");
 }
 
 /// Of a block: a thread has a pack.
@@ -79,7 +68,7 @@ ExchangeGroup::ExchangeGroup(GroupMembers& members, const DeviceTable& devices, 
                   fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes,
                               least_staging));
     }
-    status_.allocate();
+    status_ = make_pinned<Status>();
   });
   meeting_.emplace(members,
                    sizeof(Mailbox) + most_windows * static_cast<std::size_t>(ranks_) * sizeof(std::byte*));
@@ -228,17 +217,14 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   for (int peer = 0; peer < ranks_; ++peer) {
     e.mailboxes[peer] = reinterpret_cast<Mailbox*>(meeting_->all()[static_cast<std::size_t>(peer)]);
   }
-  e.status = status_.device();
+  e.status = status_.get();
   e.rank = rank_;
   e.ranks = ranks_;
   e.part_of = call.is_captured ? 0 : calls_;
   e.is_last = part.is_last;
   e.timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
-  e.call = code_of(call.called());
-  Mixed cut;
-  cut.add(part.elements);
-  cut.add(call.plan);
-  e.call.cut = static_cast<std::uint32_t>(cut.value());
+  e.call = call.called();
+  e.call.cut = static_cast<std::uint32_t>(mixed(0, part.elements, call.plan));
   e.input = input;
   e.output = output;
   e.windows = window_table();
@@ -254,16 +240,15 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
   const auto needed = static_cast<int>(
       std::min((share + bytes_at_a_time() - 1) / bytes_at_a_time(), static_cast<std::size_t>(blocks_)));
-  check_cuda(collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream),
-             "launch of an exchange");
+  collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream);
 }
 
-void ExchangeGroup::abort() noexcept { __atomic_store_n(&status_.host()->abort, 1U, __ATOMIC_RELEASE); }
+void ExchangeGroup::abort() noexcept { __atomic_store_n(&status_->abort, 1U, __ATOMIC_RELEASE); }
 
-std::uint64_t ExchangeGroup::completed() { return seen(status_.host()->finished); }
+std::uint64_t ExchangeGroup::completed() { return seen(status_->finished); }
 
 std::optional<GroupFailure> ExchangeGroup::failure() {
-  const Status& now = *status_.host();
+  const Status& now = *status_;
   const auto failure_of = [&](std::uint64_t found, ErrorCode code, const std::string& text) {
     GroupFailure failure{{code, text}, found - 1};
     if (failure.call == 0) failure.captured = to_text(now.own);
@@ -312,7 +297,7 @@ void ExchangeGroup::close(bool in_order) noexcept {
   // Others may still use what is here, and what they use is not to be unmapped while a kernel waits.
   for (PeerMemory& window : windows_) window.abandon();
   meeting_->abandon();
-  status_.abandon();
+  status_.release();
 }
 
 }  // namespace ddl::device

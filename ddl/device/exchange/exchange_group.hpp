@@ -60,7 +60,7 @@ class ExchangeGroup final : public DimensionGroup {
   const int ranks_;
   int blocks_ = 0;
   std::size_t staging_bytes_;
-  MappedMemory<collectives::device::Status> status_;
+  Pinned<collectives::device::Status> status_;
   std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
   std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
   BlockBudget budget_{BlockBudget::Half::exchange};

@@ -36,7 +36,7 @@ CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communi
     stream_ = device::make_stream(device::Priority::urgent);
     event_ = device::make_event();
     uploaded_ = device::make_event();
-    fetched_ = device::allocate_pinned(sizeof(Outcome));
+    fetched_ = device::make_pinned<Outcome>();
   });
 }
 
@@ -75,7 +75,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
     if (accumulates) accumulated_ = allocate<float>(elements);
     if (row_pieces == 0) return;
     row_pieces_ = allocate<Piece>(row_pieces);
-    staged_ = device::allocate_pinned(row_pieces * sizeof(Piece));
+    staged_ = device::make_pinned<Piece>(row_pieces);
   });
   if (most_rows > 0) {
     packed_rows_ = reinterpret_cast<float*>(communicator_.allocate(most_rows * sizeof(float)).data);

@@ -64,13 +64,12 @@ void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
   }
   has_accumulated_ = true;
   const std::span<const float> values = parts_->gradients[gradient].values;
-  check_cuda(gradient_pass::launch_add_scaled(accumulated_ + places_[gradient], values.data(), values.size(),
-                                              weight, stream_.get()),
-             "launch of add_scaled");
+  gradient_pass::launch_add_scaled(accumulated_ + places_[gradient], values.data(), values.size(), weight,
+                                   stream_.get());
 }
 
 void CudaGradientQueue::start_weight(double own, bool /*blocking*/) {
-  check_cuda(gradient_pass::launch_set(weight_sum_, own, stream_.get()), "launch of set");
+  gradient_pass::launch_set(weight_sum_, own, stream_.get());
   all_reduce(weight_sum_, 1, DataType::f64);
 }
 
@@ -82,7 +81,7 @@ void CudaGradientQueue::all_reduce(void* data, std::size_t count, DataType type)
 void CudaGradientQueue::pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated) {
   const device::NvtxRange range("pack", bucket.count * sizeof(float));
   const auto scope = communicator_.scope("pack", stream_.get(), bucket.count * sizeof(float));
-  check_cuda(gradient_pass::launch_pack(bucket, weight, adds_accumulated, stream_.get()), "launch of pack");
+  gradient_pass::launch_pack(bucket, weight, adds_accumulated, stream_.get());
 }
 
 void CudaGradientQueue::reduce(std::size_t index, const Contribution& contribution) {
@@ -127,7 +126,7 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   const std::vector<GradientPiece> pieces =
       alone ? touched.pieces(whole.gradient) : std::vector<GradientPiece>{whole};
   if (staged_pieces_ == 0) check_cuda(cudaEventSynchronize(uploaded_.get()), "cudaEventSynchronize");
-  Piece* const staged = reinterpret_cast<Piece*>(staged_.get()) + staged_pieces_;
+  Piece* const staged = staged_.get() + staged_pieces_;
   gradient_pass::Bucket& on_device = bucket.on_device;
   on_device.pieces = row_pieces_ + staged_pieces_;
   on_device.piece_count = static_cast<std::uint32_t>(pieces.size());
@@ -167,31 +166,27 @@ void CudaGradientQueue::unpack(std::size_t index) {
   const double* const weight = parts_->options.leave_sums ? nullptr : weight_sum_;
   const Range own = own_range(bucket);
   double* const squares = squares_.data + index * gradient_pass::unpacking_blocks;
-  check_cuda(
-      exact_squares_ != nullptr
-          ? gradient_pass::launch_unpack_exactly(bucket.on_device, weight, own, exact_squares_, stream_.get())
-          : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get()),
-      "launch of unpack");
+  exact_squares_ != nullptr
+      ? gradient_pass::launch_unpack_exactly(bucket.on_device, weight, own, exact_squares_, stream_.get())
+      : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get());
 }
 
 /// What is not finite tells all ranks of a problem: the weight may have been sent before it.
 void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
   if (exact_squares_ != nullptr) {
-    check_cuda(gradient_pass::launch_carry(exact_squares_, has_problem, stream_.get()), "launch of carry");
+    gradient_pass::launch_carry(exact_squares_, has_problem, stream_.get());
     all_reduce(exact_squares_, ExactSquares::numbers, DataType::i64);
-    check_cuda(gradient_pass::launch_add_up(exact_squares_, square_sum_, stream_.get()), "launch of add_up");
+    gradient_pass::launch_add_up(exact_squares_, square_sum_, stream_.get());
     zero(exact_squares_, sizeof(ExactSquares));
   } else {
     const std::size_t sums = buckets_.size() * gradient_pass::unpacking_blocks;
-    check_cuda(has_problem ? gradient_pass::launch_set(square_sum_, std::numeric_limits<double>::quiet_NaN(),
-                                                       stream_.get())
-                           : gradient_pass::launch_add_up(squares_.data, sums, square_sum_, stream_.get()),
-               "launch of add_up");
+    has_problem
+        ? gradient_pass::launch_set(square_sum_, std::numeric_limits<double>::quiet_NaN(), stream_.get())
+        : gradient_pass::launch_add_up(squares_.data, sums, square_sum_, stream_.get());
     all_reduce(square_sum_, 1, DataType::f64);
   }
-  check_cuda(gradient_pass::launch_conclude(weight_sum_, square_sum_, parts_->options.leave_sums, outcome_,
-                                            stream_.get()),
-             "launch of conclude");
+  gradient_pass::launch_conclude(weight_sum_, square_sum_, parts_->options.leave_sums, outcome_,
+                                 stream_.get());
 }
 
 StepOutcome CudaGradientQueue::fetch() {
@@ -199,8 +194,7 @@ StepOutcome CudaGradientQueue::fetch() {
       cudaMemcpyAsync(fetched_.get(), outcome_, sizeof *outcome_, cudaMemcpyDeviceToHost, stream_.get()),
       "cudaMemcpyAsync");
   communicator_.wait(stream_.get());
-  const Outcome& fetched = *reinterpret_cast<const Outcome*>(fetched_.get());
-  return {{fetched.weight, fetched.scale, fetched.norm, fetched.finite != 0}};
+  return {{fetched_->weight, fetched_->scale, fetched_->norm, fetched_->finite != 0}};
 }
 
 std::uint64_t CudaGradientQueue::bytes() const noexcept {
@@ -233,8 +227,7 @@ void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream str
     }
     // The step's squares have been added up.
     if (!in_place) {
-      check_cuda(gradient_pass::launch_unpack(all, nullptr, {0, 0}, squares_.data, stream_.get()),
-                 "launch of unpack");
+      gradient_pass::launch_unpack(all, nullptr, {0, 0}, squares_.data, stream_.get());
     }
   }
   precede(stream);

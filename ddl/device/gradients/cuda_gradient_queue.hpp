@@ -118,7 +118,7 @@ class CudaGradientQueue final : public GradientQueue {
   device::Event event_;
   device::Event uploaded_;  // the last step's pieces of rows
   std::vector<device::DeviceBytes> memory_;
-  device::PinnedBytes fetched_;  // an outcome
+  device::Pinned<gradient_pass::Outcome> fetched_;
 
   std::optional<ReducerParts> parts_;
   std::vector<std::size_t> places_;  // of each gradient among all elements
@@ -137,7 +137,7 @@ class CudaGradientQueue final : public GradientQueue {
   // Of rows: memory for the largest gradient that has any, and the pieces of a step, here and on the host.
   float* packed_rows_ = nullptr;
   gradient_pass::Piece* row_pieces_ = nullptr;
-  device::PinnedBytes staged_;
+  device::Pinned<gradient_pass::Piece> staged_;
   // For `gather`.
   Room<std::byte> gathered_;
   Room<gradient_pass::Piece> parameter_pieces_;

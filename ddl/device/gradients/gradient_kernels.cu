@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "collectives/device/kernels.hpp"
+#include "ddl/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 
 namespace ddl::gradient_pass {
@@ -89,69 +91,63 @@ unsigned blocks_for(std::uint64_t count) {
 }
 
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
-                   const Arguments&... arguments) {
+void launch(const char* name, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+            cudaStream_t stream, const Arguments&... arguments) {
   kernel<<<blocks, threads, 0, stream>>>(arguments...);
-  return cudaGetLastError();
+  check_cuda(cudaGetLastError(), name);
 }
 
 }  // namespace
 
-cudaError_t launch_set(double* to, double value, cudaStream_t stream) {
-  return launch(set_kernel, 1, 1, stream, to, value);
+void launch_set(double* to, double value, cudaStream_t stream) {
+  launch("launch of set", set_kernel, 1, 1, stream, to, value);
 }
 
-cudaError_t launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
-                              cudaStream_t stream) {
-  return launch(add_scaled_kernel, blocks_for(count), block_threads, stream, target, source, count, weight);
+void launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
+                       cudaStream_t stream) {
+  launch("launch of add_scaled", add_scaled_kernel, blocks_for(count), block_threads, stream, target, source,
+         count, weight);
 }
 
-cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
-  return launch(pack_kernel, blocks_for(bucket.count), block_threads, stream, bucket, weight, adds);
+void launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
+  launch("launch of pack", pack_kernel, blocks_for(bucket.count), block_threads, stream, bucket, weight,
+         adds);
 }
 
 // All blocks unpack, whatever there is to do: each leaves its sum.
-cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
-                          cudaStream_t stream) {
-  return launch(unpack_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own, squares);
+void launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
+                   cudaStream_t stream) {
+  launch("launch of unpack", unpack_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own,
+         squares);
 }
 
-cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
-                                  ExactSquares* squares, cudaStream_t stream) {
-  return launch(unpack_exactly_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own, squares);
+void launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
+                           ExactSquares* squares, cudaStream_t stream) {
+  launch("launch of unpack", unpack_exactly_kernel, unpacking_blocks, block_threads, stream, bucket, weight,
+         own, squares);
 }
 
-cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
-  return launch(carry_kernel, 1, 1, stream, squares, has_problem);
+void launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
+  launch("launch of carry", carry_kernel, 1, 1, stream, squares, has_problem);
 }
 
-cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
-  return launch(add_up_exactly_kernel, 1, 1, stream, squares, sum);
+void launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
+  launch("launch of add_up", add_up_exactly_kernel, 1, 1, stream, squares, sum);
 }
 
-cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
-  return launch(add_up_kernel, 1, block_threads, stream, values, count, sum);
+void launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
+  launch("launch of add_up", add_up_kernel, 1, block_threads, stream, values, count, sum);
 }
 
-cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
-                            cudaStream_t stream) {
-  return launch(conclude_kernel, 1, 1, stream, weight, squares, leave_sums, outcome);
+void launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
+                     cudaStream_t stream) {
+  launch("launch of conclude", conclude_kernel, 1, 1, stream, weight, squares, leave_sums, outcome);
 }
 
 cudaError_t load_gradient_kernels() {
-  const void* const kernels[] = {
-      reinterpret_cast<const void*>(unpack_exactly_kernel), reinterpret_cast<const void*>(carry_kernel),
-      reinterpret_cast<const void*>(add_up_exactly_kernel), reinterpret_cast<const void*>(set_kernel),
-      reinterpret_cast<const void*>(add_scaled_kernel),     reinterpret_cast<const void*>(pack_kernel),
-      reinterpret_cast<const void*>(unpack_kernel),         reinterpret_cast<const void*>(add_up_kernel),
-      reinterpret_cast<const void*>(conclude_kernel)};
-  for (const void* const kernel : kernels) {
-    cudaFuncAttributes attributes{};
-    if (const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel); result != cudaSuccess) {
-      return result;
-    }
-  }
-  return cudaSuccess;
+  return collectives::device::load_kernels(unpack_exactly_kernel, carry_kernel, add_up_exactly_kernel,
+                                           set_kernel, add_scaled_kernel, pack_kernel, unpack_kernel,
+                                           add_up_kernel, conclude_kernel);
 }
 
 }  // namespace ddl::gradient_pass

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -40,7 +41,11 @@ void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devic
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::string name, GroupMembers& members) : name_(std::move(name)), members_(members) {}
+NcclGroup::NcclGroup(std::string name, GroupMembers& members)
+    : name_(std::move(name)),
+      members_(members),
+      comparing_(members.communicator().split(0)),
+      differs_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
 
 /// Delegates, so that a communicator is given back if other ranks have none.
 NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
@@ -50,15 +55,9 @@ NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable&
   context.on_all_ranks("NCCL", [&] { refuse_shared_devices(members, devices); });
   open();
   context.on_all_ranks("NCCL's memory", [&] {
-    const std::string whose = fmt::format("rank {}", context.rank());
-    stream_ = make_stream();
     done_.allocate();
-    meeting_ = allocate_on_device(1, whose);
-    check_cuda(load_fingerprint_kernels(), "cudaFuncGetAttributes");
-    numbers_ = allocate_on_device(compared_numbers * sizeof(std::int64_t), whose);
-    differs_.allocate();
+    meeting_ = allocate_on_device(1, fmt::format("rank {}", context.rank()));
   });
-  batch_.first = 1;
 }
 
 /// Collectives of a communicator that does not block take a thread each, so this one blocks.
@@ -111,28 +110,29 @@ ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResu
 
 void NcclGroup::run(const DeviceCall& call) {
   queue(call);
-  history_.add(fingerprint_of(call));
+  history_ = mixed(history_, fingerprint_of(call));
   if (call.is_captured) return;  // it is compared with the next call that is not
-  batch_.values[held_++] = static_cast<std::int64_t>(history_.value());
-  if (held_ == fingerprints_at_once) compare(call.stream);
+  fingerprints_.push_back(static_cast<std::int64_t>(history_));
+  if (fingerprints_.size() == compared_at_once) compare();
   mark(call.stream);
 }
 
-/// Compares the calls of the batch.
-void NcclGroup::compare(DeviceStream stream) {
-  auto* const numbers = reinterpret_cast<std::int64_t*>(numbers_.get());
-  check_cuda(launch_write_fingerprints(batch_, numbers, stream), "launch of write_fingerprints");
-  queue({.collective = Collective::all_reduce,
-         .input = numbers_.get(),
-         .output = numbers_.get(),
-         .count = compared_numbers,
-         .type = DataType::i64,
-         .op = ReduceOp::max,
-         .stream = stream});
-  check_cuda(launch_compare_fingerprints(batch_, numbers, differs_.device(), stream),
-             "launch of compare_fingerprints");
-  batch_ = {.first = batch_.first + held_};
-  held_ = 0;
+/// All ranks have the same fingerprint if the greatest one is each one's own, and the greatest complement
+/// too.
+void NcclGroup::compare() {
+  fingerprints_.resize(compared_at_once);
+  const std::vector<std::int64_t> own = std::exchange(fingerprints_, {});
+  const auto greatest = std::make_shared<std::vector<std::int64_t>>(own);
+  for (const std::int64_t fingerprint : own) greatest->push_back(~fingerprint);
+  comparison_ = comparing_.all_reduce_async(std::span(*greatest), ReduceOp::max);
+  comparison_.then([own, greatest, differs = differs_, before = compared_](const Error* error) {
+    for (std::size_t i = 0; error == nullptr && i < own.size(); ++i) {
+      if ((*greatest)[i] == own[i] && (*greatest)[own.size() + i] == ~own[i]) continue;
+      std::uint64_t none = 0;
+      differs->compare_exchange_strong(none, before + i + 1);
+    }
+  });
+  compared_ += compared_at_once;
 }
 
 /// From now on the deadline of what is queued on the stream counts.
@@ -199,7 +199,7 @@ std::optional<Error> NcclGroup::failure_of_nccl() const {
 /// NCCL's kernels wait for ever: the deadline is looked after here.
 std::optional<GroupFailure> NcclGroup::failure() {
   if (const auto found = failure_of_nccl()) return GroupFailure{*found, completed() + 1};
-  if (const std::uint64_t call = __atomic_load_n(differs_.host(), __ATOMIC_ACQUIRE); call != 0) {
+  if (const std::uint64_t call = *differs_; call != 0) {
     return GroupFailure{{ErrorCode::mismatch,
                          "other ranks have called something else; all ranks must make the same calls, in the "
                          "same order. NCCL does not notice: results since then are wrong"},
@@ -237,9 +237,8 @@ void NcclGroup::abort_communicator() noexcept {
 }
 
 void NcclGroup::settle() {
-  compare(stream_.get());
-  mark(stream_.get());
-  while (done_.value() != called_ && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  compare();
+  while (!comparison_.test() && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void NcclGroup::close(bool in_order) noexcept {

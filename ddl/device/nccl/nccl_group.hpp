@@ -6,21 +6,23 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "ddl/device/nccl/fingerprint_kernels.hpp"
 #include "ddl/device/nccl/nccl_library.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
+#include "ddl/work.hpp"
 
 namespace ddl::device {
 
 /// Collectives of a group's members by NCCL, whose kernels wait for ever: `failure` must be asked for now and
 /// then. NCCL does not compare what ranks call: different operations give wrong numbers, and different counts
-/// may. So after every 64th call 1 KiB of fingerprints are reduced behind it, on its stream: some 10 us.
+/// may. So the hosts compare fingerprints of 64 calls at a time, without waiting for one another.
 class NcclGroup final : public DimensionGroup {
  public:
   /// On the device that is selected. `name`: for messages. Collective; errors are agreed: `unsupported`
@@ -44,7 +46,7 @@ class NcclGroup final : public DimensionGroup {
   void open();
   void queue(const DeviceCall& call);
   [[nodiscard]] ncclResult_t launch(const DeviceCall& call) const;
-  void compare(DeviceStream stream);
+  void compare();
   void mark(DeviceStream stream);
   void abort_communicator() noexcept;
   [[nodiscard]] std::optional<Error> failure_of_nccl() const;
@@ -53,17 +55,18 @@ class NcclGroup final : public DimensionGroup {
 
   const std::string name_;
   GroupMembers& members_;
-  Stream stream_;        // for what is compared last
   DeviceBytes meeting_;  // what barriers reduce
   StreamMark done_;      // calls
   std::atomic<std::uint64_t> called_ = 0;
 
   // What ranks have called.
-  Mixed history_;
-  FingerprintBatch batch_;
-  std::uint32_t held_ = 0;  // in the batch
-  DeviceBytes numbers_;
-  MappedMemory<std::uint64_t> differs_;  // the first call that is known to; 0: none
+  static constexpr std::size_t compared_at_once = 64;
+  Communicator comparing_;
+  std::uint64_t history_ = 0;
+  std::vector<std::int64_t> fingerprints_;                     // that are to be compared
+  std::uint64_t compared_ = 0;                                 // calls
+  Work comparison_;                                            // the last one
+  const std::shared_ptr<std::atomic<std::uint64_t>> differs_;  // the first call that is known to; 0: none
 
   mutable std::mutex mutex_;  // of what follows; no launch is made under it
   ncclComm_t communicator_ = nullptr;

@@ -25,9 +25,9 @@ NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
   const auto bind = [&](auto& function, const char* name) {
     function = library_.required<std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>(name);
   };
-  bind(get_version_, "ncclGetVersion");
   int version = 0;
-  if (get_version_(&version) != ncclSuccess || version < least_version) {
+  if (library_.required<decltype(::ncclGetVersion)>("ncclGetVersion")(&version) != ncclSuccess ||
+      version < least_version) {
     throw Error(ErrorCode::unsupported, fmt::format("found version {} of NCCL, expected {} or later",
                                                     version_text(version), version_text(least_version)));
   }
@@ -51,12 +51,6 @@ NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
       fmt::format("NCCL cannot be used: {}. Install it (Debian: libnccl2; PyTorch's packages have it in "
                   "nvidia/nccl/lib), and see that LD_LIBRARY_PATH names its folder",
                   error.what()));
-}
-
-std::string NcclLibrary::version() const {
-  int version = 0;
-  get_version_(&version);
-  return version_text(version);
 }
 
 std::string NcclLibrary::text_of(ncclResult_t result, ncclComm_t communicator) const {

@@ -28,8 +28,6 @@ class NcclLibrary {
   decltype(&::ncclBroadcast) broadcast;
   decltype(&::ncclReduce) reduce;
 
-  /// "2.27.3"
-  [[nodiscard]] std::string version() const;
   /// What NCCL says of a result, with its last words about a communicator (may be null).
   [[nodiscard]] std::string text_of(ncclResult_t result, ncclComm_t communicator) const;
 
@@ -37,7 +35,6 @@ class NcclLibrary {
   NcclLibrary();
 
   topology::DynamicLibrary library_;
-  decltype(&::ncclGetVersion) get_version_;
   decltype(&::ncclGetErrorString) error_string_;
   decltype(&::ncclGetLastError) last_error_;
 };

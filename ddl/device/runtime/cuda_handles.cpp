@@ -103,19 +103,14 @@ DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cuda
   return own;
 }
 
-PinnedBytes allocate_pinned(std::size_t bytes) {
-  void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
-  return PinnedBytes(static_cast<std::byte*>(memory));
-}
-
-void require_alive(cudaStream_t stream) {
+bool is_done(cudaStream_t stream) {
   const cudaError_t result = cudaStreamQuery(stream);
-  if (result == cudaErrorNotReady) {
-    cudaGetLastError();  // it must not be blamed on the next launch
-  } else {
+  if (result != cudaErrorNotReady) {
     check_cuda(result, "cudaStreamQuery");
+    return true;
   }
+  cudaGetLastError();  // it must not be blamed on the next launch
+  return false;
 }
 
 bool is_capturing(cudaStream_t stream) {
@@ -183,18 +178,18 @@ WriteValue write_value() {
 
 void StreamMark::allocate() {
   write_value();
-  value_.allocate();
+  value_ = make_pinned<std::uint64_t>();
 }
 
 void StreamMark::write(std::uint64_t value, cudaStream_t stream) const {
   constexpr unsigned behind_all_writes = 0;
-  const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value_.device()));
+  const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value_.get()));
   const int result = write_value()(stream, address, value, behind_all_writes);
   if (result == 0) return;
   check_cuda(cudaGetLastError(), "cuStreamWriteValue64");  // says more, if the device is lost
   throw Error(ErrorCode::internal, fmt::format("cuStreamWriteValue64 failed with CUresult {}", result));
 }
 
-std::uint64_t StreamMark::value() const noexcept { return __atomic_load_n(value_.host(), __ATOMIC_ACQUIRE); }
+std::uint64_t StreamMark::value() const noexcept { return __atomic_load_n(value_.get(), __ATOMIC_ACQUIRE); }
 
 }  // namespace ddl::device

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,11 +73,6 @@ std::string kind_of(const DeviceEntry& entry) {
                      static_cast<double>(entry.memory) / gib);
 }
 
-bool are_alike(const DeviceEntry& one, const DeviceEntry& other) {
-  return one.name == other.name && one.major == other.major && one.minor == other.minor &&
-         one.memory == other.memory;
-}
-
 }  // namespace
 
 DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<std::size_t>(context.size())) {
@@ -89,23 +85,18 @@ DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<st
   context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
 }
 
-template <typename Predicate>
-std::vector<int> DeviceTable::ranks_where(const Predicate& predicate) const {
+std::vector<int> DeviceTable::ranks_on_device_of(int rank) const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (predicate(of(rank))) ranks.push_back(rank);
+  for (int other = 0; other < size(); ++other) {
+    if (of(other).uuid == of(rank).uuid) ranks.push_back(other);
   }
   return ranks;
 }
 
-std::vector<int> DeviceTable::ranks_on_device_of(int rank) const {
-  return ranks_where([&](const DeviceEntry& other) { return other.uuid == of(rank).uuid; });
-}
-
 std::vector<int> DeviceTable::threads_on_device_of(int rank) const {
-  return ranks_where([&](const DeviceEntry& other) {
-    return other.uuid == of(rank).uuid && other.process == of(rank).process;
-  });
+  std::vector<int> ranks = ranks_on_device_of(rank);
+  std::erase_if(ranks, [&](int other) { return of(other).process != of(rank).process; });
+  return ranks;
 }
 
 bool DeviceTable::is_one_process_each() const {
@@ -116,26 +107,23 @@ bool DeviceTable::is_one_process_each() const {
 
 std::vector<std::string> DeviceTable::shortcomings() const {
   std::vector<std::string> found;
-  std::vector<std::string> kinds;
+  std::map<std::string, std::vector<int>> alike;
   for (int rank = 0; rank < size(); ++rank) {
+    alike[kind_of(of(rank))].push_back(rank);
     const std::vector<int> sharers = ranks_on_device_of(rank);
-    if (sharers.size() > 1 && sharers.front() == rank) {
-      found.push_back(
-          fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
-                      "many ranks on each host as it has devices",
-                      fmt::join(sharers, ", "), of(rank).number, of(rank).name.data()));
-    }
-    const std::vector<int> alike =
-        ranks_where([&](const DeviceEntry& other) { return are_alike(other, of(rank)); });
-    if (alike.front() != rank) continue;
-    kinds.push_back(fmt::format("rank{} {}: {}", alike.size() == 1 ? "" : "s", fmt::join(alike, ", "),
-                                kind_of(of(rank))));
-  }
-  if (kinds.size() > 1) {
+    if (sharers.size() == 1 || sharers.front() != rank) continue;
     found.push_back(
-        fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
-                    fmt::join(kinds, "; ")));
+        fmt::format("ranks {} share CUDA device {} ({}), and so its speed and memory: start as "
+                    "many ranks on each host as it has devices",
+                    fmt::join(sharers, ", "), of(rank).number, of(rank).name.data()));
   }
+  if (alike.size() == 1) return found;
+  std::vector<std::string> kinds;
+  for (const auto& [kind, ranks] : alike) {
+    kinds.push_back(fmt::format("rank{} {}: {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), kind));
+  }
+  found.push_back(fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
+                              fmt::join(kinds, "; ")));
   return found;
 }
 

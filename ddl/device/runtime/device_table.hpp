@@ -44,9 +44,6 @@ class DeviceTable {
   [[nodiscard]] std::vector<std::string> shortcomings() const;
 
  private:
-  template <typename Predicate>
-  [[nodiscard]] std::vector<int> ranks_where(const Predicate& predicate) const;
-
   std::vector<DeviceEntry> entries_;
 };
 

@@ -2,21 +2,23 @@
 
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 namespace ddl::device {
 
-GroupMembers::GroupMembers(Context& context)
-    : context_(context),
-      communicator_(context.communicator()),
-      ranks_(static_cast<std::size_t>(context.size())) {
-  std::iota(ranks_.begin(), ranks_.end(), 0);
+std::optional<GroupFailure> DimensionGroup::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
-GroupMembers::GroupMembers(Context& context, int color)
+void DimensionGroup::fail(const Error& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  failure_ = GroupFailure{error, completed() + 1};
+}
+
+GroupMembers::GroupMembers(Context& context, Communicator communicator)
     : context_(context),
-      communicator_(context.communicator().split(color)),
+      communicator_(std::move(communicator)),
       ranks_(static_cast<std::size_t>(communicator_.size())) {
   const int own = context.rank();
   communicator_.all_gather(&own, ranks_.data(), 1, DataType::i32);

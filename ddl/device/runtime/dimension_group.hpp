@@ -1,13 +1,18 @@
 #pragma once
 
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "collectives/device/exchange.hpp"
 #include "collectives/system/bootstrap.hpp"
 #include "ddl/context.hpp"
 #include "ddl/context/agreement.hpp"
@@ -20,14 +25,12 @@
 
 namespace ddl::device {
 
-/// What ranks compare of a call, and are told of it.
-struct CalledAs {
-  topology::Collective collective;
-  std::size_t count;
-  DataType type;
-  ReduceOp op;
-  int root;
-};
+using collectives::device::CallCode;
+
+inline bool reduces(topology::Collective collective) noexcept {
+  return collective != topology::Collective::broadcast && collective != topology::Collective::all_gather &&
+         collective != topology::Collective::barrier;
+}
 
 /// A call of a user's, or a part of one. Groups may keep it after the user's has returned.
 struct DeviceCall {
@@ -39,20 +42,24 @@ struct DeviceCall {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   DeviceStream stream = nullptr;
-  std::optional<CalledAs> part_of = {};
+  std::optional<CallCode> part_of = {};
   /// The hash of the plan that it is of, and the plan of what the group does, which outlives the call. Null
   /// for a barrier.
   std::uint64_t plan = 0;
   const topology::Plan* steps = nullptr;
-  /// What sums of f32 travel as where the plan has a wire, and what roundings leave of the input, and have left
-  /// before (in the device's memory, as the input is); null: nothing is kept.
+  /// What sums of f32 travel as where the plan has a wire, and what roundings leave of the input, and have
+  /// left before (in the device's memory, as the input is); null: nothing is kept.
   std::optional<DataType> wire = {};
   float* residual = nullptr;
   bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
 
   /// As the user's, also where parts of different calls are alike.
-  [[nodiscard]] CalledAs called() const noexcept {
-    return part_of.value_or(CalledAs{collective, count, type, op, root});
+  [[nodiscard]] CallCode called() const noexcept {
+    return part_of.value_or(CallCode{.count = count,
+                                     .collective = collective,
+                                     .type = type,
+                                     .op = reduces(collective) ? op : ReduceOp::sum,
+                                     .root = static_cast<std::uint16_t>(root)});
   }
   /// A part of it, or what is done for it.
   [[nodiscard]] DeviceCall part(topology::Collective name, const std::byte* from, std::byte* to,
@@ -67,10 +74,8 @@ struct DeviceCall {
   }
 };
 
-inline bool reduces(topology::Collective collective) noexcept {
-  return collective != topology::Collective::broadcast && collective != topology::Collective::all_gather &&
-         collective != topology::Collective::barrier;
-}
+/// Queues a part of a call.
+using PassOn = std::function<void(const DeviceCall& part)>;
 
 /// Pieces of `count` elements that a call is about: one for each rank, or one.
 inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
@@ -87,28 +92,18 @@ inline bool writes_output(const DeviceCall& call, int rank) noexcept {
          (call.collective != topology::Collective::reduce || rank == call.root);
 }
 
-/// Of numbers, one after the other.
-class Mixed {
- public:
-  void add(std::uint64_t number) noexcept { hash_ = mix(hash_ ^ number); }
-  [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0;
-};
+/// A hash of what has been mixed before and of numbers, one after the other.
+template <typename... Numbers>
+std::uint64_t mixed(std::uint64_t before, Numbers... numbers) noexcept {
+  ((before = mix(before ^ numbers)), ...);
+  return before;
+}
 
 /// As good as never the same for different calls of users.
 inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
-  const CalledAs call = part.called();
-  Mixed mixed;
-  mixed.add(static_cast<std::uint64_t>(call.collective));
-  mixed.add(call.count);
-  mixed.add(static_cast<std::uint64_t>(call.type));
-  mixed.add(reduces(call.collective) ? static_cast<std::uint64_t>(call.op) : 0);
-  mixed.add(static_cast<std::uint64_t>(call.root));
-  mixed.add(part.count);  // ranks must cut a call alike,
-  mixed.add(part.plan);   // and by the same plan
-  return mixed.value();
+  const auto called = std::bit_cast<std::array<std::uint64_t, 2>>(part.called());
+  // Ranks must cut a call alike, and by the same plan.
+  return mixed(0, called[0], called[1], part.count, part.plan);
 }
 
 /// What has gone wrong in a group's calls.
@@ -138,7 +133,7 @@ class DimensionGroup {
   /// How many calls are over. Does not wait. Any thread.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
   /// What has gone wrong so far. Does not wait. Any thread.
-  [[nodiscard]] virtual std::optional<GroupFailure> failure() = 0;
+  [[nodiscard]] virtual std::optional<GroupFailure> failure();
   /// Any thread. Has what waits for other ranks end, and whatever is queued later do nothing.
   virtual void abort() noexcept = 0;
   /// Once all of this rank's calls are done, in order: looks for what `failure` does not know yet.
@@ -147,16 +142,22 @@ class DimensionGroup {
   /// Before it goes, once all of this rank's calls are done: collective unless something has failed
   /// (`in_order`).
   virtual void close(bool in_order) noexcept = 0;
+
+ protected:
+  /// The call that comes after those that are over has failed. Any thread.
+  void fail(const Error& error) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::optional<GroupFailure> failure_;
 };
 
 /// The ranks that do something together on their devices: all of a context's, or those of a dimension of its
 /// plans.
 class GroupMembers {
  public:
-  /// All ranks.
-  explicit GroupMembers(Context& context);
-  /// The ranks with this one's `color`, in their order. Collective among all ranks.
-  GroupMembers(Context& context, int color);
+  /// The communicator's ranks, which are some of the context's. Collective among them.
+  GroupMembers(Context& context, Communicator communicator);
   GroupMembers(const GroupMembers&) = delete;
   GroupMembers& operator=(const GroupMembers&) = delete;
 

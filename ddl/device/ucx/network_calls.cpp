@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,10 @@ std::size_t checked(std::size_t staging_bytes, int ranks) {
       fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes, least));
 }
 
+collectives::Buffers in_place(std::byte* elements) {
+  return {.input = elements, .output = elements, .end = std::numeric_limits<std::size_t>::max()};
+}
+
 /// The scratch memory that any rank takes, in multiples of what the plan is lowered for; rounded up.
 std::size_t scratch_factor(const topology::Plan& plan) {
   const std::size_t count = 64 * plan.order.size() * static_cast<std::size_t>(plan.chunks);
@@ -54,7 +59,7 @@ NetworkCalls::NetworkCalls(GroupMembers& members, collectives::Network& network,
 
 void NetworkCalls::conclude() {
   constexpr std::uint64_t all_is_called = 1;
-  history_.add(all_is_called);
+  history_ = mixed(history_, all_is_called);
   meet();
 }
 
@@ -64,17 +69,20 @@ void NetworkCalls::copy(std::byte* to, const std::byte* from, std::size_t bytes)
 }
 
 /// Messages tell all that has been called so far: what differs is noticed even where nobody waited for it.
-collectives::MessageTag NetworkCalls::next_round() {
-  return {.call = static_cast<std::uint16_t>(++rounds_),
-          .fingerprint = static_cast<std::uint32_t>(history_.value())};
+void NetworkCalls::run_next(const Prepared& program, const collectives::Buffers& buffers, DataType type,
+                            ReduceOp op) {
+  executor_.run({.sequence = ++rounds_,
+                 .buffers = buffers,
+                 .type = type,
+                 .op = op,
+                 .fingerprint = static_cast<std::uint32_t>(history_),
+                 .program = program});
 }
 
-void NetworkCalls::meet() {
-  executor_.run({*meeting_, {work_.get(), work_.get()}, DataType::u8, ReduceOp::sum, next_round()});
-}
+void NetworkCalls::meet() { run_next(meeting_, in_place(work_.get()), DataType::u8, ReduceOp::sum); }
 
 void NetworkCalls::run(const DeviceCall& call) {
-  history_.add(fingerprint_of(call));
+  history_ = mixed(history_, fingerprint_of(call));
   if (call.collective == Collective::barrier) return meet();
   if (members_.size() == 1) {
     copy(call.output, call.input, call.count * size_of(call.type));
@@ -103,7 +111,7 @@ std::size_t NetworkCalls::most_at_once(const DeviceCall& call) {
   return std::max(most / line * line, std::size_t{1});
 }
 
-const PreparedProgram& NetworkCalls::program_of(const DeviceCall& call, std::size_t count) {
+const NetworkCalls::Prepared& NetworkCalls::program_of(const DeviceCall& call, std::size_t count) {
   if (programs_.size() >= most_programs) programs_.clear();
   Prepared& program = programs_[{call.collective, call.root, count, call.type, call.plan}];
   if (!program) {
@@ -111,7 +119,7 @@ const PreparedProgram& NetworkCalls::program_of(const DeviceCall& call, std::siz
     program =
         prepared(topology::lower(*call.steps, members_.rank(), elements, call.root), elements, call.type);
   }
-  return *program;
+  return program;
 }
 
 NetworkCalls::Prepared NetworkCalls::prepared(topology::Program program, std::size_t elements,
@@ -120,20 +128,21 @@ NetworkCalls::Prepared NetworkCalls::prepared(topology::Program program, std::si
   const collectives::Ways by_network{
       .member = std::vector<int>(job, collectives::Ways::no_member),
       .message_bytes = {NetworkExecutor::block_bytes, NetworkExecutor::block_bytes}};
-  return std::make_unique<const PreparedProgram>(std::move(program), elements, size_of(type),
+  return std::make_shared<const PreparedProgram>(std::move(program), elements, size_of(type),
                                                  members_.ranks(), by_network);
 }
 
 void NetworkCalls::run_part(const DeviceCall& call, std::size_t first, std::size_t count) {
   if (call.collective == Collective::reduce_scatter) return reduce_scatter_part(call, first, count);
   const std::size_t offset = first * size_of(call.type);
-  NetworkExecutor::Buffers buffers{call.input + offset, call.output + offset};
+  collectives::Buffers buffers = in_place(call.output + offset);
+  buffers.input = call.input + offset;
   if (call.collective == Collective::all_gather) {  // never in parts
     const std::size_t before = static_cast<std::size_t>(members_.rank()) * call.count * size_of(call.type);
     buffers.input = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(call.input) - before);
   }
-  if (!reads_input(call, members_.rank())) buffers.input = buffers.target;
-  if (!writes_output(call, members_.rank())) buffers.target = work_.get();
+  if (!reads_input(call, members_.rank())) buffers.input = buffers.output;
+  if (!writes_output(call, members_.rank())) buffers.output = work_.get();
   run_program(call, program_of(call, count), buffers);
 }
 
@@ -145,27 +154,27 @@ void NetworkCalls::reduce_scatter_part(const DeviceCall& call, std::size_t first
   copy_pieces(work, bytes, call.input + first * element, call.count * element, bytes,
               static_cast<std::size_t>(members_.size()), cudaMemcpyDeviceToDevice, executor_.stream());
   executor_.wait_for_stream();
-  run_program(call, program_of(call, count), {work, work});
+  run_program(call, program_of(call, count), in_place(work));
   copy(call.output + first * element, work + static_cast<std::size_t>(members_.rank()) * bytes, bytes);
   executor_.wait_for_stream();
 }
 
-void NetworkCalls::run_program(const DeviceCall& call, const PreparedProgram& program,
-                               NetworkExecutor::Buffers buffers) {
+void NetworkCalls::run_program(const DeviceCall& call, const Prepared& program,
+                               collectives::Buffers buffers) {
   const std::size_t element = size_of(call.type);
-  if (program.reads_mixtures() && buffers.input != buffers.target) {
-    copy(buffers.target, buffers.input, program.count() * element);
+  if (program->reads_mixtures() && buffers.input != buffers.output) {
+    copy(buffers.output, buffers.input, program->count() * element);
     executor_.wait_for_stream();
-    buffers.input = buffers.target;
+    buffers.input = buffers.output;
   }
-  executor_.run({program, buffers, call.type, call.op, next_round()});
-  if (buffers.input == buffers.target || !writes_output(call, members_.rank())) return;
+  run_next(program, buffers, call.type, call.op);
+  if (buffers.input == buffers.output || !writes_output(call, members_.rank())) return;
   // What the output has of this rank's input as it is.
-  for (const PreparedProgram::Range& range : program.unwritten()) {
-    copy(buffers.target + range.begin * element, buffers.input + range.begin * element,
+  for (const PreparedProgram::Range& range : program->unwritten()) {
+    copy(buffers.output + range.begin * element, buffers.input + range.begin * element,
          (range.end - range.begin) * element);
   }
-  if (!program.unwritten().empty()) executor_.wait_for_stream();
+  if (!program->unwritten().empty()) executor_.wait_for_stream();
 }
 
 }  // namespace ddl::device

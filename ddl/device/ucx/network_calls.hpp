@@ -33,18 +33,17 @@ class NetworkCalls {
  private:
   /// Collective, root, count, type, the plan's hash.
   using Key = std::tuple<topology::Collective, int, std::size_t, DataType, std::uint64_t>;
-  using Prepared = std::unique_ptr<const collectives::PreparedProgram>;
+  using Prepared = std::shared_ptr<const collectives::PreparedProgram>;
 
   [[nodiscard]] std::size_t most_at_once(const DeviceCall& call);
-  [[nodiscard]] const collectives::PreparedProgram& program_of(const DeviceCall& call, std::size_t count);
+  [[nodiscard]] const Prepared& program_of(const DeviceCall& call, std::size_t count);
   [[nodiscard]] Prepared prepared(topology::Program program, std::size_t elements, DataType type) const;
   void run_part(const DeviceCall& call, std::size_t first, std::size_t count);
   void reduce_scatter_part(const DeviceCall& call, std::size_t first, std::size_t count);
-  void run_program(const DeviceCall& call, const collectives::PreparedProgram& program,
-                   NetworkExecutor::Buffers buffers);
+  void run_program(const DeviceCall& call, const Prepared& program, collectives::Buffers buffers);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes);
   void meet();
-  collectives::MessageTag next_round();
+  void run_next(const Prepared& program, const collectives::Buffers& buffers, DataType type, ReduceOp op);
 
   GroupMembers& members_;
   const std::size_t staging_bytes_;
@@ -54,7 +53,7 @@ class NetworkCalls {
   std::map<Key, Prepared> programs_;
   std::map<std::uint64_t, std::size_t> scratch_factors_;  // by the plan's hash
   std::uint64_t rounds_ = 0;                              // programs that have begun
-  Mixed history_;                                         // of calls
+  std::uint64_t history_ = 0;                             // of calls
 };
 
 }  // namespace ddl::device

@@ -34,150 +34,122 @@ NetworkExecutor::NetworkExecutor(collectives::Network& network, collectives::dev
       gate_(gate),
       members_(members),
       scratch_bytes_(scratch_bytes),
-      scratch_(allocate_on_device(scratch_bytes, "UCX")),
-      receiving_memory_(allocate_on_device(blocks * block_bytes, "UCX")),
+      receiving_(block_bytes, blocks, [](std::size_t bytes) { return allocate_on_device(bytes, "UCX"); }),
       stream_(make_stream(Priority::urgent)) {
   done_.allocate();
-  for (std::size_t i = 0; i < blocks; ++i) receiving_.push_back(receiving_memory_.get() + i * block_bytes);
+  state_.scratch = allocate_on_device(scratch_bytes, "UCX");
+  receiving_.give_back(receiving_.take());  // allocating later could wait for kernels that wait
 }
 
-std::byte* NetworkExecutor::target(std::size_t begin) const {
-  const std::size_t count = run_->program.count();
-  return begin >= count ? scratch_.get() + (begin - count) * element_
-                        : run_->buffers.target + begin * element_;
-}
-
-const std::byte* NetworkExecutor::source(std::size_t begin, bool is_input) const {
-  return is_input ? run_->buffers.input + begin * element_ : target(begin);
-}
-
-collectives::MessageTag NetworkExecutor::tag_of(std::uint32_t index) const {
-  collectives::MessageTag tag = run_->tag;
-  tag.message = way(index).message;
-  return tag;
-}
-
-void NetworkExecutor::run(const Run& run) {
-  start(run);
-  while (unfinished_ > 0) {
+void NetworkExecutor::run(const collectives::Call& call) {
+  start(call);
+  while (state_.unfinished > 0) {
     bool moved = run_ready();
     moved |= sweep_transfers();
     moved |= sweep_stream();
     take_turn(moved, queued_.empty() ? Awaited::network : Awaited::device);
     if (idle() > before_looks_for_trouble) look_for_trouble();
   }
-  run_ = nullptr;
 }
 
-void NetworkExecutor::start(const Run& run) {
-  run_ = &run;
-  element_ = size_of(run.type);
-  const collectives::PreparedProgram& program = run.program;
-  if (program.scratch() * element_ > scratch_bytes_) {
+void NetworkExecutor::start(const collectives::Call& call) {
+  const collectives::PreparedProgram& program = *call.program;
+  state_.call = call;
+  state_.element = size_of(call.type);
+  if (program.scratch() * state_.element > scratch_bytes_) {
     throw Error(ErrorCode::internal, fmt::format("a program takes {} bytes of scratch memory, of {}",
-                                                 program.scratch() * element_, scratch_bytes_));
+                                                 program.scratch() * state_.element, scratch_bytes_));
   }
-  unfinished_ = program.runs();
-  missing_.assign(program.missing().begin(), program.missing().end());
-  transfers_.assign(program.transfers(), {});
-  blocks_.assign(program.transfers(), nullptr);
-  next_receive_ = 0;
-  for (const std::uint32_t index : program.first()) ready_.push(program.urgency(index));
+  state_.unfinished = program.runs();
+  state_.missing.assign(program.missing().begin(), program.missing().end());
+  state_.transfers.assign(program.transfers(), {});
+  state_.blocks.assign(program.transfers(), nullptr);
+  state_.next_net_reduce = 0;
+  for (const std::uint32_t index : program.first()) state_.make_ready(index);
   idle_turns_ = 0;
   post_receives();
 }
 
-/// Receives do not wait for their turn: what others have under way may need them.
+/// What the device does waits for nothing but the stream, so receives are posted in the end, though others
+/// need them.
 bool NetworkExecutor::run_ready() {
   bool moved = false;
-  do {
-    while (!ready_.empty()) {
-      const auto index = static_cast<std::uint32_t>(ready_.top());
-      ready_.pop();
-      if (step(index).kind == StepKind::receive) {
-        transfer(index);
-        moved = true;
-      } else {
-        (step(index).kind == StepKind::send ? unsent_ : unqueued_).push_back(index);
-      }
-    }
-    for (; !unsent_.empty() && sending_ < most_sending; unsent_.pop_front()) {
-      transfer(unsent_.front());
-      moved = true;
-    }
-    for (; !unqueued_.empty() && queued_.size() < most_queued; unqueued_.pop_front()) {
-      queue(unqueued_.front());
-      moved = true;
-    }
-  } while (!ready_.empty());  // the device may do what depends on what has been queued
+  while (!state_.ready.empty() && queued_.size() < most_queued) {
+    const std::uint32_t index = state_.take_ready();
+    is_transfer(state_.step(index).kind) ? transfer(index) : queue(index);
+    moved = true;
+  }
   return moved;
 }
 
 void NetworkExecutor::transfer(std::uint32_t index) {
-  const collectives::StepWay& way = this->way(index);
-  Transfer& transfer = transfers_[way.slot];
-  if (step(index).kind == StepKind::send) {
-    ++sending_;
-    network_.send(way.peer, tag_of(index), {source(step(index).begin, way.reads_input), bytes_of(index)},
-                  transfer);
+  const collectives::StepWay& way = state_.way(index);
+  Transfer& transfer = state_.transfers[way.slot];
+  const collectives::MessageTag tag = state_.tag(way.message);
+  if (state_.step(index).kind == StepKind::receive) {
+    network_.receive(way.peer, tag, {state_.target_of(index), state_.bytes_of(index)}, transfer);
   } else {
-    network_.receive(way.peer, tag_of(index), {target(step(index).begin), bytes_of(index)}, transfer);
+    if (state_.sending >= most_sending) return state_.unsent.push_back(index);
+    ++state_.sending;
+    network_.send(way.peer, tag, {state_.range_of(index), state_.bytes_of(index)}, transfer);
   }
-  transferring_.push_back(index);
+  state_.transferring.push_back(index);
 }
 
 /// Of what is to be reduced: into memory of its own, so it need not wait for its turn. In the program's
 /// order: what comes first in it waits for nothing that comes later.
 void NetworkExecutor::post_receives() {
-  const auto all = run_->program.net_reduces();
-  while (next_receive_ < all.size() && !receiving_.empty()) {
-    const std::uint32_t index = all[next_receive_++];
-    const collectives::StepWay& way = this->way(index);
-    std::byte*& block = blocks_[way.slot];
-    block = receiving_.back();
-    receiving_.pop_back();
-    network_.receive(way.peer, tag_of(index), {block, bytes_of(index)}, transfers_[way.slot]);
-    transferring_.push_back(index);
+  const auto all = state_.program().net_reduces();
+  while (state_.next_net_reduce < all.size() && receiving_.taken() < blocks) {
+    const std::uint32_t index = all[state_.next_net_reduce++];
+    const collectives::StepWay& way = state_.way(index);
+    std::byte*& block = state_.blocks[way.slot];
+    block = receiving_.take();
+    network_.receive(way.peer, state_.tag(way.message), {block, state_.bytes_of(index)},
+                     state_.transfers[way.slot]);
+    state_.transferring.push_back(index);
   }
 }
 
 /// What the device is to do.
 void NetworkExecutor::queue(std::uint32_t index) {
-  const topology::Step& step = this->step(index);
-  const collectives::StepWay& way = this->way(index);
-  std::byte* const to = target(step.begin);
+  const topology::Step& step = state_.step(index);
+  const ReduceOp op = state_.call.op;
+  std::byte* const to = state_.target_of(index);
   if (step.kind == StepKind::copy) {
-    check_cuda(cudaMemcpyAsync(to, source(step.source, way.source_is_input), bytes_of(index),
-                               cudaMemcpyDeviceToDevice, stream()),
+    check_cuda(cudaMemcpyAsync(to, state_.source_of(index), state_.bytes_of(index), cudaMemcpyDeviceToDevice,
+                               stream()),
                "cudaMemcpyAsync");
     return queued(index);
   }
   collectives::device::Combination combination{.target = to, .elements = step.size()};
-  combination.sources[0] = source(step.begin, way.reads_input);
+  combination.sources[0] = state_.range_of(index);
   if (step.kind == StepKind::finish) {
     combination.operands = 1;
-    combination.divisor = run_->op == ReduceOp::avg ? members_.size() : 1;
+    combination.divisor = op == ReduceOp::avg ? members_.size() : 1;
     // Nothing to do, but behind what it depends on.
     if (combination.divisor == 1 && to == combination.sources[0]) return queued(index);
   } else {
-    combination.sources[1] =
-        step.kind == StepKind::receive_reduce ? blocks_[way.slot] : source(step.source, way.source_is_input);
+    combination.sources[1] = step.kind == StepKind::receive_reduce ? state_.blocks[state_.way(index).slot]
+                                                                   : state_.source_of(index);
   }
-  check_cuda(collectives::device::launch_combine(combination, run_->type, run_->op, stream()),
-             "launch of a combination");
+  collectives::device::launch_combine(combination, state_.call.type, op, stream());
   queued(index);
 }
 
+/// The stream keeps the order of what it does; transfers wait until it has done what they depend on.
 void NetworkExecutor::queued(std::uint32_t index) {
   done_.write(++marked_, stream());
   queued_.push_back({index, marked_});
-  for (const std::uint32_t later : run_->program.after(index)) {
-    if (!is_transfer(step(later).kind)) satisfy(later);  // the stream keeps the order
-  }
+  satisfy(index, false);
 }
 
-void NetworkExecutor::satisfy(std::uint32_t later) {
-  if (--missing_[later] == 0) ready_.push(run_->program.urgency(later));
+/// What waits for a run, and is a transfer or not.
+void NetworkExecutor::satisfy(std::uint32_t index, bool transfers) {
+  for (const std::uint32_t later : state_.program().after(index)) {
+    if (is_transfer(state_.step(later).kind) != transfers) continue;
+    if (--state_.missing[later] == 0) state_.make_ready(later);
+  }
 }
 
 bool NetworkExecutor::sweep_stream() {
@@ -185,14 +157,12 @@ bool NetworkExecutor::sweep_stream() {
   while (!queued_.empty() && done_.value() >= queued_.front().mark) {
     const std::uint32_t index = queued_.front().step;
     queued_.pop_front();
-    if (step(index).kind == StepKind::receive_reduce) {
-      receiving_.push_back(std::exchange(blocks_[way(index).slot], nullptr));
+    if (state_.step(index).kind == StepKind::receive_reduce) {
+      receiving_.give_back(std::exchange(state_.blocks[state_.way(index).slot], nullptr));
       post_receives();
     }
-    --unfinished_;
-    for (const std::uint32_t later : run_->program.after(index)) {
-      if (is_transfer(step(later).kind)) satisfy(later);
-    }
+    --state_.unfinished;
+    satisfy(index, true);
     moved = true;
   }
   return moved;
@@ -200,25 +170,34 @@ bool NetworkExecutor::sweep_stream() {
 
 bool NetworkExecutor::sweep_transfers() {
   bool moved = false;
-  for (std::size_t i = 0; i < transferring_.size();) {
-    const std::uint32_t index = transferring_[i];
-    const StepKind kind = step(index).kind;
-    const Transfer& transfer = transfers_[way(index).slot];
+  std::vector<std::uint32_t>& transferring = state_.transferring;
+  for (std::size_t i = 0; i < transferring.size();) {
+    const std::uint32_t index = transferring[i];
+    const StepKind kind = state_.step(index).kind;
+    const Transfer& transfer = state_.transfers[state_.way(index).slot];
     if (!transfer.over()) {
       ++i;
       continue;
     }
     if (transfer.state == Transfer::State::failed) throw_transfer_failed(index);
-    transferring_[i] = transferring_.back();
-    transferring_.pop_back();
+    transferring[i] = transferring.back();
+    transferring.pop_back();
     moved = true;
     if (kind == StepKind::receive_reduce) {
-      satisfy(index);
+      if (--state_.missing[index] == 0) state_.make_ready(index);
       continue;
     }
-    if (kind == StepKind::send) --sending_;
-    --unfinished_;
-    for (const std::uint32_t later : run_->program.after(index)) satisfy(later);
+    if (kind == StepKind::send) {
+      --state_.sending;
+      if (!state_.unsent.empty()) {
+        const std::uint32_t next = state_.unsent.front();
+        state_.unsent.erase(state_.unsent.begin());
+        this->transfer(next);
+      }
+    }
+    --state_.unfinished;
+    satisfy(index, false);
+    satisfy(index, true);
   }
   return moved;
 }
@@ -263,15 +242,15 @@ void NetworkExecutor::await(const StreamMark& mark, std::uint64_t value) {
   idle_turns_ = 0;
   while (mark.value() < value) {
     take_turn(false, Awaited::device);
-    if (idle_turns_ > turns_before_rests) require_alive(stream());
+    if (idle_turns_ > turns_before_rests) require_alive();
   }
 }
 
 void NetworkExecutor::look_for_trouble() {
-  require_alive(stream());
+  require_alive();
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
   for (const int peer : members_.ranks()) {
-    if (peer == members_.context().rank() || !network_.has_other(peer, run_->tag)) continue;
+    if (peer == members_.context().rank() || !network_.has_other(peer, state_.tag(0))) continue;
     throw Error(ErrorCode::mismatch,
                 fmt::format("rank {} calls something else, or has another plan for it; all ranks must make "
                             "the same calls, in the same order",
@@ -288,8 +267,8 @@ void NetworkExecutor::look_for_trouble() {
 std::string NetworkExecutor::awaited_ranks() const {
   std::vector<int> peers;
   const auto collect = [&](bool senders) {
-    for (const std::uint32_t index : transferring_) {
-      if ((step(index).kind != StepKind::send) == senders) peers.push_back(way(index).peer);
+    for (const std::uint32_t index : state_.transferring) {
+      if ((state_.step(index).kind != StepKind::send) == senders) peers.push_back(state_.way(index).peer);
     }
   };
   collect(true);
@@ -303,8 +282,8 @@ std::string NetworkExecutor::awaited_ranks() const {
 void NetworkExecutor::throw_transfer_failed(std::uint32_t index) const {
   throw Error(network_.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
               fmt::format("the {} rank {} through {} failed: {}",
-                          step(index).kind == StepKind::send ? "send to" : "receive from", way(index).peer,
-                          network_.name(), network_.failure()));
+                          state_.step(index).kind == StepKind::send ? "send to" : "receive from",
+                          state_.way(index).peer, network_.name(), network_.failure()));
 }
 
 }  // namespace ddl::device

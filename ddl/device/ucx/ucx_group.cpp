@@ -37,13 +37,13 @@ UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_
       network_(open_device_network(members.context())) {
   members.context().on_all_ranks("UCX on devices", [&] {
     take_blocks();
-    gate_.allocate();
+    gate_ = make_pinned<collectives::device::Gate>();
     reached_.allocate();
     flushes_writes_ = needs_flush_of_writes(device_);
     check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
     bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
-    calls_.emplace(members, *network_, *gate_.host(), staging_bytes);
+    calls_.emplace(members, *network_, *gate_, staging_bytes);
   });
   thread_ = std::thread([this] { work(); });
 }
@@ -67,8 +67,7 @@ void UcxGroup::take_blocks() {
 void UcxGroup::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
   const auto timeout_ns = static_cast<std::uint64_t>(members_.deadline().count());
-  check_cuda(collectives::device::launch_hold(gate_.device(), called_, timeout_ns, call.stream),
-             "launch of a hold");
+  collectives::device::launch_hold(gate_.get(), called_, timeout_ns, call.stream);
   push([this, call, number = called_] {
     calls_->executor().await(reached_, number);
     calls_->run(call);
@@ -90,11 +89,8 @@ void UcxGroup::ring() noexcept {
 }
 
 std::optional<GroupFailure> UcxGroup::failure() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_) return failure_;
-  }
-  if (__atomic_load_n(&gate_.host()->expired, __ATOMIC_ACQUIRE) == 0) return {};
+  if (const auto found = DimensionGroup::failure()) return found;
+  if (__atomic_load_n(&gate_->expired, __ATOMIC_ACQUIRE) == 0) return {};
   return GroupFailure{
       {ErrorCode::timeout,
        fmt::format("the thread that sends and receives for this rank's device has stood still for {:g} s "
@@ -124,7 +120,7 @@ void UcxGroup::close(bool in_order) noexcept {
   in_order ? push([this] { is_closed_ = true; }) : abort();
   thread_.join();
   if (!in_order) {  // kernels may still look at them
-    gate_.abandon();
+    gate_.release();
     reached_.abandon();
   }
   network_.reset();
@@ -147,12 +143,7 @@ void UcxGroup::work() noexcept {
   // Nothing touches the streams' memory any more when they go on.
   network_->abandon();
   cudaStreamSynchronize(calls_->executor().stream());
-  __atomic_store_n(&gate_.host()->opened, 1U, __ATOMIC_RELEASE);
-}
-
-void UcxGroup::fail(const Error& error) noexcept {
-  const std::lock_guard lock(mutex_);
-  failure_ = GroupFailure{error, completed_ + 1};
+  __atomic_store_n(&gate_->opened, 1U, __ATOMIC_RELEASE);
 }
 
 void UcxGroup::work_off() {
@@ -189,7 +180,7 @@ void UcxGroup::release() {
                                                   cudaFlushGPUDirectRDMAWritesToOwner),
                "cudaDeviceFlushGPUDirectRDMAWrites");
   }
-  __atomic_store_n(&gate_.host()->released, ++completed_, __ATOMIC_RELEASE);
+  __atomic_store_n(&gate_->released, ++completed_, __ATOMIC_RELEASE);
 }
 
 }  // namespace ddl::device

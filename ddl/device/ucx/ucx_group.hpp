@@ -53,14 +53,13 @@ class UcxGroup final : public DimensionGroup {
   void work_off();
   void sleep_until_called();
   void release();
-  void fail(const Error& error) noexcept;
   void ring() noexcept;
 
   GroupMembers& members_;
   const int device_;
   std::unique_ptr<collectives::UcxNetwork> network_;
   BlockBudget budget_{BlockBudget::Half::holds};
-  MappedMemory<collectives::device::Gate> gate_;
+  Pinned<collectives::device::Gate> gate_;
   StreamMark reached_;           // calls, by their streams
   bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
   std::optional<NetworkCalls> calls_;
@@ -72,7 +71,6 @@ class UcxGroup final : public DimensionGroup {
   bool is_closed_ = false;  // for the thread alone
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_;  // of the thread
-  std::optional<GroupFailure> failure_;
   std::thread thread_;
 };
 

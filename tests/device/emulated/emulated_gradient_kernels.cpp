@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "ddl/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 
@@ -42,68 +43,81 @@ unsigned blocks_for(std::uint64_t count) {
 
 }  // namespace
 
-cudaError_t launch_set(double* to, double value, cudaStream_t stream) {
-  return emulated_cuda::launch(with(set_kernel, 1, 1, stream), [=](const Spot&) { *to = value; });
+void launch_set(double* to, double value, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(set_kernel, 1, 1, stream), [=](const Spot&) { *to = value; }),
+             "launch of set");
 }
 
-cudaError_t launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
-                              cudaStream_t stream) {
-  return emulated_cuda::launch(
-      with(add_scaled_kernel, blocks_for(count), block_threads, stream),
-      [=](const Spot& spot) { add_scaled(target, source, count, weight, lane_of(spot)); });
+void launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
+                       cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(
+                 with(add_scaled_kernel, blocks_for(count), block_threads, stream),
+                 [=](const Spot& spot) { add_scaled(target, source, count, weight, lane_of(spot)); }),
+             "launch of add_scaled");
 }
 
-cudaError_t launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
-  return emulated_cuda::launch(with(pack_kernel, blocks_for(bucket.count), block_threads, stream),
-                               [=](const Spot& spot) { pack(bucket, weight, adds, lane_of(spot)); });
+void launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(pack_kernel, blocks_for(bucket.count), block_threads, stream),
+                                   [=](const Spot& spot) { pack(bucket, weight, adds, lane_of(spot)); }),
+             "launch of pack");
 }
 
-cudaError_t launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
-                          cudaStream_t stream) {
-  return emulated_cuda::launch(with(unpack_kernel, unpacking_blocks, block_threads, stream),
-                               [=](const Spot& spot) {
-                                 const double factor = weight == nullptr ? 1 : 1 / *weight;
-                                 squares[spot.block.x] = unpack(bucket, factor, own, lane_of(spot));
-                               });
+void launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
+                   cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(unpack_kernel, unpacking_blocks, block_threads, stream),
+                                   [=](const Spot& spot) {
+                                     const double factor = weight == nullptr ? 1 : 1 / *weight;
+                                     squares[spot.block.x] = unpack(bucket, factor, own, lane_of(spot));
+                                   }),
+             "launch of unpack");
 }
 
-cudaError_t launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
-                                  ExactSquares* squares, cudaStream_t stream) {
-  return emulated_cuda::launch(with(unpack_exactly_kernel, unpacking_blocks, block_threads, stream),
-                               [=](const Spot& spot) {
-                                 static std::mutex mutex;  // blocks add to the same numbers
-                                 const std::lock_guard lock(mutex);
-                                 const double factor = weight == nullptr ? 1 : 1 / *weight;
-                                 unpack_exactly(bucket, factor, own, lane_of(spot), AddInTurn{*squares});
-                               });
+void launch_unpack_exactly(const Bucket& bucket, const double* weight, const Range& own,
+                           ExactSquares* squares, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(unpack_exactly_kernel, unpacking_blocks, block_threads, stream),
+                                   [=](const Spot& spot) {
+                                     static std::mutex mutex;  // blocks add to the same numbers
+                                     const std::lock_guard lock(mutex);
+                                     const double factor = weight == nullptr ? 1 : 1 / *weight;
+                                     unpack_exactly(bucket, factor, own, lane_of(spot), AddInTurn{*squares});
+                                   }),
+             "launch of unpack");
 }
 
-cudaError_t launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
-  return emulated_cuda::launch(with(carry_kernel, 1, 1, stream), [=](const Spot&) {
-    if (has_problem) ++squares->not_finite;
-    carry(*squares);
-  });
+void launch_carry(ExactSquares* squares, bool has_problem, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(carry_kernel, 1, 1, stream),
+                                   [=](const Spot&) {
+                                     if (has_problem) ++squares->not_finite;
+                                     carry(*squares);
+                                   }),
+             "launch of carry");
 }
 
-cudaError_t launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
-  return emulated_cuda::launch(with(add_up_exactly_kernel, 1, 1, stream), [=](const Spot&) {
-    carry(*squares);
-    *sum = value_of(*squares);
-  });
+void launch_add_up(ExactSquares* squares, double* sum, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(add_up_exactly_kernel, 1, 1, stream),
+                                   [=](const Spot&) {
+                                     carry(*squares);
+                                     *sum = value_of(*squares);
+                                   }),
+             "launch of add_up");
 }
 
-cudaError_t launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
-  return emulated_cuda::launch(with(add_up_kernel, 1, block_threads, stream), [=](const Spot&) {
-    double all = 0;
-    for (std::size_t i = 0; i < count; ++i) all += values[i];
-    *sum = all;
-  });
+void launch_add_up(const double* values, std::size_t count, double* sum, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(add_up_kernel, 1, block_threads, stream),
+                                   [=](const Spot&) {
+                                     double all = 0;
+                                     for (std::size_t i = 0; i < count; ++i) all += values[i];
+                                     *sum = all;
+                                   }),
+             "launch of add_up");
 }
 
-cudaError_t launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
-                            cudaStream_t stream) {
-  return emulated_cuda::launch(with(conclude_kernel, 1, 1, stream),
-                               [=](const Spot&) { *outcome = outcome_of(*weight, *squares, leave_sums); });
+void launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
+                     cudaStream_t stream) {
+  check_cuda(
+      emulated_cuda::launch(with(conclude_kernel, 1, 1, stream),
+                            [=](const Spot&) { *outcome = outcome_of(*weight, *squares, leave_sums); }),
+      "launch of conclude");
 }
 
 cudaError_t load_gradient_kernels() {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "collectives/device/kernels.hpp"
+#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {
@@ -15,16 +16,11 @@ constexpr std::uint64_t packs_of_thread = 4;
 
 using Body = void (*)(WholeBlock&, const Combination&, Meeting&);
 
-template <typename T>
-constexpr std::array<Body, 5> bodies_of() {
-  // By ReduceOp: sum, avg, min, max, prod.
-  return {combine<T, Sum>, combine<T, Sum>, combine<T, Minimum>, combine<T, Maximum>, combine<T, Product>};
-}
-
-// By DataType.
-constexpr std::array<std::array<Body, 5>, 7> bodies = {
-    bodies_of<std::uint8_t>(), bodies_of<std::int32_t>(), bodies_of<std::int64_t>(), bodies_of<float>(),
-    bodies_of<double>(),       bodies_of<float16>(),      bodies_of<bfloat16>()};
+template <typename T, typename Op>
+struct CombineBody {
+  static constexpr Body value = combine<T, Op>;
+};
+constexpr auto& bodies = by_type_and_op<CombineBody>;
 
 using WireBody = void (*)(WholeBlock&, const WirePass&);
 
@@ -41,62 +37,52 @@ const void* key_of(Any body) {
 
 }  // namespace
 
-cudaError_t launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
+void launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream) {
   constexpr std::uint64_t bytes_of_block = packs_of_thread * pack_bytes * block_threads;
   const std::uint64_t wanted = combination.elements * size_of(type) / bytes_of_block + 1;
   const Body body = bodies[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
-  return emulated_cuda::launch({.kernel = key_of(body),
-                                .grid = dim3(static_cast<unsigned>(std::min(wanted, most_combining_blocks))),
-                                .threads = dim3(block_threads),
-                                .stream = stream},
-                               [=](const emulated_cuda::Spot& spot) {
-                                 WholeBlock block(spot);
-                                 Meeting meeting;
-                                 body(block, combination, meeting);
-                               });
+  check_cuda(
+      emulated_cuda::launch({.kernel = key_of(body),
+                             .grid = dim3(static_cast<unsigned>(std::min(wanted, most_combining_blocks))),
+                             .threads = dim3(block_threads),
+                             .stream = stream},
+                            [=](const emulated_cuda::Spot& spot) {
+                              WholeBlock block(spot);
+                              Meeting meeting;
+                              body(block, combination, meeting);
+                            }),
+      "launch of a combination");
 }
 
-cudaError_t launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
+void launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream) {
   constexpr std::uint64_t most_wire_blocks = 512;
   const std::uint64_t wanted = pass.pieces * pass.length / (4 * block_threads) + 1;
   const WireBody body = wire_bodies[type == DataType::bf16 ? 1 : 0][narrows ? 1 : 0];
-  return emulated_cuda::launch({.kernel = key_of(body),
-                                .grid = dim3(static_cast<unsigned>(std::min(wanted, most_wire_blocks))),
-                                .threads = dim3(block_threads),
-                                .stream = stream},
-                               [=](const emulated_cuda::Spot& spot) {
-                                 WholeBlock block(spot);
-                                 body(block, pass);
-                               });
+  check_cuda(emulated_cuda::launch({.kernel = key_of(body),
+                                    .grid = dim3(static_cast<unsigned>(std::min(wanted, most_wire_blocks))),
+                                    .threads = dim3(block_threads),
+                                    .stream = stream},
+                                   [=](const emulated_cuda::Spot& spot) {
+                                     WholeBlock block(spot);
+                                     body(block, pass);
+                                   }),
+             "launch of a wire pass");
 }
 
-cudaError_t launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
-  return emulated_cuda::launch(
-      {.kernel = &hold_kernel, .grid = dim3(1), .threads = dim3(1), .stream = stream, .waits = true},
-      [=](const emulated_cuda::Spot& spot) {
-        WholeBlock block(spot);
-        try {
-          hold(block, *gate, call, timeout_ns);
-        } catch (const DeviceLost&) {
-        }
-      });
+void launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream) {
+  check_cuda(
+      emulated_cuda::launch(
+          {.kernel = &hold_kernel, .grid = dim3(1), .threads = dim3(1), .stream = stream, .waits = true},
+          [=](const emulated_cuda::Spot& spot) {
+            WholeBlock block(spot);
+            try {
+              hold(block, *gate, call, timeout_ns);
+            } catch (const DeviceLost&) {
+            }
+          }),
+      "launch of a hold");
 }
 
-cudaError_t load_network_kernels() {
-  cudaFuncAttributes attributes{};
-  for (const auto& of_type : bodies) {
-    for (const Body body : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  for (const auto& of_type : wire_bodies) {
-    for (const WireBody body : of_type) {
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaFuncGetAttributes(&attributes, &hold_kernel);
-}
+cudaError_t load_network_kernels() { return load_kernels(bodies, wire_bodies, &hold_kernel); }
 
 }  // namespace ddl::collectives::device

@@ -5,6 +5,7 @@
 
 #include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
+#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 
 namespace ddl::collectives::device {
@@ -37,31 +38,22 @@ const void* key_of(Body body) { return reinterpret_cast<const void*>(body); }
 
 }  // namespace
 
-cudaError_t launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream) {
+void launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream) {
   const std::uint64_t runs = std::min(pass.runs, most_runs_at_once);
   const std::uint64_t blocks = (pass.length + block_threads - 1) / block_threads;
   const std::uint64_t most =
       std::max<std::uint64_t>(most_blocks_of_pass / std::max<std::uint64_t>(runs, 1), 1);
   const Body body = bodies[index_of_float(type)][static_cast<std::size_t>(step)];
-  return emulated_cuda::launch(
-      {.kernel = key_of(body),
-       .grid = dim3(static_cast<unsigned>(std::clamp<std::uint64_t>(blocks, 1, most)),
-                    static_cast<unsigned>(runs)),
-       .threads = dim3(block_threads),
-       .stream = stream},
-      [=](const emulated_cuda::Spot& spot) { body(spot, pass); });
+  check_cuda(
+      emulated_cuda::launch({.kernel = key_of(body),
+                             .grid = dim3(static_cast<unsigned>(std::clamp<std::uint64_t>(blocks, 1, most)),
+                                          static_cast<unsigned>(runs)),
+                             .threads = dim3(block_threads),
+                             .stream = stream},
+                            [=](const emulated_cuda::Spot& spot) { body(spot, pass); }),
+      "launch of an exact step");
 }
 
-cudaError_t load_exact_kernels() {
-  for (const auto& of_type : bodies) {
-    for (const Body body : of_type) {
-      if (body == nullptr) continue;
-      cudaFuncAttributes attributes{};
-      const cudaError_t result = cudaFuncGetAttributes(&attributes, key_of(body));
-      if (result != cudaSuccess) return result;
-    }
-  }
-  return cudaSuccess;
-}
+cudaError_t load_exact_kernels() { return load_kernels(bodies); }
 
 }  // namespace ddl::collectives::device
