@@ -22,7 +22,7 @@ check() { # example, ending, most lines that are added or changed; which of the 
   [ "$lines" -le "$3" ] || fail "$1: $lines lines are added or changed, expected $3 at most"
   grep -q '#include <ddl/' "$trainer" || fail "$trainer does not use the library"
   [ -z "${4:-}" ] || diff -u --label "the README's block" --label "the difference" <(readme_block "$4") <(echo "$difference") ||
-    fail "README.md does not show the difference of $1 as it is"
+    fail "ddl/README.md does not show the difference of $1 as it is"
   echo "$1: $lines lines"
 }
 
