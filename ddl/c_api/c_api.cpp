@@ -5,20 +5,28 @@
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/error.hpp"
 
+struct ddl_work {
+  ddl::Work work;
+};
+
 namespace {
 
 using ddl::DataType;
 using ddl::Error;
 using ddl::ErrorCode;
 using ddl::ReduceOp;
+using ddl::c_api::count_of;
 using ddl::c_api::guarded;
 using ddl::c_api::Job;
+using ddl::c_api::op_of;
+using ddl::c_api::refuse;
+using ddl::c_api::require;
+using ddl::c_api::type_of;
 
 constexpr std::size_t most_alignment = 4096;
+constexpr const char* version = DDL_C_VERSION;
 
 // The C names are those of the enumerations, in their order.
-constexpr int types = 7;
-constexpr int ops = 5;
 static_assert(DDL_U8 == static_cast<int>(DataType::u8) && DDL_I32 == static_cast<int>(DataType::i32) &&
               DDL_I64 == static_cast<int>(DataType::i64) && DDL_F32 == static_cast<int>(DataType::f32) &&
               DDL_F64 == static_cast<int>(DataType::f64) && DDL_F16 == static_cast<int>(DataType::f16) &&
@@ -27,32 +35,21 @@ static_assert(DDL_SUM == static_cast<int>(ReduceOp::sum) && DDL_AVG == static_ca
               DDL_MIN == static_cast<int>(ReduceOp::min) && DDL_MAX == static_cast<int>(ReduceOp::max) &&
               DDL_PROD == static_cast<int>(ReduceOp::prod));
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
-
-DataType type_of(int type) {
-  if (type < 0 || type >= types) {
-    refuse(fmt::format("type: found {}, expected DDL_U8 (0) to DDL_BF16 ({})", type, types - 1));
-  }
-  return static_cast<DataType>(type);
-}
-
-ReduceOp op_of(int op) {
-  if (op < 0 || op >= ops)
-    refuse(fmt::format("op: found {}, expected DDL_SUM (0) to DDL_PROD ({})", op, ops - 1));
-  return static_cast<ReduceOp>(op);
-}
-
-std::size_t count_of(std::int64_t count) {
-  if (count < 0) refuse(fmt::format("count: found {}, expected 0 or more", count));
-  return static_cast<std::size_t>(count);
-}
-
 /// What `of` says of the job's context; -1 without one.
 template <typename F>
 int number(const char* function, const F& of) {
   int value = -1;
   guarded(function, [&](Job& job) { value = of(job.context()); });
   return value;
+}
+
+template <typename F>
+int started(const char* function, ddl_work** work, const F& start) {
+  return guarded(function, [&](Job& job) {
+    require(work, "work");
+    *work = nullptr;
+    *work = job.make<ddl_work>(start(job.context().communicator()));
+  });
 }
 
 }  // namespace
@@ -96,21 +93,91 @@ int ddl_free(void* memory) {
   });
 }
 
-int ddl_allreduce(void* data, int64_t count, int type, int op) {
-  return guarded("ddl_allreduce", [&](Job& job) {
+int ddl_all_reduce(void* data, int64_t count, int type, int op) {
+  return guarded("ddl_all_reduce", [&](Job& job) {
     job.context().communicator().all_reduce(data, count_of(count), type_of(type), op_of(op));
   });
 }
+int ddl_allreduce(void* data, int64_t count, int type, int op) {
+  return ddl_all_reduce(data, count, type, op);
+}
 
-int ddl_bcast(void* data, int64_t count, int type, int root) {
-  return guarded("ddl_bcast", [&](Job& job) {
+int ddl_broadcast(void* data, int64_t count, int type, int root) {
+  return guarded("ddl_broadcast", [&](Job& job) {
     job.context().communicator().broadcast(data, data, count_of(count), type_of(type), root);
+  });
+}
+
+int ddl_reduce_scatter(const void* input, void* output, int64_t count, int type, int op) {
+  return guarded("ddl_reduce_scatter", [&](Job& job) {
+    job.context().communicator().reduce_scatter(input, output, count_of(count), type_of(type), op_of(op));
+  });
+}
+
+int ddl_all_gather(const void* input, void* output, int64_t count, int type) {
+  return guarded("ddl_all_gather", [&](Job& job) {
+    job.context().communicator().all_gather(input, output, count_of(count), type_of(type));
+  });
+}
+
+int ddl_reduce(void* data, int64_t count, int type, int op, int root) {
+  return guarded("ddl_reduce", [&](Job& job) {
+    job.context().communicator().reduce(data, data, count_of(count), type_of(type), op_of(op), root);
   });
 }
 
 int ddl_barrier(void) {
   return guarded("ddl_barrier", [](Job& job) { job.context().communicator().barrier(); });
 }
+
+int ddl_all_reduce_start(void* data, int64_t count, int type, int op, ddl_work** work) {
+  return started("ddl_all_reduce_start", work, [&](ddl::Communicator& all) {
+    return all.all_reduce_async(data, data, count_of(count), type_of(type), op_of(op));
+  });
+}
+
+int ddl_broadcast_start(void* data, int64_t count, int type, int root, ddl_work** work) {
+  return started("ddl_broadcast_start", work, [&](ddl::Communicator& all) {
+    return all.broadcast_async(data, data, count_of(count), type_of(type), root);
+  });
+}
+
+int ddl_reduce_scatter_start(const void* input, void* output, int64_t count, int type, int op,
+                             ddl_work** work) {
+  return started("ddl_reduce_scatter_start", work, [&](ddl::Communicator& all) {
+    return all.reduce_scatter_async(input, output, count_of(count), type_of(type), op_of(op));
+  });
+}
+
+int ddl_all_gather_start(const void* input, void* output, int64_t count, int type, ddl_work** work) {
+  return started("ddl_all_gather_start", work, [&](ddl::Communicator& all) {
+    return all.all_gather_async(input, output, count_of(count), type_of(type));
+  });
+}
+
+int ddl_test(ddl_work* work, int* done) {
+  return guarded("ddl_test", [&](Job& job) {
+    require(done, "done");
+    *done = job.handle(work).work.test() ? 1 : 0;
+  });
+}
+
+int ddl_wait(ddl_work* work) {
+  return guarded("ddl_wait", [&](Job& job) {
+    if (work == nullptr) return;
+    ddl::Work waited = job.handle(work).work;
+    job.destroy(work);
+    waited.wait();
+  });
+}
+
+int ddl_abort(const char* reason) {
+  return guarded("ddl_abort", [&](Job& job) {
+    job.context().report(Error(ErrorCode::peer_failed, reason == nullptr ? "ddl_abort" : reason));
+  });
+}
+
+const char* ddl_version(void) { return version; }
 
 const char* ddl_error_name(int error) {
   if (error == DDL_OK) return "ok";

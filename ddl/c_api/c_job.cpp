@@ -1,14 +1,28 @@
 #include "ddl/c_api/c_job.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+
+#include "ddl/log.hpp"
 
 namespace ddl::c_api {
 namespace {
 
 thread_local std::string last_message;
+
+constexpr int types = 7;
+constexpr int ops = 5;
+
+/// As the process ends: peers may wait for this rank.
+void tell_of_missing_finalize() {
+  Job& job = Job::of_process();
+  if (job.has_started())
+    job.context().log().error("the program ends without ddl_finalize: call it on all ranks");
+}
 
 }  // namespace
 
@@ -25,6 +39,7 @@ void Job::start(const char* options) {
   }
   options_ = options == nullptr ? "" : options;
   context_.emplace(Context::from_environment(ContextOptions::from_environment(options_, "options")));
+  std::atexit(tell_of_missing_finalize);
 }
 
 Context& Job::context() {
@@ -34,6 +49,7 @@ Context& Job::context() {
 
 void Job::end() {
   if (!context_) throw NoJob();
+  handles_.clear();  // reducers wait for what is under way
   memory_.clear();
   context_.reset();
   has_ended_ = true;
@@ -51,6 +67,39 @@ void* Job::allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 bool Job::release(void* memory) { return memory_.erase(memory) != 0; }
+
+void Job::destroy(const void* handle) {
+  if (handle != nullptr && handles_.erase(handle) == 0) require_handle(handle);
+}
+
+void Job::require_handle(const void* handle) const {
+  if (handle == nullptr) refuse("the handle is null");
+  if (!handles_.contains(handle)) refuse("the handle is none of this job's, or has been freed");
+}
+
+void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+
+DataType type_of(int type) {
+  if (type < 0 || type >= types) {
+    refuse(fmt::format("type: found {}, expected DDL_U8 (0) to DDL_BF16 ({})", type, types - 1));
+  }
+  return static_cast<DataType>(type);
+}
+
+ReduceOp op_of(int op) {
+  if (op < 0 || op >= ops)
+    refuse(fmt::format("op: found {}, expected DDL_SUM (0) to DDL_PROD ({})", op, ops - 1));
+  return static_cast<ReduceOp>(op);
+}
+
+std::size_t count_of(std::int64_t count) {
+  if (count < 0) refuse(fmt::format("count: found {}, expected 0 or more", count));
+  return static_cast<std::size_t>(count);
+}
+
+void require(const void* pointer, const char* what) {
+  if (pointer == nullptr) refuse(fmt::format("{} is null", what));
+}
 
 int failed(const char* function, const std::exception& error) noexcept {
   // The C names are those of the enumeration, in its order, from 1 on.

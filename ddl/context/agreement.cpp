@@ -124,33 +124,6 @@ Error broadcast_error(Context& context, const std::exception_ptr& mine, int root
   return {static_cast<ErrorCode>(code), text};
 }
 
-/// Names in the exit report what the rank does while this lives.
-class NamedScope {
- public:
-  /// The name ends up in a line of text.
-  NamedScope(collectives::Watch* watch, std::string_view kind, std::string_view name)
-      : watch_(watch), what_(fmt::format("{} \"{}\"", kind, topology::printable(name))) {
-    if (watch_ != nullptr) before_ = watch_->set_scope("comes to " + what_);
-  }
-  NamedScope(const NamedScope&) = delete;
-  NamedScope& operator=(const NamedScope&) = delete;
-  ~NamedScope() {
-    if (watch_ != nullptr) watch_->set_scope(std::move(before_));
-  }
-
-  void works() const { say("in " + what_); }
-  void waits_for(std::string_view whom) const { say(fmt::format("waits in {} for {}", what_, whom)); }
-
- private:
-  void say(std::string text) const {
-    if (watch_ != nullptr) watch_->set_scope(std::move(text));
-  }
-
-  collectives::Watch* watch_;
-  std::string what_;
-  std::string before_;
-};
-
 int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
 
 }  // namespace
@@ -162,26 +135,33 @@ bool Context::State::tell_of(const Error& error) {
   return watching.watch && watching.watch->report().scope.empty();
 }
 
-void Context::root_only(std::string_view name, const std::function<void()>& work) {
-  const NamedScope scope(watch_of(*this), "root_only", name);
+RootWork::RootWork(Context& context, std::string_view name)
+    : context_(context), name_(name), scope_(watch_of(context), "root_only", name) {
   // First all arrive, with the usual deadline; only the wait for the work itself has none.
-  communicator().barrier();
-  std::exception_ptr mine;
-  if (is_root()) {
-    scope.works();
-    mine = run_catching(work);
+  context.communicator().barrier();
+  if (context.is_root()) {
+    scope_.works();
   } else {
-    scope.waits_for("rank 0");
+    scope_.waits_for("rank 0");
   }
-  if (mine && state_->job->failed()) std::rethrow_exception(mine);
+}
+
+void RootWork::end(const std::exception_ptr& mine) {
+  collectives::Job& job = communicator_of(context_).job();
+  if (mine && job.failed()) std::rethrow_exception(mine);
   std::uint8_t failed = mine ? 1 : 0;
   {
-    const collectives::Job::PausedDeadline paused(*state_->job);
-    communicator().broadcast(std::span(&failed, 1), 0);
+    const collectives::Job::PausedDeadline paused(job);
+    context_.communicator().broadcast(std::span(&failed, 1), 0);
   }
   if (failed == 0) return;
-  const Error error = broadcast_error(*this, mine, 0);
-  throw Error(error.code(), fmt::format("{}: {}", name, error.what())).as_agreed();
+  const Error error = broadcast_error(context_, mine, 0);
+  throw Error(error.code(), fmt::format("{}: {}", name_, error.what())).as_agreed();
+}
+
+void Context::root_only(std::string_view name, const std::function<void()>& work) {
+  RootWork root_work(*this, name);
+  root_work.end(is_root() ? run_catching(work) : nullptr);
 }
 
 void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) {

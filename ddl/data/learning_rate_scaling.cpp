@@ -26,11 +26,6 @@ T parse(const std::string& name, std::span<const std::string_view> names, const 
   throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is {}", name, expected));
 }
 
-double full_factor(ScalingRule rule, int ranks) {
-  if (rule == ScalingRule::linear) return ranks;
-  return rule == ScalingRule::square_root ? std::sqrt(static_cast<double>(ranks)) : 1;
-}
-
 std::string explanation(const LearningRateScalingOptions& options, int ranks, double factor) {
   const std::string reason =
       fmt::format("{} rank{}, global batch {} times as large", ranks, ranks == 1 ? "" : "s", ranks);
@@ -45,11 +40,20 @@ std::string explanation(const LearningRateScalingOptions& options, int ranks, do
 
 }  // namespace
 
+double learning_rate_factor(ScalingRule rule, int ranks, std::uint64_t step, std::uint64_t ramp_steps) {
+  const double full = rule == ScalingRule::linear        ? ranks
+                      : rule == ScalingRule::square_root ? std::sqrt(static_cast<double>(ranks))
+                                                         : 1;
+  if (step >= ramp_steps) return full;
+  return 1 + (full - 1) * (static_cast<double>(step) / static_cast<double>(ramp_steps));
+}
+
 LearningRateScaling::LearningRateScaling(Context& context, std::function<double(std::uint64_t)> schedule,
                                          LearningRateScalingOptions options)
     : schedule_(std::move(schedule)),
       options_(options),
-      factor_(full_factor(options.rule, context.size())),
+      ranks_(context.size()),
+      factor_(learning_rate_factor(options.rule, context.size())),
       schedule_stride_(options.unit == ScheduleUnit::samples ? static_cast<std::uint64_t>(context.size())
                                                              : 1) {
   if (!schedule_) {
@@ -70,11 +74,8 @@ LearningRateScaling::LearningRateScaling(Context& context, std::function<double(
 }
 
 double LearningRateScaling::learning_rate(std::uint64_t step) const {
-  double factor = factor_;
-  if (step < options_.ramp_steps) {
-    factor = 1 + (factor_ - 1) * (static_cast<double>(step) / static_cast<double>(options_.ramp_steps));
-  }
-  return factor * schedule_(step * schedule_stride_);
+  return learning_rate_factor(options_.rule, ranks_, step, options_.ramp_steps) *
+         schedule_(step * schedule_stride_);
 }
 
 ScalingRule parse_scaling_rule(const std::string& name) {

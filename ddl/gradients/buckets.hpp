@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/gradient_reducer.hpp"
+
 #include "ddl/communicator.hpp"
 #include "ddl/context.hpp"
 
@@ -32,16 +34,19 @@ struct BucketLayout {
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };
 
+inline std::span<float> floats_of(const Gradient& gradient) noexcept { return gradient.values; }
+inline std::span<float> floats_of(const Parameter& parameter) { return parameter.values.as<float>(); }
+
 /// The memory of a bucket's pieces, if they lie one after the other in it and there is no padding, else
 /// nothing. `owners`: gradients or parameters, in order of registration.
 template <typename Owners>
 std::span<float> one_run(const BucketLayout& layout, const Owners& owners) {
   if (layout.padding > 0 || layout.pieces.empty()) return {};
   const GradientPiece& front = layout.pieces.front();
-  float* const first = owners[front.gradient].values.data() + front.first;
+  float* const first = floats_of(owners[front.gradient]).data() + front.first;
   std::size_t count = 0;
   for (const GradientPiece& piece : layout.pieces) {
-    if (owners[piece.gradient].values.data() + piece.first != first + count) return {};
+    if (floats_of(owners[piece.gradient]).data() + piece.first != first + count) return {};
     count += piece.count;
   }
   return {first, count};

@@ -264,7 +264,7 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
   /// Between the parameters and a bucket's memory, in which they lie one after the other.
   const auto copy = [&](const Bucket& bucket, float* memory, bool back) {
     for (const GradientPiece& piece : bucket.layout.pieces) {
-      float* const values = parameters[piece.gradient].values.data() + piece.first;
+      float* const values = parameters[piece.gradient].values.as<float>().data() + piece.first;
       back ? std::copy_n(memory, piece.count, values) : std::copy_n(values, piece.count, memory);
       memory += piece.count;
     }

@@ -21,11 +21,11 @@ namespace {
 
 constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
 
-/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, and by this project's scripts and
-/// tests.
-constexpr std::array<std::string_view, 9> other_variables = {
-    "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET",     "DDL_MPI_SERVE",
-    "DDL_BIN",     "DDL_NMT",          "DDL_RANKS",  "DDL_FAULT_MARK",
+/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, by ddl.py, and by this project's scripts
+/// and tests.
+constexpr std::array<std::string_view, 10> other_variables = {
+    "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",
+    "DDL_LIBRARY", "DDL_BIN",          "DDL_NMT",    "DDL_RANKS",  "DDL_FAULT_MARK",
 };
 constexpr std::array<std::string_view, 4> other_beginnings = {"DDL_TEST_", "DDL_FAKE_", "DDL_FUZZ_",
                                                               "DDL_EMULATED"};

@@ -61,13 +61,14 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) no
 namespace {
 
 std::string describe(const Parameter& parameter) {
-  return fmt::format("'{}' of {} floats", parameter.name, parameter.values.size());
+  return fmt::format("'{}' of {} {}", parameter.name, parameter.values.size(),
+                     to_string(parameter.values.type()));
 }
 
 std::uint64_t hash_of_all(const std::vector<Parameter>& parameters) {
   std::uint64_t hash = 0;
   for (const Parameter& parameter : parameters) {
-    hash = hash_of(parameter.values, hash_of(std::span(parameter.name), hash));
+    hash = hash_of(parameter.values.bytes(), hash_of(std::span(parameter.name), hash));
   }
   return hash;
 }
@@ -93,7 +94,8 @@ void require_same_bits(Context& context, std::string_view operation, const std::
   if (is_same_on_all(context, hash_of_all(parameters))) return;
   std::vector<std::string> entries;
   for (const Parameter& parameter : parameters) {
-    entries.push_back(fmt::format("{} with hash {:016x}", describe(parameter), hash_of(parameter.values)));
+    entries.push_back(
+        fmt::format("{} with hash {:016x}", describe(parameter), hash_of(parameter.values.bytes())));
   }
   const std::optional<std::string> difference = first_difference(context, "parameter", entries);
   throw Error(ErrorCode::mismatch,
@@ -108,8 +110,10 @@ namespace {
 std::vector<std::uint8_t> joined_with_previous(Context& context, const std::vector<Parameter>& parameters) {
   std::vector<std::uint8_t> joined(parameters.size());
   for (std::size_t i = 1; i < parameters.size(); ++i) {
-    const std::span<float> previous = parameters[i - 1].values;
-    joined[i] = previous.data() + previous.size() == parameters[i].values.data();
+    const Elements& previous = parameters[i - 1].values;
+    const Elements& next = parameters[i].values;
+    joined[i] =
+        previous.type() == next.type() && previous.bytes().data() + previous.bytes().size() == next.data();
   }
   context.communicator().all_reduce(std::span(joined), ReduceOp::min);
   return joined;
@@ -132,7 +136,8 @@ void broadcast_parameters(Context& context, const std::vector<Parameter>& parame
     std::size_t end = begin + 1;
     std::size_t count = parameters[begin].values.size();
     for (; end < parameters.size() && joined[end] != 0; ++end) count += parameters[end].values.size();
-    context.communicator().broadcast(std::span(parameters[begin].values.data(), count), root);
+    void* const data = parameters[begin].values.data();
+    context.communicator().broadcast(data, data, count, parameters[begin].values.type(), root);
     begin = end;
   }
   require_same_bits(

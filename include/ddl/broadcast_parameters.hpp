@@ -1,17 +1,17 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "ddl/elements.hpp"
 
 namespace ddl {
 
-/// One parameter on this rank.
+/// One parameter on this rank, of any element type: `{"w", weights}` of a span or a vector.
 struct Parameter {
   std::string name;
-  std::span<float> values;
+  Elements values;
 };
 
 /// Gives every rank `root`'s values, so that all start from the same model, and makes sure that they do: a
@@ -26,8 +26,8 @@ struct Parameter {
 /// and all-reduces 16 bytes. Not thread-safe.
 ///
 /// Errors, the same on every rank. Before any value is touched: `mismatch`, naming the first parameter that
-/// differs in name or size and the ranks it differs on (or another `root`); `invalid_argument` for a root
-/// that is no rank. Afterwards: `mismatch`, naming the first parameter whose bits differ and the ranks:
+/// differs in name, type or size and the ranks it differs on (or another `root`); `invalid_argument` for a
+/// root that is no rank. Afterwards: `mismatch`, naming the first parameter whose bits differ and the ranks:
 /// parameters of a rank overlap in memory, something writes to them, or the library has a defect.
 void broadcast_parameters(Context& context, const std::vector<Parameter>& parameters, int root = 0);
 

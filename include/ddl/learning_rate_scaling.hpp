@@ -37,6 +37,11 @@ struct LearningRateScalingOptions {
   ScheduleUnit unit = ScheduleUnit::updates;
 };
 
+/// What a rule makes of a single worker's learning rate, with n = `ranks`: 1, n or sqrt(n), growing linearly
+/// from 1 over the first `ramp_steps` steps.
+double learning_rate_factor(ScalingRule rule, int ranks, std::uint64_t step = 0,
+                            std::uint64_t ramp_steps = 0);
+
 /// A learning-rate schedule adjusted for the number of ranks. Construction logs on rank 0 what it
 /// changed and why. Pure after construction; no communication.
 class LearningRateScaling {
@@ -54,6 +59,7 @@ class LearningRateScaling {
  private:
   std::function<double(std::uint64_t)> schedule_;
   LearningRateScalingOptions options_;
+  int ranks_;
   double factor_;
   std::uint64_t schedule_stride_;
 };

@@ -24,7 +24,7 @@ struct Model {
       at += size;
     }
     for (std::size_t p = 0; p < parameters.size(); ++p) {
-      const auto values = parameters[p].values;
+      const auto values = parameters[p].values.as<float>();
       std::iota(values.begin(), values.end(), static_cast<float>(rank * 7 + static_cast<int>(p)));
     }
   }
@@ -47,8 +47,8 @@ TEST(BroadcastParameters, EveryRankHasTheRootsValues) {
               const Model expected(root, 9);
               broadcast_parameters(context, model.parameters, root);
               for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
-                const auto found = model.parameters[p].values;
-                const auto wanted = expected.parameters[p].values;
+                const auto found = model.parameters[p].values.as<float>();
+                const auto wanted = expected.parameters[p].values.as<float>();
                 EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted.begin(), wanted.end())) << p;
               }
               EXPECT_EQ(model.memory.back(), -1.0f);
@@ -96,14 +96,14 @@ TEST(BroadcastParameters, OtherModelsAreNamedBeforeAnythingIsTouched) {
                if (rank % 2 == 1) parameters[2].values = parameters[2].values.first(2);
              },
              zero),
-         {"parameter 2", "'p2' of 3 floats on rank 0", "'p2' of 2 floats on rank 1", "1, 3"});
+         {"parameter 2", "'p2' of 3 f32 on rank 0", "'p2' of 2 f32 on rank 1", "1, 3"});
   expect(error_on_all(
              3, ErrorCode::mismatch,
              [](int rank, auto& parameters) {
                if (rank == 2) parameters[0].name = "decoder";
              },
              zero),
-         {"parameter 0", "'decoder' of 5 floats on rank 2"});
+         {"parameter 0", "'decoder' of 5 f32 on rank 2"});
   expect(error_on_all(
              2, ErrorCode::mismatch,
              [](int rank, auto& parameters) {
@@ -133,7 +133,7 @@ TEST(BroadcastParameters, WhatDoesNotArriveIsNamed) {
     texts[static_cast<std::size_t>(context.rank())] = error.what();
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
-  for (const char* part : {"broadcast_parameters: parameter 0 is 'input' of 1 floats with hash", "on rank 2",
+  for (const char* part : {"broadcast_parameters: parameter 0 is 'input' of 1 f32 with hash", "on rank 2",
                            "(ranks that differ from rank 0 there: 2, 3)", "overlap in memory"}) {
     EXPECT_NE(texts[0].find(part), std::string::npos) << part << " not in: " << texts[0];
   }

@@ -70,7 +70,7 @@ TEST(DriftCheck, AFlippedBitIsFoundAndNamed) {
       const std::string text = drift_of(4, [&](int rank, Model& model) {
         if (rank == victim) flip(model.memory[1036], bit);
       });
-      expect_parts(text, {"parameter 2 is 'bias' of 37 floats with hash", "drifted apart",
+      expect_parts(text, {"parameter 2 is 'bias' of 37 f32 with hash", "drifted apart",
                           victim == 2 ? "(ranks that differ from rank 0 there: 2)"
                                       : "(ranks that differ from rank 0 there: 1, 2, 3)"});
     }
@@ -96,7 +96,7 @@ TEST(DriftCheck, OtherNamesSizesOrNumbersAreNamed) {
                         [](int rank, Model& model) {
                           if (rank == 2) std::swap(model.parameters[0].name, model.parameters[2].name);
                         }),
-               {"parameter 0 is 'kernel'", "'bias' of 1000 floats"});
+               {"parameter 0 is 'kernel'", "'bias' of 1000 f32"});
   expect_parts(drift_of(3,
                         [](int rank, Model& model) {
                           if (rank != 0) model.parameters.pop_back();

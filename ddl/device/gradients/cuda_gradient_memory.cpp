@@ -182,11 +182,11 @@ void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces
 /// largest of those whose parameters do not lie one after the other.
 void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) {
   std::vector<const float*> places;
-  for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());
+  for (const Parameter& parameter : parameters) places.push_back(parameter.values.as<float>().data());
   if (places == parameters_) return;
   parts_->context.on_all_ranks("device memory", [&] {
     upload(parameter_pieces_, all_pieces([&](const GradientPiece& piece, std::size_t at) {
-             float* const values = parameters[piece.gradient].values.data() + piece.first;
+             float* const values = parameters[piece.gradient].values.as<float>().data() + piece.first;
              return Piece{values, nullptr, at, at + piece.count};
            }));
   });

@@ -91,13 +91,13 @@ int main(int count, char** arguments) {
   if (ddl_init(NULL) != DDL_OK) return fail(ddl_error_message());
   make_points(points, 7);
   for (i = 0; i < PARAMETERS; ++i) parameters[i] = draw(&seed);
-  if (ddl_bcast(parameters, PARAMETERS, DDL_F64, 0) != DDL_OK) return fail(ddl_error_message());
+  if (ddl_broadcast(parameters, PARAMETERS, DDL_F64, 0) != DDL_OK) return fail(ddl_error_message());
   for (step = 1; step <= STEPS; ++step) {
     memset(gradient, 0, sizeof gradient);
     for (i = ddl_rank(); i < BATCH; i += ddl_size()) {
       add_gradient(&points[(step * BATCH + i) % POINTS], parameters, gradient);
     }
-    if (ddl_allreduce(gradient, PARAMETERS, DDL_F64, DDL_SUM) != DDL_OK) return fail(ddl_error_message());
+    if (ddl_all_reduce(gradient, PARAMETERS, DDL_F64, DDL_SUM) != DDL_OK) return fail(ddl_error_message());
     for (i = 0; i < PARAMETERS; ++i) parameters[i] -= rate / BATCH * gradient[i];
     if (step % 256 == 0 && ddl_rank() == 0) {
       printf("step %4d: mean square %.6f\n", step, mean_square(points, parameters));

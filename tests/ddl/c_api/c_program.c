@@ -1,4 +1,5 @@
-/* A C program on the C API, and what it says to wrong calls. `c_program wrong` on one rank; else any job. */
+/* A C program on the C API, and what it says to wrong calls. `c_program wrong` on one rank;
+ * `c_program DIRECTORY`, with a directory for checkpoints, in any job. */
 #include <stdio.h>
 #include <string.h>
 #ifdef WITH_MPI
@@ -25,11 +26,11 @@ static void expect_error(int result, int error, const char* word) {
 static void call_wrongly(void) {
   float values[4] = {1, 2, 3, 4};
   void* memory = values;
-  expect_error(ddl_allreduce(NULL, 4, DDL_F32, DDL_SUM), DDL_INVALID_ARGUMENT, "null");
-  expect_error(ddl_allreduce(values, -1, DDL_F32, DDL_SUM), DDL_INVALID_ARGUMENT, "count: found -1");
-  expect_error(ddl_allreduce(values, 4, 7, DDL_SUM), DDL_INVALID_ARGUMENT, "type: found 7");
-  expect_error(ddl_allreduce(values, 4, DDL_F32, -2), DDL_INVALID_ARGUMENT, "op: found -2");
-  expect_error(ddl_bcast(values, 4, DDL_F32, 1), DDL_INVALID_ARGUMENT, "root");
+  expect_error(ddl_all_reduce(NULL, 4, DDL_F32, DDL_SUM), DDL_INVALID_ARGUMENT, "null");
+  expect_error(ddl_all_reduce(values, -1, DDL_F32, DDL_SUM), DDL_INVALID_ARGUMENT, "count: found -1");
+  expect_error(ddl_all_reduce(values, 4, 7, DDL_SUM), DDL_INVALID_ARGUMENT, "type: found 7");
+  expect_error(ddl_all_reduce(values, 4, DDL_F32, -2), DDL_INVALID_ARGUMENT, "op: found -2");
+  expect_error(ddl_broadcast(values, 4, DDL_F32, 1), DDL_INVALID_ARGUMENT, "root");
   expect_error(ddl_malloc(NULL, 64, 100), DDL_INVALID_ARGUMENT, "memory is null");
   expect_error(ddl_malloc(&memory, 48, 100), DDL_INVALID_ARGUMENT, "alignment: found 48");
   expect(memory == NULL, "memory is null after an error");
@@ -49,17 +50,123 @@ static void reduce(void) {
   expect((uintptr_t)memory % 4096 == 0, "alignment");
   values = memory;
   for (i = 0; i < count; ++i) values[i] = (float)(i % 100 + rank);
-  expect(ddl_allreduce(values, count, DDL_F32, DDL_SUM) == DDL_OK, "ddl_allreduce");
+  expect(ddl_all_reduce(values, count, DDL_F32, DDL_SUM) == DDL_OK, "ddl_allreduce");
   for (i = 0; i < count; ++i) {
     if (values[i] == (float)(size * (i % 100)) + (float)(size * (size - 1) / 2)) continue;
     expect(0, "sums");
     break;
   }
-  expect(ddl_bcast(&number, 1, DDL_I64, size - 1) == DDL_OK && number == 42, "ddl_bcast");
+  expect(ddl_broadcast(&number, 1, DDL_I64, size - 1) == DDL_OK && number == 42, "ddl_broadcast");
   expect(ddl_barrier() == DDL_OK, "ddl_barrier");
-  expect(ddl_allreduce(NULL, 0, DDL_F32, DDL_SUM) == DDL_OK, "nothing to reduce");
+  expect(ddl_all_reduce(NULL, 0, DDL_F32, DDL_SUM) == DDL_OK, "nothing to reduce");
   expect(ddl_free(memory) == DDL_OK && ddl_free(NULL) == DDL_OK, "ddl_free");
   expect_error(ddl_free(memory), DDL_INVALID_ARGUMENT, "given back before");
+}
+
+static void move(void) {
+  const int rank = ddl_rank(), size = ddl_size();
+  int32_t own[2], all[2 * 64], sums[2 * 64], part[2];
+  ddl_work *first, *second;
+  int i, done;
+  expect(size <= 64, "at most 64 ranks");
+  own[0] = rank, own[1] = -rank;
+  expect(ddl_all_gather_start(own, all, 2, DDL_I32, &first) == DDL_OK, "ddl_all_gather_start");
+  for (i = 0; i < 2 * size; ++i) sums[i] = i;
+  expect(ddl_reduce_scatter_start(sums, part, 2, DDL_I32, DDL_SUM, &second) == DDL_OK,
+         "ddl_reduce_scatter_start");
+  expect(ddl_wait(second) == DDL_OK && part[0] == 2 * rank * size && part[1] == (2 * rank + 1) * size,
+         "ddl_reduce_scatter_start's sums");
+  do expect(ddl_test(first, &done) == DDL_OK, "ddl_test");
+  while (!done);
+  expect(ddl_wait(first) == DDL_OK && ddl_wait(NULL) == DDL_OK, "ddl_wait");
+  for (i = 0; i < size; ++i) expect(all[2 * i] == i && all[2 * i + 1] == -i, "ddl_all_gather");
+  expect_error(ddl_wait(first), DDL_INVALID_ARGUMENT, "has been freed");
+  expect(ddl_reduce(own, 1, DDL_I32, DDL_MAX, 0) == DDL_OK, "ddl_reduce");
+  expect(own[0] == (rank == 0 ? size - 1 : rank), "ddl_reduce's result");
+  expect(ddl_all_reduce_start(own, 1, DDL_I32, DDL_MIN, &first) == DDL_OK, "ddl_all_reduce_start");
+  /* The last one is left to ddl_finalize. */
+}
+
+/* Steps of a model of two gradients, one of them an embedding's. */
+static void train(const char* directory) {
+  const int rank = ddl_rank(), size = ddl_size();
+  float weights[5], rows[40];
+  double moment[3] = {1, 2, 3};
+  const int32_t touched[1] = {1};
+  const ddl_gradient gradients[2] = {{"weights", weights, 5, 0}, {"rows", rows, 40, 4}};
+  const ddl_tensor tensors[2] = {{"weights", weights, 5, DDL_F32}, {"moment", moment, 3, DDL_F64}};
+  ddl_reducer_options options = {0};
+  ddl_reducer* reducer = NULL;
+  ddl_sampler* sampler = NULL;
+  ddl_checkpoint* checkpoint = NULL;
+  const size_t* samples;
+  size_t count, i, sum;
+  ddl_step step;
+  int64_t steps, at, all;
+  double rate;
+  int request, k;
+  expect_error(ddl_reducer_create(gradients, 2, &options, &reducer), DDL_INVALID_ARGUMENT,
+               "gradients: found 0");
+  options.gradients = DDL_GRADIENT_SUMS;
+  expect(ddl_reducer_create(gradients, 2, &options, &reducer) == DDL_OK && reducer != NULL,
+         "ddl_reducer_create");
+  for (k = 0; k < 3; ++k) {
+    memset(rows, 0, sizeof rows);
+    for (i = 0; i < 5; ++i) weights[i] = (float)(rank + 1);
+    for (i = 4; i < 8; ++i) rows[i] = 2;
+    expect(ddl_reducer_ready_rows(reducer, 1, touched, 1) == DDL_OK, "ddl_reducer_ready_rows");
+    expect(ddl_reducer_ready(reducer, 0) == DDL_OK, "ddl_reducer_ready");
+    expect(ddl_reducer_wait(reducer, 2, &step) == DDL_OK, "ddl_reducer_wait");
+    expect(step.weight == 2 * size && step.finite == 1, "what a step ends with");
+    expect(weights[4] == (float)(size + 1) / 4 && rows[7] == 1 && rows[8] == 0, "means");
+  }
+  expect_error(ddl_reducer_ready(reducer, 2), DDL_INVALID_ARGUMENT, "2");
+  expect_error(ddl_reducer_ready(NULL, 0), DDL_INVALID_ARGUMENT, "reducer is null");
+  expect(ddl_reducer_no_sync(reducer, 1) == DDL_OK, "ddl_reducer_no_sync");
+  for (k = 0; k < 2; ++k) { /* a micro-batch, then the step; backward adds up */
+    for (i = 0; i < 5; ++i) weights[i] = (float)(k + 1);
+    memset(rows, 0, sizeof rows);
+    expect(ddl_reducer_ready(reducer, 0) == DDL_OK && ddl_reducer_absent(reducer, 1) == DDL_OK, "absent");
+    expect(ddl_reducer_wait(reducer, 1, NULL) == DDL_OK, "a micro-batch");
+    expect(ddl_reducer_no_sync(reducer, 0) == DDL_OK, "the end of ddl_reducer_no_sync");
+  }
+  expect(weights[0] == 1, "the mean of micro-batches");
+  expect(ddl_reducer_free(reducer) == DDL_OK, "ddl_reducer_free");
+
+  expect(ddl_sampler_create(100, 3, 7, 1, &sampler) == DDL_OK, "ddl_sampler_create");
+  expect(ddl_sampler_steps_per_epoch(sampler, &steps) == DDL_OK && steps == (100 + 3 * size - 1) / (3 * size),
+         "ddl_sampler_steps_per_epoch");
+  for (at = 0, sum = 0; at < steps; ++at) {
+    expect(ddl_sampler_next(sampler, &samples, &count) == DDL_OK && count <= 3, "ddl_sampler_next");
+    for (i = 0; i < count; ++i) sum += samples[i];
+  }
+  all = (int64_t)sum;
+  expect(ddl_all_reduce(&all, 1, DDL_I64, DDL_SUM) == DDL_OK && all == 99 * 100 / 2, "each sample once");
+  expect(ddl_learning_rate(0.5, DDL_SCALE_LINEAR, 5, 10, &rate) == DDL_OK &&
+             rate == 0.5 * (1 + (size - 1) * 0.5),
+         "ddl_learning_rate");
+  expect_error(ddl_learning_rate(0.5, 3, 0, 0, &rate), DDL_INVALID_ARGUMENT, "rule: found 3");
+
+  moment[1] = rank;
+  expect(ddl_broadcast_parameters(tensors, 2, size - 1) == DDL_OK && moment[1] == size - 1,
+         "ddl_broadcast_parameters");
+  expect(ddl_check_same(tensors, 2) == DDL_OK, "ddl_check_same");
+  expect(ddl_checkpoint_create(directory, 0, 0, sampler, &checkpoint) == DDL_OK, "ddl_checkpoint_create");
+  expect(ddl_checkpoint_restore(checkpoint, tensors, 2, &at) == DDL_OK && at == -1, "no checkpoint yet");
+  expect(ddl_checkpoint_save(checkpoint, 12, tensors, 2) == DDL_OK, "ddl_checkpoint_save");
+  weights[0] = 0, moment[2] = 0;
+  expect(ddl_checkpoint_restore(checkpoint, tensors, 2, &at) == DDL_OK && at == 12 && weights[0] == 1 &&
+             moment[2] == 3,
+         "ddl_checkpoint_restore");
+  expect(ddl_checkpoint_poll(checkpoint, &request) == DDL_OK && request == DDL_GO_ON, "ddl_checkpoint_poll");
+  expect(ddl_checkpoint_free(checkpoint) == DDL_OK && ddl_sampler_free(sampler) == DDL_OK, "free");
+
+  expect(ddl_scope_begin("evaluation") == DDL_OK && ddl_scope_end() == DDL_OK, "scopes");
+  expect_error(ddl_scope_end(), DDL_INVALID_ARGUMENT, "ddl_scope_begin");
+  expect(ddl_root_begin("log") == (rank == 0), "ddl_root_begin");
+  expect(ddl_root_end(NULL) == DDL_OK, "ddl_root_end");
+  ddl_root_begin("log");
+  expect_error(ddl_root_end(rank == 0 ? "the log is full" : NULL), DDL_IO, "log: the log is full");
 }
 
 #ifdef WITH_MPI
@@ -92,9 +199,10 @@ static void reduce_by_mpi(const char* options) {
 int main(int count, char** arguments) {
   const int is_wrong = count > 1 && strcmp(arguments[1], "wrong") == 0;
   float value = 1;
+  expect(DDL_VERSION_MINOR == 1 && strcmp(ddl_version(), "0.1.0") == 0, "ddl_version");
   expect(ddl_rank() == -1 && ddl_size() == -1 && ddl_local_rank() == -1, "no rank before ddl_init");
   expect_error(ddl_barrier(), DDL_NOT_INITIALIZED, "ddl_barrier: there is no job");
-  expect_error(ddl_allreduce(&value, 1, DDL_F32, DDL_SUM), DDL_NOT_INITIALIZED,
+  expect_error(ddl_all_reduce(&value, 1, DDL_F32, DDL_SUM), DDL_NOT_INITIALIZED,
                "between ddl_init and ddl_finalize");
   expect_error(ddl_finalize(), DDL_NOT_INITIALIZED, "ddl_finalize");
   expect_error(ddl_init("-mod p"), DDL_INVALID_ARGUMENT, "the nearest is -mode");
@@ -105,7 +213,13 @@ int main(int count, char** arguments) {
   expect(ddl_init("-mode p") == DDL_OK, "ddl_init");
 #endif
   if (ddl_size() < 1) return 1;
-  is_wrong ? call_wrongly() : reduce();
+  if (is_wrong) {
+    call_wrongly();
+  } else {
+    reduce();
+    move();
+    if (count > 1) train(arguments[1]);
+  }
   if (ddl_rank() == 0) printf("%d ranks, %d failures\n", ddl_size(), failures);
   expect(ddl_finalize() == DDL_OK, "ddl_finalize");
   expect_error(ddl_barrier(), DDL_NOT_INITIALIZED, "there is no job");

@@ -20,12 +20,13 @@ check() { # example, ending, most lines that are added or changed; which of the 
   difference=$(diff -U1 --label "plain_trainer.$2" --label "ddl_trainer.$2" "$plain" "$trainer") && fail "$1: no difference"
   lines=$(tail -n +3 <<<"$difference" | grep -c '^+')
   [ "$lines" -le "$3" ] || fail "$1: $lines lines are added or changed, expected $3 at most"
-  grep -q '#include <ddl/' "$trainer" || fail "$trainer does not use the library"
+  grep -qE '#include <ddl/|^import ddl' "$trainer" || fail "$trainer does not use the library"
   [ -z "${4:-}" ] || diff -u --label "the README's block" --label "the difference" <(readme_block "$4") <(echo "$difference") ||
-    fail "README.md does not show the difference of $1 as it is"
+    fail "ddl/README.md does not show the difference of $1 as it is"
   echo "$1: $lines lines"
 }
 
 check perceptron cpp 10 1
 check regression c 10 2
 check torch cpp 24
+check python py 15

@@ -1,0 +1,74 @@
+"""What the READMEs promise: links lead somewhere, programs and scripts in command lines exist, and a `console` block that
+runs a program of this build shows what that prints."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"build/bin/([\w-]+)")
+SCRIPT = re.compile(r"(?:^|\s)((?:benchmarks|tests|nmt_example|ddl)/[\w./-]+\.(?:sh|py))")
+BY_EXAMPLES = {"ddl_nmt"}  # programs that a build may leave out
+
+
+def anchors(text):
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def problems_of_links(readme, text):
+    for target in LINK.findall(BLOCK.sub("", text)):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (readme.parent / path).resolve() if path else readme
+        if not file.exists():
+            yield f"links to {target}, which is not there"
+        elif anchor and anchor not in anchors((file / "README.md" if file.is_dir() else file).read_text()):
+            yield f"links to {target}: there is no such title"
+
+
+def problems_of_commands(block):
+    for program in sorted(set(PROGRAM.findall(block))):
+        if program not in BY_EXAMPLES and not (BUILD / "bin" / program).exists():
+            yield f"runs build/bin/{program}, which this build does not have"
+    for script in sorted(set(SCRIPT.findall(block))):
+        if not (ROOT / script).exists():
+            yield f"runs {script}, which is not there"
+
+
+def problems_of_console(block):
+    """`block`: "$ command" and what it prints, any number of times."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        if not command.startswith("build/bin/"):
+            continue  # needs other hosts, or a failure at the right moment
+        run = subprocess.run(str(BUILD) + command.removeprefix("build"), shell=True, cwd=ROOT, text=True,
+                             capture_output=True, timeout=60, check=False)
+        if [line.rstrip() for line in run.stdout.splitlines()] != [line.rstrip() for line in shown.splitlines()]:
+            yield f"shows for `{command}`:\n{shown}\nfound:\n{run.stdout}{run.stderr}"
+
+
+def problems_of(readme):
+    text = readme.read_text()
+    yield from problems_of_links(readme, text)
+    for indent, language, block in BLOCK.findall(text):
+        block = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
+        if language in ("sh", "console"):
+            yield from problems_of_commands(block)
+        if language == "console":
+            yield from problems_of_console(block)
+
+
+found = 0
+readmes = [file for file in sorted(ROOT.rglob("README.md"))
+           if not any(part.startswith((".", "build")) for part in file.relative_to(ROOT).parts)]
+for file in readmes:
+    for problem in problems_of(file):
+        print(f"{file.relative_to(ROOT)} {problem}")
+        found += 1
+print(f"{len(readmes)} READMEs, {found} problems")
+sys.exit(1 if found or not readmes else 0)
