@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/discovery.hpp"
 #include "topology/graph/link_figures.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -60,10 +60,6 @@ std::vector<std::string> switches_above(const PciPlace& pci) {
   return result;
 }
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, "merging host descriptions: " + message);
-}
-
 class Merger {
  public:
   explicit Merger(NodeKind device) : device_(device) {}
@@ -76,11 +72,12 @@ class Merger {
     prefix_ = fmt::format("h{}/", index);
     hosts_.push_back(unique_hostname(host.hostname));
     if (host.packages.empty()) {
-      refuse(fmt::format("host '{}': found no packages, expected at least one", host.hostname));
+      refuse("merging host descriptions: host '{}': found no packages, expected at least one", host.hostname);
     }
     if (device_ == NodeKind::gpu && wanted.empty() && ranks.size() > host.gpus.size()) {
-      refuse(fmt::format("host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
-                         host.hostname, ranks.size(), host.gpus.size()));
+      refuse(
+          "merging host descriptions: host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
+          host.hostname, ranks.size(), host.gpus.size());
     }
     add_packages(host);
     const std::vector<NicDescription> nics = used_nics(host, has_peers);
@@ -99,8 +96,7 @@ class Merger {
     // Devices come after all other nodes: their indices are known only now.
     const int first_device = static_cast<int>(nodes_.size());
     nodes_.resize(nodes_.size() + ranks);
-    for (auto& [rank, node] : devices_)
-      nodes_[static_cast<std::size_t>(first_device + rank)] = std::move(node);
+    for (auto& [rank, node] : devices_) nodes_[as_index(first_device + rank)] = std::move(node);
     for (Link& link : device_links_) {
       for (int* const end : {&link.from, &link.to}) {
         if (*end < 0) *end = first_device + rank_of(*end);
@@ -168,7 +164,7 @@ class Merger {
         const auto has_address = [&](const UsedGpu& used) {
           return used.gpu.pci.address == wanted[i].pci.address;
         };
-        index = static_cast<std::size_t>(std::ranges::find_if(all, has_address) - all.begin());
+        index = as_index(std::ranges::find_if(all, has_address) - all.begin());
         if (index == all.size()) all.push_back({wanted[i], {}});
       }
       all[index].ranks.push_back(ranks[i]);
@@ -251,7 +247,7 @@ class Merger {
     std::vector<int> package_of_core;
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       const int cores = std::max(1, host.packages[i].cores);
-      package_of_core.insert(package_of_core.end(), static_cast<std::size_t>(cores), packages_[i]);
+      package_of_core.insert(package_of_core.end(), as_index(cores), packages_[i]);
     }
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const int package = package_of_core[i * package_of_core.size() / ranks.size()];
@@ -333,21 +329,21 @@ class Merger {
 Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
                std::span<const GpuDescription> gpu_of_rank) {
   if (!gpu_of_rank.empty() && gpu_of_rank.size() != host_of_rank.size()) {
-    refuse(
-        fmt::format("found GPUs of {} ranks, expected {} or none", gpu_of_rank.size(), host_of_rank.size()));
+    refuse("merging host descriptions: found GPUs of {} ranks, expected {} or none", gpu_of_rank.size(),
+           host_of_rank.size());
   }
   if (!is_device(device)) {
-    refuse(fmt::format("found devices of kind {}, expected cpu or gpu", to_string(device)));
+    refuse("merging host descriptions: found devices of kind {}, expected cpu or gpu", to_string(device));
   }
-  if (host_of_rank.empty()) refuse("found no ranks, expected at least one");
+  if (host_of_rank.empty()) refuse("merging host descriptions: found no ranks, expected at least one");
   std::vector<std::vector<int>> ranks_of(hosts.size());
   for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
     const int host = host_of_rank[rank];
-    if (host < 0 || static_cast<std::size_t>(host) >= hosts.size()) {
-      refuse(fmt::format("found rank {} on host {}, expected one of 0 to {}", rank, host,
-                         static_cast<int>(hosts.size()) - 1));
+    if (host < 0 || as_index(host) >= hosts.size()) {
+      refuse("merging host descriptions: found rank {} on host {}, expected one of 0 to {}", rank, host,
+             static_cast<int>(hosts.size()) - 1);
     }
-    ranks_of[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
+    ranks_of[as_index(host)].push_back(static_cast<int>(rank));
   }
   const auto hosts_with_ranks =
       std::ranges::count_if(ranks_of, [](const auto& ranks) { return !ranks.empty(); });
@@ -356,7 +352,7 @@ Topology merge(std::span<const HostDescription> hosts, std::span<const int> host
     if (ranks_of[i].empty()) continue;
     std::vector<GpuDescription> wanted;
     for (const int rank : ranks_of[i]) {
-      if (!gpu_of_rank.empty()) wanted.push_back(gpu_of_rank[static_cast<std::size_t>(rank)]);
+      if (!gpu_of_rank.empty()) wanted.push_back(gpu_of_rank[as_index(rank)]);
     }
     merger.add_host(hosts[i], ranks_of[i], wanted, hosts_with_ranks > 1);
   }
