@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ddl/topology/discovery.hpp"
+#include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
 #include "topology/refuse.hpp"
 
@@ -68,8 +69,7 @@ class Merger {
   /// `wanted`: each one's GPU; empty: in their order.
   void add_host(const HostDescription& host, std::span<const int> ranks,
                 std::span<const GpuDescription> wanted, bool has_peers) {
-    const int index = static_cast<int>(hosts_.size());
-    prefix_ = fmt::format("h{}/", index);
+    host_ = graph_.add_host(fmt::format("h{}", hosts_.size()));
     hosts_.push_back(unique_hostname(host.hostname));
     if (host.packages.empty()) {
       refuse("merging host descriptions: host '{}': found no packages, expected at least one", host.hostname);
@@ -94,22 +94,23 @@ class Merger {
 
   Topology finish(std::size_t ranks) {
     // Devices come after all other nodes: their indices are known only now.
-    const int first_device = static_cast<int>(nodes_.size());
-    nodes_.resize(nodes_.size() + ranks);
-    for (auto& [rank, node] : devices_) nodes_[as_index(first_device + rank)] = std::move(node);
+    const int first_device = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.resize(graph_.nodes.size() + ranks);
+    for (auto& [rank, node] : devices_) graph_.nodes[as_index(first_device + rank)] = std::move(node);
     for (Link& link : device_links_) {
       for (int* const end : {&link.from, &link.to}) {
         if (*end < 0) *end = first_device + rank_of(*end);
       }
-      links_.push_back(link);
+      graph_.links.push_back(link);
     }
     if (!nics_.empty()) {
-      const int network = add_node_named("network", NodeKind::network, -1);
+      const int network = graph_.add_network("network");
       for (const auto& [nic, speed, latency] : nics_) {
-        links_.push_back({nic, network, LinkKind::network, speed / 8, latency, Duplex::full});
+        graph_.link(nic, network, LinkKind::network, speed / 8, latency);
       }
     }
-    return Topology(std::move(hosts_), std::move(nodes_), std::move(links_));
+    graph_.hosts = std::move(hosts_);
+    return graph_.finish();
   }
 
  private:
@@ -131,20 +132,10 @@ class Merger {
     return result;
   }
 
-  int add_node_named(std::string name, NodeKind kind, int host) {
-    nodes_.push_back({std::move(name), kind, host});
-    return static_cast<int>(nodes_.size()) - 1;
-  }
-  int add_node(std::string_view name, NodeKind kind) {
-    return add_node_named(prefix_ + std::string(name), kind, static_cast<int>(hosts_.size()) - 1);
-  }
-  void add_link(int from, int to, LinkKind kind, double bandwidth, double latency) {
-    links_.push_back({from, to, kind, bandwidth, latency, Duplex::full});
-  }
+  int add_node(const std::string& name, NodeKind kind) { return graph_.add_node(host_, name, kind); }
   /// What stands for the node of a rank's device until `finish`: -1 - rank.
-  int add_device(int rank, std::string_view name) {
-    devices_.emplace_back(rank,
-                          Node{prefix_ + std::string(name), device_, static_cast<int>(hosts_.size()) - 1});
+  int add_device(int rank, const std::string& name) {
+    devices_.emplace_back(rank, Node{graph_.hosts[as_index(host_)] + '/' + name, device_, host_});
     return -1 - rank;
   }
   static int rank_of(int device) { return -1 - device; }
@@ -182,9 +173,10 @@ class Merger {
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       for (std::size_t j = i + 1; j < packages_.size(); ++j) {
         const bool same_socket = host.packages[i].socket == host.packages[j].socket;
-        add_link(packages_[i], packages_[j], LinkKind::socket,
-                 same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
-                 figures::socket_latency);
+        graph_.link(
+            packages_[i], packages_[j], LinkKind::socket,
+            same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
+            figures::socket_latency);
       }
     }
   }
@@ -220,7 +212,7 @@ class Merger {
         const auto [entry, is_new] = switches_.try_emplace(address, 0);
         if (is_new) {
           entry->second = add_node(fmt::format("pcie{}", switches_.size() - 1), NodeKind::fabric);
-          add_link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
+          graph_.link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
         }
         above = entry->second;
       }
@@ -238,7 +230,8 @@ class Merger {
 
   void add_nic(const HostDescription& host, const NicDescription& nic) {
     const int node = add_node(printable(nic.name), NodeKind::nic);
-    add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), figures::pcie_latency);
+    graph_.link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci),
+                figures::pcie_latency);
     nics_.push_back(
         {node, nic.speed, nic.is_infiniband ? figures::network_latency : figures::tcp_network_latency});
   }
@@ -312,11 +305,10 @@ class Merger {
   }
 
   NodeKind device_;
-  std::string prefix_;  // of the host being added
+  GraphBuilder graph_;  // whose hosts are h0, h1, ... until `finish`
+  int host_ = 0;        // being added
   std::vector<std::string> hosts_;
   std::set<std::string> hostnames_;
-  std::vector<Node> nodes_;
-  std::vector<Link> links_;
   std::vector<std::pair<int, Node>> devices_;  // by rank
   std::vector<Link> device_links_;             // come after all others
   std::vector<NicNode> nics_;
