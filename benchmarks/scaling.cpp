@@ -182,7 +182,7 @@ std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
   const bool with_article = settings.is_reference();
   if (with_article) header.insert(header.end(), {">ARTICLE ms", ">ARTICLE SPEED-UP"});
   header.emplace_back("PLAN");
-  ddl::tools::PlanTable table(header);
+  ddl::tools::TextTable table(header);
   for (const Row& row : rows) {
     std::vector<std::string> cells = {std::to_string(row.workers),
                                       row.overlapped ? "overlapped" : "after backward",

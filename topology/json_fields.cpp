@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "topology/refuse.hpp"
+
 namespace ddl::topology {
 namespace {
 
@@ -43,7 +45,7 @@ class Reader : public json::json_sax_t {
       fail(path(open_.size() - 1), fmt::format("unknown key {}", in_quotes(name)),
            fmt::format("one of {}", fmt::join(known, ", ")));
     }
-    object.at = static_cast<std::size_t>(found - object.fields.begin());
+    object.at = as_index(found - object.fields.begin());
     if (object.seen[object.at]) {
       fail(path(open_.size() - 1), fmt::format("key '{}' a second time", name), "each key once");
     }
@@ -90,8 +92,7 @@ class Reader : public json::json_sax_t {
   };
 
   [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) const {
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: {}: found {}, expected {}", source_, path, found, expected));
+    fail_with(ErrorCode::corrupt_data, "{}: {}: found {}, expected {}", source_, path, found, expected);
   }
 
   /// Of the value that is read, with as many of the lists and objects around it.

@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -45,21 +46,21 @@ auto check_source(std::string_view source, Action action) {
     return action();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
-    throw Error(ErrorCode::corrupt_data, fmt::format("{}: {}", source, error.what()));
+    fail_with(ErrorCode::corrupt_data, "{}: {}", source, error.what());
   }
 }
 
 /// An enumerator's name in a table of the names in the enumerators' order.
 template <std::size_t n>
 constexpr std::string_view name_in(const std::array<std::string_view, n>& names, auto enumerator) {
-  const auto index = static_cast<std::size_t>(enumerator);
+  const auto index = as_index(enumerator);
   return index < n ? names[index] : "unknown";
 }
 
 /// The enumerators from the first one to `last`.
 template <auto last>
 constexpr auto all_to = [] {
-  std::array<decltype(last), static_cast<std::size_t>(last) + 1> all{};
+  std::array<decltype(last), as_index(last) + 1> all{};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<decltype(last)>(i);
   return all;
 }();

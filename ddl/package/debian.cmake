@@ -62,13 +62,7 @@ which serves the collectives of unmodified MPI programs when it is preloaded.")
 
 # What ddlConfig.cmake and ddl.pc ask for.
 set(dev_depends "libddl0 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})"
-  libexpat1-dev libfmt-dev libspdlog-dev zlib1g-dev)
-if(DDL_HAVE_HWLOC OR DDL_HAVE_UCX)
-  list(APPEND dev_depends pkg-config)
-endif()
-if(DDL_HAVE_HWLOC)
-  list(APPEND dev_depends libhwloc-dev)
-endif()
+  libexpat1-dev libfmt-dev libhwloc-dev libspdlog-dev pkg-config zlib1g-dev)
 if(DDL_HAVE_UCX)
   list(APPEND dev_depends libucx-dev)
 endif()

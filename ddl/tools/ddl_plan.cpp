@@ -6,7 +6,6 @@
 #include <exception>
 #include <map>
 
-#include "ddl/error.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_arguments.hpp"
 #include "ddl/tools/plan_report.hpp"
@@ -14,6 +13,7 @@
 #include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/refuse.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {
@@ -146,15 +146,13 @@ Plan given_plan(const std::string& path, Planner& planner) {
   Plan plan = topology::plan_from_json(read_text(path), path == "-" ? "standard input" : path);
   const auto ranks = static_cast<int>(planner.placement().size());
   if (plan.decomposition.ranks() != ranks) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: found a plan for {}, expected one for {}: give --ranks {}", path,
-                            count_text(static_cast<std::uint64_t>(plan.decomposition.ranks()), "rank"), ranks,
-                            plan.decomposition.ranks()));
+    topology::refuse("{}: found a plan for {}, expected one for {}: give --ranks {}", path,
+                     count_text(static_cast<std::uint64_t>(plan.decomposition.ranks()), "rank"), ranks,
+                     plan.decomposition.ranks());
   }
   if (!planner.executes(plan)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: found {}, which the carriers between these devices ({}) cannot do", path,
-                            summary(plan), to_string(*planner.topology().carriers())));
+    topology::refuse("{}: found {}, which the carriers between these devices ({}) cannot do", path,
+                     summary(plan), to_string(*planner.topology().carriers()));
   }
   planner.predict(plan);
   return plan;
@@ -182,7 +180,7 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
   const std::string problem = too_large(report.plan, transfers, arguments.most_transfers);
   if (!problem.empty() && (arguments.verify || must_simulate)) {
     const char* flag = arguments.verify ? "--verify" : arguments.simulate ? "--simulate" : "--trace";
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", flag, problem));
+    topology::refuse("{}: {}", flag, problem);
   }
   report.not_simulated = problem;
   const bool verifies = arguments.verify || (verify_if_cheap && is_cheap);

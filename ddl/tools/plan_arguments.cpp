@@ -69,7 +69,7 @@ Enum named_one(const CommandLine& line, std::string_view flag, std::span<const E
   std::vector<std::string_view> names;
   for (const Enum value : all) names.push_back(to_string(value));
   const std::string text = one_of(line, flag, names);
-  return all[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())];
+  return all[topology::as_index(std::ranges::find(names, text) - names.begin())];
 }
 
 std::uint64_t parse_seed(const std::string& text) {

@@ -47,7 +47,7 @@ std::string color_of_utilisation(double share) {
   constexpr std::array<std::array<double, 3>, 5> stops = {
       {{203, 210, 220}, {246, 208, 98}, {244, 157, 60}, {226, 88, 48}, {160, 18, 44}}};
   const double at = std::clamp(share, 0.0, 1.0) * (stops.size() - 1);
-  const auto low = std::min(static_cast<std::size_t>(at), stops.size() - 2);
+  const auto low = std::min(as_index(at), stops.size() - 2);
   const double part = at - static_cast<double>(low);
   std::string text = "#";
   for (std::size_t i = 0; i < 3; ++i) {
@@ -145,8 +145,7 @@ class Picture {
       widest = std::max(widest, std::max(host.layout.width, text_width(host_name(host), host_title_) + 24));
     }
     const std::size_t cells = hosts_.size() + (hosts_left_out_ > 0 ? 1 : 0);
-    auto in_row =
-        std::max<std::size_t>(1, static_cast<std::size_t>((widest_row + host_gap) / (widest + host_gap)));
+    auto in_row = std::max<std::size_t>(1, as_index((widest_row + host_gap) / (widest + host_gap)));
     if (networks_.size() > 1) in_row = cells;  // their levels stand above a single row
     in_row = std::min(in_row, cells);
     rows_ = (cells + in_row - 1) / in_row;

@@ -11,6 +11,7 @@
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "topology/plan/phases.hpp"
+#include "topology/planner/rank_order.hpp"
 #include "topology/units.hpp"
 
 namespace ddl::tools {
@@ -20,7 +21,6 @@ using topology::Phase;
 using topology::Plan;
 using topology::Planner;
 using topology::Simulation;
-using topology::Topology;
 
 constexpr std::size_t most_links = 8;
 constexpr std::size_t most_runs = 12;
@@ -34,14 +34,6 @@ std::string ratio_text(double value, double base) {
 std::string us_or_dash(const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; }
 
 std::string percent_text(double share) { return fmt::format("{:.0f}%", 100 * share); }
-
-std::size_t hosts_of(const Planner& planner) {
-  const Topology& topology = planner.topology();
-  std::set<int> hosts;
-  for (const int device : planner.placement())
-    hosts.insert(topology.node(topology.node_of_device(device)).host);
-  return hosts.size();
-}
 
 std::string phase_name(const Plan& plan, std::size_t phase) {
   const std::vector<Phase> phases = phases_of(plan);
@@ -115,7 +107,7 @@ std::string critical_path_text(const PlanReport& report) {
       fmt::format("\ncritical path: {}, the chain that ends last\n", count_text(steps, "step"));
   if (runs.empty()) return text;
   runs = joined(runs);
-  PlanTable table({">FROM", ">TO", "PHASE", ">STEPS", "RANKS"});
+  TextTable table({">FROM", ">TO", "PHASE", ">STEPS", "RANKS"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs.size() > most_runs && i == most_runs / 2) {
       const std::size_t left_out = runs.size() - most_runs + 1;
@@ -137,7 +129,7 @@ std::string critical_path_text(const PlanReport& report) {
 
 std::string links_text(const Planner& planner, const PlanReport& report, std::size_t most) {
   const std::vector<LinkUse> uses = link_uses(planner.topology(), *report.simulation);
-  PlanTable table({"LINK", "KIND", ">GB/s", ">BYTES", ">BUSY"});
+  TextTable table({"LINK", "KIND", ">GB/s", ">BYTES", ">BUSY"});
   for (std::size_t i = 0; i < std::min(uses.size(), most); ++i) {
     const LinkUse& use = uses[i];
     table.add({use.name, std::string(to_string(use.link.kind)), fmt::format("{:.4g}", use.link.bandwidth),
@@ -168,7 +160,7 @@ std::string kinds_text(const Planner& planner, const Simulation& simulation) {
   }
   std::vector<std::pair<topology::LinkKind, KindUse>> kinds(uses.begin(), uses.end());
   std::ranges::stable_sort(kinds, std::greater<>{}, [](const auto& kind) { return kind.second.highest; });
-  PlanTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
+  TextTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
   for (const auto& [kind, use] : kinds) {
     table.add({std::string(to_string(kind)), topology::format_bytes(static_cast<double>(use.bytes)),
                digits_text(use.channels), percent_text(use.highest)});
@@ -259,7 +251,8 @@ std::string plan_text(const Planner& planner, const PlanReport& report) {
   std::string text =
       fmt::format("{}: {} placed {} on {}; {} bytes\n\n", report.topology_name,
                   count_text(as_index(plan.decomposition.ranks()), "rank"), report.placement_name,
-                  count_text(hosts_of(planner), "host"), digits_text(plan.bytes));
+                  count_text(ranks_by_host(planner.topology(), planner.placement()).size(), "host"),
+                  digits_text(plan.bytes));
   text += to_text(plan);
   std::vector<std::string> wires;
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
@@ -273,7 +266,7 @@ std::string plan_text(const Planner& planner, const PlanReport& report) {
 std::string explanation_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   std::string text = "\nwhy this plan\n";
-  PlanTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
+  TextTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
   std::optional<double> total;
   if (report.simulation) total = report.simulation->total_us;
   table.add(
@@ -322,7 +315,7 @@ std::string simulation_text(const Planner& planner, const PlanReport& report) {
   if (!report.simulation_conditions.empty()) text += "; " + report.simulation_conditions;
   text += '\n';
   if (simulation.phases.empty()) return text;
-  PlanTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});
+  TextTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});
   for (const topology::SimulatedPhase& phase : simulation.phases) {
     table.add({std::to_string(phase.phase + 1), phase_name(plan, as_index(phase.phase)),
                topology::format_us(phase.start_us), topology::format_us(phase.end_us),
@@ -340,7 +333,7 @@ std::string candidates_text(const PlanReport& report) {
     text += fmt::format(", the first {} (--candidates all: every one)", report.candidates.size());
   }
   text += '\n';
-  PlanTable table({">", "PLAN", "MODE", ">PREDICTED", ">SIMULATED", "HASH"});
+  TextTable table({">", "PLAN", "MODE", ">PREDICTED", ">SIMULATED", "HASH"});
   bool left_out = false;
   for (std::size_t i = 0; i < report.candidates.size(); ++i) {
     const RatedPlan& rated = report.candidates[i];

@@ -14,6 +14,7 @@
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -25,8 +26,8 @@ using topology::Topology;
 constexpr std::size_t largest_text = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_length(const std::string& path) {
-  throw Error(ErrorCode::corrupt_data,
-              fmt::format("{}: found more than {} MiB, expected a topology", path, largest_text >> 20));
+  topology::fail_with(ErrorCode::corrupt_data, "{}: found more than {} MiB, expected a topology", path,
+                      largest_text >> 20);
 }
 
 std::string read_standard_input() {
@@ -73,14 +74,14 @@ Topology place_ranks(std::span<const HostDescription> hosts, const Placement& pl
   const bool on_gpus = placement.device == "gpu" || (placement.device == "auto" && all_have_gpus);
   std::vector<int> host_of_rank;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    std::size_t ranks = static_cast<std::size_t>(placement.ranks);
+    std::size_t ranks = topology::as_index(placement.ranks);
     if (ranks == 0 && on_gpus) ranks = hosts[i].gpus.size();
     if (ranks == 0 && !on_gpus) {
-      for (const auto& package : hosts[i].packages) ranks += static_cast<std::size_t>(package.cores);
+      for (const auto& package : hosts[i].packages) ranks += topology::as_index(package.cores);
     }
     host_of_rank.insert(host_of_rank.end(), ranks, static_cast<int>(i));
   }
-  if (host_of_rank.empty()) throw Error(ErrorCode::invalid_argument, "found no GPU, expected at least one");
+  if (host_of_rank.empty()) topology::refuse("found no GPU, expected at least one");
   return topology::merge(hosts, host_of_rank, on_gpus ? NodeKind::gpu : NodeKind::cpu);
 }
 
@@ -137,10 +138,8 @@ Topology import_files(std::span<const std::string> paths, const Placement& place
     texts.push_back(read_text(path));
     names.push_back(shown_name(path));
     if (const Format first = format_of(texts.front()); format_of(texts.back()) != first) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("{}: found {}, expected {} as in {}: files of one kind go together", names.back(),
-                      to_string(format_of(texts.back())), to_string(first), names.front()));
+      topology::refuse("{}: found {}, expected {} as in {}: files of one kind go together", names.back(),
+                       to_string(format_of(texts.back())), to_string(first), names.front());
     }
   }
   const Format format = format_of(texts.front());
@@ -153,11 +152,10 @@ Topology import_files(std::span<const std::string> paths, const Placement& place
     return place_ranks(hosts, placement);
   }
   if (texts.size() > 1) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{}: found a second topology, expected just one: what can be joined are NCCL's XMLs, "
-                    "or host descriptions (ddl-topo export this --host)",
-                    names[1]));
+    topology::refuse(
+        "{}: found a second topology, expected just one: what can be joined are NCCL's XMLs, "
+        "or host descriptions (ddl-topo export this --host)",
+        names[1]);
   }
   return topology::topology_from_json(texts[0], names[0]);
 }

@@ -31,10 +31,6 @@ std::string link_text(const Link& link) {
                      link.duplex == topology::Duplex::half ? ", half duplex" : "");
 }
 
-std::string count(std::size_t number, std::string_view noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
 class HostView {
  public:
   HostView(const Topology& topology, int host, std::vector<int> nodes)
@@ -140,7 +136,7 @@ std::string network_text(const Topology& topology) {
     }
     text += fmt::format("  {}\n", topology.nodes()[i].name);
     for (const auto& [link, number] : nic_links)
-      text += fmt::format("    {:<12} {}\n", count(number, "NIC"), link);
+      text += fmt::format("    {:<12} {}\n", count_text(number, "NIC"), link);
   }
   for (const int index : inner) {
     const Link& link = topology.link(index);
@@ -160,7 +156,7 @@ std::string cell(const Topology& topology, int from, int to) {
   double bandwidth = 0;
   for (const Channel channel : topology.route(from, to)) {
     const Link& link = topology.link(topology::link_of(channel));
-    worst = std::max(worst, static_cast<std::size_t>(std::ranges::find(order, link.kind) - order.begin()));
+    worst = std::max(worst, as_index(std::ranges::find(order, link.kind) - order.begin()));
     bandwidth = bandwidth == 0 ? link.bandwidth : std::min(bandwidth, link.bandwidth);
   }
   return fmt::format("{} {:.3g}", names[worst], bandwidth);
@@ -189,7 +185,7 @@ std::string matrix_text(const Topology& topology, bool whole) {
   const std::vector<int> devices = matrix_devices(topology, whole);
   std::vector<std::string> header{""};
   for (const int device : devices) header.push_back(topology.node(device).name);
-  PlanTable table(header);
+  TextTable table(header);
   for (const int from : devices) {
     std::vector<std::string> row{topology.node(from).name};
     for (const int to : devices) row.push_back(cell(topology, from, to));
@@ -209,9 +205,10 @@ std::string matrix_text(const Topology& topology, bool whole) {
 }  // namespace
 
 std::string topology_text(const Topology& topology, std::string_view title, bool whole_matrix) {
-  std::string text = fmt::format(
-      "{}: {}, {}, {}, hash {:016x}\n", title, count(topology.hosts().size(), "host"),
-      count(topology.devices().size(), "device"), count(topology.links().size(), "link"), topology.hash());
+  std::string text =
+      fmt::format("{}: {}, {}, {}, hash {:016x}\n", title, count_text(topology.hosts().size(), "host"),
+                  count_text(topology.devices().size(), "device"),
+                  count_text(topology.links().size(), "link"), topology.hash());
 
   std::vector<std::vector<int>> nodes_of(topology.hosts().size());
   for (std::size_t i = 0; i < topology.nodes().size(); ++i) {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <memory>
@@ -21,10 +22,8 @@ namespace {
 using ddl::test::FakeSysfs;
 
 DiscoveryOptions without_gpus(const FakeSysfs& sysfs) {
-  return {.sysfs = sysfs.root(),
-          .cpuinfo = sysfs.root() / "cpuinfo",
-          .nvml = "libddl-no-such-library.so",
-          .cuda_driver = "libddl-no-such-cuda.so"};
+  return {
+      .sysfs = sysfs.root(), .nvml = "libddl-no-such-library.so", .cuda_driver = "libddl-no-such-cuda.so"};
 }
 
 using Environment = test::EnvironmentVariable;
@@ -135,48 +134,24 @@ TEST(Discovery, ReadsNicsFromSysfs) {
   EXPECT_EQ(infiniband.speed, 0);
 }
 
-// Lost otherwise: ranks would be spread over sockets wrongly on hosts without hwloc.
-TEST(Discovery, ReadsPackagesFromSysfs) {
-  const FakeSysfs sysfs;
-  sysfs.write("devices/system/node/online", "0-1,250");
-  sysfs.add_node(0, "0-1,4-5", 1024);
-  sysfs.add_node(1, "2-3", 2048);
-  sysfs.add_node(250, "", 4096);  // a GPU's memory
-  for (const int cpu : {0, 1, 4, 5}) sysfs.add_cpu(cpu, 0, cpu % 4);
-  for (const int cpu : {2, 3}) sysfs.add_cpu(cpu, 1, cpu);
-  const HostDescription host = discover_host(without_gpus(sysfs));
-  ASSERT_EQ(host.packages.size(), 2u);
-  EXPECT_EQ(host.packages[0].cpus, (std::vector<int>{0, 1, 4, 5}));
-  EXPECT_EQ(host.packages[0].cores, 2) << "4 hardware threads are 2 cores";
-  EXPECT_EQ(host.packages[0].memory, 1024u * 1024);
-  EXPECT_EQ(host.packages[1].numa_node, 1);
-  EXPECT_EQ(host.packages[1].socket, 1);
-  EXPECT_EQ(host.packages[1].cores, 2);
-}
-
 // Lost otherwise: containers that hide /sys.
 TEST(Discovery, NeedsNoSysfs) {
   const FakeSysfs sysfs;
   const HostDescription host = discover_host(without_gpus(sysfs));
-  ASSERT_EQ(host.packages.size(), 1u);
+  ASSERT_GE(host.packages.size(), 1u);
   EXPECT_GE(host.packages[0].cores, 1);
   EXPECT_FALSE(host.packages[0].cpus.empty());
   EXPECT_TRUE(host.nics.empty());
 }
 
-TEST(Discovery, ReadsTheCpuFromCpuinfo) {
+// Lost otherwise: links between sockets as wide as those of another processor.
+TEST(Discovery, TellsTheArchitecture) {
   const FakeSysfs sysfs;
-  sysfs.write("cpuinfo",
-              "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n"
-              "model name\t: AMD EPYC 9654 96-Core Processor\nflags\t\t:\n\nprocessor\t: 1\nmodel\t: 99");
-  const HostDescription host = discover_host(without_gpus(sysfs));
-  EXPECT_EQ(host.cpu.vendor, "AuthenticAMD");
-  EXPECT_EQ(host.cpu.name, "AMD EPYC 9654 96-Core Processor");
-  EXPECT_EQ(host.cpu.family, 25);
-  EXPECT_EQ(host.cpu.model, 17);
+  utsname system = {};
+  ASSERT_EQ(uname(&system), 0);
+  EXPECT_EQ(discover_host(without_gpus(sysfs)).cpu.architecture, system.machine);
 }
 
-#ifdef DDL_HAVE_HWLOC
 TEST(Discovery, ReadsSocketsAndNumaDomainsFromHwloc) {
   const FakeSysfs sysfs;
   DiscoveryOptions options = without_gpus(sysfs);
@@ -219,7 +194,6 @@ TEST(Discovery, TellsWhatHwlocRefuses) {
     EXPECT_NE(std::string(error.what()).find("'socks:2'"), std::string::npos) << error.what();
   }
 }
-#endif
 
 TEST(Nvml, ReadsGpusAndNvlinks) {
   const FakeSysfs sysfs;

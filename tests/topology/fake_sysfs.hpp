@@ -45,20 +45,6 @@ class FakeSysfs {
     std::filesystem::create_directory_symlink(root() / folder, root() / "class/net" / name);
   }
 
-  void add_node(int node, const std::string& cpus, long kibibytes) const {
-    const std::string folder = "devices/system/node/node" + std::to_string(node);
-    write(folder + "/cpulist", cpus);
-    write(folder + "/meminfo", "Node " + std::to_string(node) +
-                                   " MemTotal:       " + std::to_string(kibibytes) + " kB\nNode " +
-                                   std::to_string(node) + " MemFree:        1 kB");
-  }
-
-  void add_cpu(int cpu, int socket, int core) const {
-    const std::string folder = "devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    write(folder + "physical_package_id", std::to_string(socket));
-    write(folder + "core_id", std::to_string(core));
-  }
-
  private:
   TemporaryDirectory directory_;
 };

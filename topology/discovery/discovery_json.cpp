@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/discovery.hpp"
 #include "topology/discovery/sysfs.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -93,23 +93,23 @@ static void describe(Fields& fields, Host& host) {
 
 /// What fields by themselves do not show. Throws `invalid_argument`.
 static void check(const HostDescription& host) {
-  const auto refuse = [](const std::string& path, std::string_view found, std::string_view expected) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: found {}, expected {}", path, found, expected));
+  const auto fail = [](const std::string& path, std::string_view found, std::string_view expected) {
+    refuse("{}: found {}, expected {}", path, found, expected);
   };
-  if (host.packages.empty()) refuse("packages", "none", "at least one package");
+  if (host.packages.empty()) fail("packages", "none", "at least one package");
   std::set<std::string> seen;
   for (std::size_t i = 0; i < host.nics.size(); ++i) {
     const std::string& name = host.nics[i].name;
     if (!seen.insert(name).second) {
-      refuse(fmt::format("nics[{}].name", i), in_quotes(name) + " a second time", "each once");
+      fail(fmt::format("nics[{}].name", i), in_quotes(name) + " a second time", "each once");
     }
   }
   seen.clear();
   for (std::size_t i = 0; i < host.gpus.size(); ++i) {
     const std::string& address = host.gpus[i].pci.address;
     const std::string path = fmt::format("gpus[{}].pci.address", i);
-    if (address.empty()) refuse(path, "''", "a PCI address");
-    if (!seen.insert(address).second) refuse(path, in_quotes(address) + " a second time", "each once");
+    if (address.empty()) fail(path, "''", "a PCI address");
+    if (!seen.insert(address).second) fail(path, in_quotes(address) + " a second time", "each once");
   }
 }
 

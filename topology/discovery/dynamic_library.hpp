@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -31,8 +32,7 @@ class DynamicLibrary {
   [[nodiscard]] Function* required(const char* symbol) const {
     Function* const function = optional<Function>(symbol);
     if (function == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} has no function {}: the driver is too old", path_, symbol));
+      fail_with(ErrorCode::unsupported, "{} has no function {}: the driver is too old", path_, symbol);
     }
     return function;
   }

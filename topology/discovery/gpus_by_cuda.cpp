@@ -14,6 +14,7 @@
 #include "topology/discovery/dynamic_library.hpp"
 #include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -89,9 +90,10 @@ std::string address_of(const Driver& driver, cuda::Device device) {
   unsigned slot = 0;
   unsigned function = 0;
   if (std::sscanf(text.data(), "%8x:%2x:%2x.%1x", &domain, &bus, &slot, &function) != 4) {
-    throw Error(ErrorCode::unsupported, fmt::format("found the PCI address '{}', expected one like "
-                                                    "0000:04:00.0",
-                                                    text.data()));
+    fail_with(ErrorCode::unsupported,
+              "found the PCI address '{}', expected one like "
+              "0000:04:00.0",
+              text.data());
   }
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, slot, function);
 }
@@ -128,8 +130,7 @@ std::vector<FoundGpu> find_gpus(const Driver& driver, int count, const std::file
       const bool is_known = std::ranges::any_of(
           gpus, [&](const FoundGpu& other) { return other.description.pci.address == gpu.pci.address; });
       if (is_known) {  // instances of a GPU that is partitioned
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("{} is the address of another one as well", gpu.pci.address));
+        fail_with(ErrorCode::unsupported, "{} is the address of another one as well", gpu.pci.address);
       }
       gpus.push_back({device, std::move(gpu)});
     } catch (const Error& error) {
@@ -210,12 +211,11 @@ std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::
     driver.emplace(library);
     driver->check(driver->count(&count), "cuDeviceGetCount");
     if (count < 1) {
-      throw Error(ErrorCode::unsupported, fmt::format("{}: cuDeviceGetCount found no device", library));
+      fail_with(ErrorCode::unsupported, "{}: cuDeviceGetCount found no device", library);
     }
   } catch (const Error& error) {
     if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) throw;
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} (CUDA_VISIBLE_DEVICES is {})", error.what(), visible_devices()));
+    fail_with(ErrorCode::unsupported, "{} (CUDA_VISIBLE_DEVICES is {})", error.what(), visible_devices());
   }
   notes.push_back(
       fmt::format("CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is {}", visible_devices()));

@@ -10,6 +10,7 @@
 #include "topology/discovery/nvml.hpp"
 #include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -31,10 +32,8 @@ class Nvml {
 
   void check(nvml::Return result, std::string_view function) const {
     if (result == 0) return;
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{}: {} failed: {}", library_.path(), function,
-                    error_string_ != nullptr ? error_string_(result) : fmt::format("error {}", result)));
+    fail_with(ErrorCode::unsupported, "{}: {} failed: {}", library_.path(), function,
+              error_string_ != nullptr ? error_string_(result) : fmt::format("error {}", result));
   }
 
   nvml::GetCount* const count = library_.required<nvml::GetCount>("nvmlDeviceGetCount_v2");

@@ -7,9 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -60,10 +61,6 @@ std::vector<std::string> switches_above(const PciPlace& pci) {
   return result;
 }
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, "merging host descriptions: " + message);
-}
-
 class Merger {
  public:
   explicit Merger(NodeKind device) : device_(device) {}
@@ -72,15 +69,15 @@ class Merger {
   /// `wanted`: each one's GPU; empty: in their order.
   void add_host(const HostDescription& host, std::span<const int> ranks,
                 std::span<const GpuDescription> wanted, bool has_peers) {
-    const int index = static_cast<int>(hosts_.size());
-    prefix_ = fmt::format("h{}/", index);
+    host_ = graph_.add_host(fmt::format("h{}", hosts_.size()));
     hosts_.push_back(unique_hostname(host.hostname));
     if (host.packages.empty()) {
-      refuse(fmt::format("host '{}': found no packages, expected at least one", host.hostname));
+      refuse("merging host descriptions: host '{}': found no packages, expected at least one", host.hostname);
     }
     if (device_ == NodeKind::gpu && wanted.empty() && ranks.size() > host.gpus.size()) {
-      refuse(fmt::format("host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
-                         host.hostname, ranks.size(), host.gpus.size()));
+      refuse(
+          "merging host descriptions: host '{}': found {} ranks and {} GPUs, expected at most one rank a GPU",
+          host.hostname, ranks.size(), host.gpus.size());
     }
     add_packages(host);
     const std::vector<NicDescription> nics = used_nics(host, has_peers);
@@ -97,23 +94,23 @@ class Merger {
 
   Topology finish(std::size_t ranks) {
     // Devices come after all other nodes: their indices are known only now.
-    const int first_device = static_cast<int>(nodes_.size());
-    nodes_.resize(nodes_.size() + ranks);
-    for (auto& [rank, node] : devices_)
-      nodes_[static_cast<std::size_t>(first_device + rank)] = std::move(node);
+    const int first_device = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.resize(graph_.nodes.size() + ranks);
+    for (auto& [rank, node] : devices_) graph_.nodes[as_index(first_device + rank)] = std::move(node);
     for (Link& link : device_links_) {
       for (int* const end : {&link.from, &link.to}) {
         if (*end < 0) *end = first_device + rank_of(*end);
       }
-      links_.push_back(link);
+      graph_.links.push_back(link);
     }
     if (!nics_.empty()) {
-      const int network = add_node_named("network", NodeKind::network, -1);
+      const int network = graph_.add_network("network");
       for (const auto& [nic, speed, latency] : nics_) {
-        links_.push_back({nic, network, LinkKind::network, speed / 8, latency, Duplex::full});
+        graph_.link(nic, network, LinkKind::network, speed / 8, latency);
       }
     }
-    return Topology(std::move(hosts_), std::move(nodes_), std::move(links_));
+    graph_.hosts = std::move(hosts_);
+    return graph_.finish();
   }
 
  private:
@@ -135,20 +132,10 @@ class Merger {
     return result;
   }
 
-  int add_node_named(std::string name, NodeKind kind, int host) {
-    nodes_.push_back({std::move(name), kind, host});
-    return static_cast<int>(nodes_.size()) - 1;
-  }
-  int add_node(std::string_view name, NodeKind kind) {
-    return add_node_named(prefix_ + std::string(name), kind, static_cast<int>(hosts_.size()) - 1);
-  }
-  void add_link(int from, int to, LinkKind kind, double bandwidth, double latency) {
-    links_.push_back({from, to, kind, bandwidth, latency, Duplex::full});
-  }
+  int add_node(const std::string& name, NodeKind kind) { return graph_.add_node(host_, name, kind); }
   /// What stands for the node of a rank's device until `finish`: -1 - rank.
-  int add_device(int rank, std::string_view name) {
-    devices_.emplace_back(rank,
-                          Node{prefix_ + std::string(name), device_, static_cast<int>(hosts_.size()) - 1});
+  int add_device(int rank, const std::string& name) {
+    devices_.emplace_back(rank, Node{graph_.hosts[as_index(host_)] + '/' + name, device_, host_});
     return -1 - rank;
   }
   static int rank_of(int device) { return -1 - device; }
@@ -168,7 +155,7 @@ class Merger {
         const auto has_address = [&](const UsedGpu& used) {
           return used.gpu.pci.address == wanted[i].pci.address;
         };
-        index = static_cast<std::size_t>(std::ranges::find_if(all, has_address) - all.begin());
+        index = as_index(std::ranges::find_if(all, has_address) - all.begin());
         if (index == all.size()) all.push_back({wanted[i], {}});
       }
       all[index].ranks.push_back(ranks[i]);
@@ -186,9 +173,10 @@ class Merger {
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       for (std::size_t j = i + 1; j < packages_.size(); ++j) {
         const bool same_socket = host.packages[i].socket == host.packages[j].socket;
-        add_link(packages_[i], packages_[j], LinkKind::socket,
-                 same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
-                 figures::socket_latency);
+        graph_.link(
+            packages_[i], packages_[j], LinkKind::socket,
+            same_socket ? std::max(figures::inside_socket_bandwidth, between_sockets) : between_sockets,
+            figures::socket_latency);
       }
     }
   }
@@ -224,7 +212,7 @@ class Merger {
         const auto [entry, is_new] = switches_.try_emplace(address, 0);
         if (is_new) {
           entry->second = add_node(fmt::format("pcie{}", switches_.size() - 1), NodeKind::fabric);
-          add_link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
+          graph_.link(entry->second, above, LinkKind::pcie, pcie_bandwidth_of(*place), figures::pcie_latency);
         }
         above = entry->second;
       }
@@ -242,7 +230,8 @@ class Merger {
 
   void add_nic(const HostDescription& host, const NicDescription& nic) {
     const int node = add_node(printable(nic.name), NodeKind::nic);
-    add_link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci), figures::pcie_latency);
+    graph_.link(node, above(host, nic.pci), LinkKind::pcie, pcie_bandwidth_of(nic.pci),
+                figures::pcie_latency);
     nics_.push_back(
         {node, nic.speed, nic.is_infiniband ? figures::network_latency : figures::tcp_network_latency});
   }
@@ -251,7 +240,7 @@ class Merger {
     std::vector<int> package_of_core;
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       const int cores = std::max(1, host.packages[i].cores);
-      package_of_core.insert(package_of_core.end(), static_cast<std::size_t>(cores), packages_[i]);
+      package_of_core.insert(package_of_core.end(), as_index(cores), packages_[i]);
     }
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const int package = package_of_core[i * package_of_core.size() / ranks.size()];
@@ -316,11 +305,10 @@ class Merger {
   }
 
   NodeKind device_;
-  std::string prefix_;  // of the host being added
+  GraphBuilder graph_;  // whose hosts are h0, h1, ... until `finish`
+  int host_ = 0;        // being added
   std::vector<std::string> hosts_;
   std::set<std::string> hostnames_;
-  std::vector<Node> nodes_;
-  std::vector<Link> links_;
   std::vector<std::pair<int, Node>> devices_;  // by rank
   std::vector<Link> device_links_;             // come after all others
   std::vector<NicNode> nics_;
@@ -333,21 +321,21 @@ class Merger {
 Topology merge(std::span<const HostDescription> hosts, std::span<const int> host_of_rank, NodeKind device,
                std::span<const GpuDescription> gpu_of_rank) {
   if (!gpu_of_rank.empty() && gpu_of_rank.size() != host_of_rank.size()) {
-    refuse(
-        fmt::format("found GPUs of {} ranks, expected {} or none", gpu_of_rank.size(), host_of_rank.size()));
+    refuse("merging host descriptions: found GPUs of {} ranks, expected {} or none", gpu_of_rank.size(),
+           host_of_rank.size());
   }
   if (!is_device(device)) {
-    refuse(fmt::format("found devices of kind {}, expected cpu or gpu", to_string(device)));
+    refuse("merging host descriptions: found devices of kind {}, expected cpu or gpu", to_string(device));
   }
-  if (host_of_rank.empty()) refuse("found no ranks, expected at least one");
+  if (host_of_rank.empty()) refuse("merging host descriptions: found no ranks, expected at least one");
   std::vector<std::vector<int>> ranks_of(hosts.size());
   for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
     const int host = host_of_rank[rank];
-    if (host < 0 || static_cast<std::size_t>(host) >= hosts.size()) {
-      refuse(fmt::format("found rank {} on host {}, expected one of 0 to {}", rank, host,
-                         static_cast<int>(hosts.size()) - 1));
+    if (host < 0 || as_index(host) >= hosts.size()) {
+      refuse("merging host descriptions: found rank {} on host {}, expected one of 0 to {}", rank, host,
+             static_cast<int>(hosts.size()) - 1);
     }
-    ranks_of[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
+    ranks_of[as_index(host)].push_back(static_cast<int>(rank));
   }
   const auto hosts_with_ranks =
       std::ranges::count_if(ranks_of, [](const auto& ranks) { return !ranks.empty(); });
@@ -356,7 +344,7 @@ Topology merge(std::span<const HostDescription> hosts, std::span<const int> host
     if (ranks_of[i].empty()) continue;
     std::vector<GpuDescription> wanted;
     for (const int rank : ranks_of[i]) {
-      if (!gpu_of_rank.empty()) wanted.push_back(gpu_of_rank[static_cast<std::size_t>(rank)]);
+      if (!gpu_of_rank.empty()) wanted.push_back(gpu_of_rank[as_index(rank)]);
     }
     merger.add_host(hosts[i], ranks_of[i], wanted, hosts_with_ranks > 1);
   }

@@ -22,8 +22,8 @@ std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::
 std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::filesystem::path& sysfs,
                                          std::vector<std::string>& notes);
 
-/// The machine's packages, or those of a synthetic description. Throws `invalid_argument` if hwloc refuses
-/// that, and `io` if it cannot read the machine.
-std::vector<PackageDescription> packages_by_hwloc(const std::string& synthetic);
+/// Fills in the CPU and the packages, the machine's or those of a synthetic description. Throws
+/// `invalid_argument` if hwloc refuses that, and `io` if it cannot read the machine.
+void describe_processors(const std::string& synthetic, HostDescription& host);
 
 }  // namespace ddl::topology

@@ -15,9 +15,6 @@ namespace ddl::topology {
 std::optional<std::string> read_line(const std::filesystem::path& file);
 std::optional<long> read_integer(const std::filesystem::path& file);
 
-/// The packages of <sysfs>/devices/system/node; one with the process's CPUs if there is no such folder.
-std::vector<PackageDescription> packages_in_sysfs(const std::filesystem::path& sysfs);
-
 std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs);
 
 /// By a PCI address. A device that sysfs does not know has just its address.

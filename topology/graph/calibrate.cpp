@@ -6,15 +6,14 @@
 #include <array>
 #include <limits>
 
-#include "ddl/error.hpp"
 #include "topology/json_text.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
 
-[[noreturn]] void refuse(const Measurement& measurement, const std::string& reason) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("measurement {}: {}", to_string(measurement.way), reason));
+[[noreturn]] void refuse_measurement(const Measurement& measurement, const std::string& reason) {
+  refuse("measurement {}: {}", to_string(measurement.way), reason);
 }
 
 void check(const Topology& topology, std::span<const Measurement> measurements) {
@@ -23,25 +22,27 @@ void check(const Topology& topology, std::span<const Measurement> measurements) 
     const Measurement& m = measurements[i];
     for (const int device : {m.from, m.to}) {
       if (device < 0 || device >= devices) {
-        refuse(m, fmt::format("found device {}, expected 0 to {}", device, devices - 1));
+        refuse_measurement(m, fmt::format("found device {}, expected 0 to {}", device, devices - 1));
       }
     }
-    if (m.from == m.to) refuse(m, fmt::format("found device {} at both ends, expected two", m.from));
+    if (m.from == m.to)
+      refuse_measurement(m, fmt::format("found device {} at both ends, expected two", m.from));
     if (!(m.latency >= 0 && m.latency <= Topology::highest_latency)) {
-      refuse(m,
-             fmt::format("found a latency of {}, expected 0 to {} us", m.latency, Topology::highest_latency));
+      refuse_measurement(
+          m, fmt::format("found a latency of {}, expected 0 to {} us", m.latency, Topology::highest_latency));
     }
     if (!(m.bandwidth > 0 && m.bandwidth <= Topology::highest_bandwidth)) {
-      refuse(m, fmt::format("found a bandwidth of {}, expected more than 0 and at most {} GB/s", m.bandwidth,
-                            Topology::highest_bandwidth));
+      refuse_measurement(m, fmt::format("found a bandwidth of {}, expected more than 0 and at most {} GB/s",
+                                        m.bandwidth, Topology::highest_bandwidth));
     }
     const WayKind way = way_between(topology, topology.node_of_device(m.from), topology.node_of_device(m.to));
     if (way != m.way) {
-      refuse(m, fmt::format("found devices {} and {}, between which the way is {}", m.from, m.to,
-                            to_string(way)));
+      refuse_measurement(m, fmt::format("found devices {} and {}, between which the way is {}", m.from, m.to,
+                                        to_string(way)));
     }
     for (std::size_t j = 0; j < i; ++j) {
-      if (measurements[j].way == m.way) refuse(m, "found a second one, expected one of each kind");
+      if (measurements[j].way == m.way)
+        refuse_measurement(m, "found a second one, expected one of each kind");
     }
   }
 }
@@ -55,7 +56,7 @@ void apply(const Measurement& m, const Topology& topology, std::vector<Link>& li
   for (const Channel channel :
        topology.route(topology.node_of_device(m.from), topology.node_of_device(m.to))) {
     const int index = link_of(channel);
-    const Link& link = links[static_cast<std::size_t>(index)];
+    const Link& link = links[as_index(index)];
     if (way_over(topology, index) != m.way) {
       others += link.latency;
       continue;

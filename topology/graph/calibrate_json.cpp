@@ -1,9 +1,9 @@
 // Measurements as JSON.
 #include <fmt/format.h>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/calibrate.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -44,15 +44,14 @@ std::string to_json(std::span<const Measurement> measurements, const Topology& t
 std::vector<Measurement> measurements_from_json(std::string_view text, std::string_view source,
                                                 const Topology& topology) {
   if (text.size() > longest_text) {
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: found {} bytes, expected at most {}", source, text.size(), longest_text));
+    fail_with(ErrorCode::corrupt_data, "{}: found {} bytes, expected at most {}", source, text.size(),
+              longest_text);
   }
   MeasurementFile file;
   read_json(text, source, JsonFieldReader::slot(file));
   if (file.topology_hash != topology.hash()) {
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: topology_hash: found {}, expected {}, this job's", source,
-                            hexadecimal(file.topology_hash), hexadecimal(topology.hash())));
+    fail_with(ErrorCode::corrupt_data, "{}: topology_hash: found {}, expected {}, this job's", source,
+              hexadecimal(file.topology_hash), hexadecimal(topology.hash()));
   }
   check_source(source, [&] { calibrated(topology, file.ways); });
   return std::move(file.ways);

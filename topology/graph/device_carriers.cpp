@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "ddl/error.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -36,11 +36,11 @@ DeviceCarriers device_carriers_from(std::string_view text) {
       carriers.one_shot_bytes = bytes.value_or(0);
     }
     if (!is_fine) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("found '{}', expected carriers between GPUs, each once, with commas between: "
-                              "cuda_ipc (with the most bytes of one_shot, as in cuda_ipc:262144), nccl, "
-                              "network, host_memory",
-                              text.substr(0, 60)));
+      refuse(
+          "found '{}', expected carriers between GPUs, each once, with commas between: "
+          "cuda_ipc (with the most bytes of one_shot, as in cuda_ipc:262144), nccl, "
+          "network, host_memory",
+          text.substr(0, 60));
     }
     *known = true;
   }

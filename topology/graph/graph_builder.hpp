@@ -20,7 +20,7 @@ struct GraphBuilder {
   }
   /// A node of a host, named "HOST/name".
   int add_node(int host, const std::string& name, NodeKind kind) {
-    nodes.push_back({hosts[static_cast<std::size_t>(host)] + '/' + name, kind, host});
+    nodes.push_back({hosts[as_index(host)] + '/' + name, kind, host});
     return static_cast<int>(nodes.size()) - 1;
   }
   int add_network(std::string name) {

@@ -48,7 +48,7 @@ constexpr double nvlink_bandwidth(int compute_capability) noexcept {
   return sm >= 100 ? 40.1 : sm >= 90 ? 20.6 : sm == 86 ? 12 : sm >= 70 || sm < 60 ? 20 : 18;
 }
 
-/// Between packages. Families and models are what /proc/cpuinfo says; 0 if unknown.
+/// Between packages. Families and models are what hwloc says; 0 if unknown.
 constexpr double socket_bandwidth(std::string_view arch, std::string_view vendor, int family,
                                   int model) noexcept {
   constexpr double intel_broadwell = 6, intel_skylake = 10, intel_sapphire_rapids = 22,

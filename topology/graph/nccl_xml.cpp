@@ -11,12 +11,12 @@
 #include <set>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
 #include "topology/graph/xml_document.hpp"
 #include "topology/json_text.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -39,11 +39,6 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string shortened(const std::string& text) {
-  constexpr std::size_t longest = 60;
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
-}
-
 /// Adds what one file says to the graph.
 class HostFile {
  public:
@@ -53,7 +48,7 @@ class HostFile {
   void read(const XmlElement& system) {
     if (system.name != "system") fail(system, fmt::format("<{}>", system.name), "<system>, NCCL's topology");
     const std::string& version = text(system, "version");
-    if (version != "1") fail(system, fmt::format("version '{}'", shortened(version)), "version 1");
+    if (version != "1") fail(system, fmt::format("version {}", in_quotes(version)), "version 1");
     allow(system, {"cpu"});
     if (system.children.empty()) fail(system, "no <cpu>", "at least one");
     if (system.children.size() > most_packages) {
@@ -77,8 +72,8 @@ class HostFile {
   [[nodiscard]] const std::vector<Nic>& nics() const { return nics_; }
 
   [[noreturn]] void fail(const XmlElement& element, std::string_view found, std::string_view expected) const {
-    throw Error(ErrorCode::corrupt_data, fmt::format("{}: line {}, <{}>: found {}, expected {}", source_,
-                                                     element.line, shortened(element.name), found, expected));
+    fail_with(ErrorCode::corrupt_data, "{}: line {}, <{}>: found {}, expected {}", source_, element.line,
+              printable(element.name), found, expected);
   }
 
  private:
@@ -93,7 +88,7 @@ class HostFile {
     const std::string& value = text(element, name);
     const auto result = parse_whole<Number>(value);
     if (!result || !(*result >= lowest && *result <= highest)) {
-      fail(element, fmt::format("{} '{}'", name, shortened(value)),
+      fail(element, fmt::format("{} {}", name, in_quotes(value)),
            fmt::format("a number {} to {}", lowest, highest));
     }
     return *result;
@@ -183,8 +178,7 @@ class HostFile {
     }
     std::size_t nets = 0;
     for (const XmlElement& child : pci.children) {
-      if (child.name == "nic")
-        nets += static_cast<std::size_t>(std::ranges::count_if(child.children, is("net")));
+      if (child.name == "nic") nets += as_index(std::ranges::count_if(child.children, is("net")));
     }
     const bool is_switch = nets > 1 || std::ranges::any_of(pci.children, is("pci"));
     if (is_switch) {  // also a NIC with several ports, which share its place
@@ -248,7 +242,7 @@ class HostFile {
           if (&target->second == gpu) fail(link, "a link of a GPU to itself", "another GPU as target");
           between[{gpu->node, target->second.node}] += bandwidth;
         } else {
-          fail(link, fmt::format("tclass '{}'", shortened(type)),
+          fail(link, fmt::format("tclass {}", in_quotes(type)),
                "0x03... (GPU), 0x068000 (NVSwitch) or 0x068001 (CPU)");
         }
       }
@@ -264,7 +258,7 @@ class HostFile {
     for (const auto& [ends, bandwidth] : between) {
       const auto back = between.find({ends.second, ends.first});
       if (back == between.end() || back->second != bandwidth) {
-        const auto name = [&](int node) { return graph_.nodes[static_cast<std::size_t>(node)].name; };
+        const auto name = [&](int node) { return graph_.nodes[as_index(node)].name; };
         const auto gpu = std::ranges::find(in_order_, ends.first, &Gpu::node);
         fail(*(*gpu)->element,
              fmt::format("NVLink of {} GB/s from {} to {}, and {} back", bandwidth, name(ends.first),
@@ -291,10 +285,8 @@ class HostFile {
 
 Topology topology_from_nccl_xml(std::span<const std::string> texts, std::span<const std::string> sources) {
   if (texts.empty() || texts.size() != sources.size()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("topology_from_nccl_xml: found {} texts and {} sources, expected as many, at least one",
-                    texts.size(), sources.size()));
+    refuse("topology_from_nccl_xml: found {} texts and {} sources, expected as many, at least one",
+           texts.size(), sources.size());
   }
   GraphBuilder graph;
   std::vector<HostFile::Nic> nics;

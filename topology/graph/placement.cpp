@@ -4,15 +4,15 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/cost_model.hpp"
 #include "ddl/topology/rank_map.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
 RankMap::RankMap(const std::vector<std::string>& host_names) {
   if (host_names.empty()) {
-    throw Error(ErrorCode::invalid_argument, "a rank map needs at least one rank, got no host names");
+    refuse("a rank map needs at least one rank, got no host names");
   }
   std::unordered_map<std::string, int> index_of;
   host_of_.reserve(host_names.size());
@@ -23,7 +23,7 @@ RankMap::RankMap(const std::vector<std::string>& host_names) {
       names_.push_back(host_names[rank]);
       ranks_of_.emplace_back();
     }
-    auto& members = ranks_of_[static_cast<std::size_t>(entry->second)];
+    auto& members = ranks_of_[as_index(entry->second)];
     host_of_.push_back(entry->second);
     local_rank_.push_back(static_cast<int>(members.size()));
     members.push_back(static_cast<int>(rank));
@@ -39,16 +39,14 @@ std::string RankMap::short_name(int host) const {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 void require_count(const Topology& topology, int ranks) {
   const std::size_t devices = topology.devices().size();
-  if (ranks < 1) refuse(fmt::format("placement: found {} ranks, expected at least 1", ranks));
-  if (static_cast<std::size_t>(ranks) > devices) {
+  if (ranks < 1) refuse("placement: found {} ranks, expected at least 1", ranks);
+  if (as_index(ranks) > devices) {
     refuse(
-        fmt::format("placement: found {} ranks, expected at most {}, the devices of the topology: one rank "
-                    "a device",
-                    ranks, devices));
+        "placement: found {} ranks, expected at most {}, the devices of the topology: one rank "
+        "a device",
+        ranks, devices);
   }
 }
 
@@ -57,7 +55,7 @@ std::vector<std::vector<int>> devices_by_host(const Topology& topology) {
   std::vector<std::vector<int>> result(topology.hosts().size());
   for (int device = 0; device < static_cast<int>(topology.devices().size()); ++device) {
     const int host = topology.node(topology.node_of_device(device)).host;
-    result[static_cast<std::size_t>(host)].push_back(device);
+    result[as_index(host)].push_back(device);
   }
   return result;
 }
@@ -70,7 +68,7 @@ Placement place_by_host(const Topology& topology, int ranks) {
   for (const std::vector<int>& devices : devices_by_host(topology)) {
     placement.insert(placement.end(), devices.begin(), devices.end());
   }
-  placement.resize(static_cast<std::size_t>(ranks));
+  placement.resize(as_index(ranks));
   return placement;
 }
 
@@ -78,11 +76,11 @@ Placement place_round_robin(const Topology& topology, int ranks) {
   require_count(topology, ranks);
   const std::vector<std::vector<int>> devices = devices_by_host(topology);
   std::size_t hosts = 0;
-  for (std::size_t held = 0; held < static_cast<std::size_t>(ranks); ++hosts) held += devices[hosts].size();
+  for (std::size_t held = 0; held < as_index(ranks); ++hosts) held += devices[hosts].size();
 
   Placement placement;
-  for (std::size_t turn = 0; placement.size() < static_cast<std::size_t>(ranks); ++turn) {
-    for (std::size_t host = 0; host < hosts && placement.size() < static_cast<std::size_t>(ranks); ++host) {
+  for (std::size_t turn = 0; placement.size() < as_index(ranks); ++turn) {
+    for (std::size_t host = 0; host < hosts && placement.size() < as_index(ranks); ++host) {
       if (turn < devices[host].size()) placement.push_back(devices[host][turn]);
     }
   }
@@ -109,13 +107,13 @@ void require_valid(const Topology& topology, const Placement& placement) {
   std::vector<int> rank_on(devices, -1);
   for (std::size_t rank = 0; rank < placement.size(); ++rank) {
     const int device = placement[rank];
-    if (device < 0 || static_cast<std::size_t>(device) >= devices) {
-      refuse(fmt::format("placement: rank {}: found device {}, expected 0 to {}", rank, device, devices - 1));
+    if (device < 0 || as_index(device) >= devices) {
+      refuse("placement: rank {}: found device {}, expected 0 to {}", rank, device, devices - 1);
     }
-    int& holder = rank_on[static_cast<std::size_t>(device)];
+    int& holder = rank_on[as_index(device)];
     if (holder >= 0) {
-      refuse(fmt::format("placement: rank {}: found device {}, which rank {} has, expected one rank a device",
-                         rank, device, holder));
+      refuse("placement: rank {}: found device {}, which rank {} has, expected one rank a device", rank,
+             device, holder);
     }
     holder = static_cast<int>(rank);
   }

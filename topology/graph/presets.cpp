@@ -8,10 +8,10 @@
 #include <optional>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -154,8 +154,7 @@ constexpr auto all_presets = [] {
 }();
 
 [[noreturn]] void fail(std::string_view text, std::string_view found, std::string_view expected) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("topology preset '{}': found {}, expected {}",
-                                                       text.substr(0, 80), found, expected));
+  refuse("topology preset '{}': found {}, expected {}", text.substr(0, 80), found, expected);
 }
 
 int parse_count(std::string_view text, std::string_view count, std::string_view what) {
@@ -175,7 +174,7 @@ double parse_rate(std::string_view text, std::string_view rate) {
   double number = 0;
   const auto [end, error] =
       std::from_chars(rate.data(), rate.data() + rate.size(), number, std::chars_format::fixed);
-  const std::string_view unit(end, static_cast<std::size_t>(rate.data() + rate.size() - end));
+  const std::string_view unit(end, as_index(rate.data() + rate.size() - end));
   const auto* const known = std::ranges::find(units, unit, &std::pair<std::string_view, double>::first);
   const double bandwidth = known == units.end() ? 0 : network_bandwidth(number * known->second);
   const bool is_rate = error == std::errc{} && bandwidth > 0 && bandwidth <= Topology::highest_bandwidth;
@@ -187,8 +186,7 @@ double parse_rate(std::string_view text, std::string_view rate) {
 }
 
 void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t links_per_host, int hosts) {
-  const std::size_t most_per_host =
-      (Topology::most_nodes - 1) / static_cast<std::size_t>(hosts);  // and the network
+  const std::size_t most_per_host = (Topology::most_nodes - 1) / as_index(hosts);  // and the network
   if (std::max(nodes_per_host, links_per_host) > most_per_host) {
     fail(text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
          fmt::format("fewer than {} nodes and links in all", Topology::most_nodes));
@@ -197,8 +195,8 @@ void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t l
 
 /// One host alone without a network; GB/s of each host's NIC.
 Topology make_cpu_hosts(std::string_view text, int hosts, int ranks, std::optional<double> network_rate) {
-  const std::size_t links = static_cast<std::size_t>(ranks) + (network_rate ? 2 : 0);
-  check_size(text, static_cast<std::size_t>(ranks) + (network_rate ? 2 : 1), links, hosts);
+  const std::size_t links = as_index(ranks) + (network_rate ? 2 : 0);
+  check_size(text, as_index(ranks) + (network_rate ? 2 : 1), links, hosts);
   GraphBuilder graph;
   std::vector<int> nics;
   for (int i = 0; i < hosts; ++i) {

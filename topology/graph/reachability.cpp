@@ -44,8 +44,7 @@ class Flood {
   }
 
   [[nodiscard]] bool reached(int node) const {
-    return std::ranges::any_of(marks_,
-                               [&](const auto& marks) { return marks[static_cast<std::size_t>(node)]; });
+    return std::ranges::any_of(marks_, [&](const auto& marks) { return marks[as_index(node)]; });
   }
 
   [[nodiscard]] std::optional<int> first_missed() const {
@@ -56,7 +55,7 @@ class Flood {
 
  private:
   void push(Position position) {
-    auto mark = marks_[static_cast<std::size_t>(position.leg)][static_cast<std::size_t>(position.node)];
+    auto mark = marks_[as_index(position.leg)][as_index(position.node)];
     if (mark) return;
     mark = true;
     queue_.push_back(position);
@@ -76,18 +75,18 @@ std::vector<int> largest_hub(const Topology& topology, IsKind is_kind) {
   std::vector<int> best;
   std::size_t most_links = 0;
   for (int start = 0; start < nodes; ++start) {
-    if (seen[static_cast<std::size_t>(start)] || !is_kind(topology.node(start).kind)) continue;
+    if (seen[as_index(start)] || !is_kind(topology.node(start).kind)) continue;
     std::vector<int> hub{start};
     std::size_t links = 0;
-    seen[static_cast<std::size_t>(start)] = true;
+    seen[as_index(start)] = true;
     for (std::size_t i = 0; i < hub.size(); ++i) {
       for (const int link : topology.links_at(hub[i])) {
         const int other = topology.other_end(link, hub[i]);
         const Node& next = topology.node(other);
         if (!is_kind(next.kind) || next.host != topology.node(start).host) {
           ++links;
-        } else if (!seen[static_cast<std::size_t>(other)]) {
-          seen[static_cast<std::size_t>(other)] = true;
+        } else if (!seen[as_index(other)]) {
+          seen[as_index(other)] = true;
           hub.push_back(other);
         }
       }

@@ -9,9 +9,9 @@
 #include <queue>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/topology.hpp"
 #include "topology/graph/reachability.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -44,11 +44,11 @@ class Search {
       : topology_(topology), index_in_host_(index_in_host), to_(to), inside_(inside) {
     const int from_host = node(from).host;
     to_host_ = node(to).host;
-    const auto size_of = [&](int host) { return host < 0 ? 0 : host_sizes[static_cast<std::size_t>(host)]; };
+    const auto size_of = [&](int host) { return host < 0 ? 0 : host_sizes[as_index(host)]; };
     first_state_ = {0, size_of(from_host), size_of(from_host) + (inside ? 0 : host_sizes.back())};
     const int states = first_state_[2] + (inside ? 0 : size_of(to_host_));
-    node_of_.assign(static_cast<std::size_t>(states), -1);
-    distance_.assign(static_cast<std::size_t>(states), unreached);
+    node_of_.assign(as_index(states), -1);
+    distance_.assign(as_index(states), unreached);
     start_ = state(from_host < 0 ? Leg::between : Leg::leaving, from);
     end_ = state(inside ? Leg::leaving : to_host_ < 0 ? Leg::between : Leg::entering, to);
   }
@@ -66,12 +66,11 @@ class Search {
  private:
   [[nodiscard]] const Node& node(int index) const { return topology_.node(index); }
   [[nodiscard]] const Link& link(Channel channel) const { return topology_.link(link_of(channel)); }
-  [[nodiscard]] Picoseconds distance(int at) const { return distance_[static_cast<std::size_t>(at)]; }
+  [[nodiscard]] Picoseconds distance(int at) const { return distance_[as_index(at)]; }
 
   int state(Leg leg, int index) {
-    const int result =
-        first_state_[static_cast<std::size_t>(leg)] + index_in_host_[static_cast<std::size_t>(index)];
-    node_of_[static_cast<std::size_t>(result)] = index;
+    const int result = first_state_[as_index(leg)] + index_in_host_[as_index(index)];
+    node_of_[as_index(result)] = index;
     return result;
   }
   [[nodiscard]] Leg leg_of(int at) const {
@@ -93,7 +92,7 @@ class Search {
   }
 
   void visit_neighbours(int at) {
-    const int index = node_of_[static_cast<std::size_t>(at)];
+    const int index = node_of_[as_index(at)];
     const Node& here = node(index);
     for_links(index, [&](int link_index) {
       const int other = topology_.other_end(link_index, index);
@@ -107,22 +106,22 @@ class Search {
       edges_.push_back({at, to, 2 * link_index + (taken.from == index ? 0 : 1)});
       const Picoseconds through = distance(at) + picoseconds(taken.latency);
       if (through < distance(to)) {
-        distance_[static_cast<std::size_t>(to)] = through;
+        distance_[as_index(to)] = through;
         queue_.emplace(through, to);
       }
     });
   }
 
   void find_distances() {
-    distance_[static_cast<std::size_t>(start_)] = 0;
+    distance_[as_index(start_)] = 0;
     queue_.emplace(0, start_);
     std::vector<bool> done(distance_.size());
     while (!queue_.empty()) {
       const auto [so_far, at] = queue_.top();
       queue_.pop();
       if (so_far > distance(end_)) break;
-      if (done[static_cast<std::size_t>(at)]) continue;
-      done[static_cast<std::size_t>(at)] = true;
+      if (done[as_index(at)]) continue;
+      done[as_index(at)] = true;
       if (at != end_) visit_neighbours(at);
     }
   }
@@ -139,18 +138,18 @@ class Search {
   /// does.
   bool reaches_end(double width) {
     links_to_end_.assign(distance_.size(), -1);
-    links_to_end_[static_cast<std::size_t>(end_)] = 0;
+    links_to_end_[as_index(end_)] = 0;
     std::vector<int> found{end_};
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const int next_links = links_to_end_[static_cast<std::size_t>(found[i])] + 1;
+      const int next_links = links_to_end_[as_index(found[i])] + 1;
       for (const Edge& edge : with_key(edges_, found[i], &Edge::to)) {
-        auto& links = links_to_end_[static_cast<std::size_t>(edge.from)];
+        auto& links = links_to_end_[as_index(edge.from)];
         if (links >= 0 || link(edge.channel).bandwidth < width) continue;
         links = next_links;
         found.push_back(edge.from);
       }
     }
-    return links_to_end_[static_cast<std::size_t>(start_)] >= 0;
+    return links_to_end_[as_index(start_)] >= 0;
   }
 
   void keep_widest_edges() {
@@ -169,14 +168,14 @@ class Search {
     std::vector<Channel> result;
     std::vector<Edge> best;
     for (int at = start_; at != end_;) {
-      const auto links_left = [&](int where) { return links_to_end_[static_cast<std::size_t>(where)]; };
+      const auto links_left = [&](int where) { return links_to_end_[as_index(where)]; };
       best.clear();
       std::ranges::copy_if(with_key(edges_, at, &Edge::from), std::back_inserter(best),
                            [&](const Edge& edge) { return links_left(edge.to) == links_left(at) - 1; });
       const bool leaves = leg_of(at) == Leg::leaving;
       const bool enters = leg_of(best[0].to) == Leg::entering;
       const int number = (enters ? 0 : from_number) + (leaves ? 0 : to_number);
-      const Edge& next = best[static_cast<std::size_t>(number) % best.size()];
+      const Edge& next = best[as_index(number) % best.size()];
       result.push_back(next.channel);
       at = next.to;
     }
@@ -203,16 +202,15 @@ class Search {
 
 std::vector<Channel> Topology::route(int from_node, int to_node) const {
   for (const int node : {from_node, to_node}) {
-    if (node < 0 || static_cast<std::size_t>(node) >= nodes_.size()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("route: found node {}, expected 0 to {}", node, nodes_.size() - 1));
+    if (node < 0 || as_index(node) >= nodes_.size()) {
+      refuse("route: found node {}, expected 0 to {}", node, nodes_.size() - 1);
     }
   }
   if (from_node == to_node) return {};
-  const Node& from = nodes_[static_cast<std::size_t>(from_node)];
-  const Node& to = nodes_[static_cast<std::size_t>(to_node)];
-  const int from_number = device_number_[static_cast<std::size_t>(from_node)];
-  const int to_number = device_number_[static_cast<std::size_t>(to_node)];
+  const Node& from = nodes_[as_index(from_node)];
+  const Node& to = nodes_[as_index(to_node)];
+  const int from_number = device_number_[as_index(from_node)];
+  const int to_number = device_number_[as_index(to_node)];
   if (from.host >= 0 && from.host == to.host) {
     auto inside =
         Search(*this, host_sizes_, index_in_host_, from_node, to_node, true).best(from_number, to_number);
@@ -221,11 +219,10 @@ std::vector<Channel> Topology::route(int from_node, int to_node) const {
   auto result =
       Search(*this, host_sizes_, index_in_host_, from_node, to_node, false).best(from_number, to_number);
   if (result.empty()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("route: found no way from '{}' to '{}' that passes only packages, fabrics, network "
-                    "nodes and NICs towards the network, expected a link that joins them",
-                    from.name, to.name));
+    refuse(
+        "route: found no way from '{}' to '{}' that passes only packages, fabrics, network "
+        "nodes and NICs towards the network, expected a link that joins them",
+        from.name, to.name);
   }
   return result;
 }

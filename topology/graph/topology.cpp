@@ -9,15 +9,15 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/graph/reachability.hpp"
 #include "topology/json_text.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
 
 [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: found {}, expected {}", path, found, expected));
+  refuse("{}: found {}, expected {}", path, found, expected);
 }
 
 void check_text(const std::string& name, const std::string& path) {
@@ -72,7 +72,7 @@ void check_nodes(const std::vector<Node>& nodes, std::size_t hosts) {
     if (node.kind == NodeKind::network) {
       if (node.host != -1)
         fail(path("host"), fmt::format("host {}", node.host), "no host for a network node");
-    } else if (node.host < 0 || static_cast<std::size_t>(node.host) >= hosts) {
+    } else if (node.host < 0 || as_index(node.host) >= hosts) {
       fail(path("host"), node.host == -1 ? "no host" : fmt::format("host {}", node.host),
            fmt::format("one of the {} hosts for a node of kind {}", hosts, to_string(node.kind)));
     }
@@ -97,12 +97,12 @@ void check_links(const std::vector<Link>& links, const std::vector<Node>& nodes)
     const Link& link = links[i];
     const auto path = [&](std::string_view key) { return fmt::format("links[{}].{}", i, key); };
     for (const auto& [key, end] : {std::pair("from", link.from), std::pair("to", link.to)}) {
-      if (end < 0 || static_cast<std::size_t>(end) >= nodes.size()) {
+      if (end < 0 || as_index(end) >= nodes.size()) {
         fail(path(key), fmt::format("node {}", end), fmt::format("one of the {} nodes", nodes.size()));
       }
     }
-    const std::string& from = nodes[static_cast<std::size_t>(link.from)].name;
-    const std::string& to = nodes[static_cast<std::size_t>(link.to)].name;
+    const std::string& from = nodes[as_index(link.from)].name;
+    const std::string& to = nodes[as_index(link.to)].name;
     if (link.from == link.to) fail(path("to"), fmt::format("'{}' at both ends", to), "two different nodes");
     if (link.kind > LinkKind::network) {
       fail(path("kind"), fmt::format("{}", static_cast<int>(link.kind)), "a kind of link");
@@ -138,7 +138,7 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
   index_in_host_.reserve(nodes_.size());
   device_number_.reserve(nodes_.size());
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const auto group = nodes_[i].host < 0 ? hosts_.size() : static_cast<std::size_t>(nodes_[i].host);
+    const auto group = nodes_[i].host < 0 ? hosts_.size() : as_index(nodes_[i].host);
     index_in_host_.push_back(host_sizes_[group]++);
     device_number_.push_back(0);
     if (!is_device(nodes_[i].kind)) continue;
@@ -155,7 +155,7 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
   std::ranges::sort(ends);
   links_begin_.assign(nodes_.size() + 1, 0);
   for (const auto& [end, other_host, link] : ends) {
-    ++links_begin_[static_cast<std::size_t>(end) + 1];
+    ++links_begin_[as_index(end) + 1];
     links_of_node_.push_back(link);
   }
   std::partial_sum(links_begin_.begin(), links_begin_.end(), links_begin_.begin());
@@ -165,14 +165,12 @@ Topology::Topology(std::vector<std::string> hosts, std::vector<Node> nodes, std:
 }
 
 std::span<const int> Topology::links_at(int node) const {
-  const auto i = static_cast<std::size_t>(node);
+  const auto i = as_index(node);
   if (node < 0 || i >= nodes_.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("links_at: found node {}, expected 0 to {}", node, nodes_.size() - 1));
+    refuse("links_at: found node {}, expected 0 to {}", node, nodes_.size() - 1);
   }
   return std::span(links_of_node_)
-      .subspan(static_cast<std::size_t>(links_begin_[i]),
-               static_cast<std::size_t>(links_begin_[i + 1] - links_begin_[i]));
+      .subspan(as_index(links_begin_[i]), as_index(links_begin_[i + 1] - links_begin_[i]));
 }
 
 int Topology::other_end(int link, int node) const {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "ddl/topology/topology.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -73,8 +73,7 @@ template <typename Path>
 int index_of(const std::string& name, const Index& index, Path path, std::string_view expected) {
   const auto found = index.find(name);
   if (found != index.end()) return found->second;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: found {}, expected {}", path(), in_quotes(name), expected));
+  refuse("{}: found {}, expected {}", path(), in_quotes(name), expected);
 }
 
 Topology topology_of(const TopologyFile& file) {
@@ -117,7 +116,7 @@ void append_list(std::string& text, std::string_view key, const Range& range, To
 
 std::string to_json(const Topology& topology) {
   const auto& nodes = topology.nodes();
-  const auto name = [&](int node) { return nodes[static_cast<std::size_t>(node)].name; };
+  const auto name = [&](int node) { return nodes[as_index(node)].name; };
   std::string text = fmt::format("{{\n  \"{}\": {}", version_key, format_version);
   if (topology.carriers()) {
     text += fmt::format(",\n  \"{}\": \"{}\"", carriers_key, to_string(*topology.carriers()));
@@ -125,7 +124,7 @@ std::string to_json(const Topology& topology) {
   append_list(text, "hosts", topology.hosts(), std::identity{});
   append_list(text, "nodes", nodes, [&](const Node& node) {
     NodeRecord record{node.name, node.kind};
-    if (node.host >= 0) record.host = topology.hosts()[static_cast<std::size_t>(node.host)];
+    if (node.host >= 0) record.host = topology.hosts()[as_index(node.host)];
     return record;
   });
   append_list(text, "links", topology.links(), [&](const Link& link) {

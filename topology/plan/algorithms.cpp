@@ -81,9 +81,7 @@ int tree_rounds(int members) { return std::bit_width(static_cast<unsigned>(membe
 
 }  // namespace
 
-const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept {
-  return traits[static_cast<std::size_t>(algorithm)];
-}
+const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept { return traits[as_index(algorithm)]; }
 
 std::span<const Algorithm> all_algorithms() noexcept { return algorithms; }
 
@@ -190,7 +188,7 @@ Message GroupPattern::between(int round, int from, int to, int peer) const {
   }
   const int owner = goes_to_owner ? to : from;
   if (shape_ != Shape::exchange) return {peer, owner, owner + 1};
-  const std::size_t last = static_cast<std::size_t>(reduces_ ? round : rounds_ - 1 - round);
+  const std::size_t last = as_index(reduces_ ? round : rounds_ - 1 - round);
   int first = 0;
   for (std::size_t i = 0; i <= last; ++i) {
     first += owner / stages_[i].stride % stages_[i].factor * stages_[i].run;
@@ -199,7 +197,7 @@ Message GroupPattern::between(int round, int from, int to, int peer) const {
 }
 
 void GroupPattern::exchange(int round, int member, int direction, std::vector<Message>& messages) const {
-  const Stage& stage = stages_[static_cast<std::size_t>(reduces_ ? round : rounds_ - 1 - round)];
+  const Stage& stage = stages_[as_index(reduces_ ? round : rounds_ - 1 - round)];
   const int digit = member / stage.stride % stage.factor;
   for (int distance = 1; distance < stage.factor; ++distance) {
     const int peer = member + (wrap(digit + direction * distance, stage.factor) - digit) * stage.stride;

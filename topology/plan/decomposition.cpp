@@ -8,24 +8,14 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "topology/json_text.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
 
 constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
-
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
-/// What was found, short and plain enough for a message.
-std::string shown(std::string_view text) {
-  constexpr std::size_t most = 80;
-  std::string result(text.substr(0, most));
-  for (char& c : result) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text.size() <= most ? result : result + "...";
-}
 
 std::vector<int> parse_sizes(std::string_view list, char separator, std::string_view text) {
   std::vector<int> sizes;
@@ -33,9 +23,9 @@ std::vector<int> parse_sizes(std::string_view list, char separator, std::string_
     const auto size = parse_whole<int>(digits);
     if (!size || *size < 1 || *size > most_ranks) {
       refuse(
-          fmt::format("decomposition '{}': found '{}', expected sizes from 1 to {} joined by x, as in "
-                      "4x8x2, or the sizes of unequal hosts first, as in 4,3,2x3",
-                      shown(text), shown(digits), most_ranks));
+          "decomposition {}: found {}, expected sizes from 1 to {} joined by x, as in "
+          "4x8x2, or the sizes of unequal hosts first, as in 4,3,2x3",
+          in_quotes(text), in_quotes(digits), most_ranks);
     }
     sizes.push_back(*size);
   }
@@ -48,24 +38,22 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
     : group_sizes_(std::move(group_sizes)), outer_(std::move(outer)) {
   std::int64_t groups = 1;
   for (const int size : outer_) {
-    if (size < 1)
-      refuse(fmt::format("decomposition: found a dimension of size {}, expected at least 1", size));
+    if (size < 1) refuse("decomposition: found a dimension of size {}, expected at least 1", size);
     groups *= size;
     if (groups > most_ranks) {
-      refuse(fmt::format("decomposition: found {} groups or more, expected at most {} positions", groups,
-                         most_ranks));
+      refuse("decomposition: found {} groups or more, expected at most {} positions", groups, most_ranks);
     }
   }
   if (group_sizes_.empty() ||
       (group_sizes_.size() != 1 && static_cast<std::int64_t>(group_sizes_.size()) != groups)) {
     refuse(
-        fmt::format("decomposition: found the sizes of {} groups, expected {} (the product of the other "
-                    "dimensions) or one size for all",
-                    group_sizes_.size(), groups));
+        "decomposition: found the sizes of {} groups, expected {} (the product of the other "
+        "dimensions) or one size for all",
+        group_sizes_.size(), groups);
   }
   std::int64_t ranks = 0;
   for (const int size : group_sizes_) {
-    if (size < 1) refuse(fmt::format("decomposition: found a group of size {}, expected at least 1", size));
+    if (size < 1) refuse("decomposition: found a group of size {}, expected at least 1", size);
     ranks += size;
   }
   if (std::all_of(group_sizes_.begin(), group_sizes_.end(),
@@ -74,7 +62,7 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
     group_sizes_.erase(group_sizes_.begin() + 1, group_sizes_.end());
   }
   if (ranks > most_ranks) {
-    refuse(fmt::format("decomposition: found {} positions, expected at most {}", ranks, most_ranks));
+    refuse("decomposition: found {} positions, expected at most {}", ranks, most_ranks);
   }
   groups_ = static_cast<int>(groups);
   ranks_ = static_cast<int>(ranks);
@@ -93,22 +81,21 @@ Decomposition Decomposition::parse(std::string_view text, int ranks) {
     try {
       return Decomposition(std::move(group_sizes), std::move(outer));
     } catch (const Error& error) {
-      refuse(fmt::format("'{}': {}", shown(text), error.what()));
+      refuse("{}: {}", in_quotes(text), error.what());
     }
   };
   Decomposition result = parsed();
   if (result.ranks() != ranks) {
-    refuse(fmt::format(
-        "decomposition {} has {} positions, but there {} {} rank{}: {} must be the number of ranks",
-        shown(text), result.ranks(), ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
-        result.ragged() ? "the sum of its groups' sizes" : "the product of its sizes"));
+    refuse("decomposition {} has {} positions, but there {} {} rank{}: {} must be the number of ranks",
+           printable(text), result.ranks(), ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
+           result.ragged() ? "the sum of its groups' sizes" : "the product of its sizes");
   }
   return result;
 }
 
 int Decomposition::size(int dimension) const {
   if (dimension == 0) return *std::max_element(group_sizes_.begin(), group_sizes_.end());
-  return outer_.at(static_cast<std::size_t>(dimension - 1));
+  return outer_.at(as_index(dimension - 1));
 }
 
 int Decomposition::group_of(int position) const {

@@ -25,7 +25,7 @@ Sizes sizes_of(const Decomposition& decomposition, int dimension) {
 double share_before(const Plan& plan, int dimension) {
   double share = 1;
   for (int d = 0; d < dimension && !has_root(plan.collective); ++d) {
-    if (!traits_of(plan.dimensions[static_cast<std::size_t>(d)].algorithm).scatters) continue;
+    if (!traits_of(plan.dimensions[as_index(d)].algorithm).scatters) continue;
     share /= sizes_of(plan.decomposition, d).smallest;
   }
   return share;
@@ -44,15 +44,15 @@ std::vector<Phase> phases_of(const Plan& plan) {
     if (plan.decomposition.size(dimension) < 2) return;
     for (const PhaseKind kind : kinds) phases.push_back({kind, dimension});
   };
-  for (int d = 0; d < dimensions; ++d) add(of_dimension[static_cast<std::size_t>(d)].up, d);
-  for (int d = dimensions - 1; d >= 0; --d) add(of_dimension[static_cast<std::size_t>(d)].down, d);
+  for (int d = 0; d < dimensions; ++d) add(of_dimension[as_index(d)].up, d);
+  for (int d = dimensions - 1; d >= 0; --d) add(of_dimension[as_index(d)].down, d);
   return phases;
 }
 
 int neighbour_runs(std::span<const int> order, int stride) {
   std::vector<bool> has(order.size(), false);
-  for (std::size_t at = 0; at < order.size(); at += static_cast<std::size_t>(stride)) {
-    has[static_cast<std::size_t>(order[at])] = true;
+  for (std::size_t at = 0; at < order.size(); at += as_index(stride)) {
+    has[as_index(order[at])] = true;
   }
   int runs = 0;
   for (std::size_t rank = 0; rank < has.size(); ++rank) {
@@ -63,13 +63,13 @@ int neighbour_runs(std::span<const int> order, int stride) {
 
 PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
   const auto [smallest, largest] = sizes_of(plan.decomposition, phase.dimension);
-  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(phase.dimension)];
+  const PlanDimension& dimension = plan.dimensions[as_index(phase.dimension)];
   const GroupPattern pattern(plan.collective, dimension.algorithm, phase.kind, largest);
   PhaseFigures figures;
   figures.members =
       smallest == largest ? fmt::format("{}", largest) : fmt::format("{}-{}", smallest, largest);
   figures.rounds = pattern.rounds();
-  std::vector<int> pieces(static_cast<std::size_t>(largest), 0);  // by member
+  std::vector<int> pieces(as_index(largest), 0);  // by member
   std::vector<Message> sent;
   const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
   for (int round = 0; round < pattern.rounds(); round += repeat) {
@@ -77,7 +77,7 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
     for (int member = first; member < end; member += step) {
       pattern.sends(round, member, sent);
       for (const Message& message : sent) {
-        pieces[static_cast<std::size_t>(member)] += repeat * (message.last - message.first);
+        pieces[as_index(member)] += repeat * (message.last - message.first);
       }
     }
   }

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "topology/json_text.hpp"
 #include "topology/plan/algorithms.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -16,8 +16,6 @@ namespace {
 constexpr int most_chunks = 64;
 
 constexpr auto modes = all_to<Mode::mpi>;
-
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
 /// "ring, tree or one_shot"
 std::string alternatives(const auto& values) {
@@ -34,34 +32,31 @@ std::string with_article(std::string_view name) {
 }
 
 void require_algorithm(const Plan& plan, int index) {
-  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
-  if (static_cast<std::size_t>(dimension.algorithm) >= all_algorithms().size() ||
-      dimension.carrier > Carrier::host_memory) {
-    refuse(fmt::format("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist",
-                       index, static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier)));
+  const PlanDimension& dimension = plan.dimensions[as_index(index)];
+  if (as_index(dimension.algorithm) >= all_algorithms().size() || dimension.carrier > Carrier::host_memory) {
+    refuse("plan: dimensions[{}]: found algorithm {} and carrier {}, expected ones that exist", index,
+           static_cast<int>(dimension.algorithm), static_cast<int>(dimension.carrier));
   }
   const std::span<const Algorithm> possible = algorithms_of(plan.collective);
   if (std::ranges::find(possible, dimension.algorithm) == possible.end()) {
-    refuse(fmt::format("plan: dimensions[{}]: found {} in {}, expected {}", index,
-                       to_string(dimension.algorithm), with_article(to_string(plan.collective)),
-                       alternatives(possible)));
+    refuse("plan: dimensions[{}]: found {} in {}, expected {}", index, to_string(dimension.algorithm),
+           with_article(to_string(plan.collective)), alternatives(possible));
   }
   if (plan.collective == Collective::all_reduce && index == 0 && plan.decomposition.ragged() &&
       !traits_of(dimension.algorithm).takes_ragged) {
-    refuse(fmt::format(
+    refuse(
         "plan: dimensions[0]: found one_shot in the ragged first dimension of {}, expected ring, "
         "halving_doubling, two_shot or tree: with groups of different sizes, not every member has "
         "one to go on with in each other group",
-        to_string(plan.decomposition)));
+        to_string(plan.decomposition));
   }
 }
 
 void require_wire(const Plan& plan, int index) {
-  const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(index)];
+  const PlanDimension& dimension = plan.dimensions[as_index(index)];
   if (!dimension.wire) return;
   const auto refuse_wire = [&](std::string_view why) {
-    refuse(
-        fmt::format("plan: dimensions[{}]: found the wire {}, {}", index, to_string(*dimension.wire), why));
+    refuse("plan: dimensions[{}]: found the wire {}, {}", index, to_string(*dimension.wire), why);
   };
   if (*dimension.wire != DataType::bf16 && *dimension.wire != DataType::f16) {
     refuse_wire("expected bf16 or f16, or none");
@@ -82,21 +77,21 @@ void require_wire(const Plan& plan, int index) {
 }
 
 void require_order(const Plan& plan) {
-  const auto ranks = static_cast<std::size_t>(plan.decomposition.ranks());
+  const auto ranks = as_index(plan.decomposition.ranks());
   if (plan.order.size() != ranks) {
-    refuse(fmt::format("plan: order: found {} ranks, expected {}, as many as {} has positions",
-                       plan.order.size(), ranks, to_string(plan.decomposition)));
+    refuse("plan: order: found {} ranks, expected {}, as many as {} has positions", plan.order.size(), ranks,
+           to_string(plan.decomposition));
   }
   std::vector<bool> seen(ranks);
   for (std::size_t position = 0; position < ranks; ++position) {
     const int rank = plan.order[position];
-    if (rank < 0 || static_cast<std::size_t>(rank) >= ranks) {
-      refuse(fmt::format("plan: order[{}]: found rank {}, expected 0 to {}", position, rank, ranks - 1));
+    if (rank < 0 || as_index(rank) >= ranks) {
+      refuse("plan: order[{}]: found rank {}, expected 0 to {}", position, rank, ranks - 1);
     }
-    if (seen[static_cast<std::size_t>(rank)]) {
-      refuse(fmt::format("plan: order[{}]: found rank {} a second time, expected each once", position, rank));
+    if (seen[as_index(rank)]) {
+      refuse("plan: order[{}]: found rank {} a second time, expected each once", position, rank);
     }
-    seen[static_cast<std::size_t>(rank)] = true;
+    seen[as_index(rank)] = true;
   }
 }
 
@@ -169,7 +164,7 @@ std::string_view to_string(Mode mode) noexcept {
 
 char letter_of(Mode mode) noexcept {
   constexpr std::string_view letters = "prnbcm";
-  const auto index = static_cast<std::size_t>(mode);
+  const auto index = as_index(mode);
   return index < letters.size() ? letters[index] : '?';
 }
 
@@ -181,7 +176,7 @@ Mode mode_from_letter(std::string_view letter) {
   for (const Mode mode : modes) {
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", letter_of(mode), to_string(mode));
   }
-  refuse(fmt::format("mode '{}': expected one of {}", printable(letter.substr(0, 20)), known));
+  refuse("mode '{}': expected one of {}", printable(letter.substr(0, 20)), known);
 }
 
 std::string_view to_string(Carrier carrier) noexcept {
@@ -203,19 +198,19 @@ std::string_view to_string(PhaseKind kind) noexcept {
 
 void require_valid(const Plan& plan) {
   if (algorithms_of(plan.collective).empty()) {
-    refuse(fmt::format("plan: found collective {}, expected {}: a barrier needs no plan",
-                       to_string(plan.collective), planned_names()));
+    refuse("plan: found collective {}, expected {}: a barrier needs no plan", to_string(plan.collective),
+           planned_names());
   }
-  if (plan.dimensions.size() != static_cast<std::size_t>(plan.decomposition.dimensions())) {
-    refuse(fmt::format("plan: found {} dimensions, expected {}, as many as {} has", plan.dimensions.size(),
-                       plan.decomposition.dimensions(), to_string(plan.decomposition)));
+  if (plan.dimensions.size() != as_index(plan.decomposition.dimensions())) {
+    refuse("plan: found {} dimensions, expected {}, as many as {} has", plan.dimensions.size(),
+           plan.decomposition.dimensions(), to_string(plan.decomposition));
   }
   for (int i = 0; i < plan.decomposition.dimensions(); ++i) {
     require_algorithm(plan, i);
     require_wire(plan, i);
   }
   if (plan.chunks < 1 || plan.chunks > most_chunks) {
-    refuse(fmt::format("plan: found {} chunks, expected 1 to {}", plan.chunks, most_chunks));
+    refuse("plan: found {} chunks, expected 1 to {}", plan.chunks, most_chunks);
   }
   require_order(plan);
 }

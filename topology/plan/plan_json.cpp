@@ -11,6 +11,7 @@
 #include "ddl/topology/plan.hpp"
 #include "topology/json_fields.hpp"
 #include "topology/plan/algorithms.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 
@@ -55,12 +56,11 @@ void describe(Fields& fields, File& file) {
 /// Throws `invalid_argument` about what does not fit together.
 Plan plan_of(PlanFile file) {
   Plan& plan = file.plan;
-  if (plan.order.empty())
-    throw Error(ErrorCode::invalid_argument, "order: found no ranks, expected at least one");
+  if (plan.order.empty()) refuse("order: found no ranks, expected at least one");
   try {
     plan.decomposition = Decomposition::parse(file.decomposition, static_cast<int>(plan.order.size()));
   } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("decomposition: {}", printable(error.what())));
+    refuse("decomposition: {}", printable(error.what()));
   }
   require_valid(plan);
   return std::move(plan);

@@ -14,10 +14,6 @@
 namespace ddl::topology {
 namespace {
 
-std::string count_of(int count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 /// "0..7", "0 4 8 12 1 5 ...".
 std::string short_order(const std::vector<int>& order) {
   constexpr std::size_t most = 16;
@@ -37,42 +33,21 @@ std::string short_text(const Decomposition& decomposition) {
   return text;
 }
 
-using Row = std::vector<std::string>;
-
-/// Columns as wide as they need to be; numbers to the right.
-std::string table(const std::vector<Row>& rows, const std::vector<bool>& is_number) {
-  std::vector<std::size_t> width(is_number.size());
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += is_number[i] ? fmt::format(" {:>{}} ", row[i], width[i])
-                           : fmt::format(" {:<{}} ", row[i], width[i]);
-    }
-    while (line.ends_with(' ')) line.pop_back();
-    text += line + '\n';
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string summary(const Plan& plan) {
   std::string ways;
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     if (plan.decomposition.size(d) == 1) continue;
-    const PlanDimension& dimension = plan.dimensions[static_cast<std::size_t>(d)];
+    const PlanDimension& dimension = plan.dimensions[as_index(d)];
     ways += fmt::format("{}{} {}", ways.empty() ? "" : " + ", to_string(dimension.algorithm),
                         carrier_text(dimension));
   }
   if (ways.empty()) ways = "nothing to move";
   return fmt::format("{} {} {}: {} {}, {}, {}, predicted {}", to_string(plan.collective),
                      format_bytes(static_cast<double>(plan.bytes)), to_string(plan.type),
-                     short_text(plan.decomposition), plan.order_name, ways, count_of(plan.chunks, "chunk"),
-                     format_us(plan.predicted_us));
+                     short_text(plan.decomposition), plan.order_name, ways,
+                     count_text(as_index(plan.chunks), "chunk"), format_us(plan.predicted_us));
 }
 
 std::string to_text(const Plan& plan) {
@@ -82,18 +57,18 @@ std::string to_text(const Plan& plan) {
 
   const auto phases = phases_of(plan);
   if (!phases.empty()) {
-    std::vector<Row> rows = {
-        {"", "phase", "dimension", "members", "algorithm", "carrier", "rounds", "bytes a rank", "one chunk"}};
+    TextTable table({">", "phase", ">dimension", ">members", "algorithm", "carrier", ">rounds",
+                     ">bytes a rank", ">one chunk"});
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const auto [kind, dimension] = phases[i];
-      const PlanDimension& way = plan.dimensions[static_cast<std::size_t>(dimension)];
+      const PlanDimension& way = plan.dimensions[as_index(dimension)];
       const PhaseFigures figures = figures_of(plan, phases[i]);
-      rows.push_back({fmt::format("{}", i + 1), std::string(to_string(kind)), fmt::format("{}", dimension),
-                      figures.members, std::string(to_string(way.algorithm)), carrier_text(way),
-                      fmt::format("{}", figures.rounds), format_bytes(figures.bytes_per_rank),
-                      i < plan.phase_us.size() ? format_us(plan.phase_us[i]) : "?"});
+      table.add({fmt::format("{}", i + 1), std::string(to_string(kind)), fmt::format("{}", dimension),
+                 figures.members, std::string(to_string(way.algorithm)), carrier_text(way),
+                 fmt::format("{}", figures.rounds), format_bytes(figures.bytes_per_rank),
+                 i < plan.phase_us.size() ? format_us(plan.phase_us[i]) : "?"});
     }
-    text += table(rows, {true, false, true, true, false, false, true, true, true});
+    text += table.text();
   }
   if (plan.bound_us > 0) {
     text += fmt::format("  no plan can take less than {}: this one {:.2f} times that\n",

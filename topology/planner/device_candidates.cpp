@@ -148,7 +148,7 @@ double DeviceCandidates::calls_us(const Plan& plan, const std::vector<PhaseTime>
   const std::vector<Phase> phases = phases_of(plan);
   std::vector<double> of_dimension(plan.dimensions.size(), 0);
   for (std::size_t i = 0; i < phases.size(); ++i) {
-    const auto d = static_cast<std::size_t>(phases[i].dimension);
+    const auto d = as_index(phases[i].dimension);
     // The last dimension's way there and back is one call.
     const bool is_first = i == 0 || phases[i - 1].dimension != phases[i].dimension;
     switch (plan.dimensions[d].carrier) {

@@ -14,9 +14,9 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
   const bool adds_in_scratch = kind == PhaseKind::all_reduce;
   const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
   std::vector<PatternRound> rounds;
-  std::vector<int> hops(static_cast<std::size_t>(size), 0);     // that the data took to each member
-  std::vector<int> senders(static_cast<std::size_t>(size), 0);  // by receiver, in a round
-  std::vector<std::pair<int, int>> arrivals;                    // receivers and hops, in a round
+  std::vector<int> hops(as_index(size), 0);     // that the data took to each member
+  std::vector<int> senders(as_index(size), 0);  // by receiver, in a round
+  std::vector<std::pair<int, int>> arrivals;    // receivers and hops, in a round
   std::vector<Message> sent;
   for (int now = 0; now < pattern.rounds(); now += repeat) {
     PatternRound round;
@@ -32,12 +32,12 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
     int most = 0;  // senders to one member
     arrivals.clear();
     for (const PatternEdge& edge : round.edges) {
-      arrivals.emplace_back(edge.to, hops[static_cast<std::size_t>(edge.from)] + 1);
-      most = std::max(most, ++senders[static_cast<std::size_t>(edge.to)]);
+      arrivals.emplace_back(edge.to, hops[as_index(edge.from)] + 1);
+      most = std::max(most, ++senders[as_index(edge.to)]);
     }
     for (const auto& [to, way] : arrivals) {
-      senders[static_cast<std::size_t>(to)] = 0;
-      hops[static_cast<std::size_t>(to)] = std::max(hops[static_cast<std::size_t>(to)], way);
+      senders[as_index(to)] = 0;
+      hops[as_index(to)] = std::max(hops[as_index(to)], way);
     }
     if (adds_in_scratch) {
       // All but the first member copy the sum.
@@ -65,7 +65,7 @@ double share_of(const ProfiledGroup& group, const PatternRound& round, const Pat
                 Algorithm algorithm, PhaseKind kind) {
   if (group.shares.empty()) return round.share;
   const bool gathers = kind == PhaseKind::all_gather;
-  const auto left_with = [&](int member) { return group.shares[static_cast<std::size_t>(member)]; };
+  const auto left_with = [&](int member) { return group.shares[as_index(member)]; };
   const AlgorithmTraits& traits = traits_of(algorithm);
   if (traits.is_direct) return left_with(gathers ? edge.from : edge.to);
   if (traits.is_staged) {
@@ -117,59 +117,45 @@ Profiler::Profiler(const Topology& topology, const Placement& placement, const C
 }
 
 void Profiler::add_load(Resource resource, double share) {
-  double& load = load_[static_cast<std::size_t>(resource)];
+  double& load = load_[as_index(resource)];
   if (load == 0) touched_.push_back(resource);
   load += share * routes_->us_per_byte(resource);
 }
 
-/// What was loaded so far as a column, with the loads of `scale` rounds added to the total without
-/// reductions.
-std::size_t Profiler::keep_column(double scale) {
+/// What is loaded as a column, with the loads of `scale` rounds added to a total.
+std::size_t Profiler::add_column(std::vector<double>& totals, double scale) {
   std::vector<Load> loads;
   loads.reserve(touched_.size());
   for (const Resource resource : touched_) {
-    const double load = load_[static_cast<std::size_t>(resource)];
+    const double load = load_[as_index(resource)];
     loads.push_back({resource, static_cast<float>(load)});
-    total_without_[static_cast<std::size_t>(resource)] += scale * load;
-  }
-  return classes_.add(loads);
-}
-
-/// What was loaded as a column, with the loads of `scale` rounds added to the total.
-std::size_t Profiler::take_column(double scale) {
-  std::vector<Load> loads;
-  loads.reserve(touched_.size());
-  for (const Resource resource : touched_) {
-    const double load = std::exchange(load_[static_cast<std::size_t>(resource)], 0);
-    loads.push_back({resource, static_cast<float>(load)});
-    double& total = total_[static_cast<std::size_t>(resource)];
+    double& total = totals[as_index(resource)];
     if (total == 0) total_touched_.push_back(resource);
     total += scale * load;
   }
-  touched_.clear();
   return classes_.add(loads);
 }
 
 /// Adds what the receivers of a group do with what they get.
 void Profiler::add_reductions(const ProfiledGroup& group, const PatternRound& round, double share) {
   for (const PatternEdge& edge : round.edges) {
-    const int rank = group.ranks[static_cast<std::size_t>(edge.to)];
-    const Resource core = core_of_[static_cast<std::size_t>(rank)];
-    if (core < 0 || is_reducing_[static_cast<std::size_t>(rank)]) continue;
-    is_reducing_[static_cast<std::size_t>(rank)] = true;
-    double& load = load_[static_cast<std::size_t>(core)];
+    const int rank = group.ranks[as_index(edge.to)];
+    const Resource core = core_of_[as_index(rank)];
+    if (core < 0 || is_reducing_[as_index(rank)]) continue;
+    is_reducing_[as_index(rank)] = true;
+    double& load = load_[as_index(core)];
     if (load == 0) touched_.push_back(core);
     load += share * reduction_us_;
   }
   for (const PatternEdge& edge : round.edges) {
-    is_reducing_[static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(edge.to)])] = false;
+    is_reducing_[as_index(group.ranks[as_index(edge.to)])] = false;
   }
 }
 
 std::vector<Load> Profiler::take_total(std::vector<double>& total) {
   std::vector<Load> result;
   for (const Resource resource : total_touched_) {
-    const double load = std::exchange(total[static_cast<std::size_t>(resource)], 0);
+    const double load = std::exchange(total[as_index(resource)], 0);
     if (load > 0) result.push_back({resource, static_cast<float>(load)});
   }
   return result;
@@ -201,9 +187,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       if (round < pattern.size()) visit(group, pattern[round]);
     });
   };
-  const auto rank_at = [](const ProfiledGroup& group, int index) {
-    return group.ranks[static_cast<std::size_t>(index)];
-  };
+  const auto rank_at = [](const ProfiledGroup& group, int index) { return group.ranks[as_index(index)]; };
   // What is reduced while it is read, or comes back to who sent it.
   const bool is_lent =
       collective == Collective::all_reduce && (kind == PhaseKind::all_gather || kind == PhaseKind::broadcast);
@@ -229,20 +213,20 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
         for (const Resource resource : route.resources) {
           add_load(resource, moved);
           if (!route.is_tcp || network_message_us_ == 0 || !routes_->is_network(resource)) continue;
-          int& messages = messages_[static_cast<std::size_t>(resource)];
+          int& messages = messages_[as_index(resource)];
           if (messages++ == 0) with_messages_.push_back(resource);
           round.busy = std::max(round.busy, messages * part * network_message_us_);
         }
         round.latency = std::max(round.latency, now.latency * route.latency);
         round.alone = std::max(round.alone, moved * route.us_per_byte);
-        int& sends = sends_[static_cast<std::size_t>(from)];
+        int& sends = sends_[as_index(from)];
         round.sends = std::max(round.sends, static_cast<double>(++sends));
       }
     });
-    for (const Resource resource : with_messages_) messages_[static_cast<std::size_t>(resource)] = 0;
+    for (const Resource resource : with_messages_) messages_[as_index(resource)] = 0;
     with_messages_.clear();
     for (const Resource resource : touched_) {
-      round.us_per_byte = std::max(round.us_per_byte, load_[static_cast<std::size_t>(resource)]);
+      round.us_per_byte = std::max(round.us_per_byte, load_[as_index(resource)]);
     }
     const bool is_ring = traits_of(algorithm).is_ring && kind != PhaseKind::broadcast;
     if (is_ring) {
@@ -256,7 +240,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
           const PlannedRoute route = routes_->between(rank_at(group, edge.from), rank_at(group, edge.to));
           double slowest = 0;
           for (const Resource resource : route.resources) {
-            slowest = std::max(slowest, load_[static_cast<std::size_t>(resource)]);
+            slowest = std::max(slowest, load_[as_index(resource)]);
           }
           latency += route.latency;
           us_per_byte += slowest;
@@ -270,17 +254,19 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
       });
     }
     for_each_group([&](const ProfiledGroup& group) {
-      for (const int rank : group.ranks) sends_[static_cast<std::size_t>(rank)] = 0;
+      for (const int rank : group.ranks) sends_[as_index(rank)] = 0;
     });
     round.local = reduced * reduction_us_;
-    if (has_cores_) round.column_without = keep_column(round.repeat);
+    if (has_cores_) round.column_without = add_column(total_without_, round.repeat);
     if (has_cores_ && reduced > 0) {
       for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {
         const double part = static_cast<double>(now.repeat) / most_repeats;
         add_reductions(group, now, now.reduced * group.weight * part);
       });
     }
-    round.column = take_column(round.repeat);
+    round.column = add_column(total_, round.repeat);
+    for (const Resource resource : touched_) load_[as_index(resource)] = 0;
+    touched_.clear();
     if (!has_cores_) round.column_without = round.column;
     round_count += round.repeat;
     profile.rounds.push_back(round);

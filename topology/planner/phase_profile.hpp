@@ -92,8 +92,7 @@ class Profiler {
 
  private:
   void add_load(Resource resource, double share);
-  std::size_t keep_column(double scale);
-  std::size_t take_column(double scale);
+  std::size_t add_column(std::vector<double>& totals, double scale);
   std::vector<Load> take_total(std::vector<double>& total);
   void add_reductions(const ProfiledGroup& group, const PatternRound& round, double share);
 
@@ -106,9 +105,9 @@ class Profiler {
   std::vector<double> load_;  // of each resource, in us a byte
   std::vector<Resource> touched_;
   std::vector<double> total_;
-  std::vector<double> total_without_;  // reductions
-  std::vector<Resource> total_touched_;
-  std::vector<Resource> core_of_;  // of each rank, what its reductions keep busy; -1: nothing
+  std::vector<double> total_without_;    // reductions
+  std::vector<Resource> total_touched_;  // a resource may be listed several times
+  std::vector<Resource> core_of_;        // of each rank, what its reductions keep busy; -1: nothing
   bool has_cores_ = false;
   std::vector<bool> is_reducing_;  // of each rank
   std::vector<int> sends_;         // of each rank

@@ -49,7 +49,7 @@ class Components {
   void join(int a, int b) { at(root(a)) = root(b); }
 
  private:
-  int& at(int node) { return parent_[static_cast<std::size_t>(node)]; }
+  int& at(int node) { return parent_[as_index(node)]; }
   std::vector<int> parent_;
 };
 
@@ -72,17 +72,17 @@ double time_across(const Topology& topology, const Placement& placement, Level l
   std::vector<double> ranks_of;
   for (const int device : placement) {
     const int node = topology.node_of_device(device);
-    int& group = group_of[static_cast<std::size_t>(components.root(node))];
+    int& group = group_of[as_index(components.root(node))];
     if (group < 0) {
       group = groups++;
       ranks_of.push_back(0);
     }
-    ++ranks_of[static_cast<std::size_t>(group)];
+    ++ranks_of[as_index(group)];
   }
   if (groups < 2) return 0;
 
   constexpr double unlimited = std::numeric_limits<double>::infinity();
-  std::vector<Capacity> capacity(static_cast<std::size_t>(groups));
+  std::vector<Capacity> capacity(as_index(groups));
   double all_one_way = 0;
   double all_both_ways = 0;
   for (const Link& link : topology.links()) {
@@ -95,10 +95,10 @@ double time_across(const Topology& topology, const Placement& placement, Level l
     const double one = link.bandwidth * bytes_per_us * (is_core ? 2 : 1);
     int ends = 0;
     for (const int root : {from, to}) {
-      const int group = group_of[static_cast<std::size_t>(root)];
+      const int group = group_of[as_index(root)];
       if (group < 0) continue;
       ++ends;
-      Capacity& mine = capacity[static_cast<std::size_t>(group)];
+      Capacity& mine = capacity[as_index(group)];
       mine.in += one;
       mine.out += is_core ? unlimited : one;
       mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
@@ -148,17 +148,17 @@ std::vector<double> latencies_from(const Topology& topology, int start) {
   std::vector<double> latency(topology.nodes().size(), std::numeric_limits<double>::infinity());
   using Entry = std::pair<double, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  latency[static_cast<std::size_t>(start)] = 0;
+  latency[as_index(start)] = 0;
   queue.emplace(0, start);
   while (!queue.empty()) {
     const auto [so_far, node] = queue.top();
     queue.pop();
-    if (so_far > latency[static_cast<std::size_t>(node)]) continue;
+    if (so_far > latency[as_index(node)]) continue;
     for (const int index : topology.links_at(node)) {
       const int other = topology.other_end(index, node);
       const double through = so_far + topology.link(index).latency;
-      if (through >= latency[static_cast<std::size_t>(other)]) continue;
-      latency[static_cast<std::size_t>(other)] = through;
+      if (through >= latency[as_index(other)]) continue;
+      latency[as_index(other)] = through;
       queue.emplace(through, other);
     }
   }
@@ -173,7 +173,7 @@ double longest_latency(const Topology& topology, const Placement& placement) {
     const auto latency = latencies_from(topology, start);
     for (const int device : placement) {
       const int node = topology.node_of_device(device);
-      const double found = latency[static_cast<std::size_t>(node)];
+      const double found = latency[as_index(node)];
       if (found <= longest) continue;
       longest = found;
       start = node;

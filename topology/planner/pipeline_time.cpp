@@ -156,7 +156,7 @@ double PipelineTime::issue(int chunks) const {
 /// When the last of `chunks` is through `sequence_`, each in its turn on its streams and on the first
 /// `resources` of busy_, and to be issued.
 double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue) {
-  ready_.assign(static_cast<std::size_t>(chunks), 0);
+  ready_.assign(as_index(chunks), 0);
   stream_free_.assign(streams_, 0);
   double busy_until[most_resources] = {};
   double issue_free = 0;
@@ -164,10 +164,10 @@ double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue
   const int steps = static_cast<int>(sequence_.size());
   for (int slot = 0; slot < steps + chunks - 1; ++slot) {
     for (int c = std::max(0, slot - steps + 1); c <= std::min(chunks - 1, slot); ++c) {
-      const Timed& now = timed_[sequence_[static_cast<std::size_t>(slot - c)]];
-      double& ready = ready_[static_cast<std::size_t>(c)];
+      const Timed& now = timed_[sequence_[as_index(slot - c)]];
+      double& ready = ready_[as_index(c)];
       double& free = stream_free_[now.stream];
-      double& scratch_free = scratch_free_at[static_cast<std::size_t>(c) % chunks_in_scratch];
+      double& scratch_free = scratch_free_at[as_index(c) % chunks_in_scratch];
       double start = std::max(ready, free);
       if (now.uses_scratch) start = std::max(start, scratch_free);
       if (with_issue) start = std::max(start, issue_free);

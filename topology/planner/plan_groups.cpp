@@ -21,7 +21,7 @@ PlanGroups::PlanGroups(Collective collective, const Decomposition& decomposition
 /// The member of a group of the first dimension that takes part.
 int PlanGroups::owner(const Layer& layer, int group) const {
   const auto size = std::ranges::lower_bound(sizes(), decomposition_->group_size(group));
-  return layer.owner_by_size[static_cast<std::size_t>(size - sizes().begin())];
+  return layer.owner_by_size[as_index(size - sizes().begin())];
 }
 
 void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
@@ -47,10 +47,10 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
     const int size = decomposition_->group_size(group);
     const auto members = members_of(group);
     if (decomposition_->ragged() && has_pieces(collective_)) {
-      shares.assign(static_cast<std::size_t>(size), 0);
+      shares.assign(as_index(size), 0);
       for (int other = 0; other < decomposition_->groups(); ++other) {
         for (int member = 0; member < decomposition_->group_size(other); ++member) {
-          shares[static_cast<std::size_t>(member % size)] += 1.0 / decomposition_->ranks();
+          shares[as_index(member % size)] += 1.0 / decomposition_->ranks();
         }
       }
       visit({members, 1, shares});
@@ -119,10 +119,10 @@ std::vector<PlanGroups::Layer> PlanGroups::piece_owners() const {
 /// are.
 double PlanGroups::piece_shares(int member, int first, int step, int size, int higher,
                                 std::vector<double>& shares) const {
-  shares.assign(static_cast<std::size_t>(size), 0);
+  shares.assign(as_index(size), 0);
   for (int i = 0; i < size; ++i) {
     for (int group = first % higher + i * step; group < decomposition_->groups(); group += higher) {
-      if (member < decomposition_->group_size(group)) ++shares[static_cast<std::size_t>(i)];
+      if (member < decomposition_->group_size(group)) ++shares[as_index(i)];
     }
   }
   const double pieces = std::accumulate(shares.begin(), shares.end(), 0.0);
@@ -133,7 +133,7 @@ double PlanGroups::piece_shares(int member, int first, int step, int size, int h
 void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
                                  const GroupVisitor& visit) const {
   const auto outer = decomposition_->outer();
-  const auto here = static_cast<std::size_t>(dimension - 1);
+  const auto here = as_index(dimension - 1);
   int stride = 1;
   for (std::size_t i = 0; i < here; ++i) stride *= outer[i];
   const int size = outer[here];
@@ -149,7 +149,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
     }
     return true;
   };
-  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> ranks(as_index(size));
   std::vector<double> shares;
   for (int inner = 0; inner < stride; ++inner) {
     if (!takes_part(inner)) continue;
@@ -157,7 +157,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
       for (const Layer& layer : layers) {
         for (int i = 0; i < size; ++i) {
           const int group = first + (i + entry) % size * stride;
-          ranks[static_cast<std::size_t>(i)] = grid_.rank_at(group, owner(layer, group));
+          ranks[as_index(i)] = grid_.rank_at(group, owner(layer, group));
         }
         if (layer.member < 0 || whole) {
           visit({ranks, layer.weight});

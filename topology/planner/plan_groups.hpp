@@ -33,8 +33,8 @@ class PlanGroups {
   };
 
   [[nodiscard]] std::span<const int> members_of(int group) const {
-    return order_.subspan(static_cast<std::size_t>(decomposition_->group_begin(group)),
-                          static_cast<std::size_t>(decomposition_->group_size(group)));
+    return order_.subspan(as_index(decomposition_->group_begin(group)),
+                          as_index(decomposition_->group_size(group)));
   }
   void first_dimension(const GroupVisitor& visit) const;
   void later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,

@@ -70,7 +70,7 @@ std::vector<PlanShape> all_shapes(const PlanRequest& request, int ranks, const P
 bool has_one_algorithm(const PlanShape& shape) {
   std::set<Algorithm> used;
   for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-    if (shape.decomposition.size(d) > 1) used.insert(shape.algorithms[static_cast<std::size_t>(d)]);
+    if (shape.decomposition.size(d) > 1) used.insert(shape.algorithms[as_index(d)]);
   }
   return used.size() <= 1;
 }

@@ -76,7 +76,7 @@ std::string steps_of(const PlanShape& shape, int chunks) {
   if (shape.decomposition.ragged()) key += to_string(shape.decomposition);
   std::vector<SizedAlgorithm> steps;
   for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-    const Algorithm algorithm = shape.algorithms[static_cast<std::size_t>(d)];
+    const Algorithm algorithm = shape.algorithms[as_index(d)];
     const int size = shape.decomposition.size(d);
     if (d == 0 && shape.decomposition.ragged()) {
       steps.push_back({size, algorithm});

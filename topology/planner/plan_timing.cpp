@@ -46,7 +46,7 @@ std::size_t PlanTiming::order_index(const std::string& name, const std::vector<i
 const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& shape, const Phase& phase) {
   const Decomposition& decomposition = shape.decomposition;
   const std::vector<int>& order = orders_[shape.order].ranks;
-  const auto d = static_cast<std::size_t>(phase.dimension);
+  const auto d = as_index(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
   int root = 0;
   // A reduce-scatter is half of an all-reduce, but for who takes care of what with a ragged dimension.
@@ -110,8 +110,8 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   std::vector<ProfiledPhase> result;
   for (const Phase& phase : phases_of(plan)) {
     const bool is_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
-    result.push_back({&profile(collective, shape, phase), share[static_cast<std::size_t>(phase.dimension)],
-                      phase.dimension, is_down});
+    result.push_back(
+        {&profile(collective, shape, phase), share[as_index(phase.dimension)], phase.dimension, is_down});
     if (has_pieces(collective)) set_ranges(shape, result.back());
   }
   return result;
@@ -124,8 +124,7 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   for (int d = 0; d < phase.dimension; ++d) stride *= decomposition.size(d);
   const int size = decomposition.size(phase.dimension);
   // Each stage sends less.
-  const std::vector<int> factors =
-      stage_sizes(shape.algorithms[static_cast<std::size_t>(phase.dimension)], size);
+  const std::vector<int> factors = stage_sizes(shape.algorithms[as_index(phase.dimension)], size);
   double ranges = 0;
   double of_chunk = 0;
   for (const int factor : factors) {
@@ -152,7 +151,7 @@ PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> 
     for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
   }
   const auto busiest = std::ranges::max_element(total);
-  return {profiler_.classes().member_of(static_cast<std::size_t>(busiest - total.begin())), *busiest};
+  return {profiler_.classes().member_of(as_index(busiest - total.begin())), *busiest};
 }
 
 bool PlanTiming::along_hosts(const PlanShape& shape) const {

@@ -15,7 +15,7 @@ Simulation PlanTrial::run(const Plan& plan) {
   const std::size_t count = elements_of(plan);
   std::size_t messages = 0;
   for (const Program& program : lower_all(plan, count).ranks) {
-    messages += static_cast<std::size_t>(std::ranges::count(program.steps, StepKind::send, &Step::kind));
+    messages += as_index(std::ranges::count(program.steps, StepKind::send, &Step::kind));
   }
   return simulator_.run(schedule_to_run(plan, count, 0, *topology_, placement_, 2 * messages), options);
 }

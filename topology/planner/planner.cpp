@@ -8,13 +8,13 @@
 #include <tuple>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/physical_bound.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/planner/device_candidates.hpp"
 #include "topology/planner/plan_shape.hpp"
 #include "topology/planner/plan_timing.hpp"
 #include "topology/planner/plan_trial.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -27,8 +27,6 @@ constexpr double doubt = 1.05;
 constexpr int least_tried = 8;  // chunks, if a plan has more
 constexpr std::size_t most_near = 150;
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 std::vector<int> chunk_counts(const PlanRequest& request) {
   if (request.chunks) return {*request.chunks};
   if (request.mode == Mode::mpi) return {1};
@@ -39,27 +37,27 @@ std::vector<int> chunk_counts(const PlanRequest& request) {
 
 void require_valid(const PlanRequest& request, int ranks) {
   if (algorithms_of(request.collective).empty()) {
-    refuse(fmt::format("plan request: found {}, expected {}: a barrier needs no plan",
-                       to_string(request.collective), planned_names()));
+    refuse("plan request: found {}, expected {}: a barrier needs no plan", to_string(request.collective),
+           planned_names());
   }
   if (request.chunks && (*request.chunks < 1 || *request.chunks > most_chunks)) {
-    refuse(fmt::format("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks));
+    refuse("plan request: found {} chunks, expected 1 to {}", *request.chunks, most_chunks);
   }
   const bool sums =
       request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
   const bool is_wire = !request.wire || *request.wire == DataType::bf16 || *request.wire == DataType::f16;
   if (request.wire && (!is_wire || !sums || request.type != DataType::f32)) {
     refuse(
-        fmt::format("plan request: found the wire {} for {} of {}, expected bf16 or f16 for all_reduce or "
-                    "reduce_scatter of f32",
-                    to_string(*request.wire), to_string(request.collective), to_string(request.type)));
+        "plan request: found the wire {} for {} of {}, expected bf16 or f16 for all_reduce or "
+        "reduce_scatter of f32",
+        to_string(*request.wire), to_string(request.collective), to_string(request.type));
   }
   if (request.decomposition && request.decomposition->ranks() != ranks) {
     refuse(
-        fmt::format("plan request: decomposition {} has {} positions, but there {} {} rank{}: the product "
-                    "of its sizes must be the number of ranks",
-                    to_string(*request.decomposition), request.decomposition->ranks(),
-                    ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s"));
+        "plan request: decomposition {} has {} positions, but there {} {} rank{}: the product "
+        "of its sizes must be the number of ranks",
+        to_string(*request.decomposition), request.decomposition->ranks(), ranks == 1 ? "is" : "are", ranks,
+        ranks == 1 ? "" : "s");
   }
 }
 
@@ -142,7 +140,7 @@ struct Planner::State {
     TcpUse use;
     if (first_on_cpu < 0) return use;
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-      const AlgorithmTraits& traits = traits_of(shape.algorithms[static_cast<std::size_t>(d)]);
+      const AlgorithmTraits& traits = traits_of(shape.algorithms[as_index(d)]);
       if (shape.decomposition.size(d) == 1) continue;
       if (timing.inside_hosts(shape, d)) {
         use.all_ranks_send &= !traits.leaves_one;
@@ -214,7 +212,7 @@ struct Planner::State {
     plan.dimensions.clear();
     timing.set_wire_share(wire_share(request));
     for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-      PlanDimension dimension{shape.algorithms[static_cast<std::size_t>(d)], Carrier::network};
+      PlanDimension dimension{shape.algorithms[as_index(d)], Carrier::network};
       if (request.mode == Mode::mpi) {
         dimension.carrier = Carrier::mpi;
       } else if (wants_nccl && problem.empty()) {
@@ -312,7 +310,7 @@ struct Planner::State {
       const bool is_one_program = on_devices->is_of_network(plan);
       for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
         const bool is_narrow = is_one_program ? crosses : !timing.inside_hosts(shape, d);
-        if (is_narrow) plan.dimensions[static_cast<std::size_t>(d)].wire = request.wire;
+        if (is_narrow) plan.dimensions[as_index(d)].wire = request.wire;
       }
       plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
       fill_in_times(plan, shape);
@@ -406,8 +404,8 @@ void Planner::predict(Plan& plan) {
   State& state = *state_;
   topology::require_valid(plan);
   if (plan.decomposition.ranks() != state.ranks()) {
-    refuse(fmt::format("plan: found {} ranks, expected {}, as the planner's placement has",
-                       plan.decomposition.ranks(), state.ranks()));
+    refuse("plan: found {} ranks, expected {}, as the planner's placement has", plan.decomposition.ranks(),
+           state.ranks());
   }
   state.fill_in_times(plan, state.shape_of(plan));
   state.add_calls(plan);

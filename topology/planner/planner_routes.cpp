@@ -19,7 +19,7 @@ PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placemen
   place_of_.reserve(placement.size());
   for (const int device : placement) {
     const int node = topology.node_of_device(device);
-    place_of_.push_back({topology.node(node).host, index_in_host[static_cast<std::size_t>(node)], node});
+    place_of_.push_back({topology.node(node).host, index_in_host[as_index(node)], node});
   }
   us_per_byte_.reserve(topology.links().size());
   for (const Link& link : topology.links()) us_per_byte_.push_back(1 / (link.bandwidth * bytes_per_us));
@@ -34,7 +34,7 @@ std::vector<int> PlannerRoutes::find_kinds() {
   std::vector<int> index_of(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].host < 0) continue;
-    auto& of_host = signature[static_cast<std::size_t>(nodes[i].host)];
+    auto& of_host = signature[as_index(nodes[i].host)];
     index_of[i] = static_cast<int>(of_host.size());
     of_host.push_back(static_cast<std::int64_t>(nodes[i].kind));
   }
@@ -42,15 +42,15 @@ std::vector<int> PlannerRoutes::find_kinds() {
     const Link& link = links[i];
     const auto host_at = [&](int node) { return topology_->node(node).host; };
     const auto add = [&](int host) {
-      auto& of_host = signature[static_cast<std::size_t>(host)];
+      auto& of_host = signature[as_index(host)];
       for (const int end : {link.from, link.to}) {
         // Ends outside count by what they are: below 0.
-        of_host.push_back(host_at(end) == host ? index_of[static_cast<std::size_t>(end)] : -1 - end);
+        of_host.push_back(host_at(end) == host ? index_of[as_index(end)] : -1 - end);
       }
       of_host.push_back(static_cast<std::int64_t>(link.kind) * 2 + static_cast<std::int64_t>(link.duplex));
       of_host.push_back(std::bit_cast<std::int64_t>(link.bandwidth));
       of_host.push_back(std::bit_cast<std::int64_t>(link.latency));
-      hosts_[static_cast<std::size_t>(host)].links.push_back(static_cast<int>(i));
+      hosts_[as_index(host)].links.push_back(static_cast<int>(i));
     };
     const int from = host_at(link.from);
     const int to = host_at(link.to);
@@ -71,8 +71,8 @@ Resource PlannerRoutes::resource_of(Channel channel) const {
 }
 
 const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_rank) {
-  const Place& from = place_of_[static_cast<std::size_t>(from_rank)];
-  const Place& to = place_of_[static_cast<std::size_t>(to_rank)];
+  const Place& from = place_of_[as_index(from_rank)];
+  const Place& to = place_of_[as_index(to_rank)];
   const auto [entry, is_new] = templates_.try_emplace(
       {kind_of_host(from.host), from.index, kind_of_host(to.host), to.index, from.host == to.host ? 1 : 0});
   if (!is_new) return entry->second;
@@ -90,7 +90,7 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
     const auto direction = static_cast<std::uint8_t>(resource_of(channel) % 2);
     figures.us_per_byte = std::max(figures.us_per_byte, us_per_byte(2 * link));
     const auto in = [&](int host) {
-      const auto& links = hosts_[static_cast<std::size_t>(host)].links;
+      const auto& links = hosts_[as_index(host)].links;
       const auto found = std::ranges::lower_bound(links, link);
       return found != links.end() && *found == link ? static_cast<int>(found - links.begin()) : -1;
     };
@@ -107,11 +107,11 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
 
 void PlannerRoutes::add_resources(const Template& made, int from_rank, int to_rank,
                                   std::vector<Resource>& resources) const {
-  const auto& from_links = hosts_[static_cast<std::size_t>(host_of(from_rank))].links;
-  const auto& to_links = hosts_[static_cast<std::size_t>(host_of(to_rank))].links;
+  const auto& from_links = hosts_[as_index(host_of(from_rank))].links;
+  const auto& to_links = hosts_[as_index(host_of(to_rank))].links;
   for (const Hop& hop : made.hops) {
-    const int link = hop.part == Part::from_host ? from_links[static_cast<std::size_t>(hop.link)]
-                     : hop.part == Part::to_host ? to_links[static_cast<std::size_t>(hop.link)]
+    const int link = hop.part == Part::from_host ? from_links[as_index(hop.link)]
+                     : hop.part == Part::to_host ? to_links[as_index(hop.link)]
                                                  : hop.link;
     resources.push_back(2 * link + hop.direction);
   }
@@ -124,8 +124,7 @@ PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
     add_resources(made, from_rank, to_rank, buffer_);
     return {made.figures, buffer_};
   }
-  Known& known =
-      known_[static_cast<std::size_t>(from_rank) * place_of_.size() + static_cast<std::size_t>(to_rank)];
+  Known& known = known_[as_index(from_rank) * place_of_.size() + as_index(to_rank)];
   if (!known.made) {
     known = {&template_of(from_rank, to_rank), known_resources_.size()};
     add_resources(*known.made, from_rank, to_rank, known_resources_);

@@ -43,18 +43,18 @@ class PlannerRoutes {
 
   PlannedRoute between(int from_rank, int to_rank);
 
-  [[nodiscard]] int host_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)].host; }
+  [[nodiscard]] int host_of(int rank) const { return place_of_[as_index(rank)].host; }
   /// Equal for hosts that are alike.
-  [[nodiscard]] int kind_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)].kind; }
+  [[nodiscard]] int kind_of_host(int host) const { return hosts_[as_index(host)].kind; }
   /// A rank's place in its host: equal ones on hosts that are alike have equal ways.
-  [[nodiscard]] int index_in_host(int rank) const { return place_of_[static_cast<std::size_t>(rank)].index; }
+  [[nodiscard]] int index_in_host(int rank) const { return place_of_[as_index(rank)].index; }
   [[nodiscard]] std::size_t resources() const { return 2 * topology_->links().size(); }
   [[nodiscard]] bool is_network(Resource resource) const {
     return topology_->link(link_of(resource)).kind == LinkKind::network;
   }
   /// us a byte
   [[nodiscard]] double us_per_byte(Resource resource) const {
-    return us_per_byte_[static_cast<std::size_t>(link_of(resource))];
+    return us_per_byte_[as_index(link_of(resource))];
   }
 
  private:

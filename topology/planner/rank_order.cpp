@@ -29,7 +29,7 @@ class Edges {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const EdgeCost& operator()(int from, int to) const {
-    return cost_[static_cast<std::size_t>(from) * size_ + static_cast<std::size_t>(to)];
+    return cost_[as_index(from) * size_ + as_index(to)];
   }
   /// All alike: any ring is as good as another.
   [[nodiscard]] bool uniform() const { return uniform_; }
@@ -139,7 +139,7 @@ std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& pl
     for (const int rank : ranks) key.push_back(routes.index_in_host(rank));
     const auto [entry, is_new] = known.try_emplace(std::move(key));
     if (is_new) entry->second = ring_of_host(ranks, routes);
-    for (const int index : entry->second) by_host.ranks.push_back(ranks[static_cast<std::size_t>(index)]);
+    for (const int index : entry->second) by_host.ranks.push_back(ranks[as_index(index)]);
   }
   if (by_host.ranks == orders[0].ranks) {
     orders[0].name = by_host.name;

@@ -30,7 +30,7 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
   std::uint64_t last_key = 0;
   for (std::size_t i = 0; i < loads.size(); ++i) {
     const auto& [resource, value] = loads[i];
-    const std::uint32_t of = class_of_[static_cast<std::size_t>(resource)];
+    const std::uint32_t of = class_of_[as_index(resource)];
     const std::uint64_t key = std::uint64_t{of} << 32U | std::bit_cast<std::uint32_t>(value);
     if (i > 0 && key == last_key) {
       group_of[i] = group_of[i - 1];
@@ -65,7 +65,7 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
     sizes_[group.of] -= group.size;
   }
   for (std::size_t i = 0; i < loads.size(); ++i) {
-    class_of_[static_cast<std::size_t>(loads[i].resource)] = groups[group_of[i]].becomes;
+    class_of_[as_index(loads[i].resource)] = groups[group_of[i]].becomes;
   }
   columns_.push_back(std::move(column));
   return columns_.size() - 1;

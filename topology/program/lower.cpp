@@ -3,29 +3,27 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/program/lowering.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 int position_of(const Plan& plan, int rank, const char* what) {
   const auto found = std::find(plan.order.begin(), plan.order.end(), rank);
   if (found == plan.order.end()) {
-    refuse(fmt::format("lowering: found {} {}, expected 0 to {}", what, rank, plan.order.size() - 1));
+    refuse("lowering: found {} {}, expected 0 to {}", what, rank, plan.order.size() - 1);
   }
   return static_cast<int>(found - plan.order.begin());
 }
 
 void require_count(const Plan& plan, std::size_t count) {
   if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
-  refuse(fmt::format(
+  refuse(
       "lowering: found a{} {} of {} elements, expected a multiple of {}: each rank has a piece of one length",
       plan.collective == Collective::all_gather ? "n" : "", to_string(plan.collective), count,
-      plan.order.size()));
+      plan.order.size());
 }
 
 /// `root` is that of a broadcast or reduce.
@@ -53,7 +51,7 @@ Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root
 PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
   bool rounded_down = false;
   for (const Phase& phase : phases_of(of)) {
-    const PlanDimension& dimension = of.dimensions[static_cast<std::size_t>(phase.dimension)];
+    const PlanDimension& dimension = of.dimensions[as_index(phase.dimension)];
     const bool goes_down = phase.kind == PhaseKind::all_gather || phase.kind == PhaseKind::broadcast;
     TimedPhase timed{phase, dimension.algorithm, dimension.carrier, rounds};
     timed.narrow = dimension.wire.has_value();
@@ -86,16 +84,14 @@ Schedule lower_all(const Plan& plan, std::size_t count, int root) {
   Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};
   for (std::size_t position = 0; position < plan.order.size(); ++position) {
     const Place place = in_rounds.grid.place(static_cast<int>(position));
-    schedule.ranks[static_cast<std::size_t>(plan.order[position])] =
-        lower_at(in_rounds, place, root_place, count);
+    schedule.ranks[as_index(plan.order[position])] = lower_at(in_rounds, place, root_place, count);
   }
   return schedule;
 }
 
 Program lower_barrier(int ranks, int rank, std::size_t count) {
   if (rank < 0 || rank >= ranks) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("lowering: found rank {} of {}, expected 0 to {}", rank, ranks, ranks - 1));
+    refuse("lowering: found rank {} of {}, expected 0 to {}", rank, ranks, ranks - 1);
   }
   Program program;
   for (int distance = 1; distance < ranks; distance *= 2) {
@@ -123,8 +119,8 @@ Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const To
   require_valid(topology, placement);
   Schedule schedule = lower_all(plan, count, root);
   if (placement.size() != schedule.ranks.size()) {
-    refuse(fmt::format("lowering: found a placement of {} ranks, expected one of the plan's {}",
-                       placement.size(), schedule.ranks.size()));
+    refuse("lowering: found a placement of {} ranks, expected one of the plan's {}", placement.size(),
+           schedule.ranks.size());
   }
   const auto node_of = [&](std::size_t rank) -> const Node& {
     return topology.node(topology.node_of_device(placement[rank]));
@@ -135,14 +131,14 @@ Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const To
     host.push_back(is_by_mpi_alone(plan) ? static_cast<int>(rank) : node_of(rank).host);
   }
   const auto sharing_with = [&host](std::size_t rank) -> SharesMemory {
-    return [&host, rank](int peer) { return host[static_cast<std::size_t>(peer)] == host[rank]; };
+    return [&host, rank](int peer) { return host[as_index(peer)] == host[rank]; };
   };
   const auto messages = [&](const MessageSizes& most) {
     std::size_t sum = 0;
     for (std::size_t rank = 0; rank < host.size(); ++rank) {
       for (const Step& step : schedule.ranks[rank].steps) {
         if (step.kind != StepKind::send) continue;
-        const bool inside = host[static_cast<std::size_t>(step.peer)] == host[rank];
+        const bool inside = host[as_index(step.peer)] == host[rank];
         sum += (step.size() - 1) / (inside ? most.inside_host : most.between_hosts) + 1;
       }
     }

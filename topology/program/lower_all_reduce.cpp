@@ -63,7 +63,7 @@ class ChunkReduction {
   void leave(const TimedPhase& timed) {
     const int dimension = timed.phase.dimension;
     const int size = dimension == 0 ? plan_.grid.group_size(place_.group) : plan_.grid.sizes(dimension)[0];
-    const int mine = dimension == 0 ? place_.member : place_.outer[static_cast<std::size_t>(dimension - 1)];
+    const int mine = dimension == 0 ? place_.member : place_.outer[as_index(dimension - 1)];
     if (timed.phase.kind == PhaseKind::reduce) active_ = mine == 0;
     if (timed.phase.kind != PhaseKind::reduce_scatter) return;
     const int piece = piece_of_member(timed.algorithm, size, mine);

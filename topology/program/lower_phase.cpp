@@ -36,7 +36,7 @@ void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group
   }
   pattern.receives(0, group.mine, messages);
   for (const Message& message : messages) {
-    const std::size_t begin = operands[static_cast<std::size_t>(message.peer)];
+    const std::size_t begin = operands[as_index(message.peer)];
     steps.receive(0, group.rank_at(message.peer), Range{begin, begin + range.size()});
   }
   const Range sum{operands[0], operands[0] + range.size()};

@@ -26,7 +26,7 @@ class PiecesOfRanks final : public Shares {
   void set(const Exchange& exchange) { ranks_ = &exchange.ranks; }
 
   [[nodiscard]] Range of_rank(int rank) const {
-    const std::size_t begin = static_cast<std::size_t>(rank) * piece_;
+    const std::size_t begin = as_index(rank) * piece_;
     return {begin + part_.begin, begin + part_.end};
   }
 
@@ -35,7 +35,7 @@ class PiecesOfRanks final : public Shares {
     if (part_.empty()) return found_;
     gathered_.clear();
     for (int i = first; i < last; ++i) {
-      const auto& ranks = (*ranks_)[static_cast<std::size_t>(i)];
+      const auto& ranks = (*ranks_)[as_index(i)];
       gathered_.insert(gathered_.end(), ranks.begin(), ranks.end());
     }
     std::ranges::sort(gathered_);
@@ -86,9 +86,9 @@ class PieceGrid {
  private:
   [[nodiscard]] std::vector<std::vector<int>> in_first(Algorithm algorithm) const {
     const int size = decomposition_.group_size(place_.group);
-    std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
+    std::vector<std::vector<int>> ranks(as_index(size));
     for (int piece = 0; piece < size; ++piece) {
-      auto& mine = ranks[static_cast<std::size_t>(piece)];
+      auto& mine = ranks[as_index(piece)];
       for (int group = 0; group < decomposition_.groups(); ++group) {
         for (int member = member_of_piece(algorithm, size, piece); member < decomposition_.group_size(group);
              member += size) {
@@ -105,14 +105,14 @@ class PieceGrid {
       const int group = groups.first + index * groups.stride;
       return grid_.rank_at(group, member % grid_.group_size(group));
     };
-    return {groups.size, place_.outer[static_cast<std::size_t>(dimension - 1)], rank};
+    return {groups.size, place_.outer[as_index(dimension - 1)], rank};
   }
 
   [[nodiscard]] std::vector<std::vector<int>> in_line(const TimedPhase& timed, int member) const {
     const auto [first, stride, size] = grid_.line(place_, timed.phase.dimension);
-    std::vector<std::vector<int>> ranks(static_cast<std::size_t>(size));
+    std::vector<std::vector<int>> ranks(as_index(size));
     for (int piece = 0; piece < size; ++piece) {
-      auto& mine = ranks[static_cast<std::size_t>(piece)];
+      auto& mine = ranks[as_index(piece)];
       const int index = member_of_piece(timed.algorithm, size, piece);
       // Coordinates in the dimensions before are this rank's, those in the ones after it are any.
       for (int group = first % stride + index * stride; group < decomposition_.groups();

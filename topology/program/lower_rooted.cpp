@@ -26,7 +26,7 @@ class RootedGroups {
   [[nodiscard]] Group group(int dimension) const {
     if (dimension == 0) return Grid::counted_from(grid_.first_dimension(place_), gate_of(place_.group));
     return Grid::counted_from(grid_.later_dimension(place_, dimension, gate_),
-                              root_.outer[static_cast<std::size_t>(dimension - 1)]);
+                              root_.outer[as_index(dimension - 1)]);
   }
 
  private:

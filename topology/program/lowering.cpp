@@ -14,7 +14,7 @@ Grid::Grid(const Decomposition& decomposition, std::span<const int> order)
 
 std::span<const int> Grid::sizes(int dimension) const {
   if (dimension == 0) return group_sizes_;
-  return decomposition_->outer().subspan(static_cast<std::size_t>(dimension - 1), 1);
+  return decomposition_->outer().subspan(as_index(dimension - 1), 1);
 }
 
 Place Grid::place(int position) const {
@@ -31,7 +31,7 @@ Place Grid::place(int position) const {
 
 Grid::Line Grid::line(const Place& place, int dimension) const {
   const auto outer = decomposition_->outer();
-  const auto here = static_cast<std::size_t>(dimension - 1);
+  const auto here = as_index(dimension - 1);
   int stride = 1;
   for (const int size : outer.first(here)) stride *= size;
   return {place.group - place.outer[here] * stride, stride, outer[here]};
@@ -45,8 +45,7 @@ Group Grid::first_dimension(const Place& place) const {
 Group Grid::later_dimension(const Place& place, int dimension,
                             const std::function<int(int)>& member_in) const {
   const Line groups = line(place, dimension);
-  return {groups.size, place.outer[static_cast<std::size_t>(dimension - 1)],
-          [this, &member_in, groups](int index) {
+  return {groups.size, place.outer[as_index(dimension - 1)], [this, &member_in, groups](int index) {
             const int group = groups.first + index * groups.stride;
             return rank_at(group, member_in(group));
           }};

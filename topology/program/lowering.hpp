@@ -28,13 +28,13 @@ class Partition {
  public:
   Partition(Range whole, int parts)
       : origin_(whole.begin),
-        parts_(static_cast<std::size_t>(parts)),
+        parts_(as_index(parts)),
         base_(whole.size() / parts_),
         longer_(whole.size() % parts_) {}
 
   /// Where piece `index` starts; `index` may be the number of parts.
   [[nodiscard]] std::size_t boundary(int index) const {
-    const auto i = static_cast<std::size_t>(index);
+    const auto i = as_index(index);
     return origin_ + base_ * i + std::min(i, longer_);
   }
   [[nodiscard]] Range piece(int index) const { return {boundary(index), boundary(index + 1)}; }
@@ -108,7 +108,7 @@ class Grid {
   [[nodiscard]] bool ragged() const { return decomposition_->ragged(); }
   /// The rank that is a member of a group of the first dimension.
   [[nodiscard]] int rank_at(int group, int member) const {
-    return order_[static_cast<std::size_t>(decomposition_->group_begin(group) + member)];
+    return order_[as_index(decomposition_->group_begin(group) + member)];
   }
   /// Groups of the first dimension along a later one: group `first` and `size` - 1 others, `stride` apart.
   struct Line {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -189,7 +189,7 @@ class Fuser {
 
 Program cut(Program program, const MessageSizes& most, const SharesMemory& shares) {
   if (most.inside_host == 0 || most.between_hosts == 0) {
-    throw Error(ErrorCode::invalid_argument, "cut: found pieces of 0 elements, expected at least 1");
+    refuse("cut: found pieces of 0 elements, expected at least 1");
   }
   for (Step& step : program.steps) step.narrow = step.narrow && !shares(step.peer);
   const Cutter cutter(program.steps, most, shares);

@@ -26,7 +26,7 @@ namespace {
 std::string describe_unmatched(const StepNumbers& steps, int from, int to) {
   const auto steps_with = [&](int rank, int peer, auto is_mine) {
     std::vector<StepId> found;
-    for (StepId id = steps.first(static_cast<std::size_t>(rank)); id < steps.size(); ++id) {
+    for (StepId id = steps.first(as_index(rank)); id < steps.size(); ++id) {
       if (steps.rank(id) != rank) break;
       if (steps[id].peer == peer && is_mine(steps[id].kind)) found.push_back(id);
     }
@@ -63,30 +63,30 @@ std::string Streams::match(const StepNumbers& steps) {
     for (const Step& step : programs[rank].steps) {
       const StepId own = id++;
       if (step.kind != StepKind::send) continue;
-      std::uint32_t& stream = stream_with[static_cast<std::size_t>(step.peer)];
+      std::uint32_t& stream = stream_with[as_index(step.peer)];
       if (stream == none) {
         stream = static_cast<std::uint32_t>(streams_.size());
         streams_.push_back({static_cast<int>(rank), step.peer});
-        incoming[static_cast<std::size_t>(step.peer)].push_back(stream);
+        incoming[as_index(step.peer)].push_back(stream);
       }
       transfer_of_[own] = stream;
       ++streams_[stream].transfers;
     }
     for (const Stream& stream : std::span(streams_).subspan(known)) {
-      stream_with[static_cast<std::size_t>(stream.to)] = none;
+      stream_with[as_index(stream.to)] = none;
     }
   }
   std::vector<std::uint32_t> received(streams_.size(), 0);
   StepId lone = no_step;  // a receive from a rank that sends this one nothing
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (const std::uint32_t stream : incoming[rank]) {
-      stream_with[static_cast<std::size_t>(streams_[stream].from)] = stream;
+      stream_with[as_index(streams_[stream].from)] = stream;
     }
     StepId id = steps.first(rank);
     for (const Step& step : programs[rank].steps) {
       const StepId own = id++;
       if (!is_receive(step.kind)) continue;
-      const std::uint32_t stream = transfer_of_[own] = stream_with[static_cast<std::size_t>(step.peer)];
+      const std::uint32_t stream = transfer_of_[own] = stream_with[as_index(step.peer)];
       if (stream == none) {
         lone = own;
       } else {
@@ -94,7 +94,7 @@ std::string Streams::match(const StepNumbers& steps) {
       }
     }
     for (const std::uint32_t stream : incoming[rank]) {
-      stream_with[static_cast<std::size_t>(streams_[stream].from)] = none;
+      stream_with[as_index(streams_[stream].from)] = none;
     }
   }
   for (std::size_t i = 0; i < streams_.size(); ++i) {

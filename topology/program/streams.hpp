@@ -24,12 +24,8 @@ class StepNumbers {
   /// Of a rank; one beyond the last rank gives `size`.
   [[nodiscard]] StepId first(std::size_t rank) const { return begin_[rank]; }
   [[nodiscard]] int rank(StepId id) const { return rank_[id]; }
-  [[nodiscard]] const Program& program(StepId id) const {
-    return schedule_.ranks[static_cast<std::size_t>(rank_[id])];
-  }
-  [[nodiscard]] std::uint32_t index(StepId id) const {
-    return id - begin_[static_cast<std::size_t>(rank_[id])];
-  }
+  [[nodiscard]] const Program& program(StepId id) const { return schedule_.ranks[as_index(rank_[id])]; }
+  [[nodiscard]] std::uint32_t index(StepId id) const { return id - begin_[as_index(rank_[id])]; }
   [[nodiscard]] const Step& operator[](StepId id) const { return program(id).steps[index(id)]; }
   /// The first step of the run that a step is in, and the one after the last of a run.
   [[nodiscard]] StepId begin_of_run(StepId id) const {

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/simulator.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -28,8 +28,8 @@ Direction direction_of(StepKind kind) {
 }
 
 std::string phase_name(std::span<const Phase> phases, int phase) {
-  if (static_cast<std::size_t>(phase) >= phases.size()) return fmt::format("phase {}", phase);
-  const Phase& known = phases[static_cast<std::size_t>(phase)];
+  if (as_index(phase) >= phases.size()) return fmt::format("phase {}", phase);
+  const Phase& known = phases[as_index(phase)];
   std::string kind(to_string(known.kind));
   std::ranges::replace(kind, '_', '-');
   return fmt::format("{} {}", kind, known.dimension);
@@ -49,12 +49,10 @@ std::string event_name(const std::string& phase, const Step& step) {
 }
 
 const Step& step_of(const Schedule& schedule, const SimulatedEvent& event) {
-  const auto rank = static_cast<std::size_t>(event.rank);
+  const auto rank = as_index(event.rank);
   if (event.rank < 0 || rank >= schedule.ranks.size() || event.step >= schedule.ranks[rank].steps.size()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("chrome_trace: found step {} of rank {}, expected the schedule that was simulated",
-                    event.step, event.rank));
+    refuse("chrome_trace: found step {} of rank {}, expected the schedule that was simulated", event.step,
+           event.rank);
   }
   return schedule.ranks[rank].steps[event.step];
 }
@@ -66,7 +64,7 @@ using Lanes = std::vector<double>;
 /// The first lane that is free.
 std::size_t take_lane(Lanes& lanes, double start, double end) {
   const auto lane = std::ranges::find_if(lanes, [&](double free_from) { return free_from <= start; });
-  const auto index = static_cast<std::size_t>(lane - lanes.begin());
+  const auto index = as_index(lane - lanes.begin());
   if (lane == lanes.end()) lanes.push_back(end);
   lanes[index] = end;
   return index;
@@ -87,7 +85,7 @@ class Trace {
     std::array<Lanes, 3> lanes;
     for (const SimulatedEvent* event : by_time) {
       const Step& step = step_of(schedule_, *event);
-      const auto direction = static_cast<std::size_t>(direction_of(step.kind));
+      const auto direction = as_index(direction_of(step.kind));
       const std::size_t lane = take_lane(lanes[direction], event->start_us, event->end_us);
       add(R"({{"name":"{}","cat":"{}","cname":"{}","ph":"X","ts":{:.6f},"dur":{:.6f},)"
           R"("pid":{},"tid":{},"args":{{"step":{},"elements":{}}}}})",
@@ -133,9 +131,9 @@ std::string chrome_trace(const Schedule& schedule, const Simulation& simulation,
                          std::span<const Phase> phases) {
   const auto& events = simulation.events;
   if (events.empty() && simulation.total_us > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "chrome_trace: found a simulation without events, expected one with "
-                "SimulationOptions::keep_events");
+    refuse(
+        "chrome_trace: found a simulation without events, expected one with "
+        "SimulationOptions::keep_events");
   }
   Trace trace(schedule, phases);
   for (auto first = events.begin(); first != events.end();) {

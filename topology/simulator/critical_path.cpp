@@ -76,13 +76,13 @@ class Walk {
       if (transfer == Streams::none || start_[step] != time) continue;
       if (const StepId cause = cause_of_transfer(transfer, time); cause != no_step) return cause;
     }
-    const auto has_joined = [&](int rank) { return joined_[static_cast<std::size_t>(rank)] == time; };
+    const auto has_joined = [&](int rank) { return joined_[as_index(rank)] == time; };
     for (StepId step = begin; step < end; ++step) {
       const std::uint32_t of = streams_.stream(step);
       if (of != Streams::none && has_joined(streams_.all()[of].from)) return no_step;
     }
     if (has_joined(stream.to)) return no_step;
-    return issue_before(static_cast<std::size_t>(stream.from), time);
+    return issue_before(as_index(stream.from), time);
   }
 
   StepId cause_of_transfer(std::uint32_t transfer, double time) {

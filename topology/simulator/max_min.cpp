@@ -247,7 +247,7 @@ Sharing share_channels(const Topology& topology, std::span<const std::span<const
   FlowPaths all;
   for (std::uint32_t flow = 0; flow < routes.size(); ++flow) {
     for (const Channel channel : routes[flow]) {
-      const Link& link = topology.links()[static_cast<std::size_t>(link_of(channel))];
+      const Link& link = topology.links()[as_index(link_of(channel))];
       const Channel shared = link.duplex == Duplex::half ? 2 * link_of(channel) : channel;
       const auto [entry, is_new] = index_of.try_emplace(shared, static_cast<std::uint32_t>(resources.size()));
       if (is_new) resources.push_back({link.bandwidth * bytes_per_us});

@@ -40,9 +40,7 @@ class SharedDependencies {
   };
   using Numbers = std::unordered_map<Dependencies, std::uint32_t, Hash>;
 
-  [[nodiscard]] const Numbers::value_type& entry(int rank) const {
-    return *of_rank_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] const Numbers::value_type& entry(int rank) const { return *of_rank_[as_index(rank)]; }
 
   Numbers numbers_;
   std::vector<const Numbers::value_type*> of_rank_;

@@ -15,9 +15,9 @@
 #include <tuple>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "topology/program/streams.hpp"
+#include "topology/refuse.hpp"
 #include "topology/simulator/critical_path.hpp"
 #include "topology/simulator/max_min.hpp"
 #include "topology/simulator/simulator_routes.hpp"
@@ -37,8 +37,7 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 void require(bool condition, std::string_view name, double found, std::string_view expected) {
   if (condition) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("simulation: {}: found {}, expected {}", name, found, expected));
+  refuse("simulation: {}: found {}, expected {}", name, found, expected);
 }
 
 void check_options(const SimulationOptions& options, int ranks) {
@@ -62,7 +61,7 @@ void check_options(const SimulationOptions& options, int ranks) {
 }
 
 [[noreturn]] void refuse_schedule(const std::string& found, const std::string& expected) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("schedule: found {}, expected {}", found, expected));
+  refuse("schedule: found {}, expected {}", found, expected);
 }
 
 void check_number_of_steps(const Schedule& schedule) {
@@ -115,11 +114,11 @@ class Run {
       const auto channel = routes.core_channel(static_cast<int>(rank));
       if (!channel) continue;
       ranks_[rank].core_bytes_per_us =
-          topology_.links()[static_cast<std::size_t>(link_of(*channel))].bandwidth * bytes_per_us;
+          topology_.links()[as_index(link_of(*channel))].bandwidth * bytes_per_us;
     }
     find_lent();
     for (const Straggler& straggler : options.stragglers) {
-      Rank& rank = ranks_[static_cast<std::size_t>(straggler.rank)];
+      Rank& rank = ranks_[as_index(straggler.rank)];
       rank.factor = std::max(rank.factor, straggler.factor);
       rank.start = std::max(rank.start, straggler.start_us);
     }
@@ -207,7 +206,7 @@ class Run {
   [[nodiscard]] std::uint64_t bytes_of(const Step& step) const {
     return step.size() * (step.narrow ? size_of(schedule_.ranks.front().wire) : options_.element_bytes);
   }
-  Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Rank& rank_at(int rank) { return ranks_[as_index(rank)]; }
   Rank& rank_of(StepId step) { return rank_at(steps_.rank(step)); }
   [[nodiscard]] double reduction_us(const Rank& rank, StepId step) const {
     const auto bytes = static_cast<double>(bytes_of(steps_[step]));
@@ -280,9 +279,9 @@ class Run {
 
   void join(int rank) {
     rank_at(rank).has_joined = true;
-    joined_[static_cast<std::size_t>(rank)] = now_;
+    joined_[as_index(rank)] = now_;
     const auto& table = dependencies_.of(rank);
-    const StepId first = steps_.first(static_cast<std::size_t>(rank));
+    const StepId first = steps_.first(as_index(rank));
     for (std::uint32_t step = 0; step < table.steps(); ++step) {
       if (table.number_before(step) == 0) ready_.push_back(first + step);
     }
@@ -365,7 +364,7 @@ class Run {
   /// Whether the sender has come to what a step receives.
   [[nodiscard]] bool may_be_sent(StepId receive) const {
     const std::uint32_t index = streams_.stream(receive);
-    const auto from = static_cast<std::size_t>(streams_.all()[index].from);
+    const auto from = as_index(streams_.all()[index].from);
     const StreamState& state = states_[index];
     return state.next == streams_.transfer(receive) && !state.is_offered && ranks_[from].has_joined &&
            pending_[streams_.send(state.next)] == 0;
@@ -512,10 +511,10 @@ class Run {
                              steps_.index(id), to_string(steps_[id]));
     }
     if (count > most) waiting += fmt::format("; and {} more ranks", count - most);
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("schedule: found a deadlock after {} of {} steps ({}), expected one that ends; "
-                            "`verify` says more",
-                            completed_, steps_.size(), waiting));
+    refuse(
+        "schedule: found a deadlock after {} of {} steps ({}), expected one that ends; "
+        "`verify` says more",
+        completed_, steps_.size(), waiting);
   }
 
   Simulation results() {
@@ -569,7 +568,7 @@ class Run {
     }
     std::vector<ChannelUse> result;
     for (const auto& [channel, carried] : all) {
-      const Link& link = topology_.links()[static_cast<std::size_t>(link_of(channel))];
+      const Link& link = topology_.links()[as_index(link_of(channel))];
       double volume = carried.volume;
       if (link.duplex == Duplex::half) {
         const auto back = all.find(channel ^ 1);
@@ -624,17 +623,16 @@ Simulator::Simulator(Simulator&&) noexcept = default;
 Simulator& Simulator::operator=(Simulator&&) noexcept = default;
 
 Simulation Simulator::run(const Schedule& schedule, const SimulationOptions& options) {
-  if (schedule.ranks.size() != static_cast<std::size_t>(routes_->ranks())) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("simulation: found a placement of {} ranks, expected one of the schedule's {}",
-                            routes_->ranks(), schedule.ranks.size()));
+  if (schedule.ranks.size() != as_index(routes_->ranks())) {
+    refuse("simulation: found a placement of {} ranks, expected one of the schedule's {}", routes_->ranks(),
+           schedule.ranks.size());
   }
   check_options(options, routes_->ranks());
   check_number_of_steps(schedule);
   const StepNumbers steps(schedule);
   check_steps(steps);
   const Streams streams(steps);
-  if (!streams.problem().empty()) throw Error(ErrorCode::invalid_argument, "schedule: " + streams.problem());
+  if (!streams.problem().empty()) refuse("schedule: {}", streams.problem());
   return Run(*routes_, steps, streams, options).run();
 }
 

@@ -10,13 +10,11 @@ RouteTable::RouteTable(const Topology& topology, Placement placement)
 }
 
 int RouteTable::node_of(int rank) const {
-  const int device = placement_[static_cast<std::size_t>(rank)];
-  return topology_->devices()[static_cast<std::size_t>(device)];
+  const int device = placement_[as_index(rank)];
+  return topology_->devices()[as_index(device)];
 }
 
-NodeKind RouteTable::device_kind(int rank) const {
-  return topology_->nodes()[static_cast<std::size_t>(node_of(rank))].kind;
-}
+NodeKind RouteTable::device_kind(int rank) const { return topology_->nodes()[as_index(node_of(rank))].kind; }
 
 std::optional<Channel> RouteTable::core_channel(int rank) const {
   const int link = core_link(*topology_, node_of(rank));
@@ -36,7 +34,7 @@ RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
     route.size = static_cast<std::uint32_t>(channels.size());
     const bool is_of_cpus = device_kind(from_rank) == NodeKind::cpu && device_kind(to_rank) == NodeKind::cpu;
     for (const Channel channel : all) {
-      const Link& link = topology_->links()[static_cast<std::size_t>(link_of(channel))];
+      const Link& link = topology_->links()[as_index(link_of(channel))];
       route.latency += link.latency;
       if (!is_of_cpus || link.kind != LinkKind::network) continue;
       route.network = route.network == 0 ? link.bandwidth : std::min(route.network, link.bandwidth);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddl/topology/plan.hpp"
 #include "topology/program/streams.hpp"
 #include "topology/verifier/verifier_checks.hpp"
 
@@ -24,14 +25,10 @@ std::string check_shape(const Schedule& schedule) {
     return fmt::format("found {} ranks, expected at most {}", schedule.ranks.size(), INT32_MAX);
   }
   const int ranks = static_cast<int>(schedule.ranks.size());
-  const bool has_root =
-      schedule.collective == Collective::broadcast || schedule.collective == Collective::reduce;
-  if (has_root && (schedule.root < 0 || schedule.root >= ranks)) {
+  if (has_root(schedule.collective) && (schedule.root < 0 || schedule.root >= ranks)) {
     return fmt::format("found root {}, expected 0 to {}", schedule.root, ranks - 1);
   }
-  const bool has_pieces =
-      schedule.collective == Collective::reduce_scatter || schedule.collective == Collective::all_gather;
-  if (has_pieces && schedule.count % schedule.ranks.size() != 0) {
+  if (has_pieces(schedule.collective) && schedule.count % schedule.ranks.size() != 0) {
     return fmt::format("found {} elements, expected a multiple of {}: each rank has a piece of one length",
                        schedule.count, schedule.ranks.size());
   }
@@ -40,7 +37,7 @@ std::string check_shape(const Schedule& schedule) {
   }
   std::uint64_t steps = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Program& program = schedule.ranks[static_cast<std::size_t>(rank)];
+    const Program& program = schedule.ranks[as_index(rank)];
     if (program.scratch > SIZE_MAX - schedule.count) {
       return fmt::format("rank {}: found {} elements of scratch, expected at most {} besides a buffer of {}",
                          rank, program.scratch, SIZE_MAX - schedule.count, schedule.count);
@@ -150,7 +147,7 @@ std::string check_steps(const StepNumbers& steps) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   for (StepId id = 0; id < steps.size(); ++id) {
     const int rank = steps.rank(id);
-    const Program& program = schedule.ranks[static_cast<std::size_t>(rank)];
+    const Program& program = schedule.ranks[as_index(rank)];
     const Step& step = steps[id];
     std::string problem = check_step(step, rank, ranks, schedule.count, program.scratch);
     if (problem.empty() && step.joined) {

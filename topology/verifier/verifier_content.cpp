@@ -40,7 +40,7 @@ class SymbolicRun {
   [[nodiscard]] std::size_t piece_begin(std::size_t rank) const {
     return schedule_.count / schedule_.ranks.size() * rank;
   }
-  SymbolicMemory& memory(StepId id) { return memories_[static_cast<std::size_t>(steps_.rank(id))]; }
+  SymbolicMemory& memory(StepId id) { return memories_[as_index(steps_.rank(id))]; }
 
   /// A send with its receive, a local step, or a run.
   std::string run(StepId id) {
@@ -99,7 +99,7 @@ class SymbolicRun {
     if (schedule_.collective != Collective::all_gather) {
       return fmt::format("the buffer, [0, {}),", schedule_.count);
     }
-    const auto r = static_cast<std::size_t>(rank);
+    const auto r = as_index(rank);
     return fmt::format("the rank's piece, [{}, {}),", piece_begin(r), piece_begin(r + 1));
   }
 

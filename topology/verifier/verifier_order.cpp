@@ -68,8 +68,7 @@ class Progress {
   template <typename Visit>
   void for_each_after(StepId id, Visit visit) const {
     const StepId first = id - steps_.index(id);
-    for (const std::uint32_t later :
-         dependencies_[static_cast<std::size_t>(steps_.rank(id))].after(steps_.index(id))) {
+    for (const std::uint32_t later : dependencies_[as_index(steps_.rank(id))].after(steps_.index(id))) {
       if (node_[first + later] != node_[id]) visit(first + later);
     }
     if (streams_.next(id) != no_step) visit(streams_.next(id));

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/topology/as_index.hpp"
+
 namespace ddl::topology {
 
 /// The grid of workers, innermost dimension first: "4x2x2" is groups of 4, 2 of which make a group of 8.
@@ -34,12 +36,10 @@ class Decomposition {
   [[nodiscard]] int groups() const noexcept { return groups_; }
   /// Sizes of the groups of the first dimension, one entry if all are alike.
   [[nodiscard]] std::span<const int> group_sizes() const noexcept { return group_sizes_; }
-  [[nodiscard]] int group_size(int group) const {
-    return group_sizes_[ragged() ? static_cast<std::size_t>(group) : 0];
-  }
+  [[nodiscard]] int group_size(int group) const { return group_sizes_[ragged() ? as_index(group) : 0]; }
   /// Position of the first member of a group of the first dimension; `group` may be groups().
   [[nodiscard]] int group_begin(int group) const {
-    return ragged() ? group_begins_[static_cast<std::size_t>(group)] : group * group_sizes_[0];
+    return ragged() ? group_begins_[as_index(group)] : group * group_sizes_[0];
   }
   /// The group of the first dimension that holds a position.
   [[nodiscard]] int group_of(int position) const;

@@ -11,9 +11,9 @@
 
 namespace ddl::topology {
 
-/// As in /proc/cpuinfo; empty or 0: it does not say.
+/// As hwloc tells it; empty or 0: it does not say.
 struct CpuDescription {
-  std::string architecture;  ///< uname's machine: "x86_64", "ppc64le", "aarch64".
+  std::string architecture;  ///< "x86_64", "ppc64le", "aarch64".
   std::string vendor;        ///< "GenuineIntel", "AuthenticAMD".
   std::string name;          ///< "AMD EPYC 9654 96-Core Processor", "POWER9 ...".
   int family = 0;
@@ -22,7 +22,7 @@ struct CpuDescription {
   friend bool operator==(const CpuDescription&, const CpuDescription&) = default;
 };
 
-/// A NUMA domain that has cores; a socket where the machine tells of no NUMA domains.
+/// A NUMA domain that has cores; all of them where the machine tells of no NUMA domains.
 struct PackageDescription {
   int socket = 0;            ///< The system's number of the socket; several domains may share one.
   int numa_node = -1;        ///< The system's number; -1: unknown.
@@ -93,22 +93,20 @@ struct HostDescription {
 /// Where discovery looks; the defaults are what everybody but tests wants.
 struct DiscoveryOptions {
   std::filesystem::path sysfs = "/sys";
-  std::filesystem::path cpuinfo = "/proc/cpuinfo";
   /// NVIDIA's management library, for dlopen.
   std::string nvml = "libnvidia-ml.so.1";
   /// CUDA's driver, for dlopen; loaded only where `nvml` is missing or fails. A machine that has neither
   /// has no GPUs, and a note that says so.
   std::string cuda_driver = "libcuda.so.1";
   /// hwloc's synthetic description of the CPUs, in place of the machine's: "package:2 numa:2 core:4 pu:2".
-  /// Ignored in a build without hwloc.
   std::string hwloc_synthetic = {};
 };
 
-/// Describes the machine that it runs on: packages by hwloc (without it, or with another sysfs than /sys,
-/// from that sysfs), NICs and the PCI tree from sysfs, GPUs and NVLinks by NVML, or else by CUDA. CPUs are
-/// those that the process's cpuset allows, whatever core it is bound to, so that all ranks of a host find
-/// the same. What is missing leaves a note, not an error. A few milliseconds; some tens with GPUs. Any
-/// thread.
+/// Describes the machine that it runs on: the CPU and its packages by hwloc, NICs and the PCI tree from
+/// sysfs, GPUs and NVLinks by NVML, or else by CUDA. CPUs are those that the process's cpuset allows,
+/// whatever core it is bound to, so that all ranks of a host find the same. What is missing leaves a note,
+/// not an error; throws `io` where hwloc cannot read the machine. A few milliseconds; some tens with GPUs.
+/// Any thread.
 ///
 /// NVML sees all GPUs of the host. CUDA, asked only where NVML is missing or fails, sees those that
 /// CUDA_VISIBLE_DEVICES leaves, so ranks with different values find different hosts. It does not count

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddl/data_type.hpp"
+#include "ddl/topology/as_index.hpp"
 
 namespace ddl::topology {
 

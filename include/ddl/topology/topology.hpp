@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/topology/as_index.hpp"
 #include "ddl/topology/device_carriers.hpp"
 
 namespace ddl::topology {
@@ -86,12 +87,12 @@ class Topology {
   [[nodiscard]] const std::vector<std::string>& hosts() const noexcept { return hosts_; }
   [[nodiscard]] const std::vector<Node>& nodes() const noexcept { return nodes_; }
   [[nodiscard]] const std::vector<Link>& links() const noexcept { return links_; }
-  [[nodiscard]] const Node& node(int index) const { return nodes_[static_cast<std::size_t>(index)]; }
-  [[nodiscard]] const Link& link(int index) const { return links_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const Node& node(int index) const { return nodes_[as_index(index)]; }
+  [[nodiscard]] const Link& link(int index) const { return links_[as_index(index)]; }
   /// Node indices of the devices in the order of nodes(): device d holds rank d unless a placement
   /// says otherwise.
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return devices_; }
-  [[nodiscard]] int node_of_device(int device) const { return devices_[static_cast<std::size_t>(device)]; }
+  [[nodiscard]] int node_of_device(int device) const { return devices_[as_index(device)]; }
   /// Links at a node, those to `network` nodes first, then by the host of the other end, then by index.
   [[nodiscard]] std::span<const int> links_at(int node) const;
   /// The other end of a link at `node`.

@@ -53,11 +53,10 @@ holds ddl-tools 'bin/ddl-topo' 'bin/ddl-plan'
 [ ! -e "$source/ddl/launcher/ddlrun" ] || holds ddl-tools 'bin/ddlrun'
 
 version=$(field libddl0 Version)
-depends libddl-dev "libddl0 (= $version)" libexpat1-dev libfmt-dev libspdlog-dev zlib1g-dev
-for package in libddl0 ddl-tools; do depends "$package" "libc6 (" "libstdc++6 (" libfmt libexpat1; done
+depends libddl-dev "libddl0 (= $version)" libexpat1-dev libfmt-dev libhwloc-dev libspdlog-dev pkg-config zlib1g-dev
+for package in libddl0 ddl-tools; do depends "$package" "libc6 (" "libstdc++6 (" libfmt libexpat1 libhwloc15; done
 requires=$(sed -n 's/^Requires.*://p' "$(find "$work/root" -name ddl.pc)")
-if grep -qw ucx <<<"$requires"; then depends libddl-dev libucx-dev pkg-config && depends libddl0 libucx0; fi
-if grep -qw hwloc <<<"$requires"; then depends libddl-dev libhwloc-dev pkg-config && depends libddl0 libhwloc15; fi
+if grep -qw ucx <<<"$requires"; then depends libddl-dev libucx-dev && depends libddl0 libucx0; fi
 if grep -q 'libddl_mpi\.so$' <<<"$(contents libddl0)"; then depends libddl-dev libopenmpi-dev; fi
 if [[ " ${packages[*]} " == *" ddl-nmt "* ]]; then
   holds ddl-nmt bin/ddl_nmt

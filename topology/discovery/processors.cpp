@@ -1,13 +1,13 @@
-#include <fmt/format.h>
+// The host's processors, packages and NUMA domains, by hwloc.
 #include <hwloc.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
-#include "ddl/error.hpp"
 #include "topology/discovery/sources.hpp"
+#include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -19,24 +19,36 @@ using TopologyHandle = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, 
 
 TopologyHandle load(const std::string& synthetic) {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0)
-    throw Error(ErrorCode::io, "hwloc_topology_init failed: out of memory?");
+  if (hwloc_topology_init(&raw) != 0) fail_with(ErrorCode::io, "hwloc_topology_init failed: out of memory?");
   TopologyHandle topology(raw);
   if (!synthetic.empty() && hwloc_topology_set_synthetic(raw, synthetic.c_str()) != 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("hwloc does not understand the synthetic description '{}'; expected something like "
-                    "'package:2 numa:2 core:4 pu:2'",
-                    synthetic));
+    refuse(
+        "hwloc does not understand the synthetic description '{}'; expected something like "
+        "'package:2 numa:2 core:4 pu:2'",
+        synthetic);
   }
   if (hwloc_topology_load(raw) != 0) {
-    throw Error(ErrorCode::io,
-                fmt::format("hwloc cannot read this machine's topology: {}", std::strerror(errno)));
+    fail_with(ErrorCode::io, "hwloc cannot read this machine's topology: {}", std::strerror(errno));
   }
   return topology;
 }
 
-PackageDescription describe(hwloc_topology_t topology, hwloc_obj_t numa) {
+/// hwloc has the architecture at the root, and the rest at each package.
+CpuDescription describe_cpu(hwloc_topology_t topology) {
+  const auto info = [](hwloc_obj_t object, const char* name) -> std::string {
+    const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
+    return value == nullptr ? "" : value;
+  };
+  hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+  const auto number = [&](const char* name) { return parse_whole<int>(info(package, name)).value_or(0); };
+  return {.architecture = info(hwloc_get_root_obj(topology), "Architecture"),
+          .vendor = info(package, "CPUVendor"),
+          .name = info(package, "CPUModel"),
+          .family = number("CPUFamilyNumber"),
+          .model = number("CPUModelNumber")};
+}
+
+PackageDescription describe_package(hwloc_topology_t topology, hwloc_obj_t numa) {
   PackageDescription package;
   package.numa_node = static_cast<int>(numa->os_index);
   package.memory = numa->attr->numanode.local_memory;
@@ -59,14 +71,13 @@ PackageDescription describe(hwloc_topology_t topology, hwloc_obj_t numa) {
 
 }  // namespace
 
-std::vector<PackageDescription> packages_by_hwloc(const std::string& synthetic) {
+void describe_processors(const std::string& synthetic, HostDescription& host) {
   const TopologyHandle topology = load(synthetic);
-  std::vector<PackageDescription> packages;
+  host.cpu = describe_cpu(topology.get());
   hwloc_obj_t numa = nullptr;
   while ((numa = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, numa)) != nullptr) {
-    if (!hwloc_bitmap_iszero(numa->cpuset)) packages.push_back(describe(topology.get(), numa));
+    if (!hwloc_bitmap_iszero(numa->cpuset)) host.packages.push_back(describe_package(topology.get(), numa));
   }
-  return packages;
 }
 
 }  // namespace ddl::topology
