@@ -591,8 +591,8 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
               for (const GradientShard& shard : by_shards.shards()) {
                 for (std::size_t e = shard.first; e < shard.first + shard.count; ++e) {
                   const float update = sharded.buffer[shard.index][e];
-                  flat[shard.index].values[e] -= update;
-                  apart[shard.index].values[e] -= update;
+                  flat[shard.index].values.as<float>()[e] -= update;
+                  apart[shard.index].values.as<float>()[e] -= update;
                 }
               }
               by_shards.gather(flat);
@@ -600,9 +600,9 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
               for (std::size_t g = 0; g < with_rows.size(); ++g) {
                 for (std::size_t e = 0; e < with_rows[g]; ++e) {
                   const double slack = wire == DataType::f32 || step == 0 ? 0 : 0.05 * 1000 * ranks;
-                  EXPECT_NEAR(apart[g].values[e] + whole.buffer[g][e], 0, slack) << g << " " << e;
-                  EXPECT_EQ(apart[g].values[e], flat[g].values[e]);
-                  flat[g].values[e] = apart[g].values[e] = 0;
+                  EXPECT_NEAR(apart[g].values.as<float>()[e] + whole.buffer[g][e], 0, slack) << g << " " << e;
+                  EXPECT_EQ(apart[g].values.as<float>()[e], flat[g].values.as<float>()[e]);
+                  flat[g].values.as<float>()[e] = apart[g].values.as<float>()[e] = 0;
                 }
               }
             }
