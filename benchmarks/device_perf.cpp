@@ -87,7 +87,7 @@ class DirectNccl {
   explicit DirectNccl(ddl::Context& context) : library_(ddl::device::NcclLibrary::get()) {
     ncclUniqueId id{};
     if (context.is_root()) check(library_.get_unique_id(&id), "ncclGetUniqueId");
-    context.communicator().broadcast(&id, sizeof id, 0);
+    context.communicator().broadcast(ddl::Elements(&id, sizeof id, ddl::DataType::u8));
     ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
     check(library_.init(&communicator_, context.size(), id, context.rank(), &configuration),
           "ncclCommInitRankConfig");

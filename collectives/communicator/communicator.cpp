@@ -1,8 +1,11 @@
 #include "ddl/communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "collectives/communicator/communicator_impl.hpp"
+#include "ddl/error.hpp"
 
 namespace ddl {
 
@@ -13,6 +16,45 @@ Communicator::Communicator(std::shared_ptr<CommunicatorImpl> impl) : impl_(std::
 int Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }
 const topology::RankMap& Communicator::rank_map() const noexcept { return impl_->rank_map(); }
+
+namespace {
+
+/// Elements of the smaller one. Throws unless both have one type, and `whole` is `times` as many as `part`.
+std::size_t count_of(const char* name, const ConstElements& whole, const ConstElements& part, int times) {
+  if (whole.type() == part.type() && whole.size() == part.size() * static_cast<std::size_t>(times)) {
+    return part.size();
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: found {} elements of {} and {} of {}, expected one type, and {} times "
+                  "as many of one as of the other",
+                  name, whole.size(), to_string(whole.type()), part.size(), to_string(part.type()), times));
+}
+
+}  // namespace
+
+void Communicator::all_reduce(ConstElements input, Elements output, ReduceOp op) {
+  all_reduce(input.data(), output.data(), count_of("all_reduce", input, output, 1), input.type(), op);
+}
+Work Communicator::all_reduce_async(ConstElements input, Elements output, ReduceOp op) {
+  return all_reduce_async(input.data(), output.data(), count_of("all_reduce", input, output, 1), input.type(),
+                          op);
+}
+void Communicator::reduce_scatter(ConstElements input, Elements output, ReduceOp op) {
+  const std::size_t count = count_of("reduce_scatter", input, output, size());
+  reduce_scatter(input.data(), output.data(), count, input.type(), op);
+}
+Work Communicator::reduce_scatter_async(ConstElements input, Elements output, ReduceOp op) {
+  const std::size_t count = count_of("reduce_scatter", input, output, size());
+  return reduce_scatter_async(input.data(), output.data(), count, input.type(), op);
+}
+void Communicator::all_gather(ConstElements input, Elements output) {
+  all_gather(input.data(), output.data(), count_of("all_gather", output, input, size()), input.type());
+}
+Work Communicator::all_gather_async(ConstElements input, Elements output) {
+  return all_gather_async(input.data(), output.data(), count_of("all_gather", output, input, size()),
+                          input.type());
+}
 
 void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                               ReduceOp op) {

@@ -397,11 +397,7 @@ void CommunicatorImpl::begin_call(const std::shared_ptr<Pending>& pending) {
 /// `over` is called once the call is over, or cannot be made.
 void CommunicatorImpl::start_in_engine(const Call& call, const WorkState::Continuation& over) {
   try {
-    if (job_->failed()) {
-      throw Error(ErrorCode::transport,
-                  fmt::format("{} #{}: an earlier collective of this context failed; restart the job",
-                              call.id.name, call.id.sequence));
-    }
+    if (job_->failed()) throw Error(job_->engine().failed_before(call.id.name));
     job_->engine().start(call)->then(over);
   } catch (const std::exception& problem) {
     const Error error = as_error(problem);

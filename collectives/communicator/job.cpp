@@ -23,10 +23,8 @@ void Job::tell_of_plan(const topology::Plan& plan, const std::vector<std::string
 }
 
 void Job::refuse(const char* name) const {
-  throw Error(ErrorCode::transport,
-              fmt::format("{}: {}", name,
-                          closed_ ? "this communicator's context has been destroyed"
-                                  : "an earlier collective of this context failed; restart the job"));
+  if (!closed_) throw Error(engine_->failed_before(name));
+  throw Error(ErrorCode::transport, fmt::format("{}: this communicator's context has been destroyed", name));
 }
 
 void Job::announce_failure(const std::string& why) {

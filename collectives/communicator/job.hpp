@@ -48,11 +48,11 @@ class Job {
   void on_new_plan(PlanObserver observer);
   void tell_of_plan(const topology::Plan& plan, const std::vector<std::string>& notes);
 
-  /// True once a collective has gone wrong half-way: later calls throw `transport`.
+  /// True once a collective has gone wrong half-way: later calls throw that failure.
   [[nodiscard]] bool failed() const noexcept { return failed_ || engine_->failed(); }
   /// For what goes wrong while leaving, after the last collective.
   void fail() noexcept { failed_ = true; }
-  /// Throws `transport` after a failure, or once the job is closed.
+  /// Throws the first failure after one, and `transport` once the job is closed.
   void require_usable(const char* name) const {
     if (closed_.load(std::memory_order_relaxed) || failed()) refuse(name);
   }

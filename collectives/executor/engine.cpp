@@ -55,10 +55,15 @@ ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
   return own;
 }
 
-/// An error, and what came of the report.
-std::string explained(const std::string& own, const ExitReport& report) {
+/// An error, and what came of the report: a line, if another rank writes the whole of it.
+std::string explained(const std::string& own, const ExitReport& report, bool is_written_elsewhere) {
+  const bool is_said = own.find(report.failure.text) != own.npos;
+  if (is_written_elsewhere && report.scope.empty()) {
+    return fmt::format("{}{}{} (rank 0 writes the report)", own, is_said ? "" : "; ",
+                       is_said ? "" : report.failure.text);
+  }
   std::string text = report.text();
-  if (own.find(report.failure.text) != own.npos) text.erase(0, report.failure.text.size());
+  if (is_said) text.erase(0, report.failure.text.size());
   const bool goes_on = text.empty() || text.front() == '\n' || text.front() == ' ';
   return own + (goes_on ? "" : "\n") + text;
 }
@@ -138,7 +143,7 @@ struct Engine::State {
   Token token;
   std::unique_ptr<Driver> driver;
 
-  std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // of what follows
   std::condition_variable changed;
   std::deque<Queued> queue;
   std::thread thread;
@@ -155,10 +160,18 @@ struct Engine::State {
 
   void require_usable(const char* name) const {
     if (!closed && !failed) return;
-    throw Error(ErrorCode::transport,
-                fmt::format("{}: {}", name,
-                            closed ? "this communicator's context has been destroyed"
-                                   : "an earlier collective of this job failed; restart it"));
+    if (closed) {
+      throw Error(ErrorCode::transport,
+                  fmt::format("{}: this communicator's context has been destroyed", name));
+    }
+    throw failed_before(name);
+  }
+  [[nodiscard]] Error failed_before(const char* name) const {
+    const std::lock_guard lock(mutex);
+    if (!failure) return {ErrorCode::transport, fmt::format("{}: this rank has given up before", name)};
+    const std::string_view first = failure->what();
+    return {failure->code(), fmt::format("{}: the job has failed before; restart it. The first failure: {}",
+                                         name, first.substr(0, first.find('\n')))};
   }
 
   [[nodiscard]] bool has_work() const {
@@ -233,7 +246,8 @@ struct Engine::State {
     watch->announce({failure_kind(error.code()), rank, about.brief.empty() ? error.what() : about.brief,
                      about.call.communicator, about.call.sequence});
     const ExitReport report = watch->report();
-    return {code_for(report.failure, error.code()), explained(error.what(), report)};
+    return {code_for(report.failure, error.code()),
+            explained(error.what(), report, watch->is_reported_by_root())};
   }
 
   void run_here(Call& call) {
@@ -419,6 +433,8 @@ std::shared_ptr<WorkState> Engine::start(const Call& call) {
 
 std::shared_ptr<WorkState> Engine::new_work() { return state_->new_work(); }
 
+Error Engine::failed_before(const char* name) const { return state_->failed_before(name); }
+
 Error Engine::give_up(const Error& error, const CallId& call) {
   State& state = *state_;
   if (state.closed) return error;
@@ -435,6 +451,10 @@ Error Engine::give_up(const Error& error, const CallId& call) {
 void Engine::announce_failure(const std::string& why) {
   State& state = *state_;
   if (state.closed) return;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (!state.failure) state.failure = Error(ErrorCode::transport, why);
+  }
   if (state.watch) {
     state.watch->announce({JobFailure::Kind::threw, state.rank,
                            fmt::format("rank {} (host {}) gave up: {}", state.rank,

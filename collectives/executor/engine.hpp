@@ -74,6 +74,8 @@ class Engine {
   [[nodiscard]] std::shared_ptr<WorkState> new_work();
 
   [[nodiscard]] bool failed() const noexcept;
+  /// What a call gets after the first failure: that one's code, and its text in a line.
+  [[nodiscard]] Error failed_before(const char* name) const;
   /// This rank cannot go on, for reasons that the engine does not know: fails the engine and the job. Returns
   /// the error to throw. `call`: the collective that it is about, if any.
   [[nodiscard]] Error give_up(const Error& error, const CallId& call = {});

@@ -263,6 +263,8 @@ void SocketWatch::stopped(const std::string& waits_for) {
   state_->nudge();
 }
 
+bool SocketWatch::is_reported_by_root() const { return state_->hello.rank != 0; }
+
 ExitReport SocketWatch::report() {
   std::unique_lock lock(state_->mutex);
   constexpr auto way_there_and_back = std::chrono::milliseconds(100);

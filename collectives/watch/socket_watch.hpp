@@ -53,6 +53,7 @@ class SocketWatch final : public Watch {
   void announce(const JobFailure& failure) override;
   void stopped(const std::string& waits_for) override;
   [[nodiscard]] ExitReport report() override;
+  [[nodiscard]] bool is_reported_by_root() const override;
   std::string set_scope(std::string scope) override;
   void leave() noexcept override;
 

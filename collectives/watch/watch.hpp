@@ -41,6 +41,8 @@ class Watch {
   virtual void stopped(const std::string& waits_for) = 0;
   /// After a failure: waits for what the others have to say, not longer than it may take.
   [[nodiscard]] virtual ExitReport report() = 0;
+  /// Whether rank 0 writes reports that cover the job, for this rank too.
+  [[nodiscard]] virtual bool is_reported_by_root() const { return false; }
 
   /// What the rank is doing, for reports; empty: nothing that has a name. Returns what it was.
   virtual std::string set_scope(std::string scope) = 0;

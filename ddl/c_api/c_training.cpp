@@ -267,7 +267,6 @@ int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_tens
   return guarded("ddl_checkpoint_save", [&](Job& job) {
     ddl_checkpoint& own = job.handle(checkpoint);
     ddl::CheckpointContents contents{.groups = {{group_name, group_of(list(tensors, count, "tensors"))}}};
-    contents.state = "{}";
     if (own.sampler != nullptr) contents.files[sampler_key] = job.handle(own.sampler).sampler.state();
     own.checkpoint.save(count_of(step), contents);
   });

@@ -117,7 +117,7 @@ void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& cont
   if (context.is_root()) {
     manifest.layout = as_written(layout);
     texts = contents.files;
-    texts[state_name] = contents.state;
+    texts[state_name] = contents.state.empty() ? "{}" : contents.state;
   }
   work.start(
       [this, files = std::move(files), texts = std::move(texts)] {

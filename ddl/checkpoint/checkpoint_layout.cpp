@@ -208,7 +208,7 @@ void check_contents(const CheckpointContents& contents, std::optional<double> me
     safetensors::check(group);
   }
   if (!is_root) return;
-  if (!json::accept(contents.state)) throw_invalid("the state is no JSON text");
+  if (!contents.state.empty() && !json::accept(contents.state)) throw_invalid("the state is no JSON text");
   if (metric && !std::isfinite(*metric))
     throw_invalid(fmt::format("the metric is {}, expected a finite number", *metric));
 }

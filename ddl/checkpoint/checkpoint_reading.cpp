@@ -41,7 +41,8 @@ BroadcastTensorFile::BroadcastTensorFile(Context& context, const std::filesystem
     auto offset = offsets.begin();
     for (const auto& [name, form] : forms) *offset++ = reader_->offset_of(name);
   });
-  context.communicator().broadcast(offsets.data(), offsets.size() * sizeof(offsets[0]), 0);
+  context.communicator().broadcast(
+      Elements(offsets.data(), offsets.size() * sizeof(offsets[0]), DataType::u8), 0);
   auto offset = offsets.begin();
   for (const auto& [name, form] : forms) {
     offsets_[name] = *offset++;
@@ -64,7 +65,7 @@ void BroadcastTensorFile::broadcast(std::uint64_t begin, std::uint64_t end,
   for (; begin < end; begin += window.size()) {
     window.resize(std::min<std::uint64_t>(end - begin, window.size()));
     context_.root_only("read the checkpoint", [&] { reader_->file().read_at(begin, window); });
-    context_.communicator().broadcast(window.data(), window.size(), 0);
+    context_.communicator().broadcast(Elements(window.data(), window.size(), DataType::u8), 0);
     for (const TensorWant& want : wants) {
       const std::uint64_t first = offsets_.at(want.name) + want.first;
       const std::uint64_t from = std::max(begin, first);

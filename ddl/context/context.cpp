@@ -122,7 +122,7 @@ std::string Context::broadcast_string(std::string_view text, int root) {
   communicator().broadcast(std::span(&length, 1), root);
   std::string result =
       rank() == root ? std::string(text) : std::string(static_cast<std::size_t>(length), '\0');
-  communicator().broadcast(result.data(), result.size(), root);
+  communicator().broadcast(Elements(result.data(), result.size(), DataType::u8), root);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -128,8 +129,10 @@ constexpr std::size_t most_bytes = std::size_t{32} << 20;
 /// One rank has nothing to hide, but makes means of each bucket once it is complete: what backward has just
 /// written is then still near the processor.
 constexpr std::size_t near_bytes = std::size_t{64} << 10;
-/// What takes less is not worth hiding.
+/// Reductions that take less in all are cut by what each bucket costs the trainer's thread: handing it over,
+/// and the wake-up of the engine's.
 constexpr double short_us = 100;
+constexpr double bucket_us = 4;
 
 double predicted_us(Context& context, std::size_t bytes) {
   const auto plan = context.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
@@ -148,6 +151,21 @@ std::size_t cheap_bytes(Context& context) {
   const double best = *std::ranges::min_element(costs);
   const auto cheap = std::ranges::find_if(costs, [&](double cost) { return cost <= 1.05 * best; });
   return sizes[static_cast<std::size_t>(cheap - costs.begin())];
+}
+
+/// What is left after backward is the last bucket; every bucket costs time in backward.
+std::size_t least_exposed_bytes(Context& context, std::size_t total) {
+  std::size_t best = std::max(total, least_bytes);
+  double least = predicted_us(context, best) + bucket_us;
+  for (std::size_t bytes = least_bytes; bytes < total; bytes *= 2) {
+    const double buckets = std::ceil(static_cast<double>(total) / static_cast<double>(bytes));
+    const double exposed = predicted_us(context, bytes) + buckets * bucket_us;
+    if (exposed < least) {
+      least = exposed;
+      best = bytes;
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -212,7 +230,7 @@ std::size_t host_bucket_bytes(Context& context, std::size_t total) {
   if (context.is_root()) {
     const std::size_t twentieth = std::max(total / 20, least_bytes);
     const bool is_short = predicted_us(context, total) < short_us;
-    bytes = static_cast<std::int64_t>(is_short ? std::max(total, least_bytes)
+    bytes = static_cast<std::int64_t>(is_short ? least_exposed_bytes(context, total)
                                                : std::min(cheap_bytes(context), twentieth));
   }
   context.communicator().broadcast(std::span(&bytes, 1));

@@ -7,10 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/gradient_reducer.hpp"
-
 #include "ddl/communicator.hpp"
 #include "ddl/context.hpp"
+#include "ddl/gradient_reducer.hpp"
 
 namespace ddl {
 
@@ -96,8 +95,9 @@ std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 
 /// Bytes of a bucket for gradients of `total` bytes in the host's memory: the fewest whose all-reduce is
 /// predicted to cost at most 5% more a byte than the best does, between 16 KiB and a twentieth of the total,
-/// so that the last bucket, which backward cannot hide, is small. All in one, where that takes less than
-/// 0.1 ms. The same on all ranks. Collective.
+/// so that the last bucket, which backward cannot hide, is small. Where all of them together take less than
+/// 0.1 ms: those for which the last bucket and 4 us for each bucket are predicted to take least. The same on
+/// all ranks. Collective.
 std::size_t host_bucket_bytes(Context& context, std::size_t total);
 
 }  // namespace ddl

@@ -79,6 +79,10 @@ GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, Gr
   queue->open({context, gradients, options, touched});
   learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
   make_buckets();
+  if (context.options().check && !queue->is_on_device()) memory_check_.emplace(gradients);
+  context.log().info(fmt::format("gradients: {} of {} bytes are reduced in {} bucket{} of at most {} bytes",
+                                 gradients.size(), bytes, buckets.size(), buckets.size() == 1 ? "" : "s",
+                                 learned.bucket_bytes));
 }
 
 GradientReducer::State::~State() {

@@ -21,6 +21,7 @@
 #include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/buckets.hpp"
+#include "ddl/gradients/gradient_check.hpp"
 #include "ddl/gradients/gradient_queue.hpp"
 #include "ddl/gradients/step_dump.hpp"
 #include "ddl/gradients/step_ledger.hpp"
@@ -135,6 +136,8 @@ struct GradientReducer::State {
 
  private:
   void check() const;
+  void throw_if(std::size_t gradient, const std::optional<std::string>& problem) const;
+  std::optional<GradientCheck> memory_check_;
   void agree();
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }
   [[nodiscard]] std::vector<BucketLayout> layouts() const;

@@ -35,6 +35,11 @@ void GradientReducer::State::require_rows(std::size_t index, std::span<const std
   }
 }
 
+void GradientReducer::State::throw_if(std::size_t gradient, const std::optional<std::string>& problem) const {
+  if (problem)
+    throw invalid("DDL_CHECK: gradient {} ('{}'): {}", gradient, gradients[gradient].name, *problem);
+}
+
 void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
   if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
@@ -54,9 +59,16 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   }
   if (rows) require_rows(index, *rows);
   if (has_value) queue->ready_on(stream);
+  if (memory_check_ && has_value && !ledger_.is_reported(index)) {
+    throw_if(index, memory_check_->at_ready(index));
+  }
+  const bool was_complete = ledger_.is_complete();
   if (!ledger_.report(index, has_value)) {
-    throw invalid("{}({}): gradient '{}' was reported before in this step", name, index,
-                  gradients[index].name);
+    throw invalid(
+        "{}({}): gradient '{}' was reported before in this step{}", name, index, gradients[index].name,
+        was_complete ? ", and so was every other one: the step has not been ended. Call wait() (on devices "
+                       "finish()) after backward, in every step"
+                     : "; report each gradient once a step, when nothing is added to it any more");
   }
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
@@ -85,6 +97,11 @@ void GradientReducer::State::start_complete() {
 void GradientReducer::State::start(std::size_t bucket) {
   if (observer_.wants_buckets()) {
     observer_.queued(name_of(bucket), buckets[bucket].layout.count() * sizeof(float));
+  }
+  for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
+    if (memory_check_ && piece.first == 0 && ledger_.has_value_now(piece.gradient)) {
+      throw_if(piece.gradient, memory_check_->before_reduction(piece.gradient));
+    }
   }
   queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
 }
@@ -267,6 +284,7 @@ ReducedStep GradientReducer::State::agree_on_step() {
   }
   if (!is_learned() && !gradients.empty()) learn();
   observer_.step_over();
+  if (memory_check_) memory_check_->after_step();
   outcome.step.bytes = bytes_of_step_;
   return outcome.step;
 }

@@ -113,7 +113,9 @@ StepDump::StepDump(Context& context, RunObserver& observer, int every)
     : context_(context),
       observer_(observer),
       every_(static_cast<std::uint64_t>(every)),
-      before_(observer.recorder()->statistics().plans()) {}
+      before_(observer.recorder()->statistics().plans()) {
+  observer_.note_reducer();
+}
 
 void StepDump::arrived() {
   ++arrived_;

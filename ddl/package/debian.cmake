@@ -1,4 +1,5 @@
-# Debian packages of a build without CUDA, by `cpack --config CPackConfig.cmake`: libddl0, libddl-dev, ddl-tools, ddl-nmt.
+# Debian packages of a build without CUDA, by `cpack --config CPackConfig.cmake`: libddl0, libddl-dev,
+# python3-ddl, ddl-tools, ddl-nmt.
 # With CUDA, ddl-nmt and what is for devices are left out: they would need NVIDIA's packages.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR ddl)
@@ -75,6 +76,12 @@ ddl_add_package(ddl_dev NAME libddl-dev SECTION libdevel DEPENDS ${dev_depends} 
 need to make a trainer data-parallel in some ten lines, and examples.")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/ddl/examples/ DESTINATION share/doc/libddl-dev/examples
   COMPONENT ddl_dev EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*_trainer.c*")
+
+ddl_add_package(ddl_python NAME python3-ddl SECTION python
+  DEPENDS "libddl0 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})" python3 RECOMMENDS python3-numpy ${mpirun}
+  SUMMARY "topology-aware data-parallel communication (Python)"
+  DETAILS "The module ddl: collectives and gradient reduction on numpy arrays and torch
+tensors in host memory.")
 
 set(tools_depends "")
 if(EXISTS ${PROJECT_SOURCE_DIR}/ddl/launcher/ddlrun)

@@ -15,7 +15,7 @@ Every function that the ranks must call together is called collective: in the sa
 type. Arrays must be contiguous and stay alive while a reducer or a started call uses them; this module keeps references.
 Errors are `ddl.Error`, with the library's message and a `code` such as "mismatch".
 
-The library is libddl_c.so: beside this file, where DDL_LIBRARY says, or where the system's loader finds it.
+The library is libddl_c.so.0: what DDL_LIBRARY names, else beside this file (in a wheel), else where the loader finds it.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Step(ctypes.Structure):
 
 
 def _load():
-    name = "libddl_c.so"
+    name = "libddl_c.so.0"
     beside = pathlib.Path(__file__).resolve().parent / name
     path = os.environ.get("DDL_LIBRARY") or (str(beside) if beside.exists() else name)
     try:

@@ -40,6 +40,7 @@ RunObserver::RunObserver(const ContextOptions& options, bool summary, int rank, 
     : timeline_(options.timeline),
       events_(options.timeline_events),
       summary_(summary),
+      dumps_(options.dump_iterations > 0),
       uses_clocks_(!options.timeline.empty() || options.dump_iterations > 0),
       rank_(rank),
       map_(map),
@@ -86,6 +87,10 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
     {
       const collectives::Job::PausedDeadline paused(communicator.job());
       communicator.run(collectives::barrier_request());
+    }
+    if (dumps_ && !has_reducer_) {
+      log.warning(
+          "-dump_iter has printed nothing: it is about steps of a GradientReducer, and there was none");
     }
     if (summary_) summarise(communicator, *recorder_, log);
     if (timeline_.empty() || std::exchange(saved_, true)) return;

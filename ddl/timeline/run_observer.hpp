@@ -35,6 +35,9 @@ class RunObserver {
   }
   [[nodiscard]] const JobClock& clock() const noexcept { return clock_; }
 
+  /// A gradient reducer prints what -dump_iter asks for.
+  void note_reducer() noexcept { has_reducer_ = true; }
+
   /// The end of a job that has not failed: writes and prints. Collective. What goes wrong is logged.
   void finish(collectives::CommunicatorImpl& communicator, Log& log) noexcept;
   /// The end of one that has: writes this rank's part, once. What goes wrong is logged. Without other ranks.
@@ -52,6 +55,8 @@ class RunObserver {
   const std::string timeline_;  // empty: no trace
   const std::size_t events_;
   const bool summary_;
+  const bool dumps_;
+  bool has_reducer_ = false;
   const bool uses_clocks_;  // for the trace, or for what is printed meanwhile
   const int rank_;
   const topology::RankMap map_;

@@ -52,7 +52,7 @@ struct CheckpointGroup {
 /// What one rank gives to be saved. Names of groups and files are plain names, without directories.
 struct CheckpointContents {
   std::map<std::string, CheckpointGroup> groups = {};  ///< All ranks have the same groups.
-  std::string state = {};                              ///< JSON text; rank 0's is saved.
+  std::string state = "{}";                            ///< JSON text; rank 0's is saved. Empty: {}.
   std::map<std::string, std::string> files = {};       ///< Small files by name; rank 0's are saved.
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ddl/data_type.hpp"
+#include "ddl/elements.hpp"
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/rank_map.hpp"
 #include "ddl/work.hpp"
@@ -68,26 +69,30 @@ class Communicator {
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const topology::RankMap& rank_map() const noexcept;
 
-  /// Afterwards `output` holds the reduction of all ranks' `input`s.
-  template <Element T, std::size_t Extent>
-  void all_reduce(std::span<T, Extent> values, ReduceOp op = ReduceOp::sum) {
-    all_reduce(values.data(), values.data(), values.size(), data_type_of<T>(), op);
+  // Each takes spans and vectors of any element type, or addresses, a count and a type.
+
+  /// Afterwards `output` holds the reduction of all ranks' `input`s. `values`: in place.
+  void all_reduce(Elements values, ReduceOp op = ReduceOp::sum) {
+    all_reduce(values.data(), values.data(), values.size(), values.type(), op);
   }
+  Work all_reduce_async(Elements values, ReduceOp op = ReduceOp::sum) {
+    return all_reduce_async(values.data(), values.data(), values.size(), values.type(), op);
+  }
+  void all_reduce(ConstElements input, Elements output, ReduceOp op = ReduceOp::sum);
+  Work all_reduce_async(ConstElements input, Elements output, ReduceOp op = ReduceOp::sum);
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) {
     all_reduce(data, data, count, type, op);
   }
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
-  template <Element T, std::size_t Extent>
-  Work all_reduce_async(std::span<T, Extent> values, ReduceOp op = ReduceOp::sum) {
-    return all_reduce_async(values.data(), values.data(), values.size(), data_type_of<T>(), op);
-  }
 
   /// Sums in place; all ranks give the same type of wire.
   Work all_reduce_async(std::span<float> values, const Wire& wire);
 
   /// `input` holds size() pieces of `count` elements; afterwards `output` holds the reduction of all ranks'
   /// piece number rank(). In place: `output` is that piece of `input`; the other pieces are then undefined.
+  void reduce_scatter(ConstElements input, Elements output, ReduceOp op = ReduceOp::sum);
+  Work reduce_scatter_async(ConstElements input, Elements output, ReduceOp op = ReduceOp::sum);
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op);
   /// Sums.
@@ -98,22 +103,29 @@ class Communicator {
 
   /// Afterwards `output` holds every rank's `count` elements of `input`, by rank. In place: `input` is piece
   /// number rank() of `output`.
+  void all_gather(ConstElements input, Elements output);
+  Work all_gather_async(ConstElements input, Elements output);
   void all_gather(const void* input, void* output, std::size_t count, DataType type);
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type);
 
   /// Afterwards `output` holds `root`'s `input`; other ranks' `input` is not looked at and may be null.
-  template <Element T, std::size_t Extent>
-  void broadcast(std::span<T, Extent> values, int root = 0) {
-    broadcast(values.data(), values.data(), values.size(), data_type_of<T>(), root);
+  void broadcast(Elements values, int root = 0) {
+    broadcast(values.data(), values.data(), values.size(), values.type(), root);
+  }
+  Work broadcast_async(Elements values, int root = 0) {
+    return broadcast_async(values.data(), values.data(), values.size(), values.type(), root);
   }
   void broadcast(const void* input, void* output, std::size_t count, DataType type, int root);
-  void broadcast(void* data, std::size_t bytes, int root) {
-    broadcast(data, data, bytes, DataType::u8, root);
-  }
   Work broadcast_async(const void* input, void* output, std::size_t count, DataType type, int root);
 
   /// Afterwards `root`'s `output` holds the reduction of all ranks' `input`s; other ranks' `output` is not
   /// touched and may be null.
+  void reduce(Elements values, ReduceOp op = ReduceOp::sum, int root = 0) {
+    reduce(values.data(), values.data(), values.size(), values.type(), op, root);
+  }
+  Work reduce_async(Elements values, ReduceOp op = ReduceOp::sum, int root = 0) {
+    return reduce_async(values.data(), values.data(), values.size(), values.type(), op, root);
+  }
   void reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root);
   Work reduce_async(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root);
 

@@ -78,6 +78,10 @@ struct ContextOptions {
   /// Reductions of floats give the same bits for a number of ranks, whatever the topology, plans, placement
   /// and cuts of the data, at the price of more bytes: `Communicator` says how. DDL_REPRODUCIBLE=0 or 1.
   bool reproducible = false;
+  /// Gradient reducers look for gradients in the host's memory that have moved, are freed, or are written to
+  /// after `ready`, and throw `invalid_argument` on the rank that has one. Reads each gradient three times a
+  /// step. DDL_CHECK=0 or 1.
+  bool check = false;
   /// Where to write what a failed job leaves behind, as the start of files' names: NAME.json, the exit
   /// report, by rank 0; NAME.rank3.txt, rank 3's last 256 collectives. Empty: nowhere. DDL_REPORT.
   std::string report;

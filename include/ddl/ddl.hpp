@@ -1,5 +1,7 @@
 #pragma once
 
+#include "ddl/cxx20.hpp"  // first: what follows fails without
+
 /// The whole public interface. See the README for the ten lines that make a trainer data-parallel.
 
 #include "ddl/broadcast_parameters.hpp"

@@ -43,4 +43,29 @@ class Elements {
   DataType type_ = DataType::f32;
 };
 
+/// The same of elements that are only read.
+class ConstElements {
+ public:
+  template <Element T, std::size_t Extent>
+  ConstElements(std::span<const T, Extent> values)
+      : ConstElements(values.data(), values.size(), data_type_of<T>()) {}
+  template <Element T, std::size_t Extent>
+  ConstElements(std::span<T, Extent> values)
+      : ConstElements(values.data(), values.size(), data_type_of<T>()) {}
+  template <Element T>
+  ConstElements(const std::vector<T>& values) : ConstElements(std::span<const T>(values)) {}
+  ConstElements(const Elements& values) : ConstElements(values.data(), values.size(), values.type()) {}
+  ConstElements(const void* data, std::size_t count, DataType type)
+      : data_(data), count_(count), type_(type) {}
+
+  [[nodiscard]] const void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] DataType type() const noexcept { return type_; }
+
+ private:
+  const void* data_;
+  std::size_t count_;
+  DataType type_;
+};
+
 }  // namespace ddl

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "ddl/cxx20.hpp"  // first: what follows fails without
+
 namespace ddl {
 
 /// What kind of thing went wrong; `Error::what()` says exactly what, where, and what to do.

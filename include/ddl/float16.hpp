@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "ddl/cxx20.hpp"  // first: what follows fails without
+
 namespace ddl {
 
 /// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits; up to 65,504. For storage: arithmetic is done

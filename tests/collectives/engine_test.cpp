@@ -537,7 +537,7 @@ TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
             "rank 1 (host h0)", "the only phase, chunk 0", "plan: a plan by hand"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
       }
-      EXPECT_EQ(test::error_of([&] { engine.run(call); }).code(), ErrorCode::transport);
+      EXPECT_EQ(test::error_of([&] { engine.run(call); }).code(), ErrorCode::timeout);
       throw error;  // the other must not wait for a close in order
     });
     EXPECT_EQ(job.errors.size(), 1u);

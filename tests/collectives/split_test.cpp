@@ -50,7 +50,7 @@ TEST(Split, ByColorThenKeyThenRank) {
           EXPECT_EQ(values[7], static_cast<float>(2 * (rank % 3) + 3));
           whole.all_reduce(std::span(values), ReduceOp::max);
           EXPECT_EQ(values[7], 7);
-          rows.broadcast(values.data(), values.size() * sizeof(float), 2);
+          rows.broadcast(values, 2);
           whole.barrier();
         }
       },

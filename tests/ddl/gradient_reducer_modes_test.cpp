@@ -838,5 +838,38 @@ TEST(GradientReducer, TheStateTellsThePlansThatBucketsAreReducedBy) {
   EXPECT_NE(plans_of(narrow, {3, 1}, {}), plans_of(dense, {3, 1}, {}));
 }
 
+// Lost otherwise: a model that learns nothing because a vector of gradients has grown, and moved.
+TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
+  InProcessOptions options;
+  options.context.check = true;
+  const auto body = [](Context& context) {
+    std::vector<float> moves(100), stays(50);
+    GradientReducer reducer(context, {{"moves", moves}, {"stays", stays}}, {.gradients = GradientKind::sum});
+    const auto fill = [&](float value) {
+      std::ranges::fill(moves, value);
+      std::ranges::fill(stays, value);
+    };
+    for (int step = 1; step < 4; ++step) {
+      fill(static_cast<float>(step));
+      reducer.ready(1);
+      reducer.ready(0);
+      reducer.wait(1.0);
+    }
+    std::vector<float> registered(moves);
+    registered.swap(moves);  // as if it had grown
+    fill(7);
+    reducer.ready(1);
+    expect_error(ErrorCode::invalid_argument, {"gradient 0 ('moves'): it holds just what the last step left"},
+                 [&] { reducer.ready(0); });
+    std::ranges::fill(registered, 7.0F);
+    stays[3] = 8;
+    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('stays'): it was written to after ready()"}, [&] {
+      reducer.ready(0);
+      reducer.wait(1.0);
+    });
+  };
+  run_in_process(1, body, options);
+}
+
 }  // namespace
 }  // namespace ddl

@@ -14,3 +14,8 @@ run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFI
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DWITH_CUDA=${WITH_CUDA})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build --output-on-failure)
+
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE}/c_only -B ${WORK}/c_build -DCMAKE_PREFIX_PATH=${WORK}/prefix
+  -DCMAKE_C_FLAGS=${FLAGS} -DCMAKE_BUILD_RPATH=${WORK}/prefix/${LIBDIR})
+run(${CMAKE_COMMAND} --build ${WORK}/c_build)
+run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/c_build --output-on-failure)

@@ -302,7 +302,7 @@ TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
     });
   });
   expect_parts(testing::internal::GetCapturedStderr(), what_was_called);
-  expect_parts(error.what(), {"an earlier collective of this context failed"});
+  expect_parts(error.what(), {"the job has failed before"});
 }
 
 /// Paths that are timed while starting make calls which the user's are not to be taken for.

@@ -71,7 +71,7 @@ void NcclGroup::open() {
     throw Error(ErrorCode::internal,
                 fmt::format("ncclGetUniqueId failed: {}", nccl().text_of(result, nullptr)));
   });
-  members_.communicator().broadcast(&id, sizeof id, 0);
+  members_.communicator().broadcast(Elements(&id, sizeof id, DataType::u8), 0);
   context.on_all_ranks(name_, [&] {
     int device = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");

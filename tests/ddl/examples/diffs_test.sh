@@ -29,4 +29,4 @@ check() { # example, ending, most lines that are added or changed; which of the 
 check perceptron cpp 10 1
 check regression c 10 2
 check torch cpp 24
-check python py 15
+check python py 15 3

@@ -47,12 +47,14 @@ done
 
 holds libddl0 'libddl_c\.so\.[0-9]*' 'libddl_c\.so\.[0-9.]*'
 holds libddl-dev 'include/ddl/ddl\.hpp' 'include/ddl/ddl\.h' 'include/ddl/topology/plan\.hpp' 'libddl\.a' 'libddl_collectives\.a' \
-  'libddl_topology\.a' 'libddl_c\.so' 'cmake/ddl/ddlConfig\.cmake' 'cmake/ddl/ddlTargets\.cmake' 'pkgconfig/ddl\.pc' \
+  'libddl_topology\.a' 'libddl_c\.so' 'cmake/ddl/ddlConfig\.cmake' 'cmake/ddl/ddlTargets\.cmake' 'cmake/ddl/ddlCTargets\.cmake' 'pkgconfig/ddl\.pc' 'pkgconfig/ddl_c\.pc' \
   'examples/perceptron/ddl_trainer\.cpp'
+holds python3-ddl 'lib/python3/dist-packages/ddl\.py'
 holds ddl-tools 'bin/ddl-topo' 'bin/ddl-plan'
 [ ! -e "$source/ddl/launcher/ddlrun" ] || holds ddl-tools 'bin/ddlrun'
 
 version=$(field libddl0 Version)
+depends python3-ddl "libddl0 (= $version)" python3
 depends libddl-dev "libddl0 (= $version)" libexpat1-dev libfmt-dev libhwloc-dev libspdlog-dev pkg-config zlib1g-dev
 for package in libddl0 ddl-tools; do depends "$package" "libc6 (" "libstdc++6 (" libfmt libexpat1 libhwloc15; done
 requires=$(sed -n 's/^Requires.*://p' "$(find "$work/root" -name ddl.pc)")

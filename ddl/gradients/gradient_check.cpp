@@ -1,0 +1,50 @@
+#include "ddl/gradients/gradient_check.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ddl/parameters/parameters.hpp"
+
+namespace ddl {
+namespace {
+
+bool is_mapped(std::span<const float> values) {
+  if (values.empty()) return true;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(values.data()) / page * page;
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(values.data() + values.size());
+  std::vector<unsigned char> pages((end - begin + page - 1) / page);
+  return mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()) == 0;
+}
+
+}  // namespace
+
+GradientCheck::GradientCheck(std::span<const Gradient> gradients)
+    : gradients_(gradients), seen_(gradients.size()) {}
+
+std::optional<std::string> GradientCheck::at_ready(std::size_t index) {
+  const std::span<float> values = gradients_[index].values;
+  if (!is_mapped(values)) return "its memory is gone: expected it to stay while the reducer lives";
+  Seen& seen = seen_[index];
+  seen.at_ready = hash_of(values);
+  if (!seen.has_step || seen.at_ready != seen.after_step) return {};
+  return "it holds just what the last step left there: has its vector moved, so that backward writes "
+         "elsewhere?";
+}
+
+std::optional<std::string> GradientCheck::before_reduction(std::size_t index) const {
+  if (hash_of(gradients_[index].values) == seen_[index].at_ready) return {};
+  return "it was written to after ready(): report it when nothing is added to it any more";
+}
+
+void GradientCheck::after_step() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const std::span<float> values = gradients_[i].values;
+    seen_[i].has_step = std::ranges::any_of(values, [](float value) { return value != 0; });
+    seen_[i].after_step = hash_of(values);
+  }
+}
+
+}  // namespace ddl
