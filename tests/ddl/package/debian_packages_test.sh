@@ -51,6 +51,7 @@ holds libddl-dev 'include/ddl/ddl\.hpp' 'include/ddl/ddl\.h' 'include/ddl/topolo
   'examples/perceptron/ddl_trainer\.cpp'
 holds python3-ddl 'lib/python3/dist-packages/ddl\.py'
 holds ddl-tools 'bin/ddl-topo' 'bin/ddl-plan'
+! command -v help2man >/dev/null || holds ddl-tools 'man1/ddl-plan\.1' 'man1/ddlrun\.1'
 [ ! -e "$source/ddl/launcher/ddlrun" ] || holds ddl-tools 'bin/ddlrun'
 
 version=$(field libddl0 Version)
