@@ -81,6 +81,16 @@ void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator
   }
 }
 
+/// What rank 0 alone cannot put into words must not keep it from the collectives that follow.
+void RunObserver::summarise_or_log(collectives::CommunicatorImpl& communicator, Log& log) {
+  try {
+    summarise(communicator, *recorder_, log);
+  } catch (const std::exception& error) {
+    if (communicator.job().failed()) throw;
+    log.error(fmt::format("the summary of the run is missing: {}", error.what()));
+  }
+}
+
 void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) noexcept {
   try {
     communicator.job().engine().drain();
@@ -92,7 +102,7 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
       log.warning(
           "-dump_iter has printed nothing: it is about steps of a GradientReducer, and there was none");
     }
-    if (summary_) summarise(communicator, *recorder_, log);
+    if (summary_) summarise_or_log(communicator, log);
     if (timeline_.empty() || std::exchange(saved_, true)) return;
     compare_clocks(communicator);
     write_trace_of_all(communicator, log);

@@ -44,6 +44,7 @@ class RunObserver {
   void save_alone(Log& log) noexcept;
 
  private:
+  void summarise_or_log(collectives::CommunicatorImpl& communicator, Log& log);
   void write_trace_of_all(collectives::CommunicatorImpl& communicator, Log& log);
   struct Part {
     std::string text;
