@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
 
-/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, by ddl.py, and by this project's scripts
-/// and tests.
+/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, by ddl.py, and by this project's
+/// scripts and tests.
 constexpr std::array<std::string_view, 10> other_variables = {
     "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",
     "DDL_LIBRARY", "DDL_BIN",          "DDL_NMT",    "DDL_RANKS",  "DDL_FAULT_MARK",

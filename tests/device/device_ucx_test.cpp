@@ -396,8 +396,7 @@ TEST_F(DeviceUcx, WhatDiffersInTheLastCallIsToldAtTheEnd) {
   });
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("calls something else"), std::string::npos) << text;
-  EXPECT_NE(std::string(error.what()).find("the job has failed before"), std::string::npos)
-      << error.what();
+  EXPECT_NE(std::string(error.what()).find("the job has failed before"), std::string::npos) << error.what();
 }
 
 /// Where ranks of a host share a device, NCCL does not take part. Other collectives, and more ranks, are
