@@ -42,7 +42,7 @@ std::vector<std::string> describe(const CheckpointOptions& options) {
 }  // namespace
 
 struct Checkpoint::State {
-  State(Context& context_, const fs::path& directory_, CheckpointOptions options_)
+  State(const Context& context_, const fs::path& directory_, CheckpointOptions options_)
       : context(context_), options(options_), directory(context.broadcast_string(directory_.string())) {
     require_same_entries(context, "open a checkpoint directory", "option", describe(options));
     if (!options.handle_signals) return;
@@ -59,7 +59,7 @@ struct Checkpoint::State {
   std::optional<SavedCheckpoint> open_first(const char* kind, const std::vector<std::uint64_t>& steps);
   std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list);
 
-  Context& context;
+  Context context;
   CheckpointOptions options;
   CheckpointDirectory directory;
   std::optional<CheckpointSignals> signals;
@@ -183,7 +183,7 @@ std::optional<SavedCheckpoint> Checkpoint::State::open_first(const char* kind,
       .as_agreed();
 }
 
-Checkpoint::Checkpoint(Context& context, fs::path directory, CheckpointOptions options)
+Checkpoint::Checkpoint(const Context& context, fs::path directory, CheckpointOptions options)
     : state_(std::make_unique<State>(context, directory, options)) {}
 
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;

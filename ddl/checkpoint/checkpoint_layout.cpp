@@ -217,7 +217,7 @@ std::string describe_contents(const CheckpointContents& contents) {
   return fmt::format("{}{}", json(describe_common(contents)).dump(), describe_own(contents));
 }
 
-CheckpointLayout agree_on_layout(Context& context, const CheckpointContents& contents, bool sharded) {
+CheckpointLayout agree_on_layout(const Context& context, const CheckpointContents& contents, bool sharded) {
   require_same_entries(context, operation, "tensor", describe_common(contents));
   Layout layout;
   layout.ranks = context.size();

@@ -65,6 +65,6 @@ std::string describe_contents(const CheckpointContents& contents);
 
 /// Puts together what all ranks have. Whole: rank 0 gives what all have. Sharded: shared out by bytes.
 /// Collective, errors are agreed: `mismatch` and `invalid_argument`.
-CheckpointLayout agree_on_layout(Context& context, const CheckpointContents& contents, bool sharded);
+CheckpointLayout agree_on_layout(const Context& context, const CheckpointContents& contents, bool sharded);
 
 }  // namespace ddl

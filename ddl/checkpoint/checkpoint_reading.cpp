@@ -32,7 +32,7 @@ void TensorFileReader::read(const TensorWant& want) const {
   file_.read_at(offset_of(want.name) + want.first, want.target);
 }
 
-BroadcastTensorFile::BroadcastTensorFile(Context& context, const std::filesystem::path& path,
+BroadcastTensorFile::BroadcastTensorFile(const Context& context, const std::filesystem::path& path,
                                          const CheckpointLayout::Forms& forms)
     : context_(context) {
   std::vector<std::uint64_t> offsets(forms.size());

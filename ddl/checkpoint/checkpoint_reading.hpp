@@ -41,7 +41,7 @@ class TensorFileReader {
 /// A file that rank 0 reads for all. Collective; errors are agreed.
 class BroadcastTensorFile {
  public:
-  BroadcastTensorFile(Context& context, const std::filesystem::path& path,
+  BroadcastTensorFile(const Context& context, const std::filesystem::path& path,
                       const CheckpointLayout::Forms& forms);
 
   /// Fills what each rank wants, from one pass over all tensors.
@@ -52,7 +52,7 @@ class BroadcastTensorFile {
  private:
   void broadcast(std::uint64_t begin, std::uint64_t end, const std::vector<TensorWant>& wants) const;
 
-  Context& context_;
+  Context context_;
   std::optional<TensorFileReader> reader_;  // rank 0's
   std::map<std::string, std::uint64_t> offsets_;
   std::uint64_t begin_ = 0;

@@ -24,7 +24,7 @@ void on_signal(int signal) { (signal == SIGUSR1 ? saves : ends).fetch_add(1, std
 /// Who listens, and what the handlers were before.
 struct Listeners {
   std::mutex mutex;
-  std::set<const Context*> contexts;
+  std::set<const ContextState*> contexts;
   struct sigaction before_usr1 {};
   struct sigaction before_term {};
 };
@@ -47,7 +47,7 @@ void install(int signal, struct sigaction& before) {
 
 }  // namespace
 
-CheckpointSignals::CheckpointSignals(const Context& context) : context_(&context) {
+CheckpointSignals::CheckpointSignals(const Context& context) : context_(&context.state()) {
   Listeners& all = listeners();
   const std::lock_guard lock(all.mutex);
   if (all.contexts.contains(context_)) {

@@ -21,7 +21,7 @@ class CheckpointSignals {
   void forget(CheckpointRequest request) noexcept;
 
  private:
-  const Context* context_;
+  const ContextState* context_;
   unsigned saves_seen_;
   unsigned ends_seen_;
 };

@@ -117,7 +117,7 @@ void place(std::vector<Record>& records, int rank, bool copy, const MemoryOf& me
 
 /// The other ranks' pieces, one after the other, are reduced to rank 0: everybody but a piece's owner gives
 /// zeros.
-void collect(Context& context, const std::vector<Record>& records, SharedBuffer<std::byte>& memory) {
+void collect(const Context& context, const std::vector<Record>& records, SharedBuffer<std::byte>& memory) {
   struct Part {
     std::size_t begin, end;
     std::span<const std::byte> source;  // the owner's
@@ -174,7 +174,7 @@ std::byte* CheckpointSnapshot::memory_of(std::size_t bytes) {
   return memory_.get();
 }
 
-TensorFiles CheckpointSnapshot::take(Context& context, const CheckpointLayout& layout,
+TensorFiles CheckpointSnapshot::take(const Context& context, const CheckpointLayout& layout,
                                      const CheckpointContents& contents, bool copy) {
   std::vector<Record> records;
   const bool writes = layout.sharded || context.is_root();

@@ -18,7 +18,7 @@ class CheckpointSnapshot {
  public:
   /// Files by name; their bytes are valid until the next call. Without `copy` they may be those of
   /// `contents`. Collective: a whole layout's pieces come to rank 0. `layout` must be that of `contents`.
-  TensorFiles take(Context& context, const CheckpointLayout& layout, const CheckpointContents& contents,
+  TensorFiles take(const Context& context, const CheckpointLayout& layout, const CheckpointContents& contents,
                    bool copy);
 
  private:

@@ -47,7 +47,7 @@ struct SavedCheckpoint::State {
   void read_for_all(const std::map<std::string, Layout::Forms>& files,
                     std::map<std::string, FileWants>& wanted) const;
 
-  Context* context;
+  Context context;
   fs::path path;
   CheckpointManifest manifest;
   std::string state;
@@ -78,15 +78,15 @@ void SavedCheckpoint::State::check(const std::string& name, const CheckpointGrou
   for (const TensorSlice& slice : into.slices) compare_shared(slice);
 
   if (into.per_rank.empty()) return;
-  if (manifest.layout.ranks != context->size()) {
+  if (manifest.layout.ranks != context.size()) {
     throw Error(
         ErrorCode::mismatch,
         fmt::format("'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
                     "visit_per_rank to share them out anew",
-                    path.string(), manifest.layout.ranks, name, context->size()));
+                    path.string(), manifest.layout.ranks, name, context.size()));
   }
   static const Layout::Forms none;
-  const auto rank = static_cast<std::size_t>(context->rank());
+  const auto rank = static_cast<std::size_t>(context.rank());
   const Layout::Forms& own = rank < saved.per_rank.size() ? saved.per_rank[rank] : none;
   for (const NamedTensor& tensor : into.per_rank) {
     const auto found = own.find(tensor.name);
@@ -108,7 +108,7 @@ bool SavedCheckpoint::State::agree_on_what_is_wanted(const std::string& name,
   const Layout::Group& saved = group(name);
   for (const auto& [tensor, value] : saved.tensors) wanted.push_back(names.contains(tensor) ? 1 : 0);
   wanted.push_back(into.per_rank.empty() ? 0 : 1);
-  context->communicator().all_reduce(std::span(wanted), ReduceOp::max);
+  context.communicator().all_reduce(std::span(wanted), ReduceOp::max);
   auto is_wanted = wanted.begin();
   for (const auto& [tensor, value] : saved.tensors) {
     if (*is_wanted++ != 0 || value.form.elements() == 0) continue;
@@ -140,7 +140,7 @@ std::map<std::string, FileWants> SavedCheckpoint::State::wants_of(const std::str
   for (const NamedTensor& tensor : into.whole) add(tensor, 0);
   for (const TensorSlice& slice : into.slices) add(slice, slice.first);
   for (const NamedTensor& tensor : into.per_rank) {
-    FileWants& file = files[manifest.layout.rank_file(name, context->rank())];
+    FileWants& file = files[manifest.layout.rank_file(name, context.rank())];
     file.forms[tensor.name] = form_of(tensor);
     file.wants.push_back({tensor.name, 0, tensor.bytes});
   }
@@ -171,7 +171,7 @@ void SavedCheckpoint::State::read(const std::map<std::string, FileWants>& wanted
         }
       }
     };
-    context->on_all_ranks(reading, read, WorkTime::unlimited);
+    context.on_all_ranks(reading, read, WorkTime::unlimited);
   }
 }
 
@@ -180,7 +180,7 @@ void SavedCheckpoint::State::read_for_all(const std::map<std::string, Layout::Fo
                                           std::map<std::string, FileWants>& wanted) const {
   for (const bool fills : {false, true}) {
     for (const auto& [file, forms] : files) {
-      const BroadcastTensorFile reader(*context, path / file, forms);
+      const BroadcastTensorFile reader(context, path / file, forms);
       if (fills) reader.read(wanted[file].wants);
     }
   }
@@ -191,13 +191,13 @@ SavedCheckpoint::SavedCheckpoint(SavedCheckpoint&&) noexcept = default;
 SavedCheckpoint& SavedCheckpoint::operator=(SavedCheckpoint&&) noexcept = default;
 SavedCheckpoint::~SavedCheckpoint() = default;
 
-SavedCheckpoint SavedCheckpoint::open(Context& context, const fs::path& path) {
+SavedCheckpoint SavedCheckpoint::open(const Context& context, const fs::path& path) {
   return open_step(context, path, {});
 }
 
-SavedCheckpoint SavedCheckpoint::open_step(Context& context, const fs::path& path,
+SavedCheckpoint SavedCheckpoint::open_step(const Context& context, const fs::path& path,
                                            std::optional<std::uint64_t> step) {
-  auto result = std::make_unique<State>(State{&context, context.broadcast_string(path.string()), {}, {}});
+  auto result = std::make_unique<State>(State{context, context.broadcast_string(path.string()), {}, {}});
   State& state = *result;
   const auto require_directory = [&] {
     std::error_code error;
@@ -250,7 +250,7 @@ bool SavedCheckpoint::has_group(const std::string& group) const {
 
 std::string SavedCheckpoint::file(const std::string& name) const {
   std::string text;
-  state_->context->root_only(reading, [&] {
+  state_->context.root_only(reading, [&] {
     if (!state_->manifest.files.contains(name)) {
       throw Error(ErrorCode::mismatch,
                   fmt::format("'{}': found no file '{}', expected one: the checkpoint is of "
@@ -259,11 +259,11 @@ std::string SavedCheckpoint::file(const std::string& name) const {
     }
     text = state_->manifest.open(state_->path, name).read_all();
   });
-  return state_->context->broadcast_string(text);
+  return state_->context.broadcast_string(text);
 }
 
 void SavedCheckpoint::restore(const std::string& group, const CheckpointGroup& into) const {
-  state_->context->on_all_ranks(reading, [&] { state_->check(group, into); });
+  state_->context.on_all_ranks(reading, [&] { state_->check(group, into); });
   const bool per_rank = state_->agree_on_what_is_wanted(group, into);
   std::map<std::string, FileWants> wanted = state_->wants_of(group, into);
   if (state_->manifest.layout.sharded) {
@@ -274,7 +274,7 @@ void SavedCheckpoint::restore(const std::string& group, const CheckpointGroup& i
 }
 
 void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisitor& visit) const {
-  Context& context = *state_->context;
+  const Context& context = state_->context;
   const Layout& layout = state_->manifest.layout;
   context.on_all_ranks(reading, [&] { static_cast<void>(state_->group(group)); });
   const Layout::Group& saved = state_->group(group);

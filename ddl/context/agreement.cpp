@@ -26,7 +26,7 @@ std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_
 
 }  // namespace
 
-std::optional<std::string> first_difference(Context& context, std::string_view kind,
+std::optional<std::string> first_difference(const Context& context, std::string_view kind,
                                             const std::vector<std::string>& entries) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::string packed;
@@ -54,7 +54,7 @@ std::optional<std::string> first_difference(Context& context, std::string_view k
                      kind, index, entry_or_nothing(root, at), other, first_rank, ranks);
 }
 
-void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
+void require_same_entries(const Context& context, std::string_view operation, std::string_view kind,
                           const std::vector<std::string>& entries) {
   const std::optional<std::string> difference = first_difference(context, kind, entries);
   if (!difference) return;
@@ -63,7 +63,7 @@ void require_same_entries(Context& context, std::string_view operation, std::str
       .as_agreed();
 }
 
-std::vector<std::string> gather_texts(Context& context, std::string_view mine) {
+std::vector<std::string> gather_texts(const Context& context, std::string_view mine) {
   const auto ranks = static_cast<std::size_t>(context.size());
   const auto length = static_cast<std::int64_t>(mine.size());
   std::vector<std::int64_t> lengths(ranks);
@@ -111,7 +111,7 @@ std::exception_ptr run_catching(const std::function<void()>& work) {
 }
 
 /// Gives every rank `root`'s error; the other ranks' `mine` is ignored.
-Error broadcast_error(Context& context, const std::exception_ptr& mine, int root) {
+Error broadcast_error(const Context& context, const std::exception_ptr& mine, int root) {
   std::int64_t code = 0;
   std::string text;
   if (context.rank() == root) {
@@ -128,14 +128,7 @@ int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_
 
 }  // namespace
 
-/// The job fails by this rank's error, unless it has failed before. Whether rank 0 has printed the report.
-bool Context::State::tell_of(const Error& error) {
-  const std::string_view text = error.what();
-  job->announce_failure(std::string(text.substr(0, text.find('\n'))));
-  return watching.watch && watching.watch->report().scope.empty();
-}
-
-RootWork::RootWork(Context& context, std::string_view name)
+RootWork::RootWork(const Context& context, std::string_view name)
     : context_(context), name_(name), scope_(watch_of(context), "root_only", name) {
   // First all arrive, with the usual deadline; only the wait for the work itself has none.
   context.communicator().barrier();
@@ -159,23 +152,23 @@ void RootWork::end(const std::exception_ptr& mine) {
   throw Error(error.code(), fmt::format("{}: {}", name_, error.what())).as_agreed();
 }
 
-void Context::root_only(std::string_view name, const std::function<void()>& work) {
+void Context::root_only(std::string_view name, const std::function<void()>& work) const {
   RootWork root_work(*this, name);
   root_work.end(is_root() ? run_catching(work) : nullptr);
 }
 
-void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) {
+void Context::on_all_ranks(std::string_view name, const std::function<void()>& work, WorkTime time) const {
   const NamedScope scope(watch_of(*this), "on_all_ranks", name);
   if (time == WorkTime::unlimited) communicator().barrier();
   scope.works();
   const std::exception_ptr mine = run_catching(work);
   scope.waits_for("the other ranks");
   // A broken communicator cannot agree on anything any more.
-  if (mine && state_->job->failed()) std::rethrow_exception(mine);
+  if (mine && state_->membership->job->failed()) std::rethrow_exception(mine);
   std::int64_t first_failed = mine ? rank() : size();
   {
     std::optional<collectives::Job::PausedDeadline> paused;
-    if (time == WorkTime::unlimited) paused.emplace(*state_->job);
+    if (time == WorkTime::unlimited) paused.emplace(*state_->membership->job);
     communicator().all_reduce(std::span(&first_failed, 1), ReduceOp::min);
   }
   if (first_failed == size()) return;
@@ -193,18 +186,21 @@ void Context::on_all_ranks(std::string_view name, const std::function<void()>& w
   throw Error(error.code(), text).as_agreed();
 }
 
-void Context::report(const Error& error) {
+void Context::report(const Error& error) const {
   if (error.agreed()) {
     if (is_root()) log().error(error.what());
     return;
   }
-  const bool is_reported = state_->tell_of(error);
   const std::string_view text = error.what();
-  // The report is printed once, by rank 0.
-  log().error(is_reported ? text.substr(0, text.find('\n')) : text);
+  const std::string_view first_line = text.substr(0, text.find('\n'));
+  announce_failure(*this, std::string(first_line));
+  // Rank 0 prints the exit report, once.
+  collectives::Watch* const watch = state_->membership->watching.watch.get();
+  const bool is_reported = watch != nullptr && watch->report().scope.empty();
+  log().error(is_reported ? first_line : text);
 }
 
-int Context::run(const std::function<int()>& body) {
+int Context::run(const std::function<int()>& body) const {
   try {
     return body();
   } catch (...) {
@@ -212,9 +208,10 @@ int Context::run(const std::function<int()>& body) {
     const int status = exit_status(error);
     report(error);
     if (size() > 1 && !error.agreed()) {
-      state_->save_timeline_alone();
-      state_->bootstrap->abandon();
-      state_->bootstrap->abort(status);
+      JobMembership& membership = *state_->membership;
+      membership.save_timeline_alone();
+      membership.bootstrap->abandon();
+      membership.bootstrap->abort(status);
     }
     return status;
   }

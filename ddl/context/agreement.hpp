@@ -21,16 +21,16 @@ Error as_error(const std::exception_ptr& exception);
 /// Collective. Nothing if all ranks have the same entries in the same order. Else the same text on every
 /// rank: "KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 (ranks that differ from rank 0 there: 2, 5)".
 /// `entry` is a description for people that holds all that must agree.
-std::optional<std::string> first_difference(Context& context, std::string_view kind,
+std::optional<std::string> first_difference(const Context& context, std::string_view kind,
                                             const std::vector<std::string>& entries);
 
 /// Collective. Unless all ranks have the same entries in the same order, every rank throws the same
 /// `mismatch`: "OPERATION: KIND 3 is ...", as above.
-void require_same_entries(Context& context, std::string_view operation, std::string_view kind,
+void require_same_entries(const Context& context, std::string_view operation, std::string_view kind,
                           const std::vector<std::string>& entries);
 
 /// Every rank's text, by rank, on every rank. Collective. Takes memory for the longest one of each rank.
-std::vector<std::string> gather_texts(Context& context, std::string_view mine);
+std::vector<std::string> gather_texts(const Context& context, std::string_view mine);
 
 /// Names in the exit report what the rank does while this lives.
 class NamedScope {
@@ -63,12 +63,12 @@ class NamedScope {
 /// `end`, where they wait. Both are collective.
 class RootWork {
  public:
-  RootWork(Context& context, std::string_view name);
+  RootWork(const Context& context, std::string_view name);
   /// `mine`: what rank 0's work threw; thrown on every rank, agreed.
   void end(const std::exception_ptr& mine);
 
  private:
-  Context& context_;
+  const Context context_;
   const std::string name_;
   const NamedScope scope_;
 };

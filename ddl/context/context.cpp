@@ -20,17 +20,16 @@
 
 namespace ddl {
 
-Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-                      std::shared_ptr<collectives::CommunicatorImpl> first,
-                      collectives::OpenedWatch watching_, std::unique_ptr<RunObserver> observer_)
+JobMembership::JobMembership(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
+                             std::shared_ptr<collectives::CommunicatorImpl> all_,
+                             collectives::OpenedWatch watching_, std::unique_ptr<RunObserver> observer_)
     : options(std::move(options_)),
-      log(first->rank(), options.debug_level),
+      log(all_->rank(), options.debug_level),
       fallbacks(log, options.strict),
       bootstrap(std::move(bootstrap_)),
       watching(std::move(watching_)),
-      impl(std::move(first)),
-      job(impl->job_pointer()),
-      communicator(impl),
+      all(std::move(all_)),
+      job(all->job_pointer()),
       observer(std::move(observer_)),
       timeline(observer ? observer->recorder() : nullptr),
       exceptions_at_start(std::uncaught_exceptions()) {
@@ -40,15 +39,8 @@ Context::State::State(ContextOptions options_, std::unique_ptr<collectives::Boot
   }
 }
 
-void Context::State::prepare() {
-  if (bootstrap) calibrate_plans(*bootstrap, *impl, options, log);
-  if (!options.save_topology.empty() && impl->rank() == 0)
-    save_topology(options, *impl->plans().topology(), ".json", log);
-  if (observer) observer->compare_clocks(*impl);
-}
-
 /// A rank that closed its connections while others still used theirs would look as if it had died.
-void Context::State::meet_to_leave() {
+void JobMembership::meet_to_leave() {
   if (!bootstrap || job->failed() || job->engine().network_name().empty()) return;
   job->engine().drain();
   if (job->failed()) return;
@@ -62,9 +54,9 @@ void Context::State::meet_to_leave() {
   bootstrap->set_idle({});
 }
 
-Context::State::~State() {
+JobMembership::~JobMembership() {
   const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start;
-  if (observer && !is_unwinding && !job->failed()) observer->finish(*impl, log);
+  if (observer && !is_unwinding && !job->failed()) observer->finish(*all, log);
   if (!is_unwinding) meet_to_leave();
   if (job->failed() || is_unwinding) {
     job->announce_failure("an exception has left its Context's scope");
@@ -75,10 +67,22 @@ Context::State::~State() {
   if (watching.watch) watching.watch->leave();
 }
 
-Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Context::Context(Context&&) noexcept = default;
-Context& Context::operator=(Context&&) noexcept = default;
-Context::~Context() = default;
+Context context_of_all(std::shared_ptr<JobMembership> membership) {
+  JobMembership& own = *membership;
+  if (own.bootstrap) calibrate_plans(*own.bootstrap, *own.all, own.options, own.log);
+  if (!own.options.save_topology.empty() && own.all->rank() == 0)
+    save_topology(own.options, *own.all->plans().topology(), ".json", own.log);
+  if (own.observer) own.observer->compare_clocks(*own.all);
+  return Context(std::make_shared<ContextState>(std::move(membership), own.all, own.log));
+}
+
+Context::Context(std::shared_ptr<ContextState> state) noexcept : state_(std::move(state)) {}
+
+Context Context::split(int color, int key) const {
+  auto group = state_->impl->split(color, key);
+  Log log = state_->membership->log.of_group(group->rank() == 0);
+  return Context(std::make_shared<ContextState>(state_->membership, std::move(group), std::move(log)));
+}
 
 int Context::rank() const noexcept { return state_->impl->rank(); }
 int Context::size() const noexcept { return state_->impl->size(); }
@@ -88,22 +92,20 @@ int Context::local_size() const noexcept {
   return static_cast<int>(map.ranks_of(map.host_of(rank())).size());
 }
 int Context::hosts() const noexcept { return state_->impl->rank_map().hosts(); }
-bool Context::has_progress_thread() const noexcept { return state_->job->engine().has_thread(); }
-const ContextOptions& Context::options() const noexcept { return state_->options; }
+bool Context::has_progress_thread() const noexcept { return engine_of(*this).has_thread(); }
+const ContextOptions& Context::options() const noexcept { return state_->membership->options; }
 std::shared_ptr<const topology::Topology> Context::topology() const {
   return state_->impl->plans().topology();
 }
-std::vector<std::string> Context::fallbacks() const { return state_->fallbacks.all(); }
-std::vector<topology::Measurement> Context::measure_ways() {
+std::vector<std::string> Context::fallbacks() const { return state_->membership->fallbacks.all(); }
+std::vector<topology::Measurement> Context::measure_ways() const {
   return collectives::probe(*state_->impl, *topology());
 }
-Communicator& Context::communicator() noexcept { return state_->communicator; }
-Log& Context::log() noexcept { return state_->log; }
-Timeline& Context::timeline() noexcept { return state_->timeline; }
+Communicator& Context::communicator() const noexcept { return state_->communicator; }
+Log& Context::log() const noexcept { return state_->log; }
+Timeline& Context::timeline() const noexcept { return state_->membership->timeline; }
 
-Context::State& state_of(Context& context) noexcept { return *context.state_; }
-
-SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes) {
+SharedBuffer<std::byte> allocate_bytes(const Context& context, std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("allocate: found {} bytes or more, which no memory can hold", bytes));
@@ -117,7 +119,7 @@ SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes) {
   return {std::move(memory), bytes};
 }
 
-std::string Context::broadcast_string(std::string_view text, int root) {
+std::string Context::broadcast_string(std::string_view text, int root) const {
   std::int64_t length = static_cast<std::int64_t>(text.size());
   communicator().broadcast(std::span(&length, 1), root);
   std::string result =
@@ -170,6 +172,13 @@ Log::Log(int rank, int level)
       level_(level) {
   logger_->set_pattern("ddl [%n] %l: %v");
   logger_->set_level(rank == 0 ? spdlog::level::debug : spdlog::level::err);
+}
+
+Log Log::of_group(bool is_root) const {
+  Log log = *this;
+  log.logger_ = logger_->clone(logger_->name());
+  log.logger_->set_level(is_root ? spdlog::level::debug : spdlog::level::err);
+  return log;
 }
 
 void Log::error(std::string_view message) { logger_->error(message); }

@@ -41,24 +41,16 @@ class Fallbacks {
 /// Writes each plan and adds what its use falls short of to the fallbacks. Both must outlive the result.
 collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks);
 
-struct Context::State {
-  State(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
-        std::shared_ptr<collectives::CommunicatorImpl> first, collectives::OpenedWatch watching_ = {},
-        std::unique_ptr<RunObserver> observer_ = nullptr);
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+/// This rank's part in the job: all that its contexts share.
+struct JobMembership {
+  JobMembership(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
+                std::shared_ptr<collectives::CommunicatorImpl> all_, collectives::OpenedWatch watching_ = {},
+                std::unique_ptr<RunObserver> observer_ = nullptr);
+  JobMembership(const JobMembership&) = delete;
+  JobMembership& operator=(const JobMembership&) = delete;
   /// Leaves the job in order, unless a failure was seen or an exception is passing through.
-  ~State();
+  ~JobMembership();
 
-  /// Rank `rank` of a job whose ranks are all in this process; `job` is null for a rank on its own.
-  static std::unique_ptr<State> in_process(const ContextOptions& options, const topology::RankMap& map,
-                                           int rank, std::shared_ptr<collectives::PlanBook> plans,
-                                           std::shared_ptr<InProcessJob> job,
-                                           std::shared_ptr<collectives::Watch> watch);
-  /// Once the ranks are connected: plans by measured figures, and what is kept of the run. Collective.
-  void prepare();
-
-  bool tell_of(const Error& error);
   /// Writes what there is of the timeline, without other ranks.
   void save_timeline_alone() noexcept {
     if (observer) observer->save_alone(log);
@@ -68,11 +60,10 @@ struct Context::State {
   Log log;
   Fallbacks fallbacks;
   // Outlives the job's engine, whose networks may use what the bootstrap started.
-  std::unique_ptr<collectives::Bootstrap> bootstrap;
-  collectives::OpenedWatch watching;  ///< The watch may be null, and is the engine's as well.
-  std::shared_ptr<collectives::CommunicatorImpl> impl;
+  std::unique_ptr<collectives::Bootstrap> bootstrap;  ///< Null for a job of one rank.
+  collectives::OpenedWatch watching;                  ///< The watch may be null, and is the engine's as well.
+  std::shared_ptr<collectives::CommunicatorImpl> all;
   std::shared_ptr<collectives::Job> job;
-  Communicator communicator;
   std::unique_ptr<RunObserver> observer;  ///< May be null.
   Timeline timeline;
   int exceptions_at_start;
@@ -81,24 +72,50 @@ struct Context::State {
   void meet_to_leave();
 };
 
-Context::State& state_of(Context& context) noexcept;
+/// What a Context is a handle of: the job, and which of its ranks belong to the context.
+struct ContextState {
+  ContextState(std::shared_ptr<JobMembership> membership_,
+               std::shared_ptr<collectives::CommunicatorImpl> impl_, Log log_)
+      : membership(std::move(membership_)),
+        impl(std::move(impl_)),
+        communicator(impl),
+        log(std::move(log_)) {}
 
+  std::shared_ptr<JobMembership> membership;
+  std::shared_ptr<collectives::CommunicatorImpl> impl;
+  Communicator communicator;
+  Log log;
+};
+
+/// A context of all ranks, once they are connected: plans by measured figures if the options want them.
+/// Collective.
+Context context_of_all(std::shared_ptr<JobMembership> membership);
+/// Of rank `rank` of a job whose ranks are all in this process; `job` is null for a rank on its own.
+/// Collective.
+Context context_in_process(const ContextOptions& options, const topology::RankMap& map, int rank,
+                           std::shared_ptr<collectives::PlanBook> plans, std::shared_ptr<InProcessJob> job,
+                           std::shared_ptr<collectives::Watch> watch);
+
+inline JobMembership& membership_of(const Context& context) noexcept { return *context.state().membership; }
 /// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
-inline void announce_failure(Context& context, const std::string& why) {
-  state_of(context).job->announce_failure(why);
+inline void announce_failure(const Context& context, const std::string& why) {
+  membership_of(context).job->announce_failure(why);
 }
 /// Null if nothing is kept of the run.
-inline RunObserver* observer_of(Context& context) noexcept { return state_of(context).observer.get(); }
-/// That of all ranks.
-inline collectives::CommunicatorImpl& communicator_of(Context& context) noexcept {
-  return *state_of(context).impl;
+inline RunObserver* observer_of(const Context& context) noexcept {
+  return membership_of(context).observer.get();
 }
-inline collectives::Engine& engine_of(Context& context) noexcept { return state_of(context).job->engine(); }
+inline collectives::CommunicatorImpl& communicator_of(const Context& context) noexcept {
+  return *context.state().impl;
+}
+inline collectives::Engine& engine_of(const Context& context) noexcept {
+  return membership_of(context).job->engine();
+}
 /// For names of what this rank does; may be null.
-inline collectives::Watch* watch_of(Context& context) noexcept { return engine_of(context).watch(); }
+inline collectives::Watch* watch_of(const Context& context) noexcept { return engine_of(context).watch(); }
 /// Fallbacks::add, of the context's.
-inline void note_shortcoming(Context& context, const std::string& what) {
-  state_of(context).fallbacks.add(what);
+inline void note_shortcoming(const Context& context, const std::string& what) {
+  membership_of(context).fallbacks.add(what);
 }
 
 }  // namespace ddl

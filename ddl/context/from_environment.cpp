@@ -233,38 +233,11 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
   }
 }
 
-}  // namespace
+// `rank` is set as soon as it is known; `report` gets what fails while the other ranks are still there.
+using Report = std::function<void(const Error&)>;
 
-Context Context::from_environment() {
-  int rank = 0;
-  return connect([] { return ContextOptions::from_environment(); }, rank, {});
-}
-
-Context Context::from_environment(const ContextOptions& options) {
-  int rank = 0;
-  return connect([&] { return options; }, rank, {});
-}
-
-int Context::run_from_environment(const std::function<int(Context&)>& body) {
-  int rank = 0;
-  bool is_reported = false;
-  // Once MPI_Finalize has let the ranks go, mpirun ends all as soon as one exits with an error.
-  const Report report = [&](const Error& error) {
-    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
-    is_reported = true;
-  };
-  std::optional<Context> context;
-  try {
-    context = connect([] { return ContextOptions::from_environment(); }, rank, report);
-  } catch (const Error& error) {
-    if (!is_reported) report(error);
-    return error.code() == ErrorCode::invalid_argument ? 2 : 1;
-  }
-  return context->run([&] { return body(*context); });
-}
-
-Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const GivenOptions& given,
-                                   int& rank, const Report& report) {
+Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const GivenOptions& given, int& rank,
+                          const Report& report) {
   rank = bootstrap->rank();
   const ContextOptions& options = given.options;
   collectives::OpenedWatch watching;
@@ -294,17 +267,15 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, 
     settings.network = std::move(connections.opened.network);
     settings.mpi = std::move(connections.mpi);
     auto first = first_communicator(options, std::move(settings), std::move(plans), most_communicators);
-    Context context(std::make_unique<State>(options, std::move(bootstrap), std::move(first),
-                                            std::move(watching), std::move(observer)));
-    const std::string network = context.state_->job->engine().network_name();
-    for (const std::string& fallback : fallbacks) context.state_->fallbacks.add(fallback);
+    auto membership = std::make_shared<JobMembership>(options, std::move(bootstrap), std::move(first),
+                                                      std::move(watching), std::move(observer));
+    for (const std::string& fallback : fallbacks) membership->fallbacks.add(fallback);
     if (options.rebind_iterations > 0) {
-      context.state_->log.notice(
+      membership->log.notice(
           "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
     }
-    log_connections(context.log(), network, map, options, job);
-    context.state_->prepare();
-    return context;
+    log_connections(membership->log, membership->job->engine().network_name(), map, options, job);
+    return context_of_all(std::move(membership));
   } catch (const Error& error) {
     if (report) report(error);
     // MPI_Finalize would wait for ranks that do not know of this.
@@ -317,15 +288,14 @@ Context Context::connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, 
   }
 }
 
-Context Context::alone(const ContextOptions& options) {
+Context alone(const ContextOptions& options) {
   require_writable_trace(options.timeline);
   const topology::RankMap map({options.host_id.empty() ? "localhost" : options.host_id});
   auto plans = plans_of(options, 1, in_process_topology(options, map));
-  return Context(State::in_process(options, map, 0, std::move(plans), nullptr, nullptr));
+  return context_in_process(options, map, 0, std::move(plans), nullptr, nullptr);
 }
 
-Context Context::connect(const std::function<ContextOptions()>& read_options, int& rank,
-                         const Report& report) {
+Context connect(const std::function<ContextOptions()>& read_options, int& rank, const Report& report) {
   const GivenOptions given(read_options);
 #ifdef DDL_HAVE_MPI
   if (MpiBootstrap::is_present()) {
@@ -346,6 +316,36 @@ Context Context::connect(const std::function<ContextOptions()>& read_options, in
   }
   if (given.error) throw *given.error;
   return alone(given.options);
+}
+
+}  // namespace
+
+Context Context::from_environment() {
+  int rank = 0;
+  return connect([] { return ContextOptions::from_environment(); }, rank, {});
+}
+
+Context Context::from_environment(const ContextOptions& options) {
+  int rank = 0;
+  return connect([&] { return options; }, rank, {});
+}
+
+int Context::run_from_environment(const std::function<int(Context&)>& body) {
+  int rank = 0;
+  bool is_reported = false;
+  // Once MPI_Finalize has let the ranks go, mpirun ends all as soon as one exits with an error.
+  const Report report = [&](const Error& error) {
+    if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
+    is_reported = true;
+  };
+  std::optional<Context> context;
+  try {
+    context = connect([] { return ContextOptions::from_environment(); }, rank, report);
+  } catch (const Error& error) {
+    if (!is_reported) report(error);
+    return error.code() == ErrorCode::invalid_argument ? 2 : 1;
+  }
+  return context->run([&] { return body(*context); });
 }
 
 }  // namespace ddl

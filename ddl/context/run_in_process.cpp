@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -50,11 +51,9 @@ InProcessOptions with_deadline_of_environment(InProcessOptions options) {
 
 }  // namespace
 
-std::unique_ptr<Context::State> Context::State::in_process(const ContextOptions& options,
-                                                           const topology::RankMap& map, int rank,
-                                                           std::shared_ptr<collectives::PlanBook> plans,
-                                                           std::shared_ptr<InProcessJob> job,
-                                                           std::shared_ptr<collectives::Watch> watch) {
+Context context_in_process(const ContextOptions& options, const topology::RankMap& map, int rank,
+                           std::shared_ptr<collectives::PlanBook> plans, std::shared_ptr<InProcessJob> job,
+                           std::shared_ptr<collectives::Watch> watch) {
   require_valid(options);
   const auto ranks = static_cast<std::size_t>(map.ranks());
   const bool crowded = are_crowded(std::vector(ranks, usable_cores()));
@@ -72,10 +71,8 @@ std::unique_ptr<Context::State> Context::State::in_process(const ContextOptions&
   if (observer) settings.run = observer->recorder();
   auto first = first_communicator(options, std::move(settings), std::move(plans),
                                   collectives::Call::most_communicators);
-  auto state = std::make_unique<State>(options, std::move(bootstrap), std::move(first),
-                                       collectives::OpenedWatch(), std::move(observer));
-  state->prepare();
-  return state;
+  return context_of_all(std::make_shared<JobMembership>(options, std::move(bootstrap), std::move(first),
+                                                        collectives::OpenedWatch(), std::move(observer)));
 }
 
 void run_in_process(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& wanted) {
@@ -102,18 +99,17 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     const auto index = static_cast<std::size_t>(rank);
     ContextOptions own = options.context;
     if (!options.hosts.empty()) own.host_id = options.hosts[index];
-    std::unique_ptr<Context::State> state;
+    std::optional<Context> context;
     try {
-      state = Context::State::in_process(own, map, rank, plans, job, watches[index]);
+      context = context_in_process(own, map, rank, plans, job, watches[index]);
     } catch (...) {
       keep(std::current_exception());
       job->give_up(rank);
       return;
     }
-    const std::shared_ptr<collectives::Job> own_job = state->job;
-    Context context(std::move(state));
+    const std::shared_ptr<collectives::Job> own_job = membership_of(*context).job;
     try {
-      body(context);
+      body(*context);
     } catch (...) {
       keep(std::current_exception());
       const Error error = as_error(std::current_exception());

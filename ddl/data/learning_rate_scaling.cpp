@@ -48,7 +48,8 @@ double learning_rate_factor(ScalingRule rule, int ranks, std::uint64_t step, std
   return 1 + (full - 1) * (static_cast<double>(step) / static_cast<double>(ramp_steps));
 }
 
-LearningRateScaling::LearningRateScaling(Context& context, std::function<double(std::uint64_t)> schedule,
+LearningRateScaling::LearningRateScaling(const Context& context,
+                                         std::function<double(std::uint64_t)> schedule,
                                          LearningRateScalingOptions options)
     : schedule_(std::move(schedule)),
       options_(options),

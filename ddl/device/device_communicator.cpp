@@ -46,10 +46,10 @@ void rest(int looks) {
 }  // namespace
 
 struct DeviceCommunicator::State {
-  State(Context& context_, const DeviceOptions& options);
+  State(const Context& context_, const DeviceOptions& options);
   ~State();
 
-  Context& context;
+  Context context;
   const int exceptions_at_start = std::uncaught_exceptions();
   const int rank;
   const int ranks;
@@ -79,7 +79,7 @@ struct DeviceCommunicator::State {
   void finish(DeviceStream stream);
 };
 
-DeviceCommunicator::State::State(Context& context_, const DeviceOptions& options)
+DeviceCommunicator::State::State(const Context& context_, const DeviceOptions& options)
     : context(context_), rank(context_.rank()), ranks(context_.size()), devices(context_, options.device) {
   for (const std::string& shortcoming : devices.shortcomings()) note_shortcoming(context, shortcoming);
   if (options.bind && devices.is_one_process_each()) {
@@ -310,7 +310,7 @@ DeviceCommunicator::State::~State() {
   executor->close(in_order);
 }
 
-DeviceCommunicator::DeviceCommunicator(Context& context, const DeviceOptions& options)
+DeviceCommunicator::DeviceCommunicator(const Context& context, const DeviceOptions& options)
     : state_(std::make_unique<State>(context, options)) {}
 DeviceCommunicator::~DeviceCommunicator() = default;
 
@@ -319,7 +319,7 @@ int DeviceCommunicator::size() const noexcept { return state_->ranks; }
 int DeviceCommunicator::device() const noexcept { return state_->devices.of(rank()).number; }
 std::string DeviceCommunicator::device_name() const { return state_->devices.of(rank()).name.data(); }
 int DeviceCommunicator::blocks() const noexcept { return state_->executor->groups().blocks(); }
-Context& DeviceCommunicator::context() const noexcept { return state_->context; }
+const Context& DeviceCommunicator::context() const noexcept { return state_->context; }
 const topology::Topology& DeviceCommunicator::topology() const noexcept {
   return state_->executor->topology();
 }

@@ -26,7 +26,7 @@ constexpr std::size_t least_wire_bytes = std::size_t{1} << 20;
 constexpr std::string_view path_names[] = {"automatic", "exchange", "nccl", "ucx", "host"};
 
 /// What all ranks must have alike, because it decides which calls meet, and how they are cut.
-DeviceOptions agreed(Context& context, DeviceOptions options) {
+DeviceOptions agreed(const Context& context, DeviceOptions options) {
   require_same_entries(context, "DeviceCommunicator", "option",
                        {fmt::format("path {}", path_names[static_cast<std::size_t>(options.path)])});
   auto least = static_cast<std::int64_t>(options.staging_bytes);
@@ -55,8 +55,8 @@ topology::Plan plan_of_dimension(const topology::Plan& plan, std::size_t dimensi
 
 }  // namespace
 
-DeviceExecutor::DeviceExecutor(Context& context, const DeviceTable& devices, const DeviceOptions& wanted,
-                               DeviceTimeline& timeline)
+DeviceExecutor::DeviceExecutor(const Context& context, const DeviceTable& devices,
+                               const DeviceOptions& wanted, DeviceTimeline& timeline)
     : context_(context), timeline_(timeline) {
   const DeviceOptions options = agreed(context, wanted);
   const auto found = device_topology(context, devices);

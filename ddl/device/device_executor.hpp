@@ -32,7 +32,7 @@ class DeviceExecutor {
  public:
   /// Opens the groups that the options ask for, and has plans for them. Parts of calls are in the timeline,
   /// which outlives this. Collective; errors as DeviceCommunicator's.
-  DeviceExecutor(Context& context, const DeviceTable& devices, const DeviceOptions& options,
+  DeviceExecutor(const Context& context, const DeviceTable& devices, const DeviceOptions& options,
                  DeviceTimeline& timeline);
 
   [[nodiscard]] DeviceGroups& groups() noexcept { return *groups_; }
@@ -72,7 +72,7 @@ class DeviceExecutor {
   void pass_on(const Execution& execution, std::size_t dimension, DeviceCall part);
   void pass_on(std::size_t group, const DeviceCall& part);
 
-  Context& context_;
+  Context context_;
   DeviceTimeline& timeline_;
   std::optional<DeviceGroups> groups_;
   std::shared_ptr<const topology::Topology> topology_;

@@ -43,7 +43,7 @@ bool is_even(const topology::RankMap& map) {
 
 }  // namespace
 
-DeviceGroups::DeviceGroups(Context& context, const DeviceTable& devices, const DeviceOptions& options)
+DeviceGroups::DeviceGroups(const Context& context, const DeviceTable& devices, const DeviceOptions& options)
     : context_(context), wanted_(options.path), everyone_(context, context.communicator()) {
   const auto may_be = [&](DevicePathChoice path) {
     return wanted_ == path || wanted_ == DevicePathChoice::automatic;

@@ -30,7 +30,7 @@ class DeviceGroups {
 
   /// Opens what the options ask for; if that is automatic, all that is of use, and says why it is not
   /// something better. Collective; errors as DeviceCommunicator's.
-  DeviceGroups(Context& context, const DeviceTable& devices, const DeviceOptions& options);
+  DeviceGroups(const Context& context, const DeviceTable& devices, const DeviceOptions& options);
   DeviceGroups(const DeviceGroups&) = delete;
   DeviceGroups& operator=(const DeviceGroups&) = delete;
 
@@ -64,7 +64,7 @@ class DeviceGroups {
   void add_between(topology::Carrier carrier, const Make& make);
   [[nodiscard]] bool has(topology::Carrier carrier) const;
 
-  Context& context_;
+  Context context_;
   const DevicePathChoice wanted_;
   GroupMembers everyone_;
   std::optional<GroupMembers> inside_, between_;  // where hosts have as many ranks each

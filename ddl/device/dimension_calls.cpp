@@ -23,7 +23,7 @@ ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t c
   return result;
 }
 
-DimensionCalls::DimensionCalls(Context& context, std::span<std::byte> scratch)
+DimensionCalls::DimensionCalls(const Context& context, std::span<std::byte> scratch)
     : context_(context), scratch_(scratch) {
   const topology::RankMap& map = context.communicator().rank_map();
   for (int rank = 0; rank < map.ranks(); ++rank) {

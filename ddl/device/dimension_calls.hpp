@@ -40,7 +40,7 @@ class DimensionCalls {
   /// Hosts have as many ranks each. On the device that is selected. `scratch`, in its memory, holds chunks
   /// between the dimensions: where it is too small, there are more of them than the plan says. Collective;
   /// errors are agreed.
-  DimensionCalls(Context& context, std::span<std::byte> scratch);
+  DimensionCalls(const Context& context, std::span<std::byte> scratch);
 
   /// Queues the call in `chunks` parts.
   void run(const DeviceCall& call, int chunks, const PassOn& pass_on);
@@ -51,7 +51,7 @@ class DimensionCalls {
 
   void finish(const DeviceCall& call, std::byte* values, std::size_t count) const;
 
-  Context& context_;
+  Context context_;
   const std::span<std::byte> scratch_;
   std::vector<std::vector<int>> columns_;
   Stream inside_, between_;

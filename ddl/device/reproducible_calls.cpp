@@ -66,7 +66,7 @@ bool ReproducibleCalls::concerns(const DeviceCall& call) noexcept {
   return is_float && reduces(call.collective);
 }
 
-ReproducibleCalls::ReproducibleCalls(Context& context, std::span<std::byte> memory)
+ReproducibleCalls::ReproducibleCalls(const Context& context, std::span<std::byte> memory)
     : rank_(static_cast<std::size_t>(context.rank())),
       ranks_(static_cast<std::size_t>(context.size())),
       memory_(memory) {

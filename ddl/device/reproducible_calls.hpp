@@ -20,7 +20,7 @@ class ReproducibleCalls {
 
   /// Loads the kernels, so that none is loaded while another one waits. `memory`: of the device, as large on
   /// all ranks. Collective; errors are agreed.
-  ReproducibleCalls(Context& context, std::span<std::byte> memory);
+  ReproducibleCalls(const Context& context, std::span<std::byte> memory);
 
   /// Queues a reduction of floats. Its parts are none.
   void run(const DeviceCall& call, const PassOn& pass_on) const;

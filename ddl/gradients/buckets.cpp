@@ -134,14 +134,14 @@ constexpr std::size_t near_bytes = std::size_t{64} << 10;
 constexpr double short_us = 100;
 constexpr double bucket_us = 4;
 
-double predicted_us(Context& context, std::size_t bytes) {
+double predicted_us(const Context& context, std::size_t bytes) {
   const auto plan = context.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
   // Plans are for classes of sizes.
   return plan.predicted_us * static_cast<double>(bytes) /
          static_cast<double>(std::max<std::uint64_t>(plan.bytes, 1));
 }
 
-std::size_t cheap_bytes(Context& context) {
+std::size_t cheap_bytes(const Context& context) {
   std::vector<std::size_t> sizes;
   std::vector<double> costs;
   for (std::size_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
@@ -154,7 +154,7 @@ std::size_t cheap_bytes(Context& context) {
 }
 
 /// What is left after backward is the last bucket; every bucket costs time in backward.
-std::size_t least_exposed_bytes(Context& context, std::size_t total) {
+std::size_t least_exposed_bytes(const Context& context, std::size_t total) {
   std::size_t best = std::max(total, least_bytes);
   double least = predicted_us(context, best) + bucket_us;
   for (std::size_t bytes = least_bytes; bytes < total; bytes *= 2) {
@@ -224,7 +224,7 @@ std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept 
   return hash;
 }
 
-std::size_t host_bucket_bytes(Context& context, std::size_t total) {
+std::size_t host_bucket_bytes(const Context& context, std::size_t total) {
   if (context.size() == 1) return near_bytes;
   std::int64_t bytes = 0;
   if (context.is_root()) {

@@ -98,6 +98,6 @@ std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 /// so that the last bucket, which backward cannot hide, is small. Where all of them together take less than
 /// 0.1 ms: those for which the last bucket and 4 us for each bucket are predicted to take least. The same on
 /// all ranks. Collective.
-std::size_t host_bucket_bytes(Context& context, std::size_t total);
+std::size_t host_bucket_bytes(const Context& context, std::size_t total);
 
 }  // namespace ddl

@@ -18,7 +18,7 @@ namespace ddl {
 
 /// What a reducer lends its queue, for good.
 struct ReducerParts {
-  Context& context;
+  Context context;
   const std::vector<Gradient>& gradients;
   const GradientReducerOptions& options;
   std::vector<TouchedRows>& touched;  ///< Of each gradient.

@@ -9,7 +9,7 @@
 
 namespace ddl {
 
-GradientReducer::GradientReducer(Context& context, std::vector<Gradient> gradients,
+GradientReducer::GradientReducer(const Context& context, std::vector<Gradient> gradients,
                                  GradientReducerOptions options)
     : state_(std::make_unique<State>(context, std::move(gradients), options,
                                      std::make_unique<HostQueue>(context))) {}

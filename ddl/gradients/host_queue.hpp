@@ -21,7 +21,7 @@ namespace ddl {
 /// the other in place.
 class HostQueue final : public GradientQueue {
  public:
-  explicit HostQueue(Context& context)
+  explicit HostQueue(const Context& context)
       : context_(context),
         all_(context.communicator()),
         rank_(static_cast<std::size_t>(context.rank())),
@@ -150,7 +150,7 @@ class HostQueue final : public GradientQueue {
   void finish(std::span<float> part, std::size_t at, const gradient_pass::Range& own, double factor,
               bool all);
 
-  Context& context_;
+  Context context_;
   Communicator& all_;
   const std::size_t rank_, ranks_;
   std::optional<ReducerParts> parts_;

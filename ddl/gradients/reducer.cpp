@@ -59,8 +59,8 @@ std::vector<std::string> entries_of(const std::vector<Gradient>& gradients) {
 
 }  // namespace
 
-GradientReducer::State::State(Context& ctx, std::vector<Gradient> registered, GradientReducerOptions opts,
-                              std::unique_ptr<GradientQueue> its_queue)
+GradientReducer::State::State(const Context& ctx, std::vector<Gradient> registered,
+                              GradientReducerOptions opts, std::unique_ptr<GradientQueue> its_queue)
     : context(ctx),
       gradients(std::move(registered)),
       options(opts),

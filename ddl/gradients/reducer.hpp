@@ -34,7 +34,7 @@ namespace ddl {
 /// wants to know. Used by one thread at a time.
 class StepObserver {
  public:
-  explicit StepObserver(Context& context) : timeline_(context.timeline()), run_(observer_of(context)) {
+  explicit StepObserver(const Context& context) : timeline_(context.timeline()), run_(observer_of(context)) {
     if (const int every = context.options().dump_iterations; every > 0 && run_ != nullptr) {
       dump_.emplace(context, *run_, every);
     }
@@ -83,7 +83,7 @@ class StepObserver {
 /// What stands behind a `GradientReducer`, wherever its gradients are: checks, agreement, the layout of
 /// buckets, and the order of a step. The queue does the work.
 struct GradientReducer::State {
-  State(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options,
+  State(const Context& context, std::vector<Gradient> gradients, GradientReducerOptions options,
         std::unique_ptr<GradientQueue> queue);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -123,7 +123,7 @@ struct GradientReducer::State {
   };
 
   // What stays.
-  Context& context;
+  Context context;
   std::vector<Gradient> gradients;
   GradientReducerOptions options;
   std::vector<TouchedRows> touched;  // of each gradient

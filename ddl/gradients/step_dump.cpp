@@ -109,7 +109,7 @@ std::vector<std::string> dump_lines(std::uint64_t step, std::uint64_t steps, con
   return lines;
 }
 
-StepDump::StepDump(Context& context, RunObserver& observer, int every)
+StepDump::StepDump(const Context& context, RunObserver& observer, int every)
     : context_(context),
       observer_(observer),
       every_(static_cast<std::uint64_t>(every)),

@@ -44,7 +44,7 @@ std::vector<collectives::PlanFigures> since(const std::vector<collectives::PlanF
 class StepDump {
  public:
   /// `every` > 0.
-  StepDump(Context& context, RunObserver& observer, int every);
+  StepDump(const Context& context, RunObserver& observer, int every);
 
   /// This rank's part of a reduction is there.
   void arrived();
@@ -54,7 +54,7 @@ class StepDump {
  private:
   void dump();
 
-  Context& context_;
+  Context context_;
   RunObserver& observer_;
   std::uint64_t every_;
   std::uint64_t steps_ = 0;

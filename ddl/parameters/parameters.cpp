@@ -73,7 +73,7 @@ std::uint64_t hash_of_all(const std::vector<Parameter>& parameters) {
   return hash;
 }
 
-bool is_same_on_all(Context& context, std::uint64_t hash) {
+bool is_same_on_all(const Context& context, std::uint64_t hash) {
   // The complement turns the order of integers round, so the least one is that of the greatest hash.
   std::array<std::int64_t, 2> least{std::bit_cast<std::int64_t>(hash), std::bit_cast<std::int64_t>(~hash)};
   context.communicator().all_reduce(std::span(least), ReduceOp::min);
@@ -82,15 +82,15 @@ bool is_same_on_all(Context& context, std::uint64_t hash) {
 
 }  // namespace
 
-void require_same_shapes(Context& context, std::string_view operation,
+void require_same_shapes(const Context& context, std::string_view operation,
                          const std::vector<Parameter>& parameters) {
   std::vector<std::string> entries;
   for (const Parameter& parameter : parameters) entries.push_back(describe(parameter));
   require_same_entries(context, operation, "parameter", entries);
 }
 
-void require_same_bits(Context& context, std::string_view operation, const std::vector<Parameter>& parameters,
-                       std::string_view advice) {
+void require_same_bits(const Context& context, std::string_view operation,
+                       const std::vector<Parameter>& parameters, std::string_view advice) {
   if (is_same_on_all(context, hash_of_all(parameters))) return;
   std::vector<std::string> entries;
   for (const Parameter& parameter : parameters) {
@@ -107,7 +107,8 @@ void require_same_bits(Context& context, std::string_view operation, const std::
 namespace {
 
 /// 1 for each parameter that starts where the one before it ends, on every rank.
-std::vector<std::uint8_t> joined_with_previous(Context& context, const std::vector<Parameter>& parameters) {
+std::vector<std::uint8_t> joined_with_previous(const Context& context,
+                                               const std::vector<Parameter>& parameters) {
   std::vector<std::uint8_t> joined(parameters.size());
   for (std::size_t i = 1; i < parameters.size(); ++i) {
     const Elements& previous = parameters[i - 1].values;
@@ -121,7 +122,7 @@ std::vector<std::uint8_t> joined_with_previous(Context& context, const std::vect
 
 }  // namespace
 
-void broadcast_parameters(Context& context, const std::vector<Parameter>& parameters, int root) {
+void broadcast_parameters(const Context& context, const std::vector<Parameter>& parameters, int root) {
   require_same_entries(context, "broadcast_parameters", "argument", {fmt::format("root {}", root)});
   if (root < 0 || root >= context.size()) {
     throw Error(ErrorCode::invalid_argument,
@@ -146,14 +147,14 @@ void broadcast_parameters(Context& context, const std::vector<Parameter>& parame
       "or something writes to them meanwhile; if neither, please report it");
 }
 
-void check_same_parameters(Context& context, const std::vector<Parameter>& parameters) {
+void check_same_parameters(const Context& context, const std::vector<Parameter>& parameters) {
   require_same_bits(
       context, "check_same_parameters", parameters,
       "the ranks' models have drifted apart. Go on from a checkpoint of before, and look for what "
       "ranks do differently: an update that one skips, a random number, memory that is overwritten");
 }
 
-DriftCheck::DriftCheck(Context& context, std::vector<Parameter> parameters, std::uint64_t every_steps)
+DriftCheck::DriftCheck(const Context& context, std::vector<Parameter> parameters, std::uint64_t every_steps)
     : context_(context), parameters_(std::move(parameters)), every_steps_(every_steps) {
   require_same_entries(context_, "DriftCheck", "argument", {fmt::format("every {} steps", every_steps_)});
   require_same_shapes(context_, "DriftCheck", parameters_);

@@ -27,13 +27,13 @@ std::uint64_t hash_of(std::span<T> values, std::uint64_t before = 0) noexcept {
 
 /// Collective. Unless all ranks have parameters of the same names, types and sizes in the same order, every
 /// rank throws the same `mismatch`.
-void require_same_shapes(Context& context, std::string_view operation,
+void require_same_shapes(const Context& context, std::string_view operation,
                          const std::vector<Parameter>& parameters);
 
 /// Collective. The same for their bits as well: "OPERATION: parameter 3 is 'w' of 10 f32 with hash 1f...
 /// on rank 0, but ...; ADVICE". Reads the parameters once, and reduces 16 bytes over all ranks; only where
 /// ranks differ it takes more.
-void require_same_bits(Context& context, std::string_view operation, const std::vector<Parameter>& parameters,
-                       std::string_view advice);
+void require_same_bits(const Context& context, std::string_view operation,
+                       const std::vector<Parameter>& parameters, std::string_view advice);
 
 }  // namespace ddl

@@ -29,6 +29,6 @@ struct Parameter {
 /// differs in name, type or size and the ranks it differs on (or another `root`); `invalid_argument` for a
 /// root that is no rank. Afterwards: `mismatch`, naming the first parameter whose bits differ and the ranks:
 /// parameters of a rank overlap in memory, something writes to them, or the library has a defect.
-void broadcast_parameters(Context& context, const std::vector<Parameter>& parameters, int root = 0);
+void broadcast_parameters(const Context& context, const std::vector<Parameter>& parameters, int root = 0);
 
 }  // namespace ddl

@@ -92,7 +92,7 @@ class SavedCheckpoint {
  public:
   /// Opens the checkpoint `path`, a directory "step-...", as rank 0 names it. Checks every file's size and
   /// checksum, for which each byte is read once.
-  static SavedCheckpoint open(Context& context, const std::filesystem::path& path);
+  static SavedCheckpoint open(const Context& context, const std::filesystem::path& path);
 
   SavedCheckpoint(SavedCheckpoint&&) noexcept;
   SavedCheckpoint& operator=(SavedCheckpoint&&) noexcept;
@@ -126,7 +126,7 @@ class SavedCheckpoint {
   friend class Checkpoint;
   struct State;
   explicit SavedCheckpoint(std::unique_ptr<State> state);
-  static SavedCheckpoint open_step(Context& context, const std::filesystem::path& path,
+  static SavedCheckpoint open_step(const Context& context, const std::filesystem::path& path,
                                    std::optional<std::uint64_t> step);
   std::unique_ptr<State> state_;
 };
@@ -177,7 +177,7 @@ class Checkpoint {
   /// Rank 0's directory counts; the first `save` makes it. With `handle_signals`, takes the two signals'
   /// handlers, and gives them back when destroyed: one Checkpoint of a context at a time, else
   /// `invalid_argument`.
-  Checkpoint(Context& context, std::filesystem::path directory, CheckpointOptions options = {});
+  Checkpoint(const Context& context, std::filesystem::path directory, CheckpointOptions options = {});
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   /// Not collective. Waits until this rank's thread has written what it was given, no longer, and logs what

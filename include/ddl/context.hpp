@@ -19,6 +19,7 @@ namespace ddl {
 
 class Log;
 class Timeline;
+struct ContextState;
 
 /// Whether plans are chosen by measured figures of links in place of those that their kinds promise.
 enum class ProbeUse : std::uint8_t {
@@ -111,11 +112,13 @@ struct ContextOptions {
                                          std::string_view flags_origin = "flags");
 };
 
-/// One worker's view of the job: who it is, the communicator, and what only rank 0 does.
+/// One worker's view of the job, or of a group of its ranks (`split`): who it is, the communicator, and what
+/// only rank 0 does.
 ///
-/// Movable, not copyable. Destroying it waits for collectives that are under way and leaves the job (under
-/// mpirun: MPI_Finalize, if this context called MPI_Init and no error has been seen). Not thread-safe; use it
-/// from one thread. Its communicators may be used by any.
+/// A handle: copies refer to the same. Reducers, checkpoints and other objects made with a context keep it
+/// alive. When the last handle goes, this rank waits for its outstanding collectives and leaves the job
+/// (under mpirun: MPI_Finalize, if this context called MPI_Init and no error has been seen). Not thread-safe;
+/// use it from one thread. Its communicators may be used by any thread.
 class Context {
  public:
   /// Under mpirun: MPI's rank and size; ranks on one host share memory, hosts talk through UCX, or else MPI.
@@ -134,9 +137,11 @@ class Context {
   /// while starting is printed once too, and returned as `run` would. Collective.
   static int run_from_environment(const std::function<int(Context&)>& body);
 
-  Context(Context&&) noexcept;
-  Context& operator=(Context&&) noexcept;
-  ~Context();
+  /// A context of those ranks that give the same `color` (0 or more), ordered by `key`, then by rank: its
+  /// reducers, broadcasts, checkpoints and samplers are among them alone. Its rank 0 logs for the group.
+  /// Options, the deadline and the timeline are the job's. Collective. Throws `invalid_argument`, agreed, for
+  /// a negative color.
+  [[nodiscard]] Context split(int color, int key = 0) const;
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
@@ -149,59 +154,52 @@ class Context {
   [[nodiscard]] bool has_progress_thread() const noexcept;
   [[nodiscard]] bool is_root() const noexcept { return rank() == 0; }
   [[nodiscard]] const ContextOptions& options() const noexcept;
-  /// What plans are chosen for; rank r is its device r. Found when first asked for where the ranks are
-  /// threads.
+  /// What plans are chosen for; the job's rank r is its device r, in a group too. Found when first asked for
+  /// where the ranks are threads.
   [[nodiscard]] std::shared_ptr<const topology::Topology> topology() const;
   /// What has been done in another way than asked for so far, and why. The same on all ranks.
   [[nodiscard]] std::vector<std::string> fallbacks() const;
   /// Measures latency and bandwidth of each kind of way between ranks. Collective; all get the same. Changes
   /// no plans. Tenths of a second, longer over slow networks.
-  std::vector<topology::Measurement> measure_ways();
+  std::vector<topology::Measurement> measure_ways() const;
 
-  [[nodiscard]] Communicator& communicator() noexcept;
+  [[nodiscard]] Communicator& communicator() const noexcept;
   /// Writes on rank 0 alone; the other ranks' lines are dropped unless they are errors.
-  [[nodiscard]] Log& log() noexcept;
+  [[nodiscard]] Log& log() const noexcept;
   /// For events of the program's own; does nothing unless `ContextOptions::timeline` names a file.
-  [[nodiscard]] Timeline& timeline() noexcept;
+  [[nodiscard]] Timeline& timeline() const noexcept;
 
   /// Runs `work` on rank 0 while the others wait (their deadline is paused). An exception of `work`
   /// is thrown on every rank, agreed, with `name` in the message. Collective. If the job fails meanwhile, the
   /// exit report says which rank was in `name`, and which waited there.
-  void root_only(std::string_view name, const std::function<void()>& work);
+  void root_only(std::string_view name, const std::function<void()>& work) const;
 
   /// Runs `work` on every rank, then agrees: if it threw anywhere, every rank throws the lowest
   /// failing rank's error (agreed; the message names that rank unless all failed alike). Collective,
   /// and `work` must not itself call collectives that a failed rank would miss. Named in the exit report as
   /// `root_only` is.
   void on_all_ranks(std::string_view name, const std::function<void()>& work,
-                    WorkTime time = WorkTime::within_deadline);
+                    WorkTime time = WorkTime::within_deadline) const;
 
   /// Broadcasts a string from `root`; returns it on every rank. Collective.
-  std::string broadcast_string(std::string_view text, int root = 0);
+  std::string broadcast_string(std::string_view text, int root = 0) const;
 
   /// For errors that are not thrown on: tells the other ranks that this one cannot go on, and prints what
   /// `run` would. An agreed error is printed by rank 0 alone.
-  void report(const Error& error);
+  void report(const Error& error) const;
 
   /// Runs a program's body and turns what it throws into an exit status, with one message on
   /// standard error: an agreed error is printed by rank 0 alone and returned by all ranks
   /// (2 for `invalid_argument`, else 1); any other error is printed by the rank that saw it, which
   /// then ends the whole job (MPI_Abort) because its peers may be waiting for it.
-  int run(const std::function<int()>& body);
+  int run(const std::function<int()>& body) const;
+
+  /// For the library's own parts.
+  explicit Context(std::shared_ptr<ContextState> state) noexcept;
+  [[nodiscard]] ContextState& state() const noexcept { return *state_; }
 
  private:
-  struct State;
-  explicit Context(std::unique_ptr<State> state);
-  // `rank` is set as soon as it is known; `report` gets what fails while the other ranks are still there.
-  using Report = std::function<void(const Error&)>;
-  static Context connect(const std::function<ContextOptions()>& read_options, int& rank,
-                         const Report& report);
-  static Context connect_processes(std::unique_ptr<class ProcessBootstrap> bootstrap,
-                                   const struct GivenOptions& given, int& rank, const Report& report);
-  static Context alone(const ContextOptions& options);
-  std::unique_ptr<State> state_;
-  friend void run_in_process(int, const std::function<void(Context&)>&, const struct InProcessOptions&);
-  friend State& state_of(Context& context) noexcept;
+  std::shared_ptr<ContextState> state_;
 };
 
 /// Settings of `run_in_process`. Of the environment only DDL_DEADLINE counts, where `context.deadline` is

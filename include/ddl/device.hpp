@@ -134,7 +134,7 @@ class DeviceCommunicator {
   /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
   /// device, where `path` cannot be, or, if that is automatic, none of them, where peers' memory cannot be
   /// mapped, or for more ranks than a device has room for; `invalid_argument` for bad options.
-  explicit DeviceCommunicator(Context& context, const DeviceOptions& options = {});
+  explicit DeviceCommunicator(const Context& context, const DeviceOptions& options = {});
   /// Waits for its calls. Collective, unless something has failed.
   ~DeviceCommunicator();
   DeviceCommunicator(const DeviceCommunicator&) = delete;
@@ -145,7 +145,7 @@ class DeviceCommunicator {
   /// CUDA's number, and its name.
   [[nodiscard]] int device() const noexcept;
   [[nodiscard]] std::string device_name() const;
-  [[nodiscard]] Context& context() const noexcept;
+  [[nodiscard]] const Context& context() const noexcept;
   /// What the devices are and how they are wired: device r is rank r's GPU. DDL_TOPOLOGY's, if that is set.
   [[nodiscard]] const topology::Topology& topology() const noexcept;
   /// The plan by which calls of `bytes` bytes are done, counted as for `Communicator::plan`: its dimensions,

@@ -19,7 +19,7 @@ namespace ddl {
 ///
 /// Errors, the same on every rank: `mismatch`, naming the first parameter that differs and the ranks that
 /// differ from rank 0 there. 64-bit hashes are compared: parameters that differ pass once in 2^64 times.
-void check_same_parameters(Context& context, const std::vector<Parameter>& parameters);
+void check_same_parameters(const Context& context, const std::vector<Parameter>& parameters);
 
 /// `check_same_parameters` at every K-th step: what makes ranks drift apart (an update that one of them
 /// skips, memory that is overwritten, a random number) is found within K steps, and not by a model that does
@@ -28,7 +28,7 @@ class DriftCheck {
  public:
   /// `every_steps`: K; 0: never. The parameters' memory must outlive this. Collective; throws `mismatch`,
   /// agreed, unless K and the parameters' names and sizes are the same on all ranks.
-  DriftCheck(Context& context, std::vector<Parameter> parameters, std::uint64_t every_steps);
+  DriftCheck(const Context& context, std::vector<Parameter> parameters, std::uint64_t every_steps);
 
   /// Whether `step` is a multiple of K: for parameters that have to be brought to the host first.
   [[nodiscard]] bool is_due(std::uint64_t step) const noexcept;
@@ -37,7 +37,7 @@ class DriftCheck {
   bool step(std::uint64_t step);
 
  private:
-  Context& context_;
+  Context context_;
   std::vector<Parameter> parameters_;
   std::uint64_t every_steps_;
 };

@@ -22,7 +22,7 @@ struct GradientShape {
 /// Errors: those of `allocate`.
 class GradientBuffer {
  public:
-  GradientBuffer(Context& context, const std::vector<GradientShape>& shapes) {
+  GradientBuffer(const Context& context, const std::vector<GradientShape>& shapes) {
     std::size_t total = 0;
     for (const GradientShape& shape : shapes) total += shape.count;
     memory_ = allocate<float>(context, total);

@@ -159,7 +159,7 @@ struct GradientShard {
 ///   is in backward the exit report names the gradient that its next bucket waits for.
 class GradientReducer {
  public:
-  GradientReducer(Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
+  GradientReducer(const Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
   /// For gradients in the memory of this rank's device. `communicator` must outlive it.
   GradientReducer(DeviceCommunicator& communicator, std::vector<Gradient> gradients,
                   GradientReducerOptions options);

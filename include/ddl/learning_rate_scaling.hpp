@@ -48,7 +48,7 @@ class LearningRateScaling {
  public:
   /// `schedule(step)` is the single-worker learning rate of a step, counted from 0. With
   /// `ScheduleUnit::samples` it is asked about every n-th step only, up to n times the job's last.
-  LearningRateScaling(Context& context, std::function<double(std::uint64_t)> schedule,
+  LearningRateScaling(const Context& context, std::function<double(std::uint64_t)> schedule,
                       LearningRateScalingOptions options = {});
 
   /// Of the job's update `step`, counted from 0.

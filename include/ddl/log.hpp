@@ -15,6 +15,8 @@ class Log {
  public:
   /// `level`: 0 errors and warnings, 1 and information, 2 and debug lines.
   Log(int rank, int level);
+  /// For a group of ranks: under the same rank's name, written in full if `is_root`, else errors only.
+  [[nodiscard]] Log of_group(bool is_root) const;
 
   void error(std::string_view message);
   void warning(std::string_view message);

@@ -43,11 +43,11 @@ class SharedBuffer {
 /// `bytes` bytes of zeros, aligned to 64 bytes; where ranks share memory, 4 KiB and more to 4 KiB. Where this
 /// rank shares memory with no other one it is plain memory. Not collective; any thread. Throws
 /// `invalid_argument` for more bytes than memory could hold, `transport` if there is no more.
-SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
+SharedBuffer<std::byte> allocate_bytes(const Context& context, std::size_t bytes);
 
 /// `count` elements.
 template <typename T>
-SharedBuffer<T> allocate(Context& context, std::size_t count) {
+SharedBuffer<T> allocate(const Context& context, std::size_t count) {
   if (count > SIZE_MAX / sizeof(T)) count = SIZE_MAX / sizeof(T);  // refused below
   SharedBuffer<std::byte> bytes = allocate_bytes(context, count * sizeof(T));
   return SharedBuffer<T>(std::move(bytes).release(), count);

@@ -8,11 +8,15 @@
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ddl/broadcast_parameters.hpp"
+#include "ddl/gradient_reducer.hpp"
 #include "ddl/log.hpp"
 #include "support/environment_variable.hpp"
 #include "support/job_options.hpp"
@@ -43,6 +47,52 @@ TEST(Context, KnowsItsPlaceOnItsHost) {
         EXPECT_EQ(context.is_root(), context.rank() == 0);
       },
       options);
+}
+
+// Hybrid-parallel trainers: a model's replicas are a group of ranks, and not the job.
+TEST(Context, AGroupIsAContextOfItsOwn) {
+  InProcessOptions options = test::on_hosts();
+  options.hosts = {"a", "a", "a", "b", "b", "b"};
+  run_in_process(
+      6,
+      [](const Context& job) {
+        const bool odd = job.rank() % 2 == 1;
+        std::vector<float> values = {static_cast<float>(job.rank())};
+        std::vector<float> gradient = {1.0f};
+        std::optional<GradientReducer> reducer;
+        {
+          const Context group = job.split(odd ? 1 : 0, -job.rank());
+          EXPECT_EQ(group.size(), 3);
+          EXPECT_EQ(group.rank(), 2 - job.rank() / 2);
+          EXPECT_EQ(group.hosts(), 2);
+          EXPECT_EQ(job.size(), 6);
+          broadcast_parameters(group, {{"w", values}});
+          EXPECT_EQ(values[0], odd ? 5 : 4);
+          reducer.emplace(group, std::vector<Gradient>{{"w", gradient}},
+                          GradientReducerOptions{.gradients = GradientKind::sum});
+          const auto fail = [] { throw Error(ErrorCode::io, "the disk is full"); };
+          if (odd) {
+            EXPECT_TRUE(error_of([&] { group.root_only("save", fail); }).agreed());
+          }
+        }
+        reducer->ready(0);  // it keeps its group alive
+        EXPECT_EQ(reducer->wait(job.rank() + 1.0).weight, odd ? 12 : 9);
+        test::expect_error(ErrorCode::invalid_argument, {"color -1"},
+                           [&] { static_cast<void>(job.split(-1)); });
+      },
+      options);
+}
+
+// Objects that are made with a context may outlive the variable that held it.
+TEST(Context, CopiesAreTheSameContext) {
+  run_in_process(2, [](Context& context) {
+    Context moved = std::move(context);
+    const Context copy = moved;
+    EXPECT_EQ(&copy.communicator(), &moved.communicator());
+    std::int64_t one = 1;
+    copy.communicator().all_reduce(std::span(&one, 1));
+    EXPECT_EQ(one, 2);
+  });
 }
 
 // Without mpirun a program could not be run or debugged alone.

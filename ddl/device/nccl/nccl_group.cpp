@@ -50,7 +50,7 @@ NcclGroup::NcclGroup(std::string name, GroupMembers& members)
 /// Delegates, so that a communicator is given back if other ranks have none.
 NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
     : NcclGroup(std::move(name), members) {
-  Context& context = members.context();
+  const Context& context = members.context();
   context.on_all_ranks("NCCL", [&] { NcclLibrary::get(); });
   context.on_all_ranks("NCCL", [&] { refuse_shared_devices(members, devices); });
   open();
@@ -62,7 +62,7 @@ NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable&
 
 /// Collectives of a communicator that does not block take a thread each, so this one blocks.
 void NcclGroup::open() {
-  Context& context = members_.context();
+  const Context& context = members_.context();
   ncclUniqueId id{};
   context.on_all_ranks(name_, [&] {
     if (members_.rank() != 0) return;

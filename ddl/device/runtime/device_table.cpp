@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "collectives/communicator/job_topology.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/error.hpp"
@@ -40,7 +41,7 @@ int local_rank_of(const Context& context, bool is_process) {
   return number;
 }
 
-DeviceEntry select(Context& context, int wanted, bool is_process) {
+DeviceEntry select(const Context& context, int wanted, bool is_process) {
   const int devices = cuda_devices();
   if (wanted >= devices || wanted < -1) {
     throw Error(ErrorCode::unsupported,
@@ -75,7 +76,8 @@ std::string kind_of(const DeviceEntry& entry) {
 
 }  // namespace
 
-DeviceTable::DeviceTable(Context& context, int wanted) : entries_(static_cast<std::size_t>(context.size())) {
+DeviceTable::DeviceTable(const Context& context, int wanted)
+    : entries_(static_cast<std::size_t>(context.size())) {
   DeviceEntry own;
   own.process = PeerMemory::own_process();
   context.communicator().all_gather(&own, entries_.data(), sizeof own, DataType::u8);
@@ -140,8 +142,11 @@ topology::GpuDescription described(const DeviceEntry& entry) {
 
 }  // namespace
 
-std::shared_ptr<const topology::Topology> device_topology(Context& context, const DeviceTable& devices) {
-  if (!context.options().topology.empty()) {
+std::shared_ptr<const topology::Topology> device_topology(const Context& context,
+                                                          const DeviceTable& devices) {
+  // A group's rank r is not device r of the topology.
+  const bool is_whole_job = context.state().impl == membership_of(context).all;
+  if (is_whole_job && !context.options().topology.empty()) {
     const std::shared_ptr<const topology::Topology> named = context.topology();
     const auto is_gpu = [&](int device) {
       return named->nodes()[static_cast<std::size_t>(device)].kind == topology::NodeKind::gpu;

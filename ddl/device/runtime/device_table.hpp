@@ -28,7 +28,7 @@ class DeviceTable {
  public:
   /// Selects device `wanted` in the calling thread, or, if it is -1, the one of LOCAL_RANK or the rank's
   /// index on its host, modulo the number of devices. Collective. Throws, agreed, `unsupported`.
-  DeviceTable(Context& context, int wanted);
+  DeviceTable(const Context& context, int wanted);
 
   [[nodiscard]] const DeviceEntry& of(int rank) const { return entries_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(entries_.size()); }
@@ -50,6 +50,6 @@ class DeviceTable {
 /// What plans for the ranks' devices are made for: the graph of their GPUs, NVLinks, PCIe, NICs and hosts, or
 /// what DDL_TOPOLOGY names, if that has GPUs on the same hosts. The same on all ranks. Collective; throws
 /// `mismatch`, agreed.
-std::shared_ptr<const topology::Topology> device_topology(Context& context, const DeviceTable& devices);
+std::shared_ptr<const topology::Topology> device_topology(const Context& context, const DeviceTable& devices);
 
 }  // namespace ddl::device

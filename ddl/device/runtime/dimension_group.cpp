@@ -16,7 +16,7 @@ void DimensionGroup::fail(const Error& error) noexcept {
   failure_ = GroupFailure{error, completed() + 1};
 }
 
-GroupMembers::GroupMembers(Context& context, Communicator communicator)
+GroupMembers::GroupMembers(const Context& context, Communicator communicator)
     : context_(context),
       communicator_(std::move(communicator)),
       ranks_(static_cast<std::size_t>(communicator_.size())) {

@@ -157,12 +157,12 @@ class DimensionGroup {
 class GroupMembers {
  public:
   /// The communicator's ranks, which are some of the context's. Collective among them.
-  GroupMembers(Context& context, Communicator communicator);
+  GroupMembers(const Context& context, Communicator communicator);
   GroupMembers(const GroupMembers&) = delete;
   GroupMembers& operator=(const GroupMembers&) = delete;
 
   /// Of all ranks; what it agrees on, all members of all groups agree on.
-  [[nodiscard]] Context& context() const noexcept { return context_; }
+  [[nodiscard]] const Context& context() const noexcept { return context_; }
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
   [[nodiscard]] int rank() const noexcept { return communicator_.rank(); }
   [[nodiscard]] int size() const noexcept { return communicator_.size(); }
@@ -173,7 +173,7 @@ class GroupMembers {
   [[nodiscard]] double deadline_seconds() const { return std::chrono::duration<double>(deadline()).count(); }
 
  private:
-  Context& context_;
+  Context context_;
   Communicator communicator_;
   std::vector<int> ranks_;
 };
@@ -206,7 +206,7 @@ class BlockBudget {
 /// A context's ranks as those who meet, for what is started beside its communicator.
 class ContextBootstrap final : public collectives::Bootstrap {
  public:
-  explicit ContextBootstrap(Context& context) : context_(context) {}
+  explicit ContextBootstrap(const Context& context) : context_(context) {}
   [[nodiscard]] int rank() const noexcept override { return context_.rank(); }
   [[nodiscard]] int size() const noexcept override { return context_.size(); }
   std::vector<std::string> all_gather(std::string_view bytes) override {
@@ -215,7 +215,7 @@ class ContextBootstrap final : public collectives::Bootstrap {
   void abort(int) noexcept override {}
 
  private:
-  Context& context_;
+  Context context_;
 };
 
 }  // namespace ddl::device

@@ -77,7 +77,7 @@ PeerMemory::PeerMemory(GroupMembers& members, std::size_t bytes)
 }
 
 void PeerMemory::share(GroupMembers& members) {
-  Context& context = members.context();
+  const Context& context = members.context();
   const auto ranks = static_cast<std::size_t>(members.size());
   Offer own{};
   context.on_all_ranks("device memory", [&] {

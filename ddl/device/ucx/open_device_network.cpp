@@ -15,7 +15,7 @@ namespace ddl::device {
 namespace {
 
 /// What UCX says of itself is not all: the driver, or an adapter, may not play along.
-void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
+void greet_on_devices(const Context& context, collectives::UcxNetwork& network) {
   constexpr std::size_t bytes = std::size_t{512} << 10;  // by a rendezvous
   const int ranks = context.size();
   const auto mark = [](int rank) { return static_cast<std::uint8_t>(rank % 251 + 1); };
@@ -39,7 +39,7 @@ void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
 
 }  // namespace
 
-std::unique_ptr<collectives::UcxNetwork> open_device_network(Context& context) {
+std::unique_ptr<collectives::UcxNetwork> open_device_network(const Context& context) {
   ContextBootstrap gathering(context);
   std::string reason;
   auto network = collectives::open_ucx(gathering, reason);

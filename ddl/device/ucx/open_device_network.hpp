@@ -14,6 +14,6 @@ bool carries_device_memory(const collectives::UcxNetwork& network);
 /// A UCX beside the context's own network, connected, that has brought each rank some of the memory of
 /// another one's device. Collective. Throws `unsupported`, agreed, where UCX cannot be used or does not know
 /// devices' memory, and where what was sent is not what has come.
-std::unique_ptr<collectives::UcxNetwork> open_device_network(Context& context);
+std::unique_ptr<collectives::UcxNetwork> open_device_network(const Context& context);
 
 }  // namespace ddl::device
