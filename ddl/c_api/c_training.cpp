@@ -88,7 +88,7 @@ std::vector<ddl::Gradient> gradients_of(std::span<const ddl_gradient> given) {
     const int index = static_cast<int>(gradients.size());
     if (each.count != 0) require(each.values, "a gradient's values");
     gradients.push_back(
-        {name_of(each.name, index), {each.values, count_of(each.count)}, count_of(each.row_width)});
+        {name_of(each.name, index), std::span(each.values, count_of(each.count)), count_of(each.row_width)});
   }
   return gradients;
 }

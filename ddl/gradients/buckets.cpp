@@ -44,13 +44,25 @@ class Packer {
     return !request_.rows.empty() && request_.rows[gradient] != 0 && request_.counts[gradient] > 0;
   }
 
+  [[nodiscard]] DataType type_of(std::size_t gradient) const {
+    return request_.types.empty() ? DataType::f32 : request_.types[gradient];
+  }
+  [[nodiscard]] std::size_t bucket_count() const {
+    return std::max<std::size_t>(request_.bucket_bytes / size_of(type_), 1);
+  }
+
   void add_rows(std::size_t gradient) {
-    buckets_.push_back({.pieces = {{gradient, 0, request_.counts[gradient]}}, .rows = true});
+    buckets_.push_back(
+        {.pieces = {{gradient, 0, request_.counts[gradient]}}, .rows = true, .type = type_of(gradient)});
   }
 
   void add(std::size_t gradient, bool goes_up) {
     std::size_t left = request_.counts[gradient];
-    const std::size_t limit = request_.bucket_count;
+    if (left > 0 && type_of(gradient) != type_) {
+      if (count_ > 0) close(0);
+      type_ = type_of(gradient);
+    }
+    const std::size_t limit = bucket_count();
     if (left > room() && 2 * count_ >= limit && can_close()) close(leftover());
     while (left > 0) {
       const std::size_t count = std::min(left, room());
@@ -64,7 +76,7 @@ class Packer {
 
   [[nodiscard]] std::size_t room() const {
     // What is left over of one bucket begins the next, so a bucket holds a multiple at least.
-    const std::size_t limit = std::max(request_.bucket_count, request_.multiple);
+    const std::size_t limit = std::max(bucket_count(), request_.multiple);
     return limit > count_ ? limit - count_ : 0;
   }
   [[nodiscard]] bool can_close() const { return count_ >= request_.multiple; }
@@ -85,7 +97,7 @@ class Packer {
       next.insert(next.begin(), part);
       moved += count;
     }
-    BucketLayout bucket{.pieces = in_order(parts_)};
+    BucketLayout bucket{.pieces = in_order(parts_), .type = type_};
     const std::size_t remainder = bucket.count() % request_.multiple;
     bucket.padding = remainder == 0 ? 0 : request_.multiple - remainder;
     buckets_.push_back(std::move(bucket));
@@ -113,6 +125,7 @@ class Packer {
   const LayoutRequest& request_;
   std::vector<Part> parts_;  // of the bucket that is being filled, in order of readiness
   std::size_t count_ = 0;    // its elements
+  DataType type_ = DataType::f32;
   std::vector<BucketLayout> buckets_;
 };
 

@@ -13,42 +13,39 @@
 
 namespace ddl {
 
-/// Elements [first, first + count) of a gradient.
-struct GradientPiece {
-  std::size_t gradient = 0;  ///< In order of registration.
-  std::size_t first = 0;
-  std::size_t count = 0;
-
-  friend bool operator==(const GradientPiece&, const GradientPiece&) = default;
-};
+/// What gradients of a type are summed in, and travel as inside a host: 16-bit floats in f32, rounded once at
+/// the end.
+constexpr DataType summed_type(DataType type) noexcept {
+  return type == DataType::f64 ? DataType::f64 : DataType::f32;
+}
 
 /// What is reduced as one: pieces in order of registration.
 struct BucketLayout {
   std::vector<GradientPiece> pieces;
-  std::size_t padding = 0;  ///< Elements after the last piece, which belong to no gradient.
-  bool rows = false;        ///< The whole of a gradient whose rows may travel alone.
+  std::size_t padding = 0;        ///< Elements after the last piece, which belong to no gradient.
+  bool rows = false;              ///< The whole of a gradient whose rows may travel alone.
+  DataType type = DataType::f32;  ///< What all its gradients are summed in.
 
   [[nodiscard]] std::size_t count() const noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept { return count() * size_of(type); }
 
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };
 
-inline std::span<float> floats_of(const Gradient& gradient) noexcept { return gradient.values; }
-inline std::span<float> floats_of(const Parameter& parameter) { return parameter.values.as<float>(); }
-
-/// The memory of a bucket's pieces, if they lie one after the other in it and there is no padding, else
-/// nothing. `owners`: gradients or parameters, in order of registration.
+/// The memory of a bucket's pieces, if it can be reduced in place: they are adjacent, of the bucket's type,
+/// and there is no padding. Else empty. `owners`: gradients or parameters, in order of registration.
 template <typename Owners>
-std::span<float> one_run(const BucketLayout& layout, const Owners& owners) {
+Elements one_run(const BucketLayout& layout, const Owners& owners) {
   if (layout.padding > 0 || layout.pieces.empty()) return {};
-  const GradientPiece& front = layout.pieces.front();
-  float* const first = floats_of(owners[front.gradient]).data() + front.first;
-  std::size_t count = 0;
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
   for (const GradientPiece& piece : layout.pieces) {
-    if (floats_of(owners[piece.gradient]).data() + piece.first != first + count) return {};
-    count += piece.count;
+    const Elements values = owners[piece.gradient].values.subspan(piece.first, piece.count);
+    if (begin == nullptr) begin = values.bytes().data();
+    if (values.type() != layout.type || values.data() != begin + bytes) return {};
+    bytes += values.bytes().size();
   }
-  return {first, count};
+  return {begin, layout.count(), layout.type};
 }
 
 /// What a layout is made from: the same on all ranks.
@@ -56,13 +53,15 @@ struct LayoutRequest {
   std::span<const std::size_t> counts;  ///< Elements of each gradient.
   std::span<const std::uint8_t> rows;   ///< Whether a gradient is a bucket of its own, by rows; empty: none.
   std::span<const std::size_t> order;   ///< All gradients, in the order in which they become ready.
-  std::size_t bucket_count = 1;         ///< Elements of a bucket, at most; 1 or more.
+  std::size_t bucket_bytes = 4;         ///< Of a bucket, at most; but a bucket has an element at least.
   std::size_t multiple = 1;             ///< What each bucket's count is a multiple of, but for those of rows.
+  std::span<const DataType> types = {};  ///< What each gradient is summed in; empty: f32.
 };
 
 /// Cuts gradients into buckets, in the order in which they can be reduced.
 ///
-/// A bucket ends with a gradient where it is at least half full by then; a gradient that is larger than a
+/// A bucket ends where the next gradient is summed in another type, and with a gradient where it is at least
+/// half full by then; a gradient that is larger than a
 /// bucket is cut so that the rest lies beside the gradient that comes next, as registered: buckets of an
 /// orderly backward pass are runs of memory. What a multiple leaves over goes to the next bucket; the last is
 /// padded.

@@ -1,5 +1,11 @@
 #include "ddl/gradients/elementwise.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "collectives/kernels/wire.hpp"
 #include "ddl/gradients/elementwise_kernels.hpp"
 
 namespace ddl::elementwise {
@@ -8,6 +14,25 @@ namespace {
 const Kernels& native_kernels() noexcept {
   static const Kernels& kernels = kernels_of(collectives::native_instruction_set());
   return kernels;
+}
+
+template <typename T>
+std::span<T> of(Elements values) noexcept {
+  return {static_cast<T*>(values.data()), values.size()};
+}
+template <typename T>
+std::span<const T> of(ConstElements values) noexcept {
+  return {static_cast<const T*>(values.data()), values.size()};
+}
+
+/// Calls `pass(at, block)` with a block of working memory for elements [at, at + block.size()) of `values`,
+/// block after block; a block stays in the first cache.
+template <typename Pass>
+void in_blocks(ConstElements values, const Pass& pass) noexcept {
+  std::array<float, 2048> block;
+  for (std::size_t at = 0; at < values.size(); at += block.size()) {
+    pass(at, std::span(block).first(std::min(block.size(), values.size() - at)));
+  }
 }
 
 }  // namespace
@@ -19,24 +44,72 @@ const Kernels& kernels_of([[maybe_unused]] collectives::InstructionSet set) noex
   return baseline_kernels();
 }
 
-void scale(std::span<float> values, double factor) noexcept {
-  native_kernels().scale_into(values.data(), values.data(), values.size(), factor);
+void scale(Elements values, double factor) noexcept {
+  if (values.type() == DataType::f64) {
+    for (double& value : of<double>(values)) value *= factor;
+  } else {
+    native_kernels().scale_into(of<float>(values).data(), of<float>(values).data(), values.size(), factor);
+  }
 }
 
-void scale_into(std::span<float> target, std::span<const float> source, double factor) noexcept {
-  native_kernels().scale_into(target.data(), source.data(), target.size(), factor);
+bool scale_into(Elements target, ConstElements source, double factor) noexcept {
+  bool in_range = true;
+  if (target.type() == DataType::f64) {
+    const std::span<const double> from = of<double>(source);
+    std::ranges::transform(from, of<double>(target).begin(), [=](double value) { return value * factor; });
+  } else if (target.type() == source.type()) {
+    native_kernels().scale_into(of<float>(target).data(), of<float>(source).data(), target.size(), factor);
+  } else if (target.type() == DataType::f32) {
+    const std::span<float> wide = of<float>(target);
+    collectives::widen(source.type(), static_cast<const std::byte*>(source.data()), wide);
+    if (factor != 1) scale(target, factor);
+  } else {
+    in_blocks(source, [&](std::size_t at, std::span<float> block) {
+      native_kernels().scale_into(block.data(), of<float>(source).data() + at, block.size(), factor);
+      collectives::round_to(target.type(), {.values = block.data(), .rounded = block.data()}, block.size());
+      collectives::narrow(target.type(), block, target.bytes().data() + 2 * at);
+      const auto source_block = of<float>(source).subspan(at, block.size());
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        in_range = in_range && (std::isfinite(block[i]) || !std::isfinite(source_block[i]));
+      }
+    });
+  }
+  return in_range;
 }
 
-void add_scaled(std::span<float> target, std::span<const float> source, double factor) noexcept {
-  native_kernels().add_scaled(target.data(), source.data(), target.size(), factor);
+void add_scaled(Elements target, ConstElements source, double factor) noexcept {
+  if (target.type() == DataType::f64) {
+    const std::span<double> to = of<double>(target);
+    const std::span<const double> from = of<double>(source);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i] * factor;
+    return;
+  }
+  const std::span<float> to = of<float>(target);
+  if (source.type() == DataType::f32) {
+    return native_kernels().add_scaled(to.data(), of<float>(source).data(), to.size(), factor);
+  }
+  in_blocks(source, [&](std::size_t at, std::span<float> block) {
+    collectives::widen(source.type(), static_cast<const std::byte*>(source.data()) + 2 * at, block);
+    native_kernels().add_scaled(to.data() + at, block.data(), block.size(), factor);
+  });
 }
 
-double sum_of_squares(std::span<const float> values) noexcept {
-  return native_kernels().sum_of_squares(values.data(), values.size());
+double sum_of_squares(ConstElements values) noexcept {
+  if (values.type() == DataType::f32) {
+    return native_kernels().sum_of_squares(of<float>(values).data(), values.size());
+  }
+  double sum = 0;
+  for (const double value : of<double>(values)) sum += value * value;
+  return sum;
 }
 
-double square_and_scale(std::span<float> values, double factor) noexcept {
-  return native_kernels().square_and_scale(values.data(), values.size(), factor);
+double square_and_scale(Elements values, double factor) noexcept {
+  if (values.type() == DataType::f32) {
+    return native_kernels().square_and_scale(of<float>(values).data(), values.size(), factor);
+  }
+  const double sum = sum_of_squares(values);
+  scale(values, factor);
+  return sum;
 }
 
 }  // namespace ddl::elementwise

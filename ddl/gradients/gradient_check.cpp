@@ -10,7 +10,7 @@
 namespace ddl {
 namespace {
 
-bool is_mapped(std::span<const float> values) {
+bool is_mapped(std::span<const std::byte> values) {
   if (values.empty()) return true;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(values.data()) / page * page;
@@ -25,7 +25,7 @@ GradientCheck::GradientCheck(std::span<const Gradient> gradients)
     : gradients_(gradients), seen_(gradients.size()) {}
 
 std::optional<std::string> GradientCheck::at_ready(std::size_t index) {
-  const std::span<float> values = gradients_[index].values;
+  const std::span<const std::byte> values = gradients_[index].values.bytes();
   if (!is_mapped(values)) return "its memory is gone: expected it to stay while the reducer lives";
   Seen& seen = seen_[index];
   seen.at_ready = hash_of(values);
@@ -35,14 +35,14 @@ std::optional<std::string> GradientCheck::at_ready(std::size_t index) {
 }
 
 std::optional<std::string> GradientCheck::before_reduction(std::size_t index) const {
-  if (hash_of(gradients_[index].values) == seen_[index].at_ready) return {};
+  if (hash_of(gradients_[index].values.bytes()) == seen_[index].at_ready) return {};
   return "it was written to after ready(): report it when nothing is added to it any more";
 }
 
 void GradientCheck::after_step() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    const std::span<float> values = gradients_[i].values;
-    seen_[i].has_step = std::ranges::any_of(values, [](float value) { return value != 0; });
+    const std::span<const std::byte> values = gradients_[i].values.bytes();
+    seen_[i].has_step = std::ranges::any_of(values, [](std::byte value) { return value != std::byte{0}; });
     seen_[i].after_step = hash_of(values);
   }
 }

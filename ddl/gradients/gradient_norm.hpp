@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -26,15 +27,25 @@ class GradientNorm {
     not_finite_ = 0;
     bins_.fill(0);
   }
-  void add(std::span<const float> values) noexcept {
+  /// f32 or f64. An exact norm is one of f64 values that are rounded to f32.
+  void add(ConstElements values) noexcept {
     if (!exact_) {
       sum_ += elementwise::sum_of_squares(values);
-      return;
+    } else if (values.type() == DataType::f64) {
+      const auto* const data = static_cast<const double*>(values.data());
+      for (std::size_t i = 0; i < values.size(); ++i) add_exactly(static_cast<float>(data[i]));
+    } else {
+      const auto* const data = static_cast<const float*>(values.data());
+      for (std::size_t i = 0; i < values.size(); ++i) add_exactly(data[i]);
     }
-    for (const float value : values) add_exactly(value);
+  }
+  /// A value that is not finite.
+  void add_overflow() noexcept {
+    sum_ = std::numeric_limits<double>::infinity();
+    ++not_finite_;
   }
   /// Adds them as they are; then multiplies them with `factor`, unless it is 1. One pass over memory.
-  void add_and_scale(std::span<float> values, double factor) noexcept {
+  void add_and_scale(Elements values, double factor) noexcept {
     if (factor == 1) return add(values);
     if (!exact_) {
       sum_ += elementwise::square_and_scale(values, factor);
@@ -42,7 +53,7 @@ class GradientNorm {
     }
     constexpr std::size_t block = 4096;  // stays in the first cache
     for (std::size_t at = 0; at < values.size(); at += block) {
-      const std::span<float> part = values.subspan(at, std::min(block, values.size() - at));
+      const Elements part = values.subspan(at, std::min(block, values.size() - at));
       add(part);
       elementwise::scale(part, factor);
     }

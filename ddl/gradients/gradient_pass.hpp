@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "collectives/kernels/element.hpp"
 #include "collectives/kernels/host_device.hpp"
+#include "ddl/data_type.hpp"
+#include "ddl/device_outcome.hpp"
 
 namespace ddl {
 
@@ -105,10 +108,31 @@ namespace ddl::gradient_pass {
 
 /// Part of a gradient in a bucket.
 struct Piece {
-  float* gradient;           ///< Its first element.
+  void* gradient;            ///< Its first element.
   const float* accumulated;  ///< What micro-batches before have left of it.
   std::uint64_t begin, end;  ///< Its elements in the bucket.
+  DataType type;             ///< Of the gradient: f32, f16 or bf16.
 };
+
+DDL_HOST_DEVICE float read(const void* gradient, DataType type, std::uint64_t at) {
+  using collectives::device::widen;
+  if (type == DataType::f16) return widen(static_cast<const float16*>(gradient)[at]);
+  if (type == DataType::bf16) return widen(static_cast<const bfloat16*>(gradient)[at]);
+  return static_cast<const float*>(gradient)[at];
+}
+
+/// Returns what the gradient then holds.
+DDL_HOST_DEVICE float write(const Piece& piece, std::uint64_t at, float value) {
+  using collectives::device::narrow;
+  using collectives::device::widen;
+  if (piece.type == DataType::f16) {
+    return widen(static_cast<float16*>(piece.gradient)[at] = narrow<float16>(value));
+  }
+  if (piece.type == DataType::bf16) {
+    return widen(static_cast<bfloat16*>(piece.gradient)[at] = narrow<bfloat16>(value));
+  }
+  return static_cast<float*>(piece.gradient)[at] = value;
+}
 
 /// What is reduced as one. The pieces lie one after the other, in the device's memory.
 struct Bucket {
@@ -117,14 +141,6 @@ struct Bucket {
   float* values;  ///< They may be where the gradients are.
   std::uint64_t count;
   bool scattered;  ///< This rank has the sums of its own range alone.
-};
-
-/// What a step ends with, in the device's memory.
-struct Outcome {
-  double weight;
-  double scale;
-  double norm;
-  std::uint32_t finite;
 };
 
 /// A thread of a kernel.
@@ -195,7 +211,7 @@ DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const 
       bucket, {0, bucket.count}, lane,
       [&](const Piece& piece, std::uint64_t element) {
         const std::uint64_t at = element - piece.begin;
-        const double own = piece.gradient[at] * weight;
+        const double own = read(piece.gradient, piece.type, at) * weight;
         return static_cast<float>(adds ? own + piece.accumulated[at] : own);
       },
       [&](const Piece&, std::uint64_t element, float value) { bucket.values[element] = value; });
@@ -211,8 +227,13 @@ DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const R
   each_element(
       bucket, range, lane, [&](const Piece&, std::uint64_t element) { return bucket.values[element]; },
       [&](const Piece& piece, std::uint64_t element, float value) {
-        if (element >= own.first && element < own.beyond) see(value);
-        if (writes) piece.gradient[element - piece.begin] = scaled(value, factor);
+        const bool is_own = element >= own.first && element < own.beyond;
+        float seen = value;
+        if (writes) {
+          const float written = write(piece, element - piece.begin, scaled(value, factor));
+          if (!is_finite(written)) seen = written;  // a sum in range may be beyond that of 16 bits
+        }
+        if (is_own) see(seen);
       });
 }
 
@@ -242,17 +263,17 @@ struct AddInTurn {
 };
 
 /// target += source * weight
-DDL_HOST_DEVICE void add_scaled(float* target, const float* source, std::uint64_t count, double weight,
-                                const Lane& lane) {
+DDL_HOST_DEVICE void add_scaled(float* target, const void* source, DataType type, std::uint64_t count,
+                                double weight, const Lane& lane) {
   const std::uint64_t stride = std::uint64_t{lane.blocks} * lane.threads;
   for (std::uint64_t i = std::uint64_t{lane.block} * lane.threads + lane.thread; i < count; i += stride) {
-    target[i] = static_cast<float>(target[i] + source[i] * weight);
+    target[i] = static_cast<float>(target[i] + read(source, type, i) * weight);
   }
 }
 
 /// From the sum of all weights and that of all squares.
-DDL_HOST_DEVICE Outcome outcome_of(double weight, double squares, bool leave_sums) {
-  Outcome outcome;
+DDL_HOST_DEVICE DeviceOutcome outcome_of(double weight, double squares, bool leave_sums) {
+  DeviceOutcome outcome;
   outcome.weight = weight;
   outcome.scale = leave_sums ? 1 / weight : 1;
   outcome.norm = sqrt(squares) / weight;

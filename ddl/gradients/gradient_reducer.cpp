@@ -62,7 +62,7 @@ std::span<const std::uint32_t> GradientReducer::touched_rows(std::size_t index) 
   return state_->touched[index].all();
 }
 
-std::span<const GradientShard> GradientReducer::shards() const { return state_->shards; }
+std::span<const GradientPiece> GradientReducer::shards() const { return state_->shards; }
 void GradientReducer::gather(const std::vector<Parameter>& parameters, DeviceStream stream) {
   state_->gather(parameters, stream);
 }

@@ -19,6 +19,8 @@ Range slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept 
   return {first, first + whole + (rank < longer ? 1 : 0)};
 }
 
+void zero(Elements values) noexcept { std::ranges::fill(values.bytes(), std::byte{0}); }
+
 }  // namespace
 
 // Set-up.
@@ -34,10 +36,7 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
     bucket.pieces = layout.pieces;
     bucket.way = layout.rows ? Way::rows : parts_->options.sharded_update ? Way::scatter : Way::dense;
     bucket.values = one_run(layout, parts_->gradients);
-    if (bucket.values.empty()) {
-      bucket.packed = allocate<float>(context_, layout.count());
-      bucket.values = bucket.packed.span();
-    }
+    if (bucket.values.size() == 0) bucket.values = packed(bucket, layout.count());
     if (bucket.way == Way::rows) {
       bucket.before = std::exchange(last_of_rows, &bucket);
       if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
@@ -58,7 +57,8 @@ std::vector<std::string> HostQueue::plans() const {
   for (const Bucket& bucket : buckets_) {
     // Of rows: of all; fewer ones may take the plan of a smaller size.
     const Communicator& of = bucket.way == Way::rows ? *rows_ : all_;
-    plans.push_back(plan_text(of, bucket.collective(), bucket.layout.count(), DataType::f32, bucket.wire));
+    plans.push_back(
+        plan_text(of, bucket.collective(), bucket.layout.count(), bucket.layout.type, bucket.wire));
   }
   return plans;
 }
@@ -76,42 +76,50 @@ void HostQueue::reduce(std::size_t index, const Contribution& contribution) {
          contribution.weight, contribution.adds_accumulated);
     at += piece.count;
   }
-  std::ranges::fill(bucket.values.subspan(at), 0.0f);
-  float* const values = bucket.values.data();
-  const std::span<float> mine = bucket.way == Way::scatter ? own(bucket.values) : bucket.values;
+  zero(bucket.values.subspan(at, bucket.values.size() - at));
+  const Elements mine = bucket.way == Way::scatter ? own(bucket.values) : bucket.values;
   if (bucket.wire) {
     const Wire wire{*bucket.wire, bucket.residual.kept, bucket.residual.left};
+    const std::span<float> values = bucket.values.as<float>();
     follow(bucket, bucket.way == Way::scatter
-                       ? all_.reduce_scatter_async(values, mine.data(), mine.size(), wire)
-                       : all_.all_reduce_async(mine, wire));
+                       ? all_.reduce_scatter_async(values.data(), mine.as<float>().data(), mine.size(), wire)
+                       : all_.all_reduce_async(values, wire));
   } else if (bucket.way == Way::scatter) {
-    follow(bucket, all_.reduce_scatter_async(values, mine.data(), mine.size(), DataType::f32, ReduceOp::sum));
+    follow(bucket, all_.reduce_scatter_async(bucket.values.data(), mine.data(), mine.size(), mine.type(),
+                                             ReduceOp::sum));
   } else if (ranks_ > 1 && buckets_.size() == 1) {
-    all_.all_reduce(values, bucket.values.size(), DataType::f32, ReduceOp::sum);
+    all_.all_reduce(mine);
   } else if (ranks_ > 1) {
-    follow(bucket, all_.all_reduce_async(values, values, bucket.values.size(), DataType::f32, ReduceOp::sum));
+    follow(bucket, all_.all_reduce_async(mine));
   }
 }
 
-void HostQueue::pack(const GradientPiece& piece, std::span<float> target, bool counts, double weight,
-                     bool adds_accumulated) const {
-  const std::span<const float> source = gradient(piece);
+Elements HostQueue::packed(Bucket& bucket, std::size_t count, std::size_t spare) const {
+  const std::size_t size = size_of(bucket.layout.type);
+  if (bucket.packed.size() < count * size) {
+    bucket.packed = allocate<std::byte>(context_, (count + spare) * size);
+  }
+  return {bucket.packed.data(), count, bucket.layout.type};
+}
+
+void HostQueue::pack(const GradientPiece& piece, Elements target, bool counts, double weight,
+                     bool adds_accumulated) {
+  const Elements source = gradient(piece);
   if (!counts) {
-    std::ranges::fill(target, 0.0f);
+    zero(target);
   } else if (source.data() != target.data()) {
     elementwise::scale_into(target, source, weight);
   } else if (weight != 1) {
     elementwise::scale(target, weight);
   }
   if (!adds_accumulated || accumulated_.empty()) return;
-  const std::size_t at = places_[piece.gradient] + piece.first;
-  elementwise::add_scaled(target, std::span(accumulated_).subspan(at, piece.count), 1.0);
+  elementwise::add_scaled(target, accumulated(piece), 1.0);
 }
 
 void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
   const GradientPiece& whole = bucket.layout.pieces.front();
   const bool counts = contribution.counts(whole.gradient);
-  if (!counts) std::ranges::fill(gradient(whole), 0.0f);
+  if (!counts) zero(gradient(whole));
   bucket.weight = counts ? contribution.weight : 1;
   bucket.adds_accumulated = contribution.adds_accumulated;
   bucket.awaits_map = true;
@@ -124,21 +132,24 @@ void HostQueue::reduce_rows(Bucket& bucket) {
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
   touched.set_all(bucket.map.span());
-  bucket.pieces = touched.pieces(whole.gradient);
   const bool alone = touched.travel_alone(context_);
-  bucket.values = gradient(whole);
-  if (alone) {
-    const std::size_t count = touched.all().size() * parts_->gradients[whole.gradient].row_width;
-    if (bucket.packed.size() < count) bucket.packed = allocate<float>(context_, count + count / 4);
-    bucket.values = bucket.packed.span().first(count);
+  const bool in_place = !alone && gradient(whole).type() == bucket.layout.type;
+  // In place, untouched rows are zeros already.
+  bucket.pieces = alone || in_place ? touched.pieces(whole.gradient) : bucket.layout.pieces;
+  if (in_place) {
+    bucket.values = gradient(whole);
+  } else {
+    std::size_t count = 0;
+    for (const GradientPiece& piece : bucket.pieces) count += piece.count;
+    bucket.values = packed(bucket, count, count / 4);
   }
   std::size_t at = 0;
   for (const GradientPiece& piece : bucket.pieces) {
-    const std::span<float> target = alone ? bucket.values.subspan(at, piece.count) : gradient(piece);
+    const Elements target = in_place ? gradient(piece) : bucket.values.subspan(at, piece.count);
     pack(piece, target, true, bucket.weight, bucket.adds_accumulated);
     at += piece.count;
   }
-  if (ranks_ > 1 && !bucket.values.empty()) follow(bucket, rows_->all_reduce_async(bucket.values));
+  if (ranks_ > 1 && bucket.values.size() > 0) follow(bucket, rows_->all_reduce_async(bucket.values));
 }
 
 void HostQueue::follow(Bucket& bucket, Work work) const {
@@ -224,8 +235,8 @@ void HostQueue::unpack(std::size_t index) {
   for (const GradientPiece& piece : bucket.pieces) {
     if (in_place) {
       finish(gradient(piece), at, own, factor, true);
-    } else {
-      elementwise::scale_into(gradient(piece), bucket.values.subspan(at, piece.count), factor);
+    } else if (!elementwise::scale_into(gradient(piece), bucket.values.subspan(at, piece.count), factor)) {
+      norm_.add_overflow();
     }
     at += piece.count;
   }
@@ -233,13 +244,13 @@ void HostQueue::unpack(std::size_t index) {
 
 /// `part` begins at element `at` of its bucket: `own` elements count for the norm, and become means; so do
 /// the others if `all`.
-void HostQueue::finish(std::span<float> part, std::size_t at, const Range& own, double factor, bool all) {
+void HostQueue::finish(Elements part, std::size_t at, const Range& own, double factor, bool all) {
   const std::size_t first = std::clamp(own.first, at, at + part.size()) - at;
   const std::size_t end = std::clamp(own.beyond, at, at + part.size()) - at;
   norm_.add_and_scale(part.subspan(first, end - first), factor);
   if (factor == 1 || !all) return;
   elementwise::scale(part.first(first), factor);
-  elementwise::scale(part.subspan(end), factor);
+  elementwise::scale(part.subspan(end, part.size() - end), factor);
 }
 
 void HostQueue::conclude(bool has_problem, std::size_t missing) {
@@ -253,38 +264,40 @@ void HostQueue::conclude(bool has_problem, std::size_t missing) {
 std::uint64_t HostQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
-    sum += bucket.map.size() + bucket.values.size() * size_of(bucket.wire.value_or(DataType::f32));
+    sum += bucket.map.size() + bucket.values.size() * size_of(bucket.wire.value_or(bucket.layout.type));
   }
   return sum;
 }
 
 void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
-  std::vector<std::span<float>> gathered;
+  std::vector<Elements> gathered;
   std::vector<Work> works;
-  /// Between the parameters and a bucket's memory, in which they lie one after the other.
-  const auto copy = [&](const Bucket& bucket, float* memory, bool back) {
+  /// Between the parameters and a bucket's memory, in which they are adjacent.
+  const auto copy = [&](const Bucket& bucket, Elements memory, bool back) {
+    std::size_t at = 0;
     for (const GradientPiece& piece : bucket.layout.pieces) {
-      float* const values = parameters[piece.gradient].values.as<float>().data() + piece.first;
-      back ? std::copy_n(memory, piece.count, values) : std::copy_n(values, piece.count, memory);
-      memory += piece.count;
+      const Elements values = parameters[piece.gradient].values.subspan(piece.first, piece.count);
+      const Elements packed = memory.subspan(at, piece.count);
+      back ? elementwise::scale_into(values, packed, 1) : elementwise::scale_into(packed, values, 1);
+      at += piece.count;
     }
   };
   for (Bucket& bucket : buckets_) {
-    std::span<float> values = one_run(bucket.layout, parameters);
-    if (values.empty()) {
-      const std::size_t count = bucket.layout.count();
-      SharedBuffer<float>& memory = bucket.packed.size() >= count ? bucket.packed : bucket.parameters;
-      if (memory.size() == 0) memory = allocate<float>(context_, count);
-      values = memory.span().first(count);
-      copy(bucket, values.data(), false);
+    Elements values = one_run(bucket.layout, parameters);
+    if (values.size() == 0) {
+      const std::size_t bytes = bucket.layout.bytes();
+      SharedBuffer<std::byte>& memory = bucket.packed.size() >= bytes ? bucket.packed : bucket.parameters;
+      if (memory.size() == 0) memory = allocate<std::byte>(context_, bytes);
+      values = {memory.data(), bucket.layout.count(), bucket.layout.type};
+      copy(bucket, values, false);
     }
-    const std::span<float> mine = own(values);
-    works.push_back(all_.all_gather_async(mine.data(), values.data(), mine.size(), DataType::f32));
+    const Elements mine = own(values);
+    works.push_back(all_.all_gather_async(mine.data(), values.data(), mine.size(), mine.type()));
     gathered.push_back(values);
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     works[i].wait();
-    if (one_run(buckets_[i].layout, parameters).empty()) copy(buckets_[i], gathered[i].data(), true);
+    if (one_run(buckets_[i].layout, parameters).size() == 0) copy(buckets_[i], gathered[i], true);
   }
 }
 

@@ -33,8 +33,9 @@ class HostQueue final : public GradientQueue {
   void open(const ReducerParts& parts) override {
     parts_.emplace(parts);
     for (const Gradient& gradient : parts.gradients) {
-      places_.push_back(elements_);
-      elements_ += gradient.values.size();
+      places_.push_back(accumulated_bytes_);
+      const std::size_t bytes = gradient.values.size() * size_of(summed_type(gradient.values.type()));
+      accumulated_bytes_ += (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
       if (gradient.row_width > 0 && !rows_) rows_.emplace(all_.split(0));
     }
     if (parts.options.wire != DataType::f32 && context_.hosts() > 1) wire_ = parts.options.wire;
@@ -45,10 +46,9 @@ class HostQueue final : public GradientQueue {
   [[nodiscard]] std::vector<std::string> plans() const override;
 
   void accumulate(std::size_t gradient, double weight) override {
-    accumulated_.resize(elements_);
-    const std::span<const float> values = parts_->gradients[gradient].values;
-    elementwise::add_scaled(std::span(accumulated_).subspan(places_[gradient], values.size()), values,
-                            weight);
+    accumulated_.resize(accumulated_bytes_);
+    const Elements values = parts_->gradients[gradient].values;
+    elementwise::add_scaled(accumulated({gradient, 0, values.size()}), values, weight);
   }
   void start_weight(double own, bool blocking) override {
     total_ = own;
@@ -80,7 +80,7 @@ class HostQueue final : public GradientQueue {
   void next_step() noexcept override {
     started_ = finished_ = 0;
     norm_.clear();
-    std::ranges::fill(accumulated_, 0.0f);
+    std::ranges::fill(accumulated_, std::byte{0});
   }
 
   [[nodiscard]] std::optional<std::size_t> unfinished() noexcept override;
@@ -112,10 +112,10 @@ class HostQueue final : public GradientQueue {
   struct Bucket {
     BucketLayout layout;
     Way way = Way::dense;
-    std::span<float> values;            // what is reduced: the gradients themselves, or `packed`
-    SharedBuffer<float> packed;         // where the gradients do not lie one after the other, or for rows
-    SharedBuffer<float> parameters;     // for `gather`, where they do not lie as the gradients do
-    std::vector<GradientPiece> pieces;  // what travels: the layout's, or the rows that were touched
+    Elements values;                     // what is reduced: the gradients themselves, or `packed`
+    SharedBuffer<std::byte> packed;      // where they cannot be reduced in place
+    SharedBuffer<std::byte> parameters;  // for `gather`, where they do not lie as the gradients do
+    std::vector<GradientPiece> pieces;   // what travels: the layout's, or the rows that were touched
     Work work;
     std::optional<DataType> wire;
     Residual residual;
@@ -131,31 +131,36 @@ class HostQueue final : public GradientQueue {
     }
   };
 
-  [[nodiscard]] std::span<float> gradient(const GradientPiece& piece) const {
+  [[nodiscard]] Elements gradient(const GradientPiece& piece) const {
     return parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
+  }
+  /// Weighted means of the micro-batches before.
+  [[nodiscard]] Elements accumulated(const GradientPiece& piece) {
+    const DataType type = summed_type(parts_->gradients[piece.gradient].values.type());
+    return {&accumulated_[places_[piece.gradient] + piece.first * size_of(type)], piece.count, type};
   }
   [[nodiscard]] static bool is_in_place(const Bucket& bucket) {
     return bucket.packed.size() == 0 || bucket.values.data() != bucket.packed.data();
   }
-  [[nodiscard]] std::span<float> own(std::span<float> values) const {
+  [[nodiscard]] Elements own(Elements values) const {
     return values.subspan(rank_ * (values.size() / ranks_), values.size() / ranks_);
   }
-  void pack(const GradientPiece& piece, std::span<float> target, bool counts, double weight,
-            bool adds_accumulated) const;
+  /// The bucket's memory for `count` elements, at least as large as needed.
+  [[nodiscard]] Elements packed(Bucket& bucket, std::size_t count, std::size_t spare = 0) const;
+  void pack(const GradientPiece& piece, Elements target, bool counts, double weight, bool adds_accumulated);
   void start_rows(Bucket& bucket, const Contribution& contribution);
   void reduce_rows(Bucket& bucket);
   void follow(Bucket& bucket, Work work) const;
   bool advance(Bucket& bucket);
   void advance_from(std::size_t first);
-  void finish(std::span<float> part, std::size_t at, const gradient_pass::Range& own, double factor,
-              bool all);
+  void finish(Elements part, std::size_t at, const gradient_pass::Range& own, double factor, bool all);
 
   Context context_;
   Communicator& all_;
   const std::size_t rank_, ranks_;
   std::optional<ReducerParts> parts_;
-  std::size_t elements_ = 0;
-  std::vector<std::size_t> places_;  // of each gradient among all elements
+  std::size_t accumulated_bytes_ = 0;
+  std::vector<std::size_t> places_;  // of each gradient in `accumulated_`
   std::optional<Communicator> rows_;
   std::optional<DataType> wire_;
   /// How many works are over, for who waits for any of them; continuations hold it. Null: no bucket is of
@@ -163,8 +168,8 @@ class HostQueue final : public GradientQueue {
   std::shared_ptr<std::atomic<std::uint64_t>> works_done_;
   std::vector<Bucket> buckets_;
   std::size_t started_ = 0, finished_ = 0;
-  std::vector<float> accumulated_;  // weighted means of the micro-batches before
-  double total_ = 0;                // this rank's weight, and then all ranks'
+  std::vector<std::byte> accumulated_;
+  double total_ = 0;  // this rank's weight, and then all ranks'
   Work weight_sum_;
   GradientNorm norm_;
   StepOutcome outcome_;

@@ -18,19 +18,27 @@ namespace ddl {
 namespace {
 
 void check_no_overlap(const std::vector<Gradient>& gradients) {
-  std::vector<const Gradient*> order;
+  struct Part {
+    const std::byte* begin;
+    const std::byte* end;
+    const std::string* name;
+  };
+  std::vector<Part> parts;
+  const auto add = [&](const Elements& values, const std::string& name) {
+    const std::span<const std::byte> bytes = values.bytes();
+    if (!bytes.empty()) parts.push_back({bytes.data(), bytes.data() + bytes.size(), &name});
+  };
   for (const Gradient& gradient : gradients) {
-    if (!gradient.values.empty()) order.push_back(&gradient);
+    add(gradient.values, gradient.name);
+    for (const Elements& summand : gradient.summands) add(summand, gradient.name);
   }
-  const auto address = [](const Gradient* gradient) { return gradient->values.data(); };
-  std::ranges::sort(order, std::less<const float*>(), address);
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    const std::span<float> previous = order[i - 1]->values;
-    if (std::less<const float*>()(order[i]->values.data(), previous.data() + previous.size())) {
+  std::ranges::sort(parts, std::less<const std::byte*>(), &Part::begin);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (std::less<const std::byte*>()(parts[i].begin, parts[i - 1].end)) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("GradientReducer: gradients '{}' and '{}' overlap in memory, so one would be "
                               "reduced twice; register shared gradients once",
-                              order[i - 1]->name, order[i]->name));
+                              *parts[i - 1].name, *parts[i].name));
     }
   }
 }
@@ -52,7 +60,8 @@ std::vector<std::string> entries_of(const std::vector<Gradient>& gradients) {
   for (const Gradient& gradient : gradients) {
     const std::string rows =
         gradient.row_width > 0 ? fmt::format(" in rows of {}", gradient.row_width) : std::string();
-    entries.push_back(fmt::format("'{}' of {} floats{}", gradient.name, gradient.values.size(), rows));
+    entries.push_back(fmt::format("'{}' of {} {}{}", gradient.name, gradient.values.size(),
+                                  to_string(gradient.values.type()), rows));
   }
   return entries;
 }
@@ -73,7 +82,7 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
   context.on_all_ranks("registering gradients", [&] { check(); });
   agree();
   for (const Gradient& gradient : gradients) {
-    bytes += gradient.values.size_bytes();
+    bytes += gradient.values.bytes().size();
     touched.emplace_back(gradient);
   }
   queue->open({context, gradients, options, touched});
@@ -108,16 +117,35 @@ void GradientReducer::State::check() const {
         "which ranks share a host",
         to_string(wire));
   }
-  for (const Gradient& gradient : gradients) {
-    if (!gradient.values.empty() && gradient.values.data() == nullptr) {
-      throw invalid("gradient '{}' of {} floats has no memory", gradient.name, gradient.values.size());
-    }
-    if (gradient.row_width > 0 && gradient.values.size() % gradient.row_width != 0) {
-      throw invalid("gradient '{}' has {} elements, which is no whole number of rows of {}", gradient.name,
-                    gradient.values.size(), gradient.row_width);
-    }
-  }
+  for (const Gradient& gradient : gradients) check(gradient);
   check_no_overlap(gradients);
+}
+
+void GradientReducer::State::check(const Gradient& gradient) const {
+  const auto& [name, values, row_width, summands] = gradient;
+  const auto require = [&](bool holds, const std::string& problem) {
+    if (!holds) throw invalid("gradient '{}' {}", name, problem);
+  };
+  const DataType type = values.type();
+  const bool is_narrow = type == DataType::f16 || type == DataType::bf16;
+  require(is_narrow || type == DataType::f32 || type == DataType::f64,
+          fmt::format("is {}; expected f32, f64, f16 or bf16", to_string(type)));
+  require(values.size() == 0 || values.data() != nullptr,
+          fmt::format("of {} {} has no memory", values.size(), to_string(type)));
+  require(row_width == 0 || values.size() % row_width == 0,
+          fmt::format("has {} elements, which is no whole number of rows of {}", values.size(), row_width));
+  require(type != DataType::f64 || options.wire == DataType::f32,
+          fmt::format("is f64, which travels as it is; found the wire type {}, expected f32",
+                      to_string(options.wire)));
+  require(type != DataType::f64 || !queue->is_on_device(), "is f64; expected f32, f16 or bf16 on a device");
+  if (summands.empty()) return;
+  require(!queue->is_on_device(), "has summands; expected none on a device");
+  require(!is_narrow, fmt::format("is {} and has summands, which are f32 or f64", to_string(type)));
+  for (const Elements& summand : summands) {
+    require(summand.type() == type && summand.size() == values.size() && summand.data() != nullptr,
+            fmt::format("has a summand of {} {}, expected {} {}, like the gradient", summand.size(),
+                        to_string(summand.type()), values.size(), to_string(type)));
+  }
 }
 
 void GradientReducer::State::agree() {
@@ -135,18 +163,20 @@ void GradientReducer::State::agree() {
 std::vector<BucketLayout> GradientReducer::State::layouts() const {
   std::vector<std::size_t> counts;
   std::vector<std::uint8_t> rows;
+  std::vector<DataType> types;
   for (const Gradient& gradient : gradients) {
     counts.push_back(gradient.values.size());
+    types.push_back(summed_type(gradient.values.type()));
     rows.push_back(gradient.row_width > 0 ? 1 : 0);
   }
   const bool by_readiness = is_learned() && !options.sharded_update;
   const std::vector<std::size_t> order = by_readiness ? learned.order : reverse_order(gradients.size());
-  std::vector<BucketLayout> layouts =
-      bucket_layout({.counts = counts,
-                     .rows = rows,
-                     .order = order,
-                     .bucket_count = std::max<std::size_t>(learned.bucket_bytes / sizeof(float), 1),
-                     .multiple = queue->multiple()});
+  std::vector<BucketLayout> layouts = bucket_layout({.counts = counts,
+                                                     .rows = rows,
+                                                     .order = order,
+                                                     .bucket_bytes = learned.bucket_bytes,
+                                                     .multiple = queue->multiple(),
+                                                     .types = types});
   if (is_learned() && options.sharded_update) {
     std::vector<std::size_t> place(gradients.size());
     for (std::size_t i = 0; i < learned.order.size(); ++i) place[learned.order[i]] = i;
@@ -186,8 +216,8 @@ void GradientReducer::State::make_buckets() {
 }
 
 /// What is left over, of a gradient with rows, is everybody's.
-std::vector<GradientShard> GradientReducer::State::own_shards() const {
-  std::vector<GradientShard> result;
+std::vector<GradientPiece> GradientReducer::State::own_shards() const {
+  std::vector<GradientPiece> result;
   const auto add = [&](const BucketLayout& layout, std::size_t first, std::size_t end) {
     std::size_t at = 0;
     for (const GradientPiece& piece : layout.pieces) {
@@ -220,9 +250,9 @@ std::string GradientReducer::State::name_of(std::size_t bucket) const {
 std::size_t GradientReducer::State::largest_bucket() const noexcept {
   std::size_t largest = 0;
   for (const Bucket& bucket : buckets) {
-    if (!bucket.layout.rows) largest = std::max(largest, bucket.layout.count());
+    if (!bucket.layout.rows) largest = std::max(largest, bucket.layout.bytes());
   }
-  return largest * sizeof(float);
+  return largest;
 }
 
 std::string GradientReducer::State::state() const {
@@ -255,12 +285,18 @@ void GradientReducer::State::gather(const std::vector<Parameter>& parameters, De
   if (!options.sharded_update) {
     throw invalid("gather: this reducer was made without sharded_update; every rank updates all parameters");
   }
-  const bool alike = std::ranges::equal(
-      parameters, gradients, {}, [](const Parameter& p) { return p.values.size(); },
-      [](const Gradient& g) { return g.values.size(); });
-  if (!alike) {
-    throw invalid("gather: {} parameters do not have the numbers of elements of the {} gradients, one by one",
-                  parameters.size(), gradients.size());
+  const auto is_alike = [](const Parameter& p, const Gradient& g) {
+    const DataType type = p.values.type();
+    const bool is_float = type != DataType::u8 && type != DataType::i32 && type != DataType::i64;
+    return p.values.size() == g.values.size() && is_float &&
+           summed_type(type) == summed_type(g.values.type());
+  };
+  if (!std::ranges::equal(parameters, gradients, is_alike)) {
+    throw invalid(
+        "gather: the {} parameters are not as the {} gradients, one by one: expected as many elements, of "
+        "f64 "
+        "where the gradient is, else of f32, f16 or bf16",
+        parameters.size(), gradients.size());
   }
   if (context.size() > 1) queue->gather(parameters, stream);
 }

@@ -130,19 +130,20 @@ struct GradientReducer::State {
   std::unique_ptr<GradientQueue> queue;
   LearnedBuckets learned;  // its plans: those by which the buckets are reduced, on all ranks
   std::vector<Bucket> buckets;
-  std::vector<GradientShard> shards;
+  std::vector<GradientPiece> shards;
   std::size_t bytes = 0;
   bool no_sync = false;
 
  private:
   void check() const;
+  void check(const Gradient& gradient) const;
   void throw_if(std::size_t gradient, const std::optional<std::string>& problem) const;
   std::optional<GradientCheck> memory_check_;
   void agree();
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }
   [[nodiscard]] std::vector<BucketLayout> layouts() const;
   void make_buckets();
-  [[nodiscard]] std::vector<GradientShard> own_shards() const;
+  [[nodiscard]] std::vector<GradientPiece> own_shards() const;
   [[nodiscard]] std::string name_of(std::size_t bucket) const;
 
   void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddl/context/context_state.hpp"
+#include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer.hpp"
 #include "topology/json_text.hpp"
 
@@ -70,6 +71,10 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
                        "finish()) after backward, in every step"
                      : "; report each gradient once a step, when nothing is added to it any more");
   }
+  for (const Elements& summand : gradients[index].summands) {
+    if (has_value) elementwise::add_scaled(gradients[index].values, summand, 1);
+    std::ranges::fill(summand.bytes(), std::byte{0});
+  }
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
@@ -96,7 +101,7 @@ void GradientReducer::State::start_complete() {
 
 void GradientReducer::State::start(std::size_t bucket) {
   if (observer_.wants_buckets()) {
-    observer_.queued(name_of(bucket), buckets[bucket].layout.count() * sizeof(float));
+    observer_.queued(name_of(bucket), buckets[bucket].layout.bytes());
   }
   for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
     if (memory_check_ && piece.first == 0 && ledger_.has_value_now(piece.gradient)) {

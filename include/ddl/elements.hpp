@@ -29,6 +29,9 @@ class Elements {
     return {static_cast<std::byte*>(data_), count_ * size_of(type_)};
   }
   [[nodiscard]] Elements first(std::size_t count) const noexcept { return {data_, count, type_}; }
+  [[nodiscard]] Elements subspan(std::size_t first, std::size_t count) const noexcept {
+    return {static_cast<std::byte*>(data_) + first * size_of(type_), count, type_};
+  }
   /// Throws `invalid_argument` for another type than theirs.
   template <Element T>
   [[nodiscard]] std::span<T> as() const {

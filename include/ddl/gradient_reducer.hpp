@@ -11,6 +11,8 @@
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
+#include "ddl/device_outcome.hpp"
+#include "ddl/elements.hpp"
 
 struct CUstream_st;
 
@@ -20,14 +22,18 @@ class DeviceCommunicator;
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
-/// One parameter's gradient on this rank: `values`, in the memory of the host or of this rank's device, must
-/// stay where they are while the reducer lives.
+/// One parameter's gradient on this rank, `{"w", gradient}` of a span or a vector.
 struct Gradient {
   std::string name;
-  std::span<float> values;
-  /// Elements of a row, for a gradient of which a step touches few rows, as an embedding's: see
-  /// `GradientReducer::ready`. 0: none.
+  /// f32, f64, f16 or bf16, in the memory of the host or of this rank's device (f64: host only). Must stay
+  /// where they are while the reducer lives.
+  Elements values;
+  /// Elements of a row, for a gradient of which a step touches few rows, such as an embedding's: see
+  /// `GradientReducer::ready`. 0: no rows.
   std::size_t row_width = 0;
+  /// For trainers that keep a gradient for each sample or thread: further vectors of the type and size of
+  /// `values`, in the memory of the host, f32 or f64. `ready` adds them to `values` and zeroes them.
+  std::vector<Elements> summands = {};
 };
 
 /// What the trainer's backward pass leaves in the gradients.
@@ -76,19 +82,13 @@ struct ReducedStep {
   std::uint64_t bytes = 0;  ///< Of this rank's gradients that were reduced, as they travelled between hosts.
 };
 
-/// The same, for kernels.
-struct DeviceOutcome {
-  double weight;
-  double scale;
-  double norm;
-  unsigned int finite;
-};
-
-/// Elements [first, first + count) of gradient and parameter `index`.
-struct GradientShard {
-  std::size_t index = 0;
+/// Elements [first, first + count) of a gradient, or of the parameter that it belongs to.
+struct GradientPiece {
+  std::size_t gradient = 0;  ///< Its index, in order of registration.
   std::size_t first = 0;
   std::size_t count = 0;
+
+  friend bool operator==(const GradientPiece&, const GradientPiece&) = default;
 };
 
 /// Replaces each rank's gradients by their weighted mean over all ranks:
@@ -214,7 +214,7 @@ class GradientReducer {
   /// Sharded update: the elements whose means this rank has after `wait`, and is to update; they stay the
   /// same. All ranks together have all, and a few (less than n of a gradient with rows) more than once: each
   /// rank computes those alike.
-  [[nodiscard]] std::span<const GradientShard> shards() const;
+  [[nodiscard]] std::span<const GradientPiece> shards() const;
   /// Gives every rank the others' updated elements of `parameters`, which are as the gradients in number,
   /// order and size, and on devices in their memory, in the order of the stream. Cost: an all-gather for each
   /// bucket. Collective.

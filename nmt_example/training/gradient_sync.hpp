@@ -49,7 +49,7 @@ class GradientSync {
   ddl::ReducedStep finish();
 
   /// With --sharded_update: what this rank is to update; see ddl::GradientReducer.
-  [[nodiscard]] std::span<const ddl::GradientShard> shards() const { return reducer_->shards(); }
+  [[nodiscard]] std::span<const ddl::GradientPiece> shards() const { return reducer_->shards(); }
   /// The backend's work from now on finds the parameters that all ranks have updated.
   void gather();
 

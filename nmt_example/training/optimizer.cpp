@@ -11,16 +11,16 @@ Optimizer::Optimizer(Backend& backend, ParameterSet& parameters, const Options& 
       settings_{0, options.adam_beta1, options.adam_beta2, options.adam_epsilon, 0},
       adam_(options.optimizer == "adam") {
   if (options.sharded_update) return;
-  std::vector<ddl::GradientShard> all;
+  std::vector<ddl::GradientPiece> all;
   for (std::size_t i = 0; i < parameters.count(); ++i) {
     all.push_back({i, 0, static_cast<std::size_t>(parameters.layout().parameters[i].size())});
   }
   take(all);
 }
 
-void Optimizer::take(std::span<const ddl::GradientShard> shards) {
+void Optimizer::take(std::span<const ddl::GradientPiece> shards) {
   shards_.assign(shards.begin(), shards.end());
-  std::ranges::sort(shards_, {}, [](const auto& shard) { return std::tuple(shard.index, shard.first); });
+  std::ranges::sort(shards_, {}, [](const auto& shard) { return std::tuple(shard.gradient, shard.first); });
   stretches_ = joined();
   std::int64_t elements = 0;
   for (const Stretch& stretch : stretches_) elements += stretch.count;
@@ -34,10 +34,10 @@ void Optimizer::take(std::span<const ddl::GradientShard> shards) {
 std::vector<Optimizer::Stretch> Optimizer::joined() const {
   std::vector<Stretch> stretches;
   std::int64_t moment = 0;
-  for (const ddl::GradientShard& shard : shards_) {
+  for (const ddl::GradientPiece& shard : shards_) {
     const auto count = static_cast<std::int64_t>(shard.count);
     const std::int64_t first =
-        parameters_.layout().parameters[shard.index].offset + static_cast<std::int64_t>(shard.first);
+        parameters_.layout().parameters[shard.gradient].offset + static_cast<std::int64_t>(shard.first);
     if (!stretches.empty() && stretches.back().first + stretches.back().count == first) {
       stretches.back().count += count;
     } else {
@@ -73,8 +73,8 @@ std::vector<Optimizer::State> Optimizer::state() const {
   if (!adam_) return states;
   for (const auto& [prefix, block] : {std::pair{"m/", m_.get()}, std::pair{"v/", v_.get()}}) {
     std::int64_t at = 0;
-    for (const ddl::GradientShard& shard : shards_) {
-      const ParameterSpec& parameter = parameters_.layout().parameters[shard.index];
+    for (const ddl::GradientPiece& shard : shards_) {
+      const ParameterSpec& parameter = parameters_.layout().parameters[shard.gradient];
       const auto count = static_cast<std::int64_t>(shard.count);
       states.push_back({prefix + parameter.name, parameter.rows, parameter.cols,
                         static_cast<std::int64_t>(shard.first), moment(block, at, count)});

@@ -20,7 +20,7 @@ class Optimizer {
 
   /// From now on it has these elements, and the memory for their moments, alone. They must not overlap.
   /// Moments begin with zeros.
-  void take(std::span<const ddl::GradientShard> shards);
+  void take(std::span<const ddl::GradientPiece> shards);
 
   /// `step` counts from 1; gradients count times `gradient_scale`.
   void update(std::int64_t step, double gradient_scale, double learning_rate);
@@ -53,7 +53,7 @@ class Optimizer {
   AdamSettings settings_;
   bool adam_;
   bool whole_ = true;
-  std::vector<ddl::GradientShard> shards_;  // ascending
+  std::vector<ddl::GradientPiece> shards_;  // ascending
   std::vector<Stretch> stretches_;          // the same, adjacent ones as one
   std::shared_ptr<void> m_, v_;
 };

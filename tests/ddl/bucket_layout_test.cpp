@@ -28,7 +28,7 @@ using Pieces = std::vector<std::vector<GradientPiece>>;
 
 Pieces cut(const Counts& counts, std::size_t bucket, const Counts& order, std::size_t multiple = 1) {
   return pieces(bucket_layout(
-      {.counts = counts, .rows = {}, .order = order, .bucket_count = bucket, .multiple = multiple}));
+      {.counts = counts, .rows = {}, .order = order, .bucket_bytes = 4 * bucket, .multiple = multiple}));
 }
 
 // Lost otherwise: overlap with backward (buckets too large, or in the wrong order) or bandwidth (too small).
@@ -53,7 +53,7 @@ TEST(BucketLayout, LargeGradientsAreCutBesideTheOneThatComesNext) {
 TEST(BucketLayout, CountsAreMultiplesAndTheRestGoesToTheNextBucket) {
   EXPECT_EQ(cut({5, 6}, 6, reversed(2), 4), (Pieces{{{1, 2, 4}}, {{0, 3, 2}, {1, 0, 2}}, {{0, 0, 3}}}));
   const auto last = bucket_layout(
-      {.counts = Counts{5, 6}, .rows = {}, .order = reversed(2), .bucket_count = 6, .multiple = 4});
+      {.counts = Counts{5, 6}, .rows = {}, .order = reversed(2), .bucket_bytes = 24, .multiple = 4});
   EXPECT_EQ(last.back().padding, 1u);
   EXPECT_EQ(last.back().count(), 4u);
 }
@@ -61,7 +61,7 @@ TEST(BucketLayout, CountsAreMultiplesAndTheRestGoesToTheNextBucket) {
 TEST(BucketLayout, RowsAreABucketOfTheirOwn) {
   const std::vector<std::uint8_t> rows = {0, 1, 0};
   const auto layouts = bucket_layout(
-      {.counts = Counts{4, 100, 4}, .rows = rows, .order = reversed(3), .bucket_count = 8, .multiple = 3});
+      {.counts = Counts{4, 100, 4}, .rows = rows, .order = reversed(3), .bucket_bytes = 32, .multiple = 3});
   ASSERT_EQ(layouts.size(), 3u);
   EXPECT_TRUE(layouts[0].rows);
   EXPECT_EQ(layouts[0].pieces, (std::vector<GradientPiece>{{1, 0, 100}}));
@@ -82,7 +82,7 @@ TEST(BucketLayout, EveryElementIsInOneBucket) {
     if (round % 3 == 0) rows[random.below(rows.size())] = 1;
     std::vector<std::vector<int>> seen;
     for (const std::size_t count : counts) seen.emplace_back(count);
-    const auto layouts = bucket_layout({counts, rows, order, bucket, multiple});
+    const auto layouts = bucket_layout({counts, rows, order, 4 * bucket, multiple});
     for (const BucketLayout& layout : layouts) {
       if (!layout.rows) {
         EXPECT_EQ(layout.count() % multiple, 0u);

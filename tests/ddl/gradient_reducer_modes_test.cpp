@@ -471,7 +471,7 @@ TEST(GradientReducer, GoesOnFromItsStateWithTheSameBits) {
         const auto step = [&](Model& model, GradientReducer& reducer, std::size_t number) {
           model.backward(context.rank(), number);
           for (Gradient gradient : model.buffer.gradients()) {
-            for (float& value : gradient.values) value *= 1.0f / 3;
+            for (float& value : gradient.values.as<float>()) value *= 1.0f / 3;
           }
           for (const std::size_t g : {3U, 1U, 0U, 2U, 5U, 4U}) reducer.ready(g);
           reducer.wait(1);
@@ -588,11 +588,11 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
               if (wire == DataType::f32) {
                 EXPECT_NEAR(own.norm, all.norm, 1e-9 * all.norm);
               }
-              for (const GradientShard& shard : by_shards.shards()) {
+              for (const GradientPiece& shard : by_shards.shards()) {
                 for (std::size_t e = shard.first; e < shard.first + shard.count; ++e) {
-                  const float update = sharded.buffer[shard.index][e];
-                  flat[shard.index].values.as<float>()[e] -= update;
-                  apart[shard.index].values.as<float>()[e] -= update;
+                  const float update = sharded.buffer[shard.gradient][e];
+                  flat[shard.gradient].values.as<float>()[e] -= update;
+                  apart[shard.gradient].values.as<float>()[e] -= update;
                 }
               }
               by_shards.gather(flat);
@@ -607,7 +607,7 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
               }
             }
             std::size_t own = 0;
-            for (const GradientShard& shard : by_shards.shards()) own += shard.count;
+            for (const GradientPiece& shard : by_shards.shards()) own += shard.count;
             const std::size_t total = 324;
             EXPECT_LE(own, total / static_cast<std::size_t>(ranks) + 30);
             expect_error(ErrorCode::invalid_argument, {"without sharded_update"},

@@ -62,7 +62,7 @@ void backward(Gradients& gradients, int rank, GradientKind kind) {
       double sum = 0;
       for (std::size_t i = 0; i < items_of(rank); ++i) sum += item_gradient(first_item_of(rank) + i, g, e);
       if (kind == GradientKind::mean) sum /= static_cast<double>(items_of(rank));
-      gradients.registered[g].values[e] = static_cast<float>(sum);
+      gradients.registered[g].values.as<float>()[e] = static_cast<float>(sum);
     }
   }
 }
@@ -86,7 +86,7 @@ void expect_mean(const Gradients& gradients, int ranks) {
       const double n = static_cast<double>(items);
       const double bound =
           (ranks + 3) * 0x1p-24 * magnitude / n;  // roundings: each rank's own, each hop, the last
-      const double found = gradients.registered[g].values[e];
+      const double found = gradients.registered[g].values.as<float>()[e];
       ASSERT_TRUE(std::abs(found - sum / n) <= bound)
           << found << " is not " << sum / n << ", gradient " << g << " element " << e;
     }
@@ -152,7 +152,8 @@ TEST(GradientReducer, AllRanksAndAllRunsHaveTheSameBits) {
       step(reducer, GradientKind::sum, static_cast<double>(items_of(context.rank())));
       std::vector<float> values;
       for (const Gradient& gradient : gradients.registered) {
-        values.insert(values.end(), gradient.values.begin(), gradient.values.end());
+        const std::span<float> found = gradient.values.as<float>();
+        values.insert(values.end(), found.begin(), found.end());
       }
       const std::lock_guard lock(mutex);
       results.push_back(values);
@@ -181,7 +182,7 @@ TEST(GradientReducer, NothingBetweenTheGradientsIsTouched) {
     Gradients gradients(Layout::partly);
     std::vector<bool> registered(gradients.memory.size());
     for (const Gradient& gradient : gradients.registered) {
-      const auto at = gradient.values.data() - gradients.memory.data();
+      const auto at = gradient.values.as<float>().data() - gradients.memory.data();
       std::fill_n(registered.begin() + at, gradient.values.size(), true);
     }
     std::fill(gradients.memory.begin(), gradients.memory.end(), 5.0f);
@@ -328,11 +329,11 @@ TEST(GradientReducer, OtherGradientsAreNamedWithTheirRanks) {
                  if (rank >= 2) gradients[3].name = "other";
                  if (rank == 1) gradients[5].name = "later";
                }),
-               {"gradient 3", "'g3' of 64 floats on rank 0", "'other' of 64 floats on rank 2", "2, 3"});
+               {"gradient 3", "'g3' of 64 f32 on rank 0", "'other' of 64 f32 on rank 2", "2, 3"});
   expect_parts(attempt([](int rank, auto& gradients, auto&) {
                  if (rank == 1) gradients[4].values = gradients[4].values.first(299);
                }),
-               {"gradient 4", "of 300 floats on rank 0", "of 299 floats on rank 1"});
+               {"gradient 4", "of 300 f32 on rank 0", "of 299 f32 on rank 1"});
   expect_parts(attempt([](int rank, auto& gradients, auto&) {
                  if (rank == 3) gradients.pop_back();
                }),

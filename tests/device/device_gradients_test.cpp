@@ -208,7 +208,7 @@ TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
       GradientReducer(device, {{"weights", {values, count}}}, {.gradients = GradientKind::sum});
     });
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    EXPECT_NE(std::string(error.what()).find("'weights' of 1000 floats"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'weights' of 1000 f32"), std::string::npos) << error.what();
   });
 }
 

@@ -284,18 +284,18 @@ TEST_F(DeviceReducer, ShardedUpdateGivesWhatTheHostGives) {
           const ReducedStep expected = by_host.wait(2);
           EXPECT_NEAR(found.norm, expected.norm, 1e-6 * expected.norm);
           std::size_t own = 0;
-          for (const GradientShard& shard : by_device.shards()) {
+          for (const GradientPiece& shard : by_device.shards()) {
             for (std::size_t e = shard.first; e < shard.first + shard.count; ++e) {
-              ASSERT_EQ(on_device[shard.index][e], on_host.memory[shard.index][e])
-                  << shard.index << " " << e << " on rank " << context.rank();
-              parameters[shard.index][e] -= on_device[shard.index][e];
+              ASSERT_EQ(on_device[shard.gradient][e], on_host.memory[shard.gradient][e])
+                  << shard.gradient << " " << e << " on rank " << context.rank();
+              parameters[shard.gradient][e] -= on_device[shard.gradient][e];
             }
             own += shard.count;
           }
           EXPECT_LE(own, 324 / static_cast<std::size_t>(ranks) + 30);
-          for (const GradientShard& shard : by_host.shards()) {
+          for (const GradientPiece& shard : by_host.shards()) {
             for (std::size_t e = shard.first; e < shard.first + shard.count; ++e) {
-              host_parameters.memory[shard.index][e] -= on_host.memory[shard.index][e];
+              host_parameters.memory[shard.gradient][e] -= on_host.memory[shard.gradient][e];
             }
           }
           parameters.upload(stream);
@@ -524,7 +524,7 @@ TEST_F(DeviceReducer, WrongCallsAreRefused) {
     refuses({"overlap"}, [&] { GradientReducer(device, overlapping, {.gradients = GradientKind::sum}); });
     auto nowhere = values.gradients();
     nowhere[0].values = {static_cast<float*>(nullptr), 30};
-    refuses({"'g0' of 30 floats has no memory"},
+    refuses({"'g0' of 30 f32 has no memory"},
             [&] { GradientReducer(device, nowhere, {.gradients = GradientKind::sum}); });
     HostValues on_host(shape);
     GradientReducer host(context, on_host.gradients, {.gradients = GradientKind::sum});

@@ -13,7 +13,6 @@
 
 namespace ddl {
 
-using gradient_pass::Outcome;
 using gradient_pass::Piece;
 using topology::Collective;
 
@@ -36,7 +35,7 @@ CudaGradientQueue::CudaGradientQueue(DeviceCommunicator& communicator) : communi
     stream_ = device::make_stream(device::Priority::urgent);
     event_ = device::make_event();
     uploaded_ = device::make_event();
-    fetched_ = device::make_pinned<Outcome>();
+    fetched_ = device::make_pinned<DeviceOutcome>();
   });
 }
 
@@ -69,7 +68,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
   parts.context.on_all_ranks("device memory", [&] {
     weight_sum_ = allocate<double>(1);
     square_sum_ = allocate<double>(1);
-    outcome_ = allocate<Outcome>(1);
+    outcome_ = allocate<DeviceOutcome>(1);
     if (parts.context.options().reproducible) exact_squares_ = allocate<ExactSquares>(1);
     const bool accumulates = parts.options.micro_batches && parts.options.gradients == GradientKind::mean;
     if (accumulates) accumulated_ = allocate<float>(elements);
@@ -85,8 +84,9 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
 /// Of which element `at` of a bucket is the first.
 Piece CudaGradientQueue::piece_of(const GradientPiece& piece, std::size_t at) const {
   const std::size_t place = places_[piece.gradient] + piece.first;
-  return {parts_->gradients[piece.gradient].values.data() + piece.first,
-          accumulated_ == nullptr ? nullptr : accumulated_ + place, at, at + piece.count};
+  const Elements values = parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
+  return {values.data(), accumulated_ == nullptr ? nullptr : accumulated_ + place, at, at + piece.count,
+          values.type()};
 }
 
 void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final) {
@@ -97,8 +97,8 @@ void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool i
     bucket.layout = layout;
     bucket.on_device.count = layout.count() - layout.padding;
     bucket.on_device.scattered = scatters(bucket);
-    const std::span<float> run = one_run(layout, parts_->gradients);
-    bucket.is_packed = run.empty() || !communicator_.reaches(run.data(), run.size_bytes());
+    const Elements run = one_run(layout, parts_->gradients);
+    bucket.is_packed = run.size() == 0 || !communicator_.reaches(run.data(), run.bytes().size());
     if (layout.rows) bucket.map.resize(parts_->touched[layout.pieces.front().gradient].rows());
   }
   place_buckets();
@@ -133,8 +133,9 @@ void CudaGradientQueue::place_buckets() {
   for (Bucket& bucket : buckets_) {
     const GradientPiece& first = bucket.layout.pieces.front();
     const bool has_own = bucket.is_packed && !bucket.layout.rows;
-    bucket.on_device.values = has_own ? reinterpret_cast<float*>(at)
-                                      : parts_->gradients[first.gradient].values.data() + first.first;
+    // Values of buckets by rows are set in each step.
+    const Elements values = parts_->gradients[first.gradient].values.subspan(first.first, first.count);
+    bucket.on_device.values = static_cast<float*>(has_own ? at : values.data());
     at += bytes_of(bucket);
   }
 }
@@ -181,13 +182,13 @@ void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces
 /// Memory for parameters where others are gathered than before: the pieces of buckets, and room for the
 /// largest of those whose parameters do not lie one after the other.
 void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) {
-  std::vector<const float*> places;
-  for (const Parameter& parameter : parameters) places.push_back(parameter.values.as<float>().data());
+  std::vector<const void*> places;
+  for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());
   if (places == parameters_) return;
   parts_->context.on_all_ranks("device memory", [&] {
     upload(parameter_pieces_, all_pieces([&](const GradientPiece& piece, std::size_t at) {
-             float* const values = parameters[piece.gradient].values.as<float>().data() + piece.first;
-             return Piece{values, nullptr, at, at + piece.count};
+             const Elements values = parameters[piece.gradient].values.subspan(piece.first, piece.count);
+             return Piece{values.data(), nullptr, at, at + piece.count, values.type()};
            }));
   });
   std::size_t largest = 0;

@@ -13,15 +13,8 @@
 
 namespace ddl {
 
-using gradient_pass::Outcome;
 using gradient_pass::Piece;
 using gradient_pass::Range;
-
-static_assert(sizeof(DeviceOutcome) == sizeof(Outcome) &&
-              offsetof(DeviceOutcome, weight) == offsetof(Outcome, weight) &&
-              offsetof(DeviceOutcome, scale) == offsetof(Outcome, scale) &&
-              offsetof(DeviceOutcome, norm) == offsetof(Outcome, norm) &&
-              offsetof(DeviceOutcome, finite) == offsetof(Outcome, finite));
 
 void CudaGradientQueue::follow_reported() {
   for (const Stream stream : std::exchange(reported_on_, {})) device::join(stream, stream_.get(), event_);
@@ -63,9 +56,9 @@ void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
     zero(accumulated_, elements * sizeof(float));
   }
   has_accumulated_ = true;
-  const std::span<const float> values = parts_->gradients[gradient].values;
-  gradient_pass::launch_add_scaled(accumulated_ + places_[gradient], values.data(), values.size(), weight,
-                                   stream_.get());
+  const Elements values = parts_->gradients[gradient].values;
+  gradient_pass::launch_add_scaled(accumulated_ + places_[gradient], values.data(), values.type(),
+                                   values.size(), weight, stream_.get());
 }
 
 void CudaGradientQueue::start_weight(double own, bool /*blocking*/) {
@@ -89,7 +82,8 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
   follow_reported();
   for (const GradientPiece& piece : bucket.layout.pieces) {
     if (contribution.counts(piece.gradient)) continue;
-    zero(parts_->gradients[piece.gradient].values.data() + piece.first, piece.count * sizeof(float));
+    const Elements values = parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
+    zero(values.data(), values.bytes().size());
   }
   if (bucket.layout.rows) {
     const std::span<const std::uint8_t> own = parts_->touched[bucket.layout.pieces.front().gradient].own();
@@ -143,7 +137,7 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   staged_pieces_ += touched.rows() / 2 + 1;
   check_cuda(cudaEventRecord(uploaded_.get(), stream_.get()), "cudaEventRecord");
   const bool packs = alone || bucket.is_packed;
-  on_device.values = packs ? packed_rows_ : parts_->gradients[whole.gradient].values.data() + whole.first;
+  on_device.values = packs ? packed_rows_ : parts_->gradients[whole.gradient].values.as<float>().data();
   if (packs || bucket.weight != 1 || has_accumulated_) pack(on_device, bucket.weight, has_accumulated_);
   all_reduce(on_device.values, on_device.count, DataType::f32);
 }
@@ -211,9 +205,9 @@ void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream str
   const Piece* pieces = parameter_pieces_.data;
   for (const Bucket& bucket : buckets_) {
     const BucketLayout& layout = bucket.layout;
-    const std::span<float> run = one_run(layout, parameters);
-    const bool in_place = !run.empty();
-    float* const values = in_place ? run.data() : reinterpret_cast<float*>(gathered_.data);
+    const Elements run = one_run(layout, parameters);
+    const bool in_place = run.size() > 0;
+    float* const values = static_cast<float*>(in_place ? run.data() : gathered_.data);
     const gradient_pass::Bucket all = {.pieces = pieces,
                                        .piece_count = static_cast<std::uint32_t>(layout.pieces.size()),
                                        .values = values,

@@ -46,9 +46,7 @@ class CudaGradientQueue final : public GradientQueue {
   void unpack(std::size_t index) override;
   void conclude(bool has_problem, std::size_t missing) override;
   StepOutcome fetch() override;
-  [[nodiscard]] const DeviceOutcome* outcome() const noexcept override {
-    return reinterpret_cast<const DeviceOutcome*>(outcome_);
-  }
+  [[nodiscard]] const DeviceOutcome* outcome() const noexcept override { return outcome_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept override;
   void next_step() noexcept override {
     has_accumulated_ = false;
@@ -118,7 +116,7 @@ class CudaGradientQueue final : public GradientQueue {
   device::Event event_;
   device::Event uploaded_;  // the last step's pieces of rows
   std::vector<device::DeviceBytes> memory_;
-  device::Pinned<gradient_pass::Outcome> fetched_;
+  device::Pinned<DeviceOutcome> fetched_;
 
   std::optional<ReducerParts> parts_;
   std::vector<std::size_t> places_;  // of each gradient among all elements
@@ -133,7 +131,7 @@ class CudaGradientQueue final : public GradientQueue {
   ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
   double* weight_sum_ = nullptr;
   double* square_sum_ = nullptr;
-  gradient_pass::Outcome* outcome_ = nullptr;
+  DeviceOutcome* outcome_ = nullptr;
   // Of rows: memory for the largest gradient that has any, and the pieces of a step, here and on the host.
   float* packed_rows_ = nullptr;
   gradient_pass::Piece* row_pieces_ = nullptr;
@@ -141,7 +139,7 @@ class CudaGradientQueue final : public GradientQueue {
   // For `gather`.
   Room<std::byte> gathered_;
   Room<gradient_pass::Piece> parameter_pieces_;
-  std::vector<const float*> parameters_;  // that they are of
+  std::vector<const void*> parameters_;  // that they are of
 
   // Of a step.
   std::vector<Stream> reported_on_;  // since the queue has followed them

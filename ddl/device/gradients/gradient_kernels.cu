@@ -26,8 +26,8 @@ __device__ double sum_of_block(double own) {
 __global__ void set_kernel(double* to, double value) { *to = value; }
 
 __global__ void __launch_bounds__(block_threads)
-    add_scaled_kernel(float* target, const float* source, std::uint64_t count, double weight) {
-  add_scaled(target, source, count, weight, this_lane());
+    add_scaled_kernel(float* target, const void* source, DataType type, std::uint64_t count, double weight) {
+  add_scaled(target, source, type, count, weight, this_lane());
 }
 
 __global__ void __launch_bounds__(block_threads) pack_kernel(Bucket bucket, double weight, bool adds) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 __global__ void conclude_kernel(const double* weight, const double* squares, bool leave_sums,
-                                Outcome* outcome) {
+                                DeviceOutcome* outcome) {
   *outcome = outcome_of(*weight, *squares, leave_sums);
 }
 
@@ -103,10 +103,10 @@ void launch_set(double* to, double value, cudaStream_t stream) {
   launch("launch of set", set_kernel, 1, 1, stream, to, value);
 }
 
-void launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
+void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
                        cudaStream_t stream) {
   launch("launch of add_scaled", add_scaled_kernel, blocks_for(count), block_threads, stream, target, source,
-         count, weight);
+         type, count, weight);
 }
 
 void launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream) {
@@ -139,7 +139,7 @@ void launch_add_up(const double* values, std::size_t count, double* sum, cudaStr
   launch("launch of add_up", add_up_kernel, 1, block_threads, stream, values, count, sum);
 }
 
-void launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
+void launch_conclude(const double* weight, const double* squares, bool leave_sums, DeviceOutcome* outcome,
                      cudaStream_t stream) {
   launch("launch of conclude", conclude_kernel, 1, 1, stream, weight, squares, leave_sums, outcome);
 }
