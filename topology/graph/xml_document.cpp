@@ -15,13 +15,14 @@ namespace {
 
 constexpr std::size_t most_elements = 65'536;
 constexpr std::size_t most_depth = 64;
-constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // Expat counts in int
+constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // Expat's sizes are int
 
 struct FreeParser {
   void operator()(XML_Parser parser) const { XML_ParserFree(parser); }
 };
 
-/// Expat calls back through C, where no exception may pass: the first problem is kept, and parsing stopped.
+/// Expat calls back from C code, which exceptions must not cross: callbacks keep the first problem and stop
+/// the parser.
 class Parser {
  public:
   explicit Parser(std::string_view source) : source_(source), parser_(XML_ParserCreate(nullptr)) {
@@ -42,7 +43,7 @@ class Parser {
     }
     if (no_memory_) std::rethrow_exception(no_memory_);
     if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
-    return std::move(root_.children.front());  // Expat makes sure that there is one
+    return std::move(root_.children.front());  // Expat guarantees a root element
   }
 
  private:
@@ -97,7 +98,8 @@ class Parser {
   std::string source_;
   std::unique_ptr<std::remove_pointer_t<XML_Parser>, FreeParser> parser_;
   XmlElement root_;
-  std::vector<XmlElement*> open_{&root_};  // an open element is its parent's last child, so it stays in place
+  std::vector<XmlElement*> open_{&root_};  // an open element is its parent's last child, so its address is
+                                           // stable
   std::size_t elements_ = 0;
   std::optional<std::string> problem_;
   std::exception_ptr no_memory_;

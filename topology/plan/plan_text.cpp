@@ -1,4 +1,4 @@
-// Plans for people.
+// Plans as text for people.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
