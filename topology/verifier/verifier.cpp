@@ -16,7 +16,7 @@ namespace ddl::topology {
 namespace {
 
 std::string check_shape(const Schedule& schedule) {
-  if (schedule.collective > Collective::reduce) {  // the last one
+  if (schedule.collective > Collective::reduce) {  // the last enumerator
     return fmt::format("found collective number {}, expected one of Collective",
                        static_cast<int>(schedule.collective));
   }
@@ -49,7 +49,7 @@ std::string check_shape(const Schedule& schedule) {
 }
 
 std::string check_step(const Step& step, int rank, int ranks, std::size_t count, std::size_t scratch) {
-  if (step.kind > StepKind::round) {  // the last one
+  if (step.kind > StepKind::round) {  // the last enumerator
     return fmt::format("found kind number {}, expected one of StepKind", static_cast<int>(step.kind));
   }
   if (step.begin >= step.end) {
@@ -86,7 +86,7 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
   return {};
 }
 
-/// What is kept of roundings: each in a place of its own.
+/// Checks the wire's type, and that every rounding has a residual range of its own.
 std::string check_wire(const Program& program, int rank) {
   std::vector<std::pair<std::size_t, std::size_t>> kept;
   for (const Step& step : program.steps) {
@@ -111,7 +111,7 @@ std::string check_wire(const Program& program, int rank) {
   return {};
 }
 
-/// A joined step and the one before it; see `Program`.
+/// Checks a joined step and the step before it; see `Program`.
 std::string check_joined(const Step& before, const Step& step) {
   if (step.kind != StepKind::receive_reduce && step.kind != StepKind::reduce &&
       step.kind != StepKind::finish) {
@@ -128,7 +128,8 @@ std::string check_joined(const Step& before, const Step& step) {
   return {};
 }
 
-/// A run that begins at `first`. Takes from a peer once, or its first message would have to wait for itself.
+/// Checks a run that begins at `first`. It may take from a peer only once: its messages start together, and
+/// those of one stream cannot.
 std::string check_run(const Program& program, std::size_t first) {
   std::vector<std::int32_t> peers;
   const std::size_t end = program.end_of_run(first);
