@@ -16,7 +16,8 @@ namespace nmt {
 namespace {
 
 constexpr std::size_t max_order = 4;
-using Ngram = std::array<std::uint32_t, max_order>;  // numbers of tokens from 1; 0 where it is shorter
+using Ngram = std::array<std::uint32_t, max_order>;  // numbers of tokens, from 1; 0 beyond the end of a
+                                                     // shorter n-gram
 using NgramCounts = std::map<Ngram, std::size_t>;
 
 class TokenNumbers {
