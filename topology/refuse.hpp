@@ -15,7 +15,7 @@ template <typename... Arguments>
   throw Error(code, fmt::format(message, std::forward<Arguments>(arguments)...));
 }
 
-/// Throws `invalid_argument` alike.
+/// Throws `invalid_argument` with such a message.
 template <typename... Arguments>
 [[noreturn]] void refuse(fmt::format_string<Arguments...> message, Arguments&&... arguments) {
   fail_with(ErrorCode::invalid_argument, message, std::forward<Arguments>(arguments)...);

@@ -45,7 +45,7 @@ template <typename Fields, MaybeConst<NodeRecord> Record>
 void describe(Fields& fields, Record& node) {
   fields("name", node.name);
   fields("kind", node.kind, all_to<NodeKind::network>);
-  fields.optional("host", node.host, std::nullopt);  // Topology checks which nodes need one
+  fields.optional("host", node.host, std::nullopt);  // the graph checks which nodes need one
 }
 
 template <typename Fields, MaybeConst<LinkRecord> Record>

@@ -16,7 +16,7 @@ struct AlgorithmTraits {
   bool is_ring = false;      ///< A ring; in a broadcast or reduce, a chain.
   bool is_direct = false;    ///< Each member exchanges with all others at once.
   bool is_staged = false;    ///< Exchanges in stages, one for each prime factor of the size.
-  bool is_tree = false;      ///< A member sends whatever it sends as a whole, never a share of it.
+  bool is_tree = false;      ///< Data moves along trees: a member forwards all that it receives.
   bool takes_ragged = true;  ///< Works in a ragged first dimension of an all-reduce.
 };
 const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept;

@@ -57,7 +57,7 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
 
 namespace {
 
-/// A phase with more rounds is a chain; they cost about the same, so their mean stands for all of them.
+/// Only long chains have more rounds than this. Their rounds cost about the same, so the mean stands for all.
 constexpr std::size_t most_rounds = 24;
 
 /// The part of the group's range that a message along an edge carries.

@@ -60,7 +60,7 @@ struct Capacity {
   double both_ways = 0;  ///< In and out together; half-duplex links count once.
 };
 
-/// us for the bytes that must leave and enter groups over the links that are removed.
+/// us that the links removed at `level` need for the bytes that must cross them.
 double time_across(const Topology& topology, const Placement& placement, Level level, Collective collective,
                    double bytes) {
   Components components(topology.nodes().size());

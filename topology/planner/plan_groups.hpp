@@ -20,8 +20,8 @@ class PlanGroups {
              const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
 
   void for_each(int dimension, const GroupVisitor& visit) const;
-  /// Visits every group of a dimension, active or not; in a dimension after a ragged first one, as many as
-  /// the smallest group of the first dimension has members.
+  /// Visits every group of a dimension, active or not. After a ragged first dimension, later dimensions are
+  /// visited only for member numbers that every group of the first dimension has.
   void for_each_whole(int dimension, const GroupVisitor& visit) const;
 
  private:

@@ -32,7 +32,7 @@ class PlanTiming {
   /// The phases of a shape, valid as long as this object. A broadcast starts from rank 0, a reduce ends
   /// there.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
-  /// The resource that the phases keep busy the longest, with its us a byte.
+  /// The resource that the phases keep busy the longest, and for how many us a byte.
   struct Busiest {
     Resource resource;
     double us_per_byte;
