@@ -57,7 +57,7 @@ class Reader : public json::json_sax_t {
     const Open& object = open_.back();
     for (std::size_t i = 0; i < object.fields.size(); ++i) {
       if (!object.seen[i] && !object.fields[i].is_optional) {
-        fail(path(open_.size() - 1), fmt::format("no key '{}'", object.fields[i].name), "it to be there");
+        fail(path(open_.size() - 1), fmt::format("no key '{}'", object.fields[i].name), "one");
       }
     }
     open_.pop_back();

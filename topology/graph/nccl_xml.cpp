@@ -79,7 +79,7 @@ class HostFile {
  private:
   const std::string& text(const XmlElement& element, std::string_view name) const {
     const std::string* const value = element.attribute(name);
-    if (value == nullptr) fail(element, fmt::format("no attribute '{}'", name), "it to be there");
+    if (value == nullptr) fail(element, fmt::format("no attribute '{}'", name), "one");
     return *value;
   }
 
@@ -171,7 +171,7 @@ class HostFile {
     const std::string bus_id = lower(text(pci, "busid"));
     const double bandwidth = pcie_bandwidth(pci);
     if (std::ranges::any_of(pci.children, is("gpu"))) {
-      if (pci.children.size() != 1) fail(pci, "more beside a <gpu>", "one <gpu> alone");
+      if (pci.children.size() != 1) fail(pci, "other elements beside a <gpu>", "one <gpu> alone");
       allow(pci.children.front(), {"nvlink", "c2c"});
       graph_.link(parent, gpus_.at(bus_id).node, LinkKind::pcie, bandwidth, figures::pcie_latency);
       return;

@@ -80,7 +80,7 @@ class Parser {
       return report("more elements", fmt::format("at most {}", most_elements));
     }
     if (open_.size() > most_depth) {
-      return report("elements inside one another further", fmt::format("at most {} deep", most_depth));
+      return report("elements nested deeper", fmt::format("at most {} deep", most_depth));
     }
     XmlElement& element = open_.back()->children.emplace_back();
     element.name = name;

@@ -66,7 +66,8 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
       "memory: "
       "they need not lie side by side";
   if (crosses(step.begin, step.end)) return fmt::format(across, step.begin, step.end, count);
-  if (step.narrow && is_local(step.kind)) return "found that it is narrow, expected that of messages alone";
+  if (step.narrow && is_local(step.kind))
+    return "found a narrow local step, expected only messages to be narrow";
   if (!is_local(step.kind)) {
     if (step.peer >= 0 && step.peer < ranks && step.peer != rank) return {};
     return fmt::format("found peer {}, expected another rank of 0 to {}", step.peer, ranks - 1);
@@ -105,7 +106,7 @@ std::string check_wire(const Program& program, int rank) {
   std::ranges::sort(kept);
   for (std::size_t i = 1; i < kept.size(); ++i) {
     if (kept[i].first >= kept[i - 1].second) continue;
-    return fmt::format("rank {}: found residual {} of two roundings, expected it of one", rank,
+    return fmt::format("rank {}: found residual {} in two roundings, expected it in one", rank,
                        kept[i].first);
   }
   return {};

@@ -174,8 +174,9 @@ class SymbolicRun {
                            steps_.name(id), piece.origin, expressions_.describe(piece.expression, steps_));
       }
       if (expressions_.is_narrow(piece.expression)) {
-        return fmt::format("{}: found that element {} was rounded before, expected that after",
-                           steps_.name(id), piece.origin);
+        return fmt::format(
+            "{}: found that element {} is already rounded to the wire, expected it finished first",
+            steps_.name(id), piece.origin);
       }
       piece.finished = true;
     }

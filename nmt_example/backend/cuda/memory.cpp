@@ -42,7 +42,7 @@ std::shared_ptr<void> allocate_device(std::size_t bytes, cudaStream_t stream) {
     throw ddl::Error(ddl::ErrorCode::unsupported,
                      fmt::format("the CUDA device has too little memory: {:.1f} MB were asked for, {:.1f} of "
                                  "{:.1f} MB are free. Lower --batch_size or --src_max_len and --tgt_max_len, "
-                                 "or end what else uses the device.",
+                                 "or end other programs that use the device.",
                                  static_cast<double>(bytes) / 1e6, static_cast<double>(free) / 1e6,
                                  static_cast<double>(total) / 1e6));
   }
