@@ -43,12 +43,10 @@ struct JsonSlot {
 
 /// Fills `slot` from `text`, which is parsed as a stream: memory follows what is accepted, not the size of
 /// the text. Throws `corrupt_data` naming `source`, the path inside it ("nodes[2].kind"), what was found and
-/// what was expected: text that is not JSON or is cut off, unknown, repeated or missing keys, and values that
-/// a slot refuses.
+/// what was expected: not JSON, cut off, unknown, repeated or missing keys, and values that a slot refuses.
 void read_json(std::string_view text, std::string_view source, const JsonSlot& slot);
 
-/// "0x00000000000000ff". 64-bit values are written as text, because many JSON readers lose digits of numbers
-/// above 2^53.
+/// "0x00000000000000ff", as text because many JSON readers lose digits of numbers above 2^53.
 std::string hexadecimal(std::uint64_t value);
 std::optional<std::uint64_t> from_hexadecimal(std::string_view text);
 constexpr std::string_view expected_hexadecimal = "0x and 16 hexadecimal digits in lower case";

@@ -31,8 +31,8 @@ struct AdamSettings {
 /// The computations that a model is made of, in the memory of one device. Every layer is written once against
 /// this interface. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
 /// `reference` in fp64 with plain loops, as the oracle of tests. Tensors of one call have the backend's type
-/// unless said otherwise; shapes are checked by assertions only. Calls may be asynchronous; `download` waits.
-/// Not thread-safe.
+/// unless said otherwise; only assertions check shapes. Calls may be asynchronous; `download` waits. Not
+/// thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -51,8 +51,7 @@ class Backend {
   [[nodiscard]] virtual std::shared_ptr<void> allocate_host(std::size_t bytes) {
     return std::shared_ptr<std::byte>(new std::byte[bytes](), std::default_delete<std::byte[]>());
   }
-  /// `from` has no gaps between rows and may be overwritten after the call; values are converted to `to`'s
-  /// type.
+  /// `from` has no gaps between rows and may be overwritten after the call. Converts to `to`'s type.
   virtual void upload(const Tensor& to, std::span<const float> from) = 0;
   virtual void upload(const Indices& to, std::span<const std::int32_t> from) = 0;
   virtual void download(const Tensor& from, std::span<float> to) = 0;

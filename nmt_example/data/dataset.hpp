@@ -61,8 +61,7 @@ class Dataset {
 Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
                const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len);
 
-/// The samples that one rank computes in one step, time-major: element [t][b] of an array is at t * size() +
-/// b.
+/// One rank's samples of one step, time-major: element [t][b] of an array is at t * size() + b.
 struct Batch {
   std::size_t source_steps = 0;              ///< S, the longest source.
   std::size_t target_steps = 0;              ///< T, the longest target plus one.
@@ -77,8 +76,7 @@ struct Batch {
 
   /// B; may be 0.
   [[nodiscard]] std::size_t size() const noexcept { return samples.size(); }
-  /// Reserves memory, so that `fill_batch` allocates nothing for batches up to these sizes. Lengths are in
-  /// tokens, without </s>.
+  /// Lets `fill_batch` allocate nothing for batches up to these sizes; lengths in tokens, without </s>.
   void reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length);
 };
 

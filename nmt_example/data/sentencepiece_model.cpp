@@ -17,8 +17,7 @@ namespace {
 using ddl::Error;
 using ddl::ErrorCode;
 
-/// SentencePiece's ids, renumbered so that <unk>, <s>, </s> are 0, 1, 2. If the model lacks <s> or </s>, they
-/// are added here.
+/// SentencePiece's ids, renumbered so that <unk>, <s>, </s> are 0, 1, 2; missing <s> or </s> are added.
 class SentencePieceModel final : public Vocabulary::Model {
  public:
   explicit SentencePieceModel(std::string_view serialized) {

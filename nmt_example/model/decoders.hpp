@@ -19,8 +19,7 @@ struct TargetEmbedding {
 void zero_final_state_gradients(const StepContext& step, Encoder& encoder);
 
 /// The recurrent state of hypotheses during a search: for each layer, the input vector followed by the
-/// layer's own output, and the cells. Everything exists twice, because the rows of a step continue hypotheses
-/// from other rows.
+/// layer's own output, and the cells. All of it exists twice, because a row may continue any other.
 struct SearchState {
   void plan(Arena& arena, std::size_t layers, std::int64_t rows, std::int64_t first_input,
             std::int64_t units);

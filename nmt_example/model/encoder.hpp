@@ -33,8 +33,7 @@ class Encoder {
   /// [steps * sentences, memory depth]; rows beyond a sentence's length are zero.
   [[nodiscard]] const Tensor& memory() const noexcept { return memory_; }
   [[nodiscard]] const Tensor& d_memory() const noexcept { return d_memory_; }
-  /// The final states in the order in which the decoder's layers take them; with two stacks fw0, bw0, fw1,
-  /// bw1, ...
+  /// Final states in the order of the decoder's layers; with two stacks fw0, bw0, fw1, bw1, ...
   [[nodiscard]] Tensor final_h(int layer) const { return layer_at(layer).final_h(); }
   [[nodiscard]] Tensor final_c(int layer) const { return layer_at(layer).final_c(); }
   /// The gradients of the final states, set by the decoder; zero if it does not use these states.

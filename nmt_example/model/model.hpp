@@ -92,16 +92,14 @@ class Model {
 };
 
 /// The inference side of a model: `beam` hypotheses for each sentence of a batch, which advance together by
-/// one word at a time. Uses the model's parameters, and working memory of its own. Row = sentence * beam +
-/// hypothesis.
+/// one word at a time. Has working memory of its own. Row = sentence * beam + hypothesis.
 class SearchModel {
  public:
   SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps, std::int64_t beam);
 
   /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
-  /// Row r continues the hypothesis of row parents[r] with the word words[r]. Fills log_probabilities() and
-  /// attention_weights().
+  /// Row r continues row parents[r] with words[r]. Fills log_probabilities() and attention_weights().
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
 
   /// [rows * target vocabulary]

@@ -23,8 +23,7 @@ class ParameterSet {
   [[nodiscard]] Tensor gradients() const { return {gradients_.get(), 1, layout_.size, layout_.size, type_}; }
 
   /// Sets every parameter from the seed, its position and the operation: "uniform" in +-weight, or
-  /// "glorot_uniform" or "glorot_normal" with rows and cols as the fans. Biases become 0, the attention's
-  /// scale 1.
+  /// "glorot_uniform" or "glorot_normal" with fans rows and cols. Biases become 0, the attention's scale 1.
   void initialize(Backend& backend, const std::string& operation, double weight, std::uint64_t seed);
 
  private:

@@ -15,9 +15,8 @@ class OutputProjection {
 
   /// Takes working memory for up to `rows` target words.
   void plan(Arena& arena, std::int64_t rows, bool training);
-  /// Adds the loss of the rows `rows` [n] of `output`, with targets [n], to `sums` (see
-  /// Backend::softmax_cross_entropy). With `d_output`, sets it (zero in rows not listed) and adds to the
-  /// kernel's gradient.
+  /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to `sums`; see Backend. With `d_output`,
+  /// sets it (zero in rows not listed) and adds to the kernel's gradient.
   void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
             double label_smoothing, const Tensor& d_output, const Tensor& sums);
   /// Log-probabilities of the next word, for each row of `output`.

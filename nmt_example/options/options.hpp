@@ -38,8 +38,7 @@ struct Options {
   /// Matters for SGD's step and for max_gradient_norm.
   std::string loss_per = "sentence";
   int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
-  int micro_batch_size = 0;         ///< Sentences that a rank computes at a time, adding up the gradients; 0:
-                                    ///< all.
+  int micro_batch_size = 0;         ///< Sentences of a rank at a time, adding up the gradients; 0: all.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
   /// updates | samples: whether warm-up and decay count the job's updates, or those that one worker would
   /// need for as many sentences.
@@ -73,8 +72,7 @@ struct Options {
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
-  bool sparse_embeddings = true;          ///< Rows of embeddings' gradients whose words do not occur need not
-                                          ///< be sent.
+  bool sparse_embeddings = true;          ///< Sends only rows of looked-up words, where that is less.
   std::string gradient_wire = "f32";      ///< f32 | bf16 | f16, between hosts
   bool sharded_update = false;            ///< Each rank updates its part of the parameters.
   std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
@@ -124,8 +122,7 @@ Options with_explicit_options(Options base, const ParsedOptions& parsed);
 /// The text of --help: flags by group, each with its default and the values that it allows.
 std::string help_text();
 
-/// A table for --describe: group by group, each flag with its value, those that differ from the default
-/// marked with a star.
+/// A table for --describe: by group, each flag with its value, and a star if it differs from the default.
 std::string describe_options(const Options& options);
 
 /// The options as a JSON object, for checkpoints and as an hparams file, in the order of --help; and back:

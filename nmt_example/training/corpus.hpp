@@ -29,8 +29,7 @@ Texts load_texts(ddl::Context& context, const Options& options);
 /// The vocabularies of --vocab_prefix, if it is set.
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
 
-/// From --vocab_prefix, or trained by rank 0 on the text and sent to all ranks. Collective; errors are
-/// agreed.
+/// From --vocab_prefix, or trained by rank 0 on the text for all. Collective; errors are agreed.
 VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
 
 }  // namespace nmt

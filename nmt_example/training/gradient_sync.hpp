@@ -35,14 +35,12 @@ class GradientSync {
   /// For people: where and how gradients are reduced.
   [[nodiscard]] std::string description() const;
 
-  /// Marks the backend's work from now on as the part of the step with this name, for the timeline; an empty
-  /// name ends the part.
+  /// Names the backend's work from now on in the timeline; an empty name ends the part.
   void part(std::string_view name) {
     if (link_) link_->part(name, backend_.stream());
   }
   void begin(double weight) { reducer_->begin(weight); }
-  /// Gradient `index` is final after the backend's work so far. `rows`: the rows of an embedding that may not
-  /// be zero.
+  /// The backend's work so far completes gradient `index`. `rows`: an embedding's rows that may not be 0.
   void ready(std::size_t index, std::optional<std::span<const std::int32_t>> rows);
   /// Runs a micro-batch, with its calls of `begin` and `ready`; its gradients stay on this rank.
   void accumulate(const std::function<void()>& micro_batch);

@@ -22,10 +22,9 @@ struct NamedView {
 std::vector<NamedView> values_of(const ParameterSet& parameters);
 std::vector<NamedView> gradients_of(const ParameterSet& parameters);
 
-/// A backend's tensors in the host's memory, for the library's collectives and checkpoints. If the backend's
-/// memory is the host's, these are the tensors themselves, and nothing is copied. Otherwise they are copies,
-/// adjacent in one block, which `download` and `upload` transfer. Backend and tensors must outlive this. Not
-/// thread-safe.
+/// A backend's tensors in the host's memory, for collectives and checkpoints. If the backend's memory is the
+/// host's, these are the tensors themselves. Otherwise they are copies, adjacent in one block, which
+/// `download` and `upload` transfer. Backend and tensors must outlive this. Not thread-safe.
 class HostMirror {
  public:
   /// The copies are zero until they are downloaded or filled.

@@ -18,8 +18,7 @@ class Optimizer {
   /// Updates all parameters; with --sharded_update, none before `take`.
   Optimizer(Backend& backend, ParameterSet& parameters, const Options& options);
 
-  /// From now on updates these elements alone, and keeps moments of these alone. They must not overlap.
-  /// Moments start at zero.
+  /// From now on updates these elements alone, which must not overlap. Their moments start at zero.
   void take(std::span<const ddl::GradientShard> shards);
 
   /// `step` counts from 1; gradients are multiplied by `gradient_scale`.

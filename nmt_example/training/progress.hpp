@@ -55,8 +55,7 @@ class StepLog {
 /// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
 class Progress {
  public:
-  /// `terminal`: whether `out` is a terminal (`standard_output_is_terminal`), which gets the bar. `out` must
-  /// outlive this.
+  /// `terminal`: whether `out` is one (`standard_output_is_terminal`), for the bar. `out` must outlive this.
   Progress(const ProgressSettings& settings, std::ostream& out, bool terminal);
   ~Progress();
   Progress(const Progress&) = delete;

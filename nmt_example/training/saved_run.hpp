@@ -23,8 +23,7 @@ struct RunState {
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;
-  /// Throws `corrupt_data`. Accepts a state without `sampler`, as older versions wrote it: it suffices to
-  /// translate.
+  /// Throws `corrupt_data`. A state of an older version, without `sampler`, suffices to translate.
   static RunState from_json(const std::string& json);
 };
 

@@ -51,8 +51,7 @@ BatchLimits batch_limits(const Options& options, const Dataset& train, const std
   return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
 }
 
-/// Memory for gradients that the ranks of a host can reduce in place. Null if the host cannot access the
-/// backend's memory.
+/// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
 std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend,
                                        const ModelShape& shape) {
   if (!backend.host_accessible()) return nullptr;

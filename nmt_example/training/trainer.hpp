@@ -21,8 +21,7 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 
 /// Trains as the options say, from the newest checkpoint of --out_dir if there is one: prints the table of
 /// the model's parameters, progress, dev perplexity and BLEU, saves checkpoints, and scores the test set at
-/// the end. Collective. Rank 0 writes to `out`, with a progress bar if that is standard output and a
-/// terminal.
+/// the end. Collective. Rank 0 writes to `out`, with a progress bar if it is a terminal (standard output).
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out = std::cout);
 
 }  // namespace nmt

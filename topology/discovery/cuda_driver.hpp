@@ -2,9 +2,8 @@
 
 #include <cstddef>
 
-/// The part of CUDA's driver API that discovery uses, declared from the public reference
-/// (docs.nvidia.com/cuda/cuda-driver-api), so that building needs no CUDA header and running needs no
-/// library.
+/// The part of CUDA's driver API that discovery uses, declared from its public reference
+/// (docs.nvidia.com/cuda/cuda-driver-api): builds need no CUDA header, and no library must be installed.
 namespace ddl::topology::cuda_driver {
 
 using Result = int;  // 0: success

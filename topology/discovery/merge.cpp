@@ -263,8 +263,7 @@ class Merger {
     return count;
   }
 
-  /// The device of the GPU's only rank; with several ranks, a node whose memory bandwidth their devices
-  /// share.
+  /// The device of the GPU's only rank, or a node whose memory bandwidth its ranks' devices share.
   int add_gpu(const UsedGpu& used, const std::string& name) {
     if (used.ranks.size() == 1) return add_device(used.ranks.front(), name);
     const int node = add_node(name, NodeKind::fabric);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The part of NVIDIA's management library that discovery uses, declared from the public reference
-/// (docs.nvidia.com/deploy/nvml-api), so that building needs no NVML header and running needs no library.
+/// The part of NVIDIA's management library that discovery uses, declared from its public reference
+/// (docs.nvidia.com/deploy/nvml-api): builds need no NVML header, and no library must be installed.
 namespace ddl::topology::nvml {
 
 using Return = int;  // 0: success

@@ -12,8 +12,7 @@ constexpr double nvlink_to_switch_latency = 0.3;
 constexpr double pcie_latency = 0.5;
 constexpr double network_latency = 1.35;  // NIC to switch
 // Estimates. POWER9 has NVLink ports of its own, so its links are faster than PCIe. The others stand for an
-// access to the other socket's memory, a cache line passed between cores, and half of a message through the
-// kernel's TCP.
+// access to the other socket's memory, a cache line between cores, and half of a message by kernel TCP.
 constexpr double nvlink_to_package_latency = 0.4;
 constexpr double socket_latency = 0.3;
 constexpr double memory_latency = 0.1;
@@ -68,8 +67,7 @@ constexpr double socket_bandwidth(std::string_view arch, std::string_view vendor
   return intel_skylake;
 }
 
-/// Bandwidth of a PCIe link with `lanes` lanes of `gigatransfers` GT/s; a speed that PCIe does not define
-/// counts as 8.
+/// Bandwidth of PCIe with `lanes` lanes of `gigatransfers` GT/s; a speed that PCIe lacks counts as 8.
 constexpr double pcie_bandwidth(double gigatransfers, int lanes) noexcept {
   for (const double known : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
     // Payload per lane in units of 0.1 Gb/s: 15, 30, 60, 120, 240, 480.

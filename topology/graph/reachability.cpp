@@ -118,8 +118,7 @@ std::optional<std::string> find_unreachable(const Topology& topology) {
   }
 
   const std::size_t each = topology.nodes().size() + 2 * topology.links().size();
-  // The first device is searched from even above the limit: most often it is the one that cannot reach
-  // others.
+  // Even above the limit, the first device is tried: most often it is the one that cannot reach others.
   for (const int device : devices) {
     flood.run(std::span(&device, 1), Leg::leaving, true);
     if (const auto missed = flood.first_missed()) {

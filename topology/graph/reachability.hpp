@@ -30,8 +30,7 @@ inline std::optional<Leg> next_leg(const Node& here, Leg leg, bool is_start, con
 }
 
 /// Looks for two devices without a route between them. Returns which two, or that the graph is too large and
-/// too irregular to tell. Cost as stated at Topology's constructor; needs neither host names nor
-/// `Topology::route`.
+/// irregular to tell. Cost: see Topology's constructor. Needs no host names and no routes.
 std::optional<std::string> find_unreachable(const Topology& topology);
 
 }  // namespace ddl::topology

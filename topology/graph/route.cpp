@@ -53,8 +53,7 @@ class Search {
     end_ = state(inside ? Leg::leaving : to_host_ < 0 ? Leg::between : Leg::entering, to);
   }
 
-  /// The best route, or nothing if there is none; can be called once. The device numbers of the two ends
-  /// break ties.
+  /// The best route, or nothing if there is none; can be called once. The ends' device numbers break ties.
   std::vector<Channel> best(int from_number, int to_number) {
     find_distances();
     if (distance(end_) == unreached) return {};
@@ -78,8 +77,7 @@ class Search {
     return at < first_state_[1] ? Leg::leaving : at < first_state_[2] ? Leg::between : Leg::entering;
   }
 
-  /// A network node has links to every host; only those to network nodes and to the destination's host
-  /// matter.
+  /// Of a network node's links, only those to network nodes and to the destination's host matter.
   template <typename Visit>
   void for_links(int at, Visit visit) const {
     const auto links = topology_.links_at(at);
@@ -136,8 +134,7 @@ class Search {
     std::ranges::sort(edges_, {}, &Edge::to);
   }
 
-  /// Sets `links_to_end_` of all states that reach the end over edges at least `width` wide. Returns whether
-  /// the start does.
+  /// Sets `links_to_end_` of states that reach the end over edges this wide. Returns whether the start does.
   bool reaches_end(double width) {
     links_to_end_.assign(distance_.size(), -1);
     links_to_end_[as_index(end_)] = 0;

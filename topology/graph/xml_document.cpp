@@ -21,8 +21,7 @@ struct FreeParser {
   void operator()(XML_Parser parser) const { XML_ParserFree(parser); }
 };
 
-/// Expat calls back from C code, which exceptions must not cross: callbacks keep the first problem and stop
-/// the parser.
+/// Exceptions must not cross Expat, which is C: callbacks keep the first problem and stop the parser.
 class Parser {
  public:
   explicit Parser(std::string_view source) : source_(source), parser_(XML_ParserCreate(nullptr)) {
@@ -98,8 +97,7 @@ class Parser {
   std::string source_;
   std::unique_ptr<std::remove_pointer_t<XML_Parser>, FreeParser> parser_;
   XmlElement root_;
-  std::vector<XmlElement*> open_{&root_};  // an open element is its parent's last child, so its address is
-                                           // stable
+  std::vector<XmlElement*> open_{&root_};  // stable addresses: each is its parent's last child
   std::size_t elements_ = 0;
   std::optional<std::string> problem_;
   std::exception_ptr no_memory_;

@@ -178,8 +178,7 @@ GroupPattern::GroupPattern(Collective collective, Algorithm algorithm, PhaseKind
   rounds_ = static_cast<int>(stages_.size());
 }
 
-/// The message from `from` to `to` in a round: in a reduction or scatter the receiver's share, else the
-/// sender's.
+/// The message from `from` to `to`: the receiver's share in a reduction or scatter, else the sender's.
 Message GroupPattern::between(int round, int from, int to, int peer) const {
   if (pieces_ == 1) return {peer, 0, 1};
   const bool goes_to_owner = reduces_ || kind_ == PhaseKind::scatter;

@@ -40,8 +40,8 @@ struct Message {
 /// turns these messages into steps, the planner into loads of links. Member 0 is the root of a broadcast or
 /// reduce. The group's range is cut into `pieces()` equal pieces.
 ///
-/// Rounds follow one another. Both ends list a message in the same round, and no message waits for another
-/// one of its round.
+/// Rounds follow one another. Both ends list a message in the same round; messages of a round are
+/// independent.
 class GroupPattern {
  public:
   GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size);

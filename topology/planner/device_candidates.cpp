@@ -118,8 +118,7 @@ bool DeviceCandidates::include(const Plan& plan) const {
   });
 }
 
-/// With the best protocol. The links' latencies are those of LL's steps. A ring's way up and down are one
-/// call.
+/// With the best protocol. Links have the latencies of LL's steps. A ring's way up and down are one call.
 double DeviceCandidates::nccl_us(const Plan& plan, const Phase& phase, PhaseTime time, bool is_first) const {
   const int members = plan.decomposition.size(phase.dimension);
   const double steps = members - 1;

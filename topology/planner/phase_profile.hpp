@@ -63,13 +63,11 @@ struct PhaseProfile {
   [[nodiscard]] PhaseProfile reversed() const;
 };
 
-/// One of the groups that run a phase at once: its ranks, member 0 first, and the part of the range that the
-/// group works on.
+/// One of the groups that run a phase at once: its ranks, member 0 first, and its part of the range.
 struct ProfiledGroup {
   std::span<const int> ranks;
   double weight;
-  std::span<const double> shares = {};  ///< The part of `weight` that each member is left with; empty: equal
-                                        ///< parts.
+  std::span<const double> shares = {};  ///< Parts of `weight` left with each member; empty: equal.
 };
 using GroupVisitor = std::function<void(const ProfiledGroup&)>;
 using GroupSource = std::function<void(const GroupVisitor&)>;

@@ -104,8 +104,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
       mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
       all_both_ways += is_half && !is_core ? one : 2 * one;
     }
-    // A byte that crosses a half-duplex link between two groups leaves only one of them, so the link counts
-    // once.
+    // A byte over a half-duplex link between two groups leaves only one of them: the link counts once.
     if (ends > 0) all_one_way += is_half && !is_core ? one : ends * one;
   }
 
@@ -166,8 +165,7 @@ std::vector<double> latencies_from(const Topology& topology, int start) {
   return latency;
 }
 
-/// A long latency between two ranks: to the rank farthest from the first one, then from there to the
-/// farthest.
+/// A long latency between two ranks: the farthest from the first, and the farthest from that one.
 double longest_latency(const Topology& topology, const Placement& placement) {
   int start = topology.node_of_device(placement.front());
   double longest = 0;

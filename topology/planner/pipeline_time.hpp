@@ -12,8 +12,7 @@ struct ProfiledPhase {
   const PhaseProfile* profile;
   double share;
   int dimension;
-  bool is_down;                ///< An all_gather or broadcast: uses the streams of its dimension in reverse
-                               ///< order.
+  bool is_down;                ///< An all_gather or broadcast: uses its dimension's streams in reverse.
   double ranges = 1;           ///< Messages for each message of the pattern, if the plan has one chunk.
   double ranges_of_chunk = 1;  ///< The same with several chunks.
 

@@ -141,8 +141,7 @@ class Search {
         if (is_whole(plan, positions)) break;
         for (const int size : next_sizes(plan, positions)) {
           for (const Algorithm algorithm : algorithms(size, false)) {
-            // A tree in a middle dimension leaves out as many ranks as one in the first dimensions, but
-            // later.
+            // A tree in a middle dimension leaves out as many ranks as an early one, but later.
             const bool is_inner_tree = leaves_one(algorithm) && positions * size != whole_ && wanted.empty();
             const bool is_odd_tree = is_inner_tree && !std::ranges::all_of(plan.algorithms, leaves_one);
             // Every tree has members of its own, and profiling many of them takes long.

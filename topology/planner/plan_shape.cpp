@@ -38,8 +38,7 @@ std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size
     if (collective == Collective::broadcast) result.push_back(Algorithm::double_tree);
     return result;
   }
-  // The largest group of a ragged dimension has this size; others may be smaller, with sizes that are not
-  // prime.
+  // In a ragged dimension this is the largest size; smaller groups may have sizes that are not prime.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
   if (size > 2 && mode != Mode::mpi) result.push_back(Algorithm::two_shot);
   if (mode == Mode::scatter_gather || has_pieces(collective)) return result;

@@ -29,8 +29,7 @@ class PlanTiming {
 
   /// Sets the part of a dimension's bytes that is sent between hosts: the wire's part of the type.
   void set_wire_share(double share) noexcept { wire_share_ = share; }
-  /// The phases of a shape, valid as long as this object. A broadcast starts from rank 0, a reduce ends
-  /// there.
+  /// The phases of a shape, valid as long as this. Rank 0 is the root of a broadcast or reduce.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
   /// The resource that the phases keep busy the longest, and for how many us a byte.
   struct Busiest {

@@ -169,8 +169,7 @@ struct Planner::State {
       for (const ProfiledPhase& phase : phases[timed.shape]) {
         messages += phase.profile->messages * phase.messages(timed.chunks);
       }
-      // Simulates as many of the chunks as the limit allows, and assumes the same relative error for all of
-      // them.
+      // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
       double us = timed.us * doubt;

@@ -95,8 +95,7 @@ Program lower_barrier(int ranks, int rank, std::size_t count) {
   }
   Program program;
   for (int distance = 1; distance < ranks; distance *= 2) {
-    // A receive into the buffer itself would wait for the send from it, and all ranks of the circle would
-    // deadlock.
+    // A receive into the buffer would wait for the send from it, and the circle of ranks would deadlock.
     program.scratch += count;
     const std::size_t heard = program.scratch;
     program.steps.push_back(

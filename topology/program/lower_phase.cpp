@@ -7,8 +7,7 @@ namespace ddl::topology {
 namespace {
 
 /// Each member reduces the data of all members in the order of members, so that all get the same bits
-/// whatever the operation. The sum is built outside `range`, because peers read `range` until they have their
-/// own sums.
+/// whatever the operation. The sum is built outside `range`, which peers still read.
 void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
                            bool finishes) {
   const GroupPattern& pattern = timed.pattern(group.size);

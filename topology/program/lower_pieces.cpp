@@ -1,5 +1,4 @@
-// Reduce-scatter and all-gather: each piece of the result belongs to a rank, wherever that rank is in the
-// grid.
+// Reduce-scatter and all-gather: each piece of the result belongs to a rank anywhere in the grid.
 
 #include <algorithm>
 #include <utility>
@@ -10,8 +9,7 @@
 namespace ddl::topology {
 namespace {
 
-/// A phase as one rank sees it. With a ragged first dimension, a rank may be in several groups of a later
-/// dimension.
+/// A phase for one rank, which may be in several groups of a dimension after a ragged first one.
 struct Exchange {
   const TimedPhase& timed;
   int phase;

@@ -133,8 +133,7 @@ class Grid {
   std::vector<int> group_sizes_;
 };
 
-/// Chunks take turns in this many scratch areas. More areas would only let more chunks be in one phase at
-/// once.
+/// Chunks take turns in this many scratch areas. More would only let more chunks share a phase.
 constexpr std::size_t chunks_in_scratch = 4;
 
 /// Collects one rank's steps, chunk by chunk and phase by phase, and sorts them by round. Skips empty ranges.
@@ -194,14 +193,12 @@ struct TimedPhase {
   Carrier carrier;
   int first_round;
   bool narrow = false;        ///< Messages travel in the plan's wire; sums are rounded before they are sent.
-  bool rounds_first = false;  ///< The first narrow phase on the way down, in which owners round their
-                              ///< results.
+  bool rounds_first = false;  ///< The first narrow phase on the way down: owners round results.
   std::vector<GroupPattern> patterns = {};  ///< One for each size of its groups.
 
   [[nodiscard]] const GroupPattern& pattern(int size) const;
   /// Whether data that several members send at once is reduced over shared memory: by one receive_reduce
-  /// after the other, in one pass without scratch. If not, it is received into scratch and then added in a
-  /// fixed order.
+  /// after the other, in one pass without scratch. If not, it goes to scratch and is added in a fixed order.
   [[nodiscard]] bool in_one_pass() const { return carrier == Carrier::shared_memory; }
 };
 
@@ -228,8 +225,7 @@ void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk,
 void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps);
 
-/// Adds the steps of the rank at `place` for all chunks of a reduce_scatter or all_gather of `count`
-/// elements.
+/// The same for all chunks of a reduce_scatter or all_gather of `count` elements.
 void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps);
 
 }  // namespace ddl::topology

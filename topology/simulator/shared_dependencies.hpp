@@ -11,8 +11,7 @@
 
 namespace ddl::topology {
 
-/// The dependencies of all ranks' programs. Ranks whose programs have equal dependencies, such as those of a
-/// ring, share them.
+/// The dependencies of all ranks' programs. Ranks with equal ones share them, e.g. in a ring.
 class SharedDependencies {
  public:
   explicit SharedDependencies(const Schedule& schedule) {

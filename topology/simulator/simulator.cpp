@@ -26,15 +26,14 @@
 namespace ddl::topology {
 namespace {
 
-// Events this close, relative to the time, are one instant: sums of the same durations in different orders
-// differ by less.
+// Events this close (relative to the time) are one instant: sums in different orders differ by less.
 constexpr double one_instant = 1e-9;
 constexpr double bytes_per_us = 1e3;  // per GB/s
 // Where hundreds of flows change each other's rates with every start and end, starts and ends within this
-// part of a transfer's duration are handled together: all of them late, so that nothing gets faster.
+// part of a transfer's duration are handled together: all of them late, so that nothing gets faster. This
+// begins when transfers change so many rates on average (`work_for_a_transfer`).
 constexpr double lateness = 5e-4;
-constexpr std::uint64_t work_for_a_transfer = 64;  // rates computed per transfer, on average, above which
-                                                   // that is done
+constexpr std::uint64_t work_for_a_transfer = 64;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 void require(bool condition, std::string_view name, double found, std::string_view expected) {
@@ -465,8 +464,7 @@ class Run {
     complete(streams_.send(transfer));
     const StepId id = streams_.receive(transfer);
     const Step& receive = steps_[id];
-    // A run reads its peers' memory in one pass and has one result, so joined steps add no latency or
-    // reduction.
+    // A run is one pass over its peers' memory: its joined steps add no latency and no reduction.
     const bool joins = receive.joined && state.route.in_memory;
     const double delay = joins ? 0 : state.route.latency * latency_factor(stream, transfer - stream.first);
     const bool reduces = receive.kind == StepKind::receive_reduce && !joins;

@@ -8,8 +8,7 @@
 namespace ddl::topology::verification {
 
 /// An order in which the steps can happen: local steps, sends with their receives, and runs (by their first
-/// step) with the sends that they take. If there is none, `problem` describes a cycle of steps that wait for
-/// each other.
+/// step) with the sends that they take. If there is none, `problem` describes a cycle.
 struct Order {
   std::vector<StepId> steps;
   std::string problem;
@@ -22,8 +21,7 @@ struct Order {
 /// Without a cycle, one of the nodes that have not happened always waits for none of the others, so every
 /// order of progress reaches the end. A node on a cycle never happens. With buffers, a send may complete
 /// before its receive starts; with B buffers, send k + B of a stream waits for receive k. Both relations are
-/// contained in the one above (in a stream, k is before k + B), so buffers can remove cycles but never add
-/// one.
+/// contained in the one above (in a stream, k is before k + B), so buffers never add a cycle.
 Order order_steps(const StepNumbers& steps, const Streams& streams);
 
 /// Runs matched steps on symbols in an order from `order_steps`, and checks what each rank ends with. Returns

@@ -8,8 +8,7 @@
 
 namespace ddl::topology::verification {
 
-/// A stretch of memory that holds elements [origin, origin + length) of the collective's buffer, all with the
-/// same expression.
+/// A stretch that holds elements [origin, origin + length) of the collective's buffer as one expression.
 struct Piece {
   std::size_t length = 0;
   std::size_t origin = 0;

@@ -11,8 +11,7 @@ __device__ Index sentence_of(const AttentionShape& shape, Index row) {
   return row % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
 }
 
-/// scores[s] = query . source[s * sentences + sentence], one warp per s; needs a barrier before scores are
-/// read.
+/// scores[s] = query . source[s * sentences + sentence], a warp for each s. A barrier must follow.
 __device__ void dot_with_source(const float* query, const View& source, Index sentences, Index sentence,
                                 Index length, float factor, float* scores) {
   const unsigned lane = threadIdx.x % 32;

@@ -229,8 +229,7 @@ class CudaBackend final : public Backend {
       zero(out);
       return;
     }
-    // A sentence's rows are a batch apart, and the next sentence begins one row later. As in gemm, cuBLAS
-    // sees the transposes.
+    // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
     check(cublasSgemmStridedBatched_64(
               cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),

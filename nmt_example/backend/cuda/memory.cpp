@@ -62,8 +62,7 @@ std::shared_ptr<void> allocate_pinned(std::size_t bytes) {
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
   if (row_bytes == 0 || rows == 0) return;
-  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) {  // 2D copies limit pitches to 2^31
-                                                                          // bytes
+  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) {  // a 2D pitch is below 2^31
     check(cudaMemcpyAsync(to, from, row_bytes * rows, kind, stream), "cudaMemcpyAsync");
   } else {
     check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, kind, stream),
