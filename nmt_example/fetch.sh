@@ -12,15 +12,15 @@ need() {
   done
 }
 
-# download URL FILE: into FILE, by way of FILE.part. What an interrupted run left in FILE.part is
-# continued. A FILE that exists is kept.
+# download URL FILE: downloads to FILE.part, which becomes FILE when it is complete. Resumes an interrupted
+# download from FILE.part, and keeps an existing FILE.
 download() {
   local url=$1 file=$2
   [[ -s $file ]] && return 0
   mkdir -p "$(dirname "$file")"
   echo "downloading $url"
   transfer "$url" "$file.part" || {
-    # A server that cannot continue, or a part that is already whole, is answered by starting again.
+    # If the server cannot resume, or the part is already complete, start again.
     [[ -e $file.part ]] || fail "downloading $url failed; run the script again to go on"
     echo "starting again: $url"
     rm -f "$file.part"
@@ -45,7 +45,7 @@ transfer() {
 
 count_lines() { wc -l <"$1" | tr -d ' '; }
 
-# same_lines PREFIX: PREFIX.en and PREFIX.de must have as many lines, and some.
+# same_lines PREFIX: PREFIX.en and PREFIX.de must have the same number of lines, at least one.
 same_lines() {
   local english german
   english=$(count_lines "$1.en")

@@ -8,7 +8,7 @@
 #   build/bin/ddl_nmt --preset multi30k --src en --tgt de --train_prefix DIRECTORY/train
 #     --dev_prefix DIRECTORY/val --test_prefix DIRECTORY/test_2016_flickr --out_dir RUN
 #
-# What is there already is kept, and an interrupted download goes on where it ended.
+# Existing files are kept, and an interrupted download is resumed.
 # MULTI30K_URL: another place that holds the .gz files (http, https or file).
 # MULTI30K_CHECK_LINES=0: accept other numbers of lines than upstream's.
 # The captions come with the Flickr30k images' terms: research, non-commercial.

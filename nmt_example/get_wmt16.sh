@@ -5,12 +5,12 @@
 #
 # gives DIRECTORY/train.{en,de} (Europarl v7, Common Crawl, News Commentary v11; about 4.5 million
 # pairs) and DIRECTORY/newstest{2013,2014,2015,2016}.{en,de}. About 2 GB to download, 6 GB on disk.
-# Subwords are the trainer's business (--vocab_size), so nothing is tokenised here. Then, for instance:
+# The trainer learns subwords itself (--vocab_size), so nothing is tokenised here. Then, for instance:
 #
 #   build/bin/ddl_nmt --src de --tgt en --train_prefix DIRECTORY/train
 #     --dev_prefix DIRECTORY/newstest2013 --test_prefix DIRECTORY/newstest2015 --out_dir RUN
 #
-# What is there already is kept, and an interrupted download goes on where it ended.
+# Existing files are kept, and an interrupted download is resumed.
 # WMT16_URL: another place that holds all five archives (http, https or file).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"
@@ -28,7 +28,7 @@ archives=$directory/download
 need gzip tar sed find wc
 mkdir -p "$archives" || fail "cannot create $archives"
 
-# archive NAME UPSTREAM: downloads it unless done, and unpacks it into its own folder once.
+# archive NAME UPSTREAM: downloads an archive and unpacks it into a folder of its own, once.
 archive() {
   local name=$1 upstream=$2
   local folder=$archives/${name%.tgz}
@@ -43,7 +43,7 @@ archive() {
   touch "$folder/.unpacked"
 }
 
-# member ARCHIVE NAME: the path of a file in an unpacked archive, wherever it lies in it.
+# member ARCHIVE NAME: the path of a file in an unpacked archive, in whatever folder it is.
 member() {
   local found
   found=$(find "$archives/$1" -type f -name "$2" | sort | sed -n 1p)
@@ -51,7 +51,7 @@ member() {
   echo "$found"
 }
 
-# The text of an SGML file's segments, one a line, empty ones included.
+# segments FILE: the text of an SGML file's segments, one per line, including empty ones.
 segments() {
   local segment='.*<seg[^>]*>\(.*\)<\/seg>.*'
   sed -n "s/\r\$//; s/$segment/\1/I; T; s/^[[:space:]]*//; s/[[:space:]]*\$//; s/&quot;/\"/g; s/&apos;/'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g; p" "$1"

@@ -24,12 +24,12 @@ void describe(const nmt::Options& options) {
              nmt::describe_options(options));
 }
 
-/// A file that is replaced as a whole. A device or a pipe is not: it must not be renamed over.
+/// Whether `path` may be replaced as a whole. A device or a pipe must not be: a rename would remove it.
 bool is_plain_file(const std::filesystem::path& path) {
   return !std::filesystem::exists(path) || std::filesystem::is_regular_file(path);
 }
 
-/// Throws where the translations could not be written, before the work of making them.
+/// Throws if the translations could not be written, before any time is spent on making them.
 void check_output(const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path file = path;
@@ -55,7 +55,7 @@ void write_output(const std::string& path, const std::string& text) {
                                path.empty() ? "standard output" : path, std::strerror(errno)));
 }
 
-/// The checkpoint to translate with.
+/// Opens the checkpoint to translate with: --ckpt, or the newest one under --out_dir.
 nmt::SavedRun open_run(ddl::Context& context, const nmt::Options& options) {
   if (!options.ckpt.empty()) return {context, ddl::SavedCheckpoint::open(context, options.ckpt)};
   ddl::Checkpoint checkpoints(context, options.out_dir);

@@ -15,8 +15,8 @@ cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDL_BUILD_EXAMPLES=ON 
   -DDDL_BUILD_BENCHMARKS=OFF -DDDL_WITH_CUDA="$cuda"
 cmake --build build --target ddl_nmt
 
-# Open MPI refuses root, more ranks than cores, and, in containers that forbid ptrace, its copies between
-# processes; and it would bind each of two ranks to one core.
+# Open MPI refuses to run as root or with more ranks than cores; in containers that forbid ptrace, it cannot
+# copy between processes directly; and it would bind each of two ranks to one core.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 rm -rf "$model"
 mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt --preset=quickstart --out_dir="$model" "$@"

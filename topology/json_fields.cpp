@@ -57,7 +57,7 @@ class Reader : public json::json_sax_t {
     const Open& object = open_.back();
     for (std::size_t i = 0; i < object.fields.size(); ++i) {
       if (!object.seen[i] && !object.fields[i].is_optional) {
-        fail(path(open_.size() - 1), fmt::format("no key '{}'", object.fields[i].name), "it to be there");
+        fail(path(open_.size() - 1), fmt::format("no key '{}'", object.fields[i].name), "one");
       }
     }
     open_.pop_back();
@@ -82,20 +82,20 @@ class Reader : public json::json_sax_t {
   }
 
  private:
-  /// An object, or a list if there is an `element`.
+  /// An open object, or an open list if `element` is set.
   struct Open {
     std::vector<JsonSlot::Field> fields = {};
     std::vector<bool> seen = {};
     std::function<JsonSlot()> element = {};
     std::size_t most_elements = 0;
-    std::size_t at = 0;  // the field, or as many elements have begun
+    std::size_t at = 0;  // the index of the current field; of a list, how many elements have begun
   };
 
   [[noreturn]] void fail(std::string_view path, std::string_view found, std::string_view expected) const {
     fail_with(ErrorCode::corrupt_data, "{}: {}: found {}, expected {}", source_, path, found, expected);
   }
 
-  /// Of the value that is read, with as many of the lists and objects around it.
+  /// Path of the value being read, through the first `levels` open lists and objects.
   [[nodiscard]] std::string path(std::size_t levels) const {
     std::string text;
     for (const Open& open : std::span(open_).first(levels)) {
@@ -132,7 +132,7 @@ class Reader : public json::json_sax_t {
 
 void read_json(std::string_view text, std::string_view source, const JsonSlot& slot) {
   Reader reader(source, slot);
-  json::sax_parse(text, &reader);  // false only after parse_error, which throws
+  json::sax_parse(text, &reader);  // returns false only after parse_error, which throws
 }
 
 std::string hexadecimal(std::uint64_t value) { return fmt::format("0x{:016x}", value); }

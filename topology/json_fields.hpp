@@ -18,40 +18,40 @@
 #include "ddl/error.hpp"
 #include "topology/json_text.hpp"
 
-// Values as JSON. `describe(fields, value)`, in the namespace of the value's type, lists the fields of the
-// type once for both directions: `fields` is a `JsonFieldReader` or a `JsonFieldWriter`.
+// JSON for value types. `describe(fields, value)`, found in the namespace of the value's type, lists the
+// type's fields once for both directions: `fields` is a `JsonFieldReader` or a `JsonFieldWriter`.
 namespace ddl::topology {
 
 template <typename Type, typename Plain>
 concept MaybeConst = std::same_as<std::remove_const_t<Type>, Plain>;
 
-/// What may stand at a place of a text, and where it goes.
+/// The JSON value that is accepted at one place of a text, and where it is stored.
 struct JsonSlot {
   struct Field {
     std::string_view name;
     bool is_optional = false;
-    std::function<JsonSlot()> slot;  ///< Called when the key is there.
+    std::function<JsonSlot()> slot;  ///< Called when the key is found.
   };
 
-  /// Takes a value, or says what is expected in its place. A list or an object, which comes as an empty one,
-  /// it never takes.
+  /// Stores a scalar and returns nothing, or returns what is expected in its place. Called with an empty list
+  /// or object where a list or object is not accepted; it must refuse those.
   std::function<std::optional<std::string>(const nlohmann::json&)> value;
-  std::function<std::vector<Field>()> fields = {};  ///< Of an object.
-  std::function<JsonSlot()> element = {};           ///< Of a list: the next one.
+  std::function<std::vector<Field>()> fields = {};  ///< For an object.
+  std::function<JsonSlot()> element = {};           ///< For a list: the slot of the next element.
   std::size_t most_elements = 0;
 };
 
-/// Fills the slot from a text. The text is read as a stream: memory follows what is accepted, not what is
-/// sent. Throws `corrupt_data` naming `source`, the path inside it ("nodes[2].kind"), what was found and what
-/// was expected: not JSON, cut off, unknown, repeated or missing keys, and what slots refuse.
+/// Fills `slot` from `text`, which is parsed as a stream: memory follows what is accepted, not the size of
+/// the text. Throws `corrupt_data` naming `source`, the path inside it ("nodes[2].kind"), what was found and
+/// what was expected: not JSON, cut off, unknown, repeated or missing keys, and values that a slot refuses.
 void read_json(std::string_view text, std::string_view source, const JsonSlot& slot);
 
-/// "0x00000000000000ff": JSON's numbers lose digits above 2^53 in many readers.
+/// "0x00000000000000ff", as text because many JSON readers lose digits of numbers above 2^53.
 std::string hexadecimal(std::uint64_t value);
 std::optional<std::uint64_t> from_hexadecimal(std::string_view text);
 constexpr std::string_view expected_hexadecimal = "0x and 16 hexadecimal digits in lower case";
 
-/// A limit of a string.
+/// Limit of a string slot: refuses the empty string.
 struct NotEmpty {};
 
 class JsonFieldReader {
@@ -66,19 +66,18 @@ class JsonFieldReader {
       }};
     });
   }
-  /// `limits` are those of the value's `slot`.
+  /// `limits` are passed on to the value's `slot`.
   template <typename Value, typename... Limits>
   void operator()(std::string_view name, Value& to, const Limits&... limits) {
     add(name, [&to, limits...] { return slot(to, limits...); });
   }
-  /// A field that is only there if it differs from `otherwise`.
+  /// A field that may be missing, and is written only if it differs from `otherwise`.
   template <typename Value, typename... Limits>
   void optional(std::string_view name, Value& to, const auto& /*otherwise*/, const Limits&... limits) {
     (*this)(name, to, limits...);
     fields_.back().is_optional = true;
   }
-  /// A field that is written as `to_text` has it. `from_text` gives nothing for a text that is not
-  /// `expected`.
+  /// A field that is stored as text. `from_text` returns nothing for a text that does not match `expected`.
   template <typename Value, typename FromText>
   void text(std::string_view name, Value& to, const auto& /*to_text*/, const FromText& from_text,
             std::string_view expected) {
@@ -110,14 +109,14 @@ class JsonFieldReader {
     return whole(to, std::numeric_limits<Number>::min(), std::numeric_limits<Number>::max());
   }
   static JsonSlot slot(int& to, int least, int most) { return whole(to, least, most); }
-  /// As many as there are.
+  /// Up to `n` elements; those that the text lacks keep their values.
   template <typename Element, std::size_t n>
   static JsonSlot slot(std::array<Element, n>& to) {
     return {.value = [](const Json&) { return std::optional<std::string>("a list"); },
             .element = [&to, i = std::size_t{0}]() mutable { return slot(to[i++]); },
             .most_elements = n};
   }
-  /// One of `all`, as `to_string` spells them.
+  /// One of the enumerators `all`, by its `to_string` name.
   template <typename Enum, typename All>
   requires std::is_enum_v<Enum>
   static JsonSlot slot(Enum& to, const All& all) {
@@ -158,7 +157,7 @@ class JsonFieldReader {
     };
     return scalar(to, fits, "a whole number from {} to {}", least, most);
   }
-  /// `expected` with the limits in it is the text of a value that does not fit.
+  /// `expected`, formatted with `limits`, describes what was expected if a value does not fit.
   template <typename To, typename Fits, typename... Limits>
   static JsonSlot scalar(To& to, Fits fits, std::string_view expected, Limits... limits) {
     return {[=, &to](const Json& found) -> std::optional<std::string> {
@@ -167,7 +166,6 @@ class JsonFieldReader {
       return {};
     }};
   }
-  /// `from_text` gives nothing for a text that is not what is expected.
   template <typename To, typename FromText, typename Expected>
   static JsonSlot converted(To& to, FromText from_text, Expected expected) {
     return {[=, &to](const Json& found) -> std::optional<std::string> {
@@ -228,7 +226,7 @@ class JsonFieldWriter {
   Json object_ = Json::object();
 };
 
-/// A value on one line.
+/// Bytes that are not UTF-8 are replaced.
 template <typename Value>
 std::string json_line(const Value& value) {
   return JsonFieldWriter::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -16,7 +16,7 @@
 
 namespace ddl::topology {
 
-/// What is quoted from a file, shortened and with odd bytes replaced.
+/// Quotes text from a file for a message: at most 60 characters, unprintable bytes as '?'.
 inline std::string in_quotes(std::string_view text) {
   constexpr std::size_t longest = 60;
   std::string result = "'";
@@ -25,21 +25,21 @@ inline std::string in_quotes(std::string_view text) {
   return result;
 }
 
-/// The same without quotes and with more room: a JSON library's message.
+/// Makes a JSON library's message printable: at most 200 characters, unprintable bytes as '?'.
 inline std::string printable(std::string_view text) {
   std::string result;
   for (const char c : text.substr(0, 200)) result += c >= ' ' && c <= '~' ? c : '?';
   return result;
 }
 
-/// A JSON library's message of what is wrong, without its own prefix "[json.exception...] ".
+/// A JSON library's error message, without its prefix "[json.exception...] ".
 inline std::string json_problem(const std::exception& error) {
   const std::string_view what = error.what();
   const auto prefix_end = what.find("] ");
   return printable(prefix_end == what.npos ? what : what.substr(prefix_end + 2));
 }
 
-/// Calls the action; its `invalid_argument` becomes `corrupt_data` of the source.
+/// Calls `action`, and turns its `invalid_argument` into `corrupt_data` naming `source`.
 template <typename Action>
 auto check_source(std::string_view source, Action action) {
   try {
@@ -50,14 +50,14 @@ auto check_source(std::string_view source, Action action) {
   }
 }
 
-/// An enumerator's name in a table of the names in the enumerators' order.
+/// The name of an enumerator; `names` are in the order of the enumerators.
 template <std::size_t n>
 constexpr std::string_view name_in(const std::array<std::string_view, n>& names, auto enumerator) {
   const auto index = as_index(enumerator);
   return index < n ? names[index] : "unknown";
 }
 
-/// The enumerators from the first one to `last`.
+/// All enumerators up to `last`.
 template <auto last>
 constexpr auto all_to = [] {
   std::array<decltype(last), as_index(last) + 1> all{};
@@ -65,7 +65,7 @@ constexpr auto all_to = [] {
   return all;
 }();
 
-/// The value of one of a set of enumerators, as `to_string` spells them.
+/// The enumerator in `all` whose `to_string` is `name`.
 template <typename All>
 auto named(const All& all, std::string_view name) -> std::optional<std::ranges::range_value_t<All>> {
   for (const auto value : all) {

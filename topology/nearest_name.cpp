@@ -26,7 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
   if (names.empty()) return {};
-  // What nobody typed by mistake is not worth comparing whole.
+  // Bounds the cost; a longer name is no typing mistake.
   name = name.substr(0, 256);
   return *std::ranges::min_element(names, {}, [&](std::string_view n) { return edit_distance(name, n); });
 }

@@ -8,7 +8,7 @@
 
 namespace ddl::topology {
 
-/// The number that the text is from its first to its last character.
+/// The number that the whole text spells, with no character left over.
 template <typename Number>
 std::optional<Number> parse_whole(std::string_view text) {
   Number number{};
@@ -17,7 +17,7 @@ std::optional<Number> parse_whole(std::string_view text) {
   return error == std::errc{} && end == last ? std::optional(number) : std::nullopt;
 }
 
-/// The parts between the separators: one more than there are separators.
+/// The parts between separators: always one more than there are separators.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {

@@ -8,14 +8,14 @@
 
 namespace ddl::topology {
 
-/// Throws an error: what was found, what was expected, and what to do.
+/// Throws an error whose message says what was found, what was expected and what to do.
 template <typename... Arguments>
 [[noreturn]] void fail_with(ErrorCode code, fmt::format_string<Arguments...> message,
                             Arguments&&... arguments) {
   throw Error(code, fmt::format(message, std::forward<Arguments>(arguments)...));
 }
 
-/// The same for an argument that cannot work.
+/// Throws `invalid_argument` with such a message.
 template <typename... Arguments>
 [[noreturn]] void refuse(fmt::format_string<Arguments...> message, Arguments&&... arguments) {
   fail_with(ErrorCode::invalid_argument, message, std::forward<Arguments>(arguments)...);

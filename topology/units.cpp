@@ -9,7 +9,7 @@
 namespace ddl::topology {
 namespace {
 
-/// With `digits` significant digits, but no fewer than stand before the point.
+/// Formats with `digits` significant digits, but never rounds before the decimal point.
 std::string significant(double value, int digits) {
   const int before = value >= 1 ? static_cast<int>(std::floor(std::log10(value))) + 1 : 1;
   return fmt::format("{:.{}f}", value, before >= digits ? 0 : digits - before);

@@ -28,30 +28,30 @@ struct AdamSettings {
   std::int64_t step;  ///< Counts from 1, for the bias correction.
 };
 
-/// The computations a model is made of, over memory of one device. Every layer is written once
-/// against this. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
-/// `reference` in fp64 with plain loops, as the oracle. Tensors of one call have the backend's type unless
-/// said otherwise; shapes are checked by assertion only. Calls may be asynchronous; `download` waits. Not
+/// The computations that a model is made of, in the memory of one device. Every layer is written once against
+/// this interface. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
+/// `reference` in fp64 with plain loops, as the oracle of tests. Tensors of one call have the backend's type
+/// unless said otherwise; only assertions check shapes. Calls may be asynchronous; `download` waits. Not
 /// thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Type of parameters and activations.
+  /// The type of parameters and activations.
   [[nodiscard]] virtual ddl::DataType type() const = 0;
-  /// Whether its memory is the host's, so that the host may use a tensor's data where it lies.
+  /// Whether its memory is the host's, so that the host may access a tensor's data directly.
   [[nodiscard]] virtual bool host_accessible() const { return true; }
-  /// The CUDA stream that its work is queued on, in order; null for backends of the host.
+  /// The CUDA stream on which its work is queued, in order; null for host backends.
   [[nodiscard]] virtual CUstream_st* stream() const { return nullptr; }
 
   // Memory --------------------------------------------------------------------------------------
   /// Zero-filled, aligned to 64 bytes.
   [[nodiscard]] virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Zero-filled memory of the host that `upload` and `download` are fastest with.
+  /// Zero-filled host memory with which `upload` and `download` are fastest.
   [[nodiscard]] virtual std::shared_ptr<void> allocate_host(std::size_t bytes) {
     return std::shared_ptr<std::byte>(new std::byte[bytes](), std::default_delete<std::byte[]>());
   }
-  /// Without gaps between rows in `from`, which may be overwritten at once; converted to `to`'s type.
+  /// `from` has no gaps between rows and may be overwritten after the call. Converts to `to`'s type.
   virtual void upload(const Tensor& to, std::span<const float> from) = 0;
   virtual void upload(const Indices& to, std::span<const std::int32_t> from) = 0;
   virtual void download(const Tensor& from, std::span<float> to) = 0;
@@ -104,11 +104,11 @@ class Backend {
   };
   virtual void lstm_cell_forward(const LstmStep& step) = 0;
 
-  /// Backward of the same step. `gates` (activations) becomes the gradient of the pre-activations.
-  /// `d_output` (may be empty) and `d_h` are added up to the gradient of h; a masked row passes d_h
-  /// alone on to `d_h_prev`, d_c to d_c_prev, and has zero gates. For other rows `d_h_prev` is set to
-  /// zero (the caller then adds gates * Wh^T). `d_c` is replaced by the gradient of c_prev.
-  /// `d_h_prev` may be `d_h` itself, or empty where no row is masked.
+  /// Backward pass of the same step. `gates` (activations) becomes the gradient of the pre-activations. The
+  /// gradient of h is the sum of `d_output` (may be empty) and `d_h`. A masked row passes only d_h on to
+  /// `d_h_prev` and d_c to d_c_prev, and has zero gates. For other rows `d_h_prev` is set to zero (the caller
+  /// then adds gates * Wh^T). `d_c` is replaced by the gradient of c_prev. `d_h_prev` may be `d_h` itself, or
+  /// empty if no row is masked.
   struct LstmStepBackward {
     Tensor gates, c_prev, tanh_c, d_output, d_h, d_h_prev, d_c;
     Indices lengths;
@@ -124,13 +124,13 @@ class Backend {
   virtual void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
                                  const Tensor& memory, const Indices& lengths, const Tensor& scale,
                                  const Tensor& weights, const Tensor& context) = 0;
-  /// From d_context: d_scores [R, S] (gradient of the scaled scores) and d_query (set, not added).
+  /// From d_context: d_scores [R, S] (gradient of the scaled scores) and d_query (both set, not added).
   virtual void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
                                   const Indices& lengths, const Tensor& scale, const Tensor& weights,
                                   const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) = 0;
-  /// What is left of the backward pass, for all target steps at once (R = steps * sentences rows):
-  /// d_keys = scale * sum_t d_scores query, d_memory = sum_t weights d_context (both set, zero beyond
-  /// the lengths), d_scale += sum d_scores * (query . keys) where scale is not empty.
+  /// The rest of the backward pass, for all target steps at once (R = steps * sentences rows): d_keys = scale
+  /// * sum_t d_scores query, d_memory = sum_t weights d_context (both set, zero beyond the lengths), d_scale
+  /// += sum d_scores * (query . keys) unless scale is empty.
   virtual void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
                                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
                                          const Tensor& d_scores, const Tensor& d_context,
@@ -157,18 +157,18 @@ class Backend {
                     double gradient_scale, const AdamSettings& settings) = 0;
 };
 
-/// `threads` per rank for `cpu`; at least 1.
+/// `threads` per rank, at least 1.
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 std::unique_ptr<Backend> make_reference_backend();
 
-/// One fp32 backend on one CUDA device: all work on one stream, in order, and no waiting for it but in
-/// `download` and large uploads. Sums do not depend on the order of threads: the same calls give the same
-/// bits. For one thread, which must have no other CUDA device selected while it uses the backend. Errors:
-/// `unsupported` in a build without CUDA, on a machine without a usable driver or device, and for a
-/// `device` that is not below `cuda_devices()`, each saying what was found and what to do; calls throw
-/// `internal` with what CUDA reports, `allocate` throws `unsupported` when the device's memory is full.
+/// An fp32 backend on one CUDA device. All work is queued on one stream, in order; only `download` and large
+/// uploads wait for it. Sums do not depend on the order of threads: the same calls give the same bits. For
+/// one thread, which must have no other CUDA device selected while it uses the backend. Errors: `unsupported`
+/// in a build without CUDA, on a machine without a usable driver or device, and for a `device` that is not
+/// below `cuda_devices()`, each saying what was found and what to do; calls throw `internal` with what CUDA
+/// reports; `allocate` throws `unsupported` if the device's memory is full.
 std::unique_ptr<Backend> make_cuda_backend(int device);
-/// Number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
+/// The number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
 int cuda_devices();
 
 }  // namespace nmt

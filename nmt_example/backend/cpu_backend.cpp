@@ -240,7 +240,7 @@ class CpuBackend final : public Backend {
         std::fill_n(row(d_keys, s * sentences + b), d_keys.cols, 0.0f);
         std::fill_n(row(d_memory, s * sentences + b), d_memory.cols, 0.0f);
       }
-      // Column s of a sentence's weights, steps apart by a whole batch row.
+      // Rows of one sentence, a whole batch apart.
       const auto every_sentence = [&](const Tensor& x) {
         return Tensor(row(x, b), steps, x.cols, x.stride * sentences, x.type);
       };
@@ -319,7 +319,7 @@ class CpuBackend final : public Backend {
     return r % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
   }
 
-  /// Splits `rows` over the threads if there is enough to do; `work` is about a row's operations.
+  /// Splits `rows` over the threads if there is enough work; `work` estimates the operations of one row.
   template <typename F>
   void for_rows(std::int64_t rows, std::int64_t work, const F& function) const {
     constexpr std::int64_t worth_a_thread = 200'000;

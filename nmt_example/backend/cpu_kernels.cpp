@@ -6,7 +6,7 @@
 
 #include "nmt_example/backend/philox.hpp"
 
-// Function multi-versioning resolves before the sanitizers' run-time is up.
+// Function multi-versioning resolves before the sanitizers' run-time is initialised.
 #if defined(__x86_64__) && !defined(DDL_SANITIZED)
 #define NMT_VECTORIZED __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else

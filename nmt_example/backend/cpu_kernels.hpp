@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-/// The element-wise and small-vector arithmetic of the CPU backend, fp32, one thread. Each function is
-/// compiled for several instruction sets and chosen when the program starts.
+/// The element-wise and small-vector arithmetic of the CPU backend: fp32, one thread. Each function is
+/// compiled for several instruction sets, one of which is chosen when the program starts.
 namespace nmt::cpu {
 
 void add(float* to, const float* from, std::int64_t n);

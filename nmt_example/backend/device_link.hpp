@@ -10,22 +10,22 @@
 
 namespace nmt {
 
-/// What joins the ranks' devices. Not thread-safe; for the thread that made it.
+/// The connection between the ranks' devices. Not thread-safe; for the thread that made it.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
-  /// For people.
+  /// For people. Names the device.
   [[nodiscard]] virtual std::string description() const = 0;
-  /// What is queued on the stream from now on is a part of the step that has this name, for the timeline;
-  /// empty: none.
+  /// Marks work queued on the stream from now on as the part of the step with this name, for the timeline; an
+  /// empty name ends the part.
   virtual void part(std::string_view name, ddl::DeviceStream stream) = 0;
-  /// A reducer of gradients in the device's memory. Collective. This must outlive it.
+  /// A reducer for gradients in the device's memory; this must outlive it. Collective.
   virtual ddl::GradientReducer make_reducer(std::vector<ddl::Gradient> gradients,
                                             const ddl::GradientReducerOptions& options) = 0;
 };
 
-/// For the calling thread's device. Collective. Throws `unsupported`, agreed, where the ranks' devices cannot
-/// be joined, or in a build without CUDA.
+/// For the calling thread's device. Collective. Throws `unsupported`, agreed, if the ranks' devices cannot be
+/// connected, or in a build without CUDA.
 std::unique_ptr<DeviceLink> open_device_link(ddl::Context& context);
 
 }  // namespace nmt

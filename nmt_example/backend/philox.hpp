@@ -5,8 +5,8 @@
 
 namespace nmt {
 
-/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC11):
-/// four random words that depend on nothing but the counter and the key.
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC11): four
+/// random words that depend only on the counter and the key.
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                               std::array<std::uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -22,8 +22,8 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-/// Which random numbers a dropout takes. The element at (sample, position, column) of site `site` in
-/// step `step` gets the same number on whichever rank and in whichever batch it is computed.
+/// Identifies the random numbers of a dropout. The element at (sample, position, column) of site `site` in
+/// step `step` gets the same number on any rank and in any batch.
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -37,14 +37,14 @@ struct DropoutKey {
   }
 };
 
-/// Random words for columns 4 * column_block ... + 3.
+/// The random words of columns 4 * column_block to 4 * column_block + 3.
 constexpr std::array<std::uint32_t, 4> dropout_words(std::array<std::uint32_t, 2> key, std::uint32_t sample,
                                                      std::uint32_t position,
                                                      std::uint32_t column_block) noexcept {
   return philox({sample, position, column_block, 0}, key);
 }
 
-/// A word below the threshold drops its element: probability rate.
+/// A word below the threshold drops its element, which has probability `rate`.
 constexpr std::uint32_t dropout_threshold(double rate) noexcept {
   return static_cast<std::uint32_t>(rate * 4294967296.0);
 }

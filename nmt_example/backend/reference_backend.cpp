@@ -24,7 +24,6 @@ std::int32_t at(const Indices& x, Index i) {
   return x.data[i];
 }
 
-/// Calls f with every element of x.
 template <typename F>
 void for_each(const Tensor& x, F f) {
   for (Index row = 0; row < x.rows; ++row)
@@ -45,7 +44,7 @@ Index sentence_of(const AttentionShape& shape, Index query_row) {
   return query_row % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
 }
 
-/// Where step `step` of a sentence lies in keys and memory.
+/// The row of step `step` of a sentence in keys and memory.
 Index source_row(const AttentionShape& shape, Index step, Index sentence) {
   return step * shape.sentences + sentence;
 }
@@ -65,8 +64,8 @@ double row_max(const Tensor& x, Index row) {
   return largest;
 }
 
-/// log(sum of exp(x - offset)) of a row. Logarithms of probabilities are taken relative to the row's
-/// largest element: next to a large one the logarithm would vanish.
+/// log(sum of exp(x - offset)) of a row. Log-probabilities are computed relative to the row's largest
+/// element: next to a large one, the logarithm would vanish.
 double log_sum_exp(const Tensor& x, Index row, double offset) {
   double sum = 0;
   for (Index col = 0; col < x.cols; ++col) sum += std::exp(at(x, row, col) - offset);

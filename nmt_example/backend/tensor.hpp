@@ -8,8 +8,8 @@
 
 namespace nmt {
 
-/// A view of a matrix in a backend's memory: row-major, `stride` elements from row to row.
-/// Sequences are time-major: row t * batch + b is step t of sentence b.
+/// A view of a matrix in a backend's memory: row-major, with `stride` elements from row to row. Sequences are
+/// time-major: row t * batch + b is step t of sentence b.
 struct Tensor {
   void* data = nullptr;
   std::int64_t rows = 0;
@@ -29,7 +29,7 @@ struct Tensor {
     assert(begin >= 0 && begin + count <= cols);
     return {at(begin), rows, count, stride, type};
   }
-  /// The same elements under another shape; contiguous tensors only.
+  /// The same elements in another shape; contiguous tensors only.
   [[nodiscard]] Tensor reshaped(std::int64_t new_rows, std::int64_t new_cols) const noexcept {
     assert(contiguous() && new_rows * new_cols == size());
     return {data, new_rows, new_cols, new_cols, type};

@@ -33,7 +33,7 @@ class Dataset {
   /// tensorflow/nmt's length bucket: min(num_buckets-1, max(source length / w, target length / w)),
   /// w = ceil(max(source_max_len, target_max_len) / num_buckets), or 10 without maximum lengths.
   [[nodiscard]] std::uint32_t bucket_of(std::size_t sample, std::size_t num_buckets) const;
-  /// Of every sample, for `ddl::ShardedSamplerOptions`.
+  /// The bucket of every sample, for `ddl::ShardedSamplerOptions`.
   [[nodiscard]] std::vector<std::uint32_t> buckets(std::size_t num_buckets) const;
   /// Source + target tokens of every sample, for `ddl::ShardedSamplerOptions`.
   [[nodiscard]] std::vector<std::uint32_t> lengths() const;
@@ -61,7 +61,7 @@ class Dataset {
 Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
                const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len);
 
-/// What one rank computes in one step, time-major: element [t][b] of an array is at t * size() + b.
+/// One rank's samples of one step, time-major: element [t][b] of an array is at t * size() + b.
 struct Batch {
   std::size_t source_steps = 0;              ///< S, the longest source.
   std::size_t target_steps = 0;              ///< T, the longest target plus one.
@@ -76,12 +76,11 @@ struct Batch {
 
   /// B; may be 0.
   [[nodiscard]] std::size_t size() const noexcept { return samples.size(); }
-  /// Makes room, so that `fill_batch` allocates nothing for batches up to these sizes. The lengths are
-  /// in tokens, without </s>.
+  /// Lets `fill_batch` allocate nothing for batches up to these sizes; lengths in tokens, without </s>.
   void reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length);
 };
 
-/// Fills `batch` with the samples, in their order. Allocates only where the batch outgrows its capacity.
+/// Fills `batch` with the samples, in their order. Allocates only if the batch outgrows its capacity.
 void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch);
 
 }  // namespace nmt

@@ -78,7 +78,7 @@ class Draw {
     return choices[static_cast<std::size_t>(below(static_cast<int>(n)))];
   }
 
-  /// Calls `candidate()` for a value until `phrase(value)` belongs to the split.
+  /// Calls `candidate` until the phrase of its value belongs to the split.
   template <typename Candidate, typename Phrase>
   auto until_allowed(Candidate candidate, Phrase phrase) {
     for (int attempt = 0; attempt < 1'000'000; ++attempt) {
@@ -98,7 +98,7 @@ class Draw {
   int cardinal() {
     return cardinal_from([&] { return any_length(); });
   }
-  /// A number before a plural noun: no 1, 101, ..., whose German depends on the noun.
+  /// A number before a plural noun: never 1, 101, ..., whose German form depends on the noun.
   int plural_between(int low, int high) {
     return cardinal_from([&] {
       int value = between(low, high);
@@ -155,7 +155,7 @@ Words timetable_time(Draw& draw) {
   return {english_time(time.hour, time.minute), german_time(time.hour, time.minute)};
 }
 
-/// "half past three"; only words that stand alone, so for train.
+/// Times such as "half past three". Their phrases are single words, so they are for train only.
 Words spoken_time(Draw& draw) {
   const int hour_now = draw.between(1, 12);
   const int hour_next = hour_now % 12 + 1;
@@ -212,7 +212,7 @@ struct Slots {
   Words a, b;
 };
 
-// What fills the slots {a} and {b} of a template's frames.
+// These functions fill the slots {a} and {b} of a template's frames.
 
 Slots fill_cardinal(Draw& draw) { return {cardinal_words(draw.cardinal()), {}}; }
 

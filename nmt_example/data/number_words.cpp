@@ -52,7 +52,7 @@ std::string english_below_thousand(int value) {
   return words;
 }
 
-/// `one` is what 1 is called where it ends the word: "eins", or "ein" inside a longer one.
+/// `one` is the form of a final 1: "eins", or "ein" inside a longer word.
 std::string german_below_hundred(int value, std::string_view one) {
   if (value == 1) return std::string(one);
   if (value < 20) return std::string(german_small[value]);

@@ -6,12 +6,12 @@
 namespace nmt {
 
 /// Number words of English (British usage, spaced instead of hyphenated: "two hundred and thirty five
-/// thousand four hundred and twelve") and German ("zweihundertfünfunddreißigtausendvierhundertzwölf").
-/// Every function throws `ddl::Error` (`invalid_argument`) for a value outside the range given.
+/// thousand four hundred and twelve") and German ("zweihundertvierzehn"). Every function throws `ddl::Error`
+/// (`invalid_argument`) for a value outside the given range.
 
 /// 0 to 999,999.
 std::string english_cardinal(int value);
-/// 0 to 999,999. 1 is "eins"; before a noun see `german_count`.
+/// 0 to 999,999. 1 is "eins".
 std::string german_cardinal(int value);
 
 /// 1 to 999: "three hundred and twenty first".
@@ -25,7 +25,7 @@ std::string english_year(int year);
 /// 1100 to 2099: "neunzehnhundertvierundachtzig", "zweitausendneun".
 std::string german_year(int year);
 
-/// Hour 1 to 23, minute 1 to 59, as timetables are read out: "three forty seven", "three oh seven".
+/// Hour 1 to 23, minute 1 to 59, as timetables are read aloud: "three forty seven", "three oh seven".
 std::string english_time(int hour, int minute);
 /// The same in German: "drei Uhr siebenundvierzig".
 std::string german_time(int hour, int minute);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using ddl::Error;
 using ddl::ErrorCode;
 
-/// Cuts a stream of bytes into lines and checks each.
+/// Splits a stream of bytes into lines, and checks each line.
 class LineSplitter {
  public:
   explicit LineSplitter(std::string name) : name_(std::move(name)) {}
@@ -105,7 +105,7 @@ std::vector<std::string> read_gzip(const fs::path& path) {
   };
   while (true) {
     const int got = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
-    // zlib hands through a file that is not gzip; one named .gz should be.
+    // zlib also reads a file that is not gzip, but a file named .gz must be gzip.
     if (got > 0 && gzdirect(file.get())) fail("it does not start with a gzip header");
     int code = Z_OK;
     const char* message = gzerror(file.get(), &code);

@@ -17,8 +17,7 @@ namespace {
 using ddl::Error;
 using ddl::ErrorCode;
 
-/// SentencePiece's ids, renumbered so that <unk>, <s>, </s> are 0, 1, 2. A model without <s> or </s>
-/// (it can be trained so) gets them here.
+/// SentencePiece's ids, renumbered so that <unk>, <s>, </s> are 0, 1, 2; missing <s> or </s> are added.
 class SentencePieceModel final : public Vocabulary::Model {
  public:
   explicit SentencePieceModel(std::string_view serialized) {
@@ -70,8 +69,8 @@ class SentencePieceModel final : public Vocabulary::Model {
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
-  std::vector<int> theirs_;         // by our id; -1: the model has no such piece
-  std::vector<std::int32_t> ours_;  // by their id
+  std::vector<int> theirs_;         // by this class's id; -1: the model has no such piece
+  std::vector<std::int32_t> ours_;  // by SentencePiece's id
 };
 
 class ChosenLines final : public sentencepiece::SentenceIterator {
@@ -90,9 +89,9 @@ class ChosenLines final : public sentencepiece::SentenceIterator {
   std::size_t position_ = 0;
 };
 
-constexpr std::size_t longest_line = 4192;  // SentencePiece's own bound for training
+constexpr std::size_t longest_line = 4192;  // SentencePiece's own limit in training
 
-/// Lines to train on, in their order: those with the smallest hashes where there are too many.
+/// The lines to train on, in their order; if there are too many, those with the smallest hashes.
 std::vector<std::size_t> choose_lines(std::span<const std::string> lines,
                                       const VocabularyTraining& training) {
   std::vector<std::size_t> chosen;
@@ -157,7 +156,7 @@ std::string train_sentencepiece_model(std::span<const std::string> lines, std::s
       {"normalization_rule_name", "identity"},
       {"hard_vocab_limit", "false"},
       {"byte_fallback", "false"},
-      // The order of floating-point sums depends on the number of threads, so it is fixed.
+      // The order of floating-point sums depends on the number of threads, so that number is fixed.
       {"num_threads", "2"},
       {"minloglevel", "2"},
   };

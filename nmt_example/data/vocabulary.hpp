@@ -14,7 +14,7 @@ namespace nmt {
 /// How SentencePiece chooses its pieces.
 enum class SubwordType { unigram, bpe };
 
-/// How the entries of a word list join to text again.
+/// How the entries of a word list are joined to text.
 enum class WordJoining {
   words,         ///< One word an entry, joined with blanks.
   bpe,           ///< subword-nmt: an entry ending in "@@" continues in the next.
@@ -23,16 +23,17 @@ enum class WordJoining {
 
 struct VocabularyTraining {
   SubwordType type = SubwordType::unigram;
-  /// Chooses the sentences to train on where there are more than `max_sentences`.
+  /// Chooses the sentences to train on if there are more than `max_sentences`.
   std::uint64_t seed = 1;
   std::size_t max_sentences = 1'000'000;
 };
 
 /// Turns text into ids and back. Ids 0, 1, 2 are <unk>, <s>, </s>, whatever model is loaded.
 ///
-/// Text is not normalised beyond squeezing blanks: SentencePiece's default (NFKC) rewrites characters
-/// ("…" becomes "...", "½" becomes "1⁄2"), so no output could equal a raw reference that has them. With
-/// subwords decode(encode(x)) == x for every x of known characters with single blanks between words.
+/// Text is not normalised, except that repeated blanks become one: SentencePiece's default (NFKC) rewrites
+/// characters (the ellipsis becomes "...", the sign for one half becomes a fraction of three characters), so
+/// output could never equal a raw reference that has them. With subwords, decode(encode(x)) == x for every x
+/// of known characters with single blanks between words.
 ///
 /// Immutable and cheap to copy; `const` calls may run in several threads at once.
 class Vocabulary {
@@ -48,21 +49,21 @@ class Vocabulary {
   static Vocabulary train(std::span<const std::string> lines, std::size_t size,
                           const VocabularyTraining& training = {});
 
-  /// A trained SentencePiece model (the bytes of a .model file). Its ids are renumbered where its special
-  /// pieces are elsewhere. Throws `corrupt_data`.
+  /// A trained SentencePiece model (the bytes of a .model file). Its ids are renumbered if its special pieces
+  /// have other ids. Throws `corrupt_data`.
   static Vocabulary from_sentencepiece(std::string_view serialized_model);
   static Vocabulary from_sentencepiece_file(const std::filesystem::path& path);
 
-  /// A word list, one word a line. If it does not start with <unk>, <s>, </s>, these are put in front, as
-  /// tensorflow/nmt does. Text to encode is split at blanks. Throws `io` or `corrupt_data` (empty file,
-  /// an empty line, a blank in a word, a word given twice: both lines are named).
+  /// A word list, one word per line. If it does not start with <unk>, <s>, </s>, these are put in front, as
+  /// tensorflow/nmt does. Text to encode is split at blanks. Throws `io`, or `corrupt_data` (an empty file,
+  /// an empty line, a blank in a word, a repeated word: both lines are named).
   static Vocabulary from_word_list(const std::filesystem::path& path,
                                    WordJoining joining = WordJoining::words);
 
-  /// Ids of a line, without <s> and </s>; words or characters not known are <unk>.
+  /// The ids of a line, without <s> and </s>; unknown words or characters are <unk>.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
-  /// Text of ids. <s> and </s> are left out wherever they are; <unk> shows as a visible mark ("<unk>" of
-  /// a word list, " ⁇ " of SentencePiece). Throws `invalid_argument` for an id out of range.
+  /// The text of ids. <s> and </s> are left out everywhere; <unk> becomes a visible mark ("<unk>" with a word
+  /// list, U+2047 between blanks with SentencePiece). Throws `invalid_argument` for an id out of range.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
 
   [[nodiscard]] std::size_t size() const noexcept;
@@ -71,9 +72,9 @@ class Vocabulary {
   [[nodiscard]] static constexpr std::int32_t bos() noexcept { return bos_id; }
   [[nodiscard]] static constexpr std::int32_t eos() noexcept { return eos_id; }
 
-  /// Everything, as bytes that say what they are; for a checkpoint.
+  /// The whole vocabulary as bytes that name their own format; for a checkpoint.
   [[nodiscard]] std::string serialize() const;
-  /// Throws `corrupt_data` for anything `serialize` did not write.
+  /// Throws `corrupt_data` for anything that `serialize` did not write.
   static Vocabulary deserialize(std::string_view bytes);
 
   class Model;

@@ -11,7 +11,7 @@
 
 namespace nmt {
 
-/// What is behind a `Vocabulary`.
+/// The implementation of a `Vocabulary`.
 class Vocabulary::Model {
  public:
   virtual ~Model() = default;
@@ -21,7 +21,7 @@ class Vocabulary::Model {
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
   /// `id` is in range.
   [[nodiscard]] virtual std::string piece(std::int32_t id) const = 0;
-  /// Names the loader in serialized bytes.
+  /// The name of the loader in serialized bytes.
   [[nodiscard]] virtual std::string kind() const = 0;
   [[nodiscard]] virtual std::string payload() const = 0;
 };
@@ -31,7 +31,7 @@ std::shared_ptr<const Vocabulary::Model> load_sentencepiece_model(std::string_vi
 /// Throws `invalid_argument`. Returns the serialized model.
 std::string train_sentencepiece_model(std::span<const std::string> lines, std::size_t size,
                                       const VocabularyTraining& training);
-/// Checks the words; `name` stands for their file in messages. Throws `corrupt_data`.
+/// Checks the words; `name` identifies their file in messages. Throws `corrupt_data`.
 std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,
                                                               WordJoining joining, const std::string& name);
 

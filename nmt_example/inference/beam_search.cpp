@@ -41,7 +41,7 @@ double coverage_term(std::span<const float> attention, double penalty) {
   return penalty * sum;
 }
 
-/// The `count` most probable words but </s>, best first.
+/// The `count` most probable words other than </s> and <s>, best first.
 void most_probable(std::span<const float> log_probs, std::size_t count, std::vector<std::int32_t>& words) {
   words.clear();
   const auto before = [&](std::int32_t a, std::int32_t b) {
@@ -97,7 +97,7 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
       for (std::size_t r = 0; r < rows && step > 0; ++r) {
         for (std::size_t i = 0; i < source_steps; ++i) {
           const auto parent = static_cast<std::size_t>(parents[r]);
-          // An ended hypothesis receives no more.
+          // An ended hypothesis receives no more attention.
           received[r * source_steps + i] = received_before[parent * source_steps + i] +
                                            (beam[r].ended ? 0.0f : attention[r * source_steps + i]);
         }
@@ -173,7 +173,7 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
   translations.reserve(static_cast<std::size_t>(sentences));
   for (std::int64_t s = 0; s < sentences; ++s) {
     const auto first = beam.begin() + s * width;
-    // Prefer what ended; a hypothesis cut off at max_steps is the last resort.
+    // Hypotheses that have ended are preferred to those cut off at max_steps.
     const auto best = std::max_element(first, first + width, [](const Hypothesis& a, const Hypothesis& b) {
       return a.ended != b.ended ? b.ended : a.score < b.score;
     });

@@ -12,16 +12,16 @@
 
 namespace nmt {
 
-/// Translates lines of text with a model: subwords, search, text again.
+/// Translates lines of text with a model: encodes them into subwords, searches, and decodes the result.
 class Translator {
  public:
   Translator(Model& model, const Vocabulary& source, const Vocabulary& target, const Options& options);
 
-  /// Line i of the result is the translation of line i; an empty line stays empty. Lines are batched by
-  /// length (`--infer_batch_size` at a time).
+  /// Line i of the result is the translation of line i; an empty line stays empty. Batches lines of similar
+  /// length, `--infer_batch_size` at a time.
   std::vector<std::string> translate(std::span<const std::string> lines);
 
-  /// The same with the lines dealt out to all ranks; every rank gets all translations. Collective.
+  /// The same, with the lines spread over all ranks; every rank gets all translations. Collective.
   std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines);
 
  private:

@@ -16,7 +16,7 @@ namespace nmt {
 namespace {
 
 constexpr std::size_t max_order = 4;
-using Ngram = std::array<std::uint32_t, max_order>;  // numbers of tokens from 1; 0 where it is shorter
+using Ngram = std::array<std::uint32_t, max_order>;  // token numbers from 1; 0 after the last
 using NgramCounts = std::map<Ngram, std::size_t>;
 
 class TokenNumbers {

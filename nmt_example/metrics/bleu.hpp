@@ -8,8 +8,8 @@
 
 namespace nmt {
 
-/// Corpus BLEU (Papineni et al. 2002) with the numbers that sacreBLEU (Post 2018) gives: one reference,
-/// cased, 13a tokens, smoothing "exp".
+/// Corpus BLEU (Papineni et al. 2002), equal to sacreBLEU's (Post 2018) with one reference, cased, 13a tokens
+/// and smoothing "exp".
 struct BleuScore {
   double score = 0;                    ///< 0 to 100.
   std::array<double, 4> precisions{};  ///< In percent, smoothed, by order; all 0 if nothing matches.
@@ -20,10 +20,10 @@ struct BleuScore {
   std::size_t reference_length = 0;   ///< Tokens.
 };
 
-/// How a score was computed, in sacreBLEU's form.
+/// The settings of the score, in sacreBLEU's form.
 inline constexpr std::string_view bleu_signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp";
 
-/// Scores detokenised text; hypothesis i answers reference i. Memory: one segment's n-grams. Throws
+/// Scores detokenised text; hypothesis i belongs to reference i. Memory: one segment's n-grams. Throws
 /// `ddl::Error` (`invalid_argument`) if the counts differ or are 0.
 BleuScore corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references);
 

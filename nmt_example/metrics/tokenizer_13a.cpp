@@ -19,8 +19,8 @@ bool stands_alone(char c) {
          (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
 
-/// Replaces, from the left and without overlap, each pair of neighbours that `matches`. The bytes of a
-/// character outside ASCII are neither digits nor punctuation, so bytes do as well as characters.
+/// Replaces each pair of neighbours that `matches`, from the left and without overlap. The bytes of a
+/// character outside ASCII are neither digits nor punctuation, so bytes can stand for characters.
 template <typename Matches>
 std::string rewrite_pairs(std::string_view text, Matches matches, std::string_view before,
                           std::string_view between, std::string_view after) {
@@ -37,7 +37,7 @@ std::string rewrite_pairs(std::string_view text, Matches matches, std::string_vi
   return result;
 }
 
-/// Length of the white space (as Unicode and Python's str.split have it) that `text` starts with, or 0.
+/// Length of the white space (as defined by Unicode and Python's str.split) at the start of `text`, or 0.
 std::size_t white_space_at(std::string_view text) {
   const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;

@@ -8,8 +8,8 @@
 
 namespace nmt {
 
-/// Hands out a step's working memory from one block that is allocated once. Without a block it only
-/// counts, so that the same code that takes a step's tensors also finds out how much they need.
+/// Hands out a step's working memory from one block that is allocated once. Without a block it only counts
+/// bytes, so that the code that takes a step's tensors also measures how much they need.
 class Arena {
  public:
   explicit Arena(ddl::DataType type) : type_(type) {}
@@ -23,7 +23,7 @@ class Arena {
             count};
   }
 
-  /// Everything taken so far is given back.
+  /// Gives back everything that was taken so far.
   void reset() noexcept { used_ = 0; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   void allocate(Backend& backend, std::size_t bytes) {

@@ -10,17 +10,17 @@ namespace nmt {
 /// Called with a parameter's index when its gradient is final.
 using ReadyFunction = std::function<void(std::size_t)>;
 
-/// The target side up to the vectors that go to the output projection.
+/// The target side, up to the vectors that the output projection reads.
 class Decoder {
  public:
   virtual ~Decoder() = default;
 
   virtual void plan(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
                     std::int64_t target_steps, bool training) = 0;
-  /// All target steps, with the right words as input: [target_steps * sentences] ids.
+  /// Runs all target steps with the reference words as input: [target_steps * sentences] ids.
   virtual void forward(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
                        const Indices& ids) = 0;
-  /// From d_output(): adds to the gradients, sets the encoder's d_memory and d_final_*.
+  /// Backward pass from d_output(): adds to the gradients, and sets the encoder's d_memory and d_final_*.
   virtual void backward(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
                         const Indices& ids, const ReadyFunction& ready) = 0;
 
@@ -28,13 +28,13 @@ class Decoder {
   [[nodiscard]] virtual Tensor output() const = 0;
   [[nodiscard]] virtual Tensor d_output() const = 0;
 
-  // Inference: one step at a time, `beam` hypotheses a sentence, row = sentence * beam + hypothesis.
+  // Inference: one step at a time, with `beam` hypotheses per sentence; row = sentence * beam + hypothesis.
   virtual void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
                            std::int64_t beam) = 0;
-  /// Takes over the encoder's result.
+  /// Row r starts from the encoder's result for sentence beam_rows[r].
   virtual void start_search(const StepContext& step, Encoder& encoder, const Indices& beam_rows) = 0;
-  /// Row r continues the hypothesis that row parents[r] held; writes output [rows, units] and, with
-  /// attention, weights [rows, source_steps].
+  /// Row r continues the hypothesis of row parents[r]. Writes the output [rows, units] and, with attention,
+  /// the weights [rows, source_steps].
   virtual void search_step(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
                            const Indices& parents, const Indices& ids) = 0;
   [[nodiscard]] virtual Tensor search_output() const = 0;

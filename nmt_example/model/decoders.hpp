@@ -8,7 +8,7 @@ namespace nmt {
 
 constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_cast<std::uint32_t>(layer); }
 
-/// The target side's embedding table, which may be the source side's too.
+/// The target side's embedding table, which may also be the source side's.
 struct TargetEmbedding {
   TargetEmbedding(const ParameterSet& parameters, const ModelShape& shape);
   std::size_t index;
@@ -18,9 +18,8 @@ struct TargetEmbedding {
 
 void zero_final_state_gradients(const StepContext& step, Encoder& encoder);
 
-/// The recurrent state of hypotheses during a search: for each layer the input vector with the
-/// layer's own output behind it, and the cells; all doubled, because a step's rows continue
-/// hypotheses from other rows.
+/// The recurrent state of hypotheses during a search: for each layer, the input vector followed by the
+/// layer's own output, and the cells. All of it exists twice, because a row may continue any other.
 struct SearchState {
   void plan(Arena& arena, std::size_t layers, std::int64_t rows, std::int64_t first_input,
             std::int64_t units);
@@ -28,7 +27,7 @@ struct SearchState {
   void start(const StepContext& step, Encoder* encoder, const Indices& beam_rows);
   /// Row r takes over the state of row parents[r].
   void select(const StepContext& step, const Indices& parents);
-  /// One step of a layer whose input part of `input[layer]` is filled.
+  /// Advances a layer by one step. The input part of `input[layer]` must be filled.
   void advance(const StepContext& step, std::size_t layer, const Tensor& kernel, const Tensor& bias,
                double forget_bias);
   [[nodiscard]] Tensor hidden(std::size_t layer) const {
@@ -40,7 +39,7 @@ struct SearchState {
   Tensor gates, tanh_c;
 };
 
-/// Layers run one after the other over all steps: nothing feeds back from the top.
+/// Each layer runs over all steps before the next layer starts, because nothing feeds back from the top.
 class PlainDecoder final : public Decoder {
  public:
   PlainDecoder(const ParameterSet& parameters, const ModelShape& shape);
@@ -73,9 +72,9 @@ class PlainDecoder final : public Decoder {
   SearchState search_;
 };
 
-/// Luong attention on the top layer with input feeding: the first layer's input is the word's
-/// embedding with the previous step's attention vector behind it, so layers advance step by step.
-/// Attention vector = [top output; context] W, no bias, no tanh (tensorflow/nmt's `standard`).
+/// Luong attention on the top layer with input feeding: the first layer's input is the word's embedding
+/// followed by the previous step's attention vector, so all layers advance step by step. Attention vector =
+/// [top output; context] W, no bias, no tanh (tensorflow/nmt's `standard`).
 class AttentionDecoder final : public Decoder {
  public:
   AttentionDecoder(const ParameterSet& parameters, const ModelShape& shape);
@@ -109,7 +108,7 @@ class AttentionDecoder final : public Decoder {
     Tensor d_input;  // [sentences, 2 units]
     Tensor d_cell;   // [sentences, units]
   };
-  /// The part of a layer's kernel that `Layer::input` is multiplied by.
+  /// The part of a layer's kernel that multiplies `Layer::input`.
   [[nodiscard]] Tensor step_kernel(std::size_t layer, const Tensor& kernel) const {
     return layer == 0 ? kernel.row_range(units_, 2 * units_) : kernel;
   }
@@ -131,7 +130,7 @@ class AttentionDecoder final : public Decoder {
   Tensor scale_, d_scale_;  // empty without a scale
 
   std::int64_t sentences_ = 0, source_steps_ = 0, target_steps_ = 0;
-  Tensor embedded_;   // [T * B, units], dropped
+  Tensor embedded_;   // [T * B, units], after dropout
   Tensor keys_;       // [S * B, units]
   Tensor joined_;     // [T * B, units + depth]: top output and context
   Tensor weights_;    // [T * B, S]

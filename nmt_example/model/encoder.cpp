@@ -5,7 +5,7 @@
 namespace nmt {
 namespace {
 
-constexpr std::uint32_t first_site = 0x100;  // of the encoder's dropouts; 0x40 layers to a stack
+constexpr std::uint32_t first_site = 0x100;  // of the encoder's dropouts; each stack has 0x40 sites
 
 std::string table_name(const ParameterSet& parameters) {
   return parameters.layout().contains("embedding/shared") ? "embedding/shared" : "embedding/encoder";
@@ -73,7 +73,7 @@ void Encoder::backward_layer(const StepContext& step, const Indices& lengths, st
                              std::size_t layer) {
   const bool top = layer + 1 == stacks_[stack].size();
   const bool bottom = layer == 0;
-  const bool first = stack + 1 == stacks_.size();  // the last stack is the first to reach the embedding
+  const bool first = stack + 1 == stacks_.size();  // backward goes through the last stack first
   const std::size_t state = layer * stacks_.size() + stack;
   const std::int64_t units = embedded_.cols;
   const Tensor d_output =

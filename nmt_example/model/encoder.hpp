@@ -6,17 +6,17 @@
 
 namespace nmt {
 
-/// The source side: embedded words in, memory and final states out. Either one stack of layers or two
-/// independent ones reading in opposite directions, whose tops are concatenated.
+/// The source side: reads embedded words, and computes the memory and the final states. It has either one
+/// stack of layers, or two independent ones that read in opposite directions and whose tops are concatenated.
 class Encoder {
  public:
   Encoder(const ParameterSet& parameters, const ModelShape& shape);
 
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training);
   void forward(const StepContext& step, const Indices& ids, const Indices& lengths);
-  /// `d_state_h[l]`, `d_state_c[l]`: gradient of final_h(l), final_c(l); consumed.
-  /// `ready(index)` is called for each of the encoder's parameters when its gradient is final, but
-  /// not for the embedding if `keep_embedding_open` (shared with the decoder's).
+  /// Backward pass from d_memory() and the final states' gradients, d_final_h() and d_final_c(), which are
+  /// consumed. Calls `ready(index)` for each of the encoder's parameters when its gradient is final; the
+  /// embedding, which the decoder may share, is the last.
   template <typename Ready>
   void backward(const StepContext& step, const Indices& ids, const Indices& lengths, const Ready& ready) {
     for (std::size_t s = stacks_.size(); s-- > 0;) {
@@ -33,11 +33,10 @@ class Encoder {
   /// [steps * sentences, memory depth]; rows beyond a sentence's length are zero.
   [[nodiscard]] const Tensor& memory() const noexcept { return memory_; }
   [[nodiscard]] const Tensor& d_memory() const noexcept { return d_memory_; }
-  /// Final states in the order in which the decoder's layers take them: with two stacks fw0, bw0,
-  /// fw1, bw1, ...
+  /// Final states in the order of the decoder's layers; with two stacks fw0, bw0, fw1, bw1, ...
   [[nodiscard]] Tensor final_h(int layer) const { return layer_at(layer).final_h(); }
   [[nodiscard]] Tensor final_c(int layer) const { return layer_at(layer).final_c(); }
-  /// Where the decoder leaves the gradients of the final states; zero where it leaves none.
+  /// The gradients of the final states, set by the decoder; zero if it does not use these states.
   [[nodiscard]] Tensor d_final_h(int layer) const { return d_h_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] Tensor d_final_c(int layer) const { return d_c_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] int layers() const noexcept {

@@ -6,23 +6,23 @@
 
 namespace nmt {
 
-/// One LSTM layer run over a whole sequence, with dropout on its input. The input projections of all
-/// steps are one GEMM. A backward-reading layer runs from the last step to the first; sentences that
-/// have not begun there keep a zero state, which equals reversing each sentence within its length.
-/// Cost of forward, per step and sentence: 2 (input + units) * 4 units operations; backward twice that.
+/// One LSTM layer over a whole sequence, with dropout on its input. The input projections of all steps are
+/// one GEMM. A backward-reading layer runs from the last step to the first; sentences that have not begun yet
+/// keep a zero state, which equals reversing each sentence within its length. Cost of forward, per step and
+/// sentence: 2 (input + units) * 4 units operations; backward costs twice that.
 class LstmLayer {
  public:
   LstmLayer(const ParameterSet& parameters, const std::string& name, bool reads_backwards, double forget_bias,
             std::uint32_t dropout_site);
 
-  /// Takes the working memory of a step. `output` [steps * sentences, units], a part of a wider tensor
-  /// perhaps, receives the layer's output.
+  /// Takes the working memory of a step. The layer's output goes to `output` [steps * sentences, units],
+  /// which may be a part of a wider tensor.
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, const Tensor& output);
-  /// Without `initial_h` the layer starts from zeros. lengths may be empty: no sentence is masked.
+  /// Without `initial_h` the layer starts from zeros. If `lengths` is empty, no sentence is masked.
   void forward(const StepContext& step, const Tensor& input, const Indices& lengths,
                const Tensor& initial_h = {}, const Tensor& initial_c = {});
-  /// Adds to the parameters' gradients. `d_h` and `d_c` [sentences, units] hold the gradient of the
-  /// final state and become that of the initial state. `d_input` (may be empty) is set.
+  /// Adds to the parameters' gradients. `d_h` and `d_c` [sentences, units] hold the gradient of the final
+  /// state, and are replaced by that of the initial state. `d_input` (may be empty) is set.
   void backward(const StepContext& step, const Indices& lengths, const Tensor& d_output, const Tensor& d_h,
                 const Tensor& d_c, const Tensor& d_input);
 

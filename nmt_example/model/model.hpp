@@ -39,31 +39,30 @@ struct BatchLoss {
   std::int64_t target_tokens = 0;
 };
 
-/// What becomes of gradients that are there before a backward pass.
+/// What a backward pass does with gradients from before it.
 enum class GradientUse : std::uint8_t { replace, add };
 
-/// Hears which part of a step begins: "forward", "loss" (with the projection, both ways) or "backward".
+/// Called when a part of a step begins: "forward", "loss" (with the projection, both ways) or "backward".
 using PartFunction = std::function<void(std::string_view part)>;
 
-/// The translator: encoder, decoder and output layer over one backend. Working memory is taken when
-/// the model is made, from the limits; a step allocates nothing. Not thread-safe.
+/// The translator: encoder, decoder and output layer on one backend. Allocates its working memory from the
+/// limits when it is made; a step allocates nothing. Not thread-safe.
 class Model {
  public:
-  /// `gradients`: memory for as many values as the model has parameters, or null: the backend's.
+  /// `gradients`: memory for as many values as the model has parameters; null: the backend allocates it.
   Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
         std::shared_ptr<void> gradients = nullptr);
 
   [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }
   [[nodiscard]] const BatchLimits& limits() const noexcept { return limits_; }
-  /// Bytes of working memory.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
 
-  /// Sets the gradients to those of the batch's summed loss, or adds these. `ready` hears of each parameter
-  /// once, when its gradient is final. A batch of no sentences gives zero gradients.
+  /// Sets the gradients to those of the batch's summed loss, or adds these. Calls `ready` once for each
+  /// parameter, when its gradient is final. A batch without sentences has zero gradients.
   BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                              const ReadyFunction& ready, GradientUse use = GradientUse::replace);
-  /// Has it called by `forward_backward` from now on.
+  /// Sets the function that `forward_backward` calls when a part begins.
   void on_part(PartFunction hears) { on_part_ = std::move(hears); }
   /// The loss alone, without dropout.
   BatchLoss evaluate(const BatchView& batch);
@@ -92,17 +91,15 @@ class Model {
   friend class SearchModel;
 };
 
-/// A model's inference side: `beam` hypotheses for each of a batch's sentences, advanced together one
-/// word at a time. Uses the model's parameters and working memory of its own.
-/// Row = sentence * beam + hypothesis.
+/// The inference side of a model: `beam` hypotheses for each sentence of a batch, which advance together by
+/// one word at a time. Has working memory of its own. Row = sentence * beam + hypothesis.
 class SearchModel {
  public:
   SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps, std::int64_t beam);
 
-  /// Reads the sources (only `sentences`, `source_steps`, `source`, `source_lengths` of the batch count).
+  /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
-  /// Row r continues the hypothesis of row parents[r] with word words[r]. Fills log_probabilities()
-  /// and attention_weights().
+  /// Row r continues row parents[r] with words[r]. Fills log_probabilities() and attention_weights().
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
 
   /// [rows * target vocabulary]

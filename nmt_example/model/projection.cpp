@@ -10,7 +10,7 @@ OutputProjection::OutputProjection(const ParameterSet& parameters)
       d_kernel_(parameters.gradient(kernel_index_)) {}
 
 std::int64_t OutputProjection::rows_at_a_time() const noexcept {
-  constexpr std::int64_t elements = std::int64_t{1} << 21;  // 8 MiB of logits stay in the last-level cache
+  constexpr std::int64_t elements = std::int64_t{1} << 21;  // 8 MiB of logits fit into the last-level cache
   return std::clamp<std::int64_t>(elements / vocabulary(), 32, 1024);
 }
 

@@ -6,21 +6,20 @@
 
 namespace nmt {
 
-/// The output layer (dense, no bias) fused with softmax and cross-entropy: logits exist for a few rows
-/// at a time only, and padded target positions are left out.
-/// Cost: 2 units * vocabulary operations a target word forward, three times that with the gradient.
+/// The output layer (dense, no bias), fused with softmax and cross-entropy: logits exist only for a few rows
+/// at a time, and padded target positions are skipped. Cost: 2 units * vocabulary operations per target word
+/// forward, three times that with the gradient.
 class OutputProjection {
  public:
   explicit OutputProjection(const ParameterSet& parameters);
 
-  /// Working memory for up to `rows` target words.
+  /// Takes working memory for up to `rows` target words.
   void plan(Arena& arena, std::int64_t rows, bool training);
-  /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to sums (see
-  /// Backend::softmax_cross_entropy). With `d_output`: sets it (zero in rows not listed) and adds to
-  /// the kernel's gradient.
+  /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to `sums`; see Backend. With `d_output`,
+  /// sets it (zero in rows not listed) and adds to the kernel's gradient.
   void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
             double label_smoothing, const Tensor& d_output, const Tensor& sums);
-  /// Log-probabilities of the next word for each row of output.
+  /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
 
   [[nodiscard]] std::size_t kernel_index() const noexcept { return kernel_index_; }

@@ -8,7 +8,7 @@ namespace nmt {
 
 enum class AttentionKind { none, luong, scaled_luong };
 
-/// What a model consists of; its parameters follow from it.
+/// The dimensions of a model, which determine its parameters.
 struct ModelShape {
   std::int64_t source_vocabulary = 0;
   std::int64_t target_vocabulary = 0;
@@ -19,7 +19,7 @@ struct ModelShape {
   /// concatenated (tensorflow/nmt's `bi`).
   bool bidirectional = false;
   AttentionKind attention = AttentionKind::none;
-  bool output_attention = true;   ///< The attention vector, not the cell's output, goes to the softmax.
+  bool output_attention = true;   ///< The softmax reads the attention vector, not the cell's output.
   bool pass_hidden_state = true;  ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
   bool share_vocabulary = false;  ///< One embedding table for both sides.
@@ -27,7 +27,7 @@ struct ModelShape {
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
   /// Width of the encoder's output.
   [[nodiscard]] std::int64_t memory_depth() const noexcept { return bidirectional ? 2 * units : units; }
-  /// Whether the decoder starts from the encoder's final state: the layers must correspond.
+  /// Whether the decoder starts from the encoder's final state, which needs equally many layers.
   [[nodiscard]] bool passes_state() const noexcept {
     return encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
   }

@@ -6,14 +6,14 @@
 
 namespace nmt {
 
-/// Probability and random key of a step's dropout; rate 0 in evaluation and inference.
+/// Rate and random key of a step's dropout; the rate is 0 in evaluation and inference.
 struct DropoutSettings {
   double rate = 0;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
 };
 
-/// What every layer needs to know of the step it works in.
+/// The step that a layer works in.
 struct StepContext {
   Backend& backend;
   DropoutSettings dropout;

@@ -99,9 +99,9 @@ std::vector<Flag> make_table() {
       {"lr_schedule_unit",
        training,
        &O::lr_schedule_unit,
-       "What warm-up and decay count. updates: this job's. samples: a schedule tuned for one worker comes "
-       "after as many sentences; warmup_steps are then updates of one worker (N ranks make them in an N-th "
-       "as many), num_train_steps still this job's, and the decay ends with them",
+       "What warm-up and decay count. updates: this job's updates. samples: the updates in which one worker "
+       "would see as many sentences; warmup_steps then counts those (N ranks need an N-th as many), "
+       "num_train_steps still counts this job's, and the decay ends with them",
        any,
        {"updates", "samples"}},
       {"random_seed", training, &O::random_seed, "Seed of everything random", any},
@@ -160,14 +160,11 @@ std::vector<Flag> make_table() {
        any,
        {"cpu", "cuda"}},
       {"sparse_embeddings", running, &O::sparse_embeddings,
-       "Of an embedding's gradient, only the rows of words that were looked up travel between ranks where "
-       "that "
-       "is less",
-       any},
+       "Ranks exchange only the rows of an embedding's gradient whose words occur, where that is less", any},
       {"gradient_wire",
        running,
        &O::gradient_wire,
-       "Type of gradients between hosts; of 16 bits, what rounding leaves is sent with the next step",
+       "Type of gradients between hosts; with 16 bits, the next step adds what rounding leaves",
        any,
        {"f32", "bf16", "f16"}},
       {"sharded_update", running, &O::sharded_update,

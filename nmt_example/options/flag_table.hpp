@@ -12,13 +12,13 @@
 
 namespace nmt {
 
-/// Where a flag stands in --help and --describe.
+/// The section of a flag in --help and --describe.
 enum class FlagGroup { model, training, data, running, inference };
 
 /// The group's title, e.g. "Model".
 std::string_view title(FlagGroup group);
 
-/// Values a number may take; the ends are allowed unless said otherwise. NaN never is.
+/// The values that a number may have; the ends are allowed unless said otherwise. NaN is never allowed.
 struct Range {
   std::optional<double> least;
   std::optional<double> most;
@@ -34,8 +34,8 @@ struct Range {
 using FlagMember = std::variant<bool Options::*, int Options::*, std::int64_t Options::*,
                                 std::uint64_t Options::*, double Options::*, std::string Options::*>;
 
-/// One flag. The table of these is the only place where a flag is defined: the parser, --help, JSON both
-/// ways, --describe and `validate` are derived from it.
+/// One flag. Flags are defined in a single table: the parser, --help, JSON in both directions, --describe and
+/// `validate` are derived from it.
 struct Flag {
   std::string_view name;
   FlagGroup group;
@@ -45,20 +45,19 @@ struct Flag {
   std::vector<std::string_view> choices = {};  ///< For strings; empty: anything.
 
   [[nodiscard]] bool is_switch() const { return std::holds_alternative<bool Options::*>(member); }
-  /// What it allows, in words: the range or the choices; may be empty.
+  /// The range or the choices in words; may be empty.
   [[nodiscard]] std::string allowed() const;
 };
 
 /// All flags, in the order of --help.
 std::span<const Flag> all_flags();
-/// Null if there is none of that name.
+/// Null if there is no flag of that name.
 const Flag* find_flag(std::string_view name);
 
-/// The flag's value as the command line would have it.
+/// The flag's value as on the command line.
 std::string value_text(const Flag& flag, const Options& options);
-/// Sets the member from a command line's text. Throws `invalid_argument` if the text is not of its type.
+/// Sets the flag's member from command-line text. Throws `invalid_argument` if the text is not of its type.
 void assign(const Flag& flag, std::string_view text, Options& options);
-/// Copies the flag's member.
 void copy_value(const Flag& flag, const Options& from, Options& to);
 
 }  // namespace nmt

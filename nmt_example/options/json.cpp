@@ -70,7 +70,7 @@ std::string to_json(const Options& options) {
   for (const Flag& flag : all_flags()) {
     std::visit([&](auto member) { object[std::string(flag.name)] = options.*member; }, flag.member);
   }
-  // Paths need not be UTF-8, and a checkpoint must not fail for that.
+  // Paths may not be UTF-8, which must not make saving a checkpoint fail.
   return object.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -6,9 +6,9 @@
 
 namespace nmt {
 
-/// A JSON object of options as (name, command line's text) pairs, in order. Names are known and values have
-/// the flag's JSON type; flags of tensorflow/nmt are accepted as on the command line, and left out.
-/// `origin` says in messages where the text is from. Throws `corrupt_data` if it is not a JSON object.
+/// The options in a JSON object as pairs (name, command-line text), in order. Names must be known, and values
+/// must have the flag's JSON type; flags of tensorflow/nmt are accepted as on the command line, and left out.
+/// `origin` names the source of the text in messages. Throws `corrupt_data` if it is not a JSON object.
 std::vector<std::pair<std::string, std::string>> options_in_json(const std::string& text,
                                                                  const std::string& origin);
 

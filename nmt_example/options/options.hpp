@@ -6,8 +6,8 @@
 
 namespace nmt {
 
-/// Everything a run can be told. Names and meanings are tensorflow/nmt's flags where it has them;
-/// the value of each member is its default.
+/// The settings of a run. Names and meanings are those of tensorflow/nmt's flags where it has them; the value
+/// of each member is its default.
 struct Options {
   // Model.
   int num_units = 32;                ///< Cells per layer, and the embedding's size.
@@ -38,7 +38,7 @@ struct Options {
   /// Matters for SGD's step and for max_gradient_norm.
   std::string loss_per = "sentence";
   int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
-  int micro_batch_size = 0;         ///< Sentences of a rank at a time, gradients added up; 0: all.
+  int micro_batch_size = 0;         ///< Sentences of a rank at a time, adding up the gradients; 0: all.
   std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
   /// updates | samples: whether warm-up and decay count the job's updates, or those that one worker would
   /// need for as many sentences.
@@ -72,11 +72,11 @@ struct Options {
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
-  bool sparse_embeddings = true;          ///< Of embeddings' gradients, rows without words need not travel.
+  bool sparse_embeddings = true;          ///< Sends only rows of looked-up words, where that is less.
   std::string gradient_wire = "f32";      ///< f32 | bf16 | f16, between hosts
   bool sharded_update = false;            ///< Each rank updates its part of the parameters.
   std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
-  double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which it passes.
+  double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which the time is up.
   // Inference.
   bool infer = false;
   std::string inference_input_file;   ///< Empty: standard input.
@@ -88,13 +88,13 @@ struct Options {
   double coverage_penalty_weight = 0.0;
   int infer_batch_size = 32;
   int src_max_len_infer = 0;  ///< 0: no limit.
-  int tgt_max_len_infer = 0;  ///< 0: twice the source's and 10.
+  int tgt_max_len_infer = 0;  ///< 0: twice the source's length plus 10.
 
   [[nodiscard]] int encoder_layers() const { return num_encoder_layers ? num_encoder_layers : num_layers; }
   [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }
 };
 
-/// What the command line asks for.
+/// The parsed command line.
 struct ParsedOptions {
   Options options;
   std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the hparams file.
@@ -102,11 +102,11 @@ struct ParsedOptions {
   bool version = false;
 };
 
-/// Defaults, overridden by the preset, then by the hparams file, then by the flags; the last of a
-/// repeated flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. A flag of
-/// tensorflow/nmt that has no member here is accepted with the value that describes what is done anyway.
-/// The result is validated (see `validate`), unless --help or --version is asked for.
-/// What follows from what was set, unless a flag says otherwise:
+/// Defaults, overridden by the preset, then by the hparams file, then by the flags; the last of a repeated
+/// flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. A flag of tensorflow/nmt
+/// without a member here is accepted with the value that matches the behaviour here. The result is validated
+/// (see `validate`), unless --help or --version is given. Some settings imply others, unless a flag says
+/// otherwise:
 /// - `--inference_input_file` means `--infer`; `--beam_width` above 0 means `--infer_mode=beam_search`;
 /// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
 /// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
@@ -115,15 +115,14 @@ struct ParsedOptions {
 /// tensorflow/nmt that is not available; `io` or `corrupt_data` for the hparams file.
 ParsedOptions parse_options(int argc, const char* const* argv);
 
-/// `base` with the members that were explicitly set in `parsed` replaced, and what follows from them: a
-/// checkpoint's options, changed by the flags of this run. Not validated.
+/// `base` with the members that are explicitly set in `parsed`, and with what these imply: a checkpoint's
+/// options, changed by the flags of this run. Not validated.
 Options with_explicit_options(Options base, const ParsedOptions& parsed);
 
-/// The text of --help, grouped, with every flag's default and what it allows.
+/// The text of --help: flags by group, each with its default and the values that it allows.
 std::string help_text();
 
-/// A table for --describe: group by group, each flag with its value, those that differ from the default
-/// marked with a star.
+/// A table for --describe: by group, each flag with its value, and a star if it differs from the default.
 std::string describe_options(const Options& options);
 
 /// The options as a JSON object, for checkpoints and as an hparams file, in the order of --help; and back:

@@ -62,7 +62,7 @@ bool is_switch(const std::string& name) {
   return (flag != nullptr && flag->is_switch()) || (known != nullptr && known->is_switch);
 }
 
-// Boost reads neither `--attention=` (an empty value) nor a switch with and without a value, and takes a
+// Boost parses neither `--attention=` (an empty value) nor a switch with an optional value, and it takes a
 // flag for the value of the flag before it.
 std::vector<po::option> read_adjacent_value_or_switch(std::vector<std::string>& arguments) {
   const std::string token = arguments.front();

@@ -47,7 +47,7 @@ void check_model(const Options& options) {
 }
 
 void check_schedule(const Options& options) {
-  // That takes the number of ranks: `single_worker_schedule`.
+  // `single_worker_schedule` checks this case, because that needs the number of ranks.
   if (options.lr_schedule_unit == "samples") return;
   require(options.decay_scheme != "cosine" || options.num_train_steps == 0 ||
               options.warmup_steps < options.num_train_steps,

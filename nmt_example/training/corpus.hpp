@@ -23,13 +23,13 @@ struct Texts {
   ParallelText train, dev, test;
 };
 
-/// Every rank reads (or generates) the texts. Collective; errors are agreed.
+/// Every rank reads or generates the texts. Collective; errors are agreed.
 Texts load_texts(ddl::Context& context, const Options& options);
 
-/// The vocabularies of --vocab_prefix; nothing without it.
+/// The vocabularies of --vocab_prefix, if it is set.
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
 
-/// From --vocab_prefix, or trained on the text by rank 0 and given to all. Collective; errors are agreed.
+/// From --vocab_prefix, or trained by rank 0 on the text for all. Collective; errors are agreed.
 VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
 
 }  // namespace nmt

@@ -11,10 +11,10 @@
 
 namespace nmt {
 
-/// What the model reads of a batch.
+/// The part of a batch that the model reads.
 BatchView view_of(const Batch& batch);
 
-/// Mean cross-entropy per target token over a data set, shared out among the ranks. Collective.
+/// Mean cross-entropy per target token over a data set, which is spread over the ranks. Collective.
 double mean_loss(ddl::Context& context, Model& model, const Dataset& dataset);
 
 struct TextScore {
@@ -22,7 +22,7 @@ struct TextScore {
   double exact = 0;  ///< Share of translations equal to the reference.
   std::vector<std::string> translations;
 };
-/// Translates the source side, shared out among the ranks, and compares. Collective.
+/// Translates the source side, spread over the ranks, and compares it with the target side. Collective.
 TextScore score_text(ddl::Context& context, Translator& translator, const ParallelText& text);
 
 }  // namespace nmt

@@ -25,7 +25,7 @@ std::vector<ddl::Gradient> gradients_in_place(Model& model) {
   return result;
 }
 
-/// Embeddings in rows, if rows may travel alone.
+/// Declares embeddings as rows, if rows may be sent alone.
 std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, const Model& model,
                                    const Options& options) {
   if (!options.sparse_embeddings) return gradients;
@@ -37,7 +37,7 @@ std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, const M
   return gradients;
 }
 
-/// The device's memory that a reducer's tensor is in.
+/// The device memory of a reducer's tensor.
 Tensor tensor_of(const ddl::NamedTensor& values) {
   const std::int64_t count = values.shape.front();
   return {values.bytes.data(), 1, count, count, ddl::DataType::f32};

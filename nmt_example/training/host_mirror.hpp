@@ -22,10 +22,9 @@ struct NamedView {
 std::vector<NamedView> values_of(const ParameterSet& parameters);
 std::vector<NamedView> gradients_of(const ParameterSet& parameters);
 
-/// A backend's tensors as the library's collectives and checkpoints need them: in the host's memory.
-/// Where the backend's memory is the host's, these are the tensors themselves, and nothing is copied.
-/// Otherwise they are copies, one after the other in one block, which `download` and `upload` move.
-/// Backend and tensors must outlive this. Not thread-safe.
+/// A backend's tensors in the host's memory, for collectives and checkpoints. If the backend's memory is the
+/// host's, these are the tensors themselves. Otherwise they are copies, adjacent in one block, which
+/// `download` and `upload` transfer. Backend and tensors must outlive this. Not thread-safe.
 class HostMirror {
  public:
   /// The copies are zero until they are downloaded or filled.
@@ -36,10 +35,10 @@ class HostMirror {
   [[nodiscard]] std::vector<ddl::Parameter> parameters() const;
   [[nodiscard]] std::vector<ddl::NamedTensor> tensors() const;
 
-  /// Brings tensor `index`, or all of them, to the host, after the backend's work so far.
+  /// Copies tensor `index`, or all tensors, to the host, after the backend's work so far.
   void download(std::size_t index);
   void download();
-  /// Takes all of them back to the backend; the host's copies may be changed at once.
+  /// Copies all tensors back to the backend; the host's copies may be changed after the call.
   void upload();
 
  private:
@@ -47,9 +46,9 @@ class HostMirror {
 
   Backend& backend_;
   std::vector<NamedView> tensors_;
-  std::vector<std::size_t> offsets_;  // elements
+  std::vector<std::size_t> offsets_;  // in elements
   std::size_t size_ = 0;
-  std::shared_ptr<void> copies_;  // null where the host can use the tensors themselves
+  std::shared_ptr<void> copies_;  // null if the host can use the tensors themselves
 };
 
 }  // namespace nmt

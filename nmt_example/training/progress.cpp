@@ -17,7 +17,7 @@
 namespace nmt {
 namespace {
 
-// What a resumed run keeps of its log: the bytes of the lines up to `start_step`.
+// The bytes that a resumed run keeps of its log: the lines up to `start_step`.
 std::uintmax_t bytes_to_keep(const std::string& path, std::int64_t start_step) {
   std::ifstream file(path, std::ios::binary);
   std::uintmax_t kept = 0;

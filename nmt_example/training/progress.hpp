@@ -10,7 +10,7 @@
 
 namespace nmt {
 
-/// What one step did, summed over all ranks.
+/// The results of one step, summed over all ranks.
 struct StepReport {
   std::int64_t step = 0;  ///< Steps done, this one included: the first is 1.
   double learning_rate = 0;
@@ -49,9 +49,9 @@ class StepLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-/// Tells a person how training goes: every `steps_per_stats` steps, and after the last one, a line
+/// Shows a person how training goes: every `steps_per_stats` steps, and after the last one, a line
 /// `  step 100 lr 0.001 step-time 0.11s wps 51.53K ppl 1733.09 gN 14.20 bleu 0.00, eta 3m12s`
-/// with means since the line before (lr and gN: of the last step; bleu: once there is one), and on a
+/// with means since the previous line (lr and gN: of the last step; bleu: once there is one), and on a
 /// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
 class Progress {
  public:
@@ -64,7 +64,7 @@ class Progress {
   void step(const StepReport& report);
   /// The newest BLEU, shown from the next line on.
   void bleu(double score) { bleu_ = score; }
-  /// Prints a line of its own, without tearing the bar.
+  /// Prints a line of its own, after erasing the bar.
   void note(std::string_view line);
 
  private:
@@ -91,8 +91,8 @@ class Progress {
   std::optional<StepLog> log_;
 };
 
-/// Whether standard output ends at a terminal. Open MPI gives each rank a pseudo-terminal even where its own
-/// output goes to a file; under it, mpirun's standard output counts.
+/// Whether standard output ends at a terminal. Open MPI gives each rank a pseudo-terminal even if its own
+/// output goes to a file; under it, mpirun's standard output decides.
 bool standard_output_is_terminal();
 
 /// "45s", "3m12s" or "2h05m".

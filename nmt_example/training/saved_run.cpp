@@ -60,7 +60,7 @@ void compare(std::string& differences, const char* name, const T& saved, const T
     return shown.empty() ? std::string("\"\"") : shown;
   };
   differences +=
-      fmt::format("\n  {}: the checkpoint has {}, asked for is {}", name, text(saved), text(wanted));
+      fmt::format("\n  {}: the checkpoint has {}, this run asks for {}", name, text(saved), text(wanted));
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ void SavedRun::restore(ddl::Context& context, GradientSync& gradients) const {
   } catch (const ddl::Error& error) {
     if (error.code() != ddl::ErrorCode::mismatch) throw;
     context.log().notice(
-        fmt::format("how gradients were reduced is not taken over from {}: {}", path(), error.what()));
+        fmt::format("the state of the gradient reduction is not restored from {}: {}", path(), error.what()));
   }
 }
 

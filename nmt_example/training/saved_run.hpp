@@ -14,21 +14,20 @@
 
 namespace nmt {
 
-/// What a checkpoint holds besides tensors.
+/// The contents of a checkpoint besides tensors.
 struct RunState {
   std::uint64_t step = 0;  ///< Updates done.
-  std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: not known.
-  std::string reducer;     ///< What the gradient reducer has learned, as its `state`; empty: nothing.
+  std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: unknown.
+  std::string reducer;     ///< The gradient reducer's `state`; empty: none.
   double best_bleu = -1;   ///< Of the dev set; below 0: none yet.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;
-  /// Throws `corrupt_data`. What was saved before there was `sampler` is read without it: enough to
-  /// translate.
+  /// Throws `corrupt_data`. A state of an older version, without `sampler`, suffices to translate.
   static RunState from_json(const std::string& json);
 };
 
-/// A checkpoint of a run, its state and vocabularies known to every rank.
+/// A checkpoint of a run, with its state and vocabularies known to every rank.
 class SavedRun {
  public:
   /// Collective; errors are agreed.
@@ -37,10 +36,10 @@ class SavedRun {
   [[nodiscard]] std::string path() const { return checkpoint_.path().string(); }
   [[nodiscard]] const RunState& state() const noexcept { return state_; }
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
-  /// Fills the parameters, and the optimiser's state where one is given, on every rank. Collective.
+  /// Fills the parameters and, if one is given, the optimiser's state on every rank. Collective.
   void restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const;
-  /// Has the reduction go on as the one that was saved; says so where it cannot, because the ranks or the
-  /// flags are others: its sums may then differ in their last bits. Collective.
+  /// Makes the reduction continue as the saved one. If it cannot, because the ranks or the flags differ, logs
+  /// that: its sums may then differ in their last bits. Collective.
   void restore(ddl::Context& context, GradientSync& gradients) const;
 
  private:
@@ -49,18 +48,18 @@ class SavedRun {
   std::optional<VocabularyPair> vocabularies_;
 };
 
-/// The newest run that can be gone on with. Collective; see `ddl::Checkpoint::newest`.
+/// The newest run that can be continued. Collective; see `ddl::Checkpoint::newest`.
 std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint);
 
-/// Saves parameters, optimiser, state and vocabularies; `metric`: a BLEU of this step; `residuals`: the
-/// gradient reducer's, if it has any on some rank. Collective.
+/// Saves parameters, optimiser, state and vocabularies. `metric`: a BLEU of this step. `residuals`: the
+/// gradient reducer's, if any rank has some. Collective.
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
                                std::optional<double> metric = {},
                                std::optional<std::vector<ddl::NamedTensor>> residuals = {});
 
-/// Throws `unsupported` if training cannot go on from the checkpoint's state.
+/// Throws `unsupported` if training cannot continue from the checkpoint's state.
 void check_resumable(const RunState& saved, const std::string& checkpoint);
 
 /// Throws `mismatch` if the options describe another model than the checkpoint's, naming the flags.

@@ -51,8 +51,7 @@ BatchLimits batch_limits(const Options& options, const Dataset& train, const std
   return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
 }
 
-/// Gradients that the ranks of a host reduce where they are. Null if the host cannot use the backend's
-/// memory.
+/// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
 std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend,
                                        const ModelShape& shape) {
   if (!backend.host_accessible()) return nullptr;
@@ -111,16 +110,16 @@ class Trainer {
           step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
       state_.step = step_.done();
-      // A disk that is full must end every rank, not only the one that writes the log.
+      // A full disk must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
-      // Before evaluation and saving: a model that has come apart is not worth either.
+      // Before evaluation and saving, which are pointless once the ranks' parameters differ.
       if (options_.drift_check_steps > 0 && every(options_.drift_check_steps)) step_.check_drift();
       if (checkpoint_ != nullptr) request = checkpoint_->acknowledge(votes);
-      // Whoever sent SIGTERM does not wait for long.
+      // The sender of SIGTERM does not wait long.
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
-      // Before the checkpoint is saved, which records the best BLEU so far.
+      // Before saving, because a checkpoint records the best BLEU so far.
       const bool better = dev_ && !in_haste && (every(bleu_steps) || last) && report_dev_bleu(progress);
       if (evaluates || last) report_dev_loss(progress);
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
@@ -218,7 +217,7 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
-  /// Whether it is the best so far.
+  /// Returns whether it is the best so far.
   bool report_dev_bleu(std::optional<Progress>& progress) {
     const TextScore score = score_text(context_, translator_, texts_.dev);
     bleu_step_ = state_.step;
@@ -307,7 +306,7 @@ void check_enough_for_ranks(const ddl::Context& context, const Options& options,
                   text, dataset.size(), context.size(), dataset.dropped()));
 }
 
-/// Ranks that read other files would train another model without noticing.
+/// Ranks that read different files would train on different data without noticing.
 void check_same_data(ddl::Context& context, const Dataset& dataset) {
   ddl::Fnv hash;
   for (std::size_t i = 0; i < dataset.size(); ++i) {

@@ -84,7 +84,7 @@ void TrainingStep::report_ready(std::size_t index) {
   gradients_.ready(index, rows_);
 }
 
-/// Gradients of this rank's share of the batch, in micro-batches, and the share's loss.
+/// Computes the gradients of this rank's share of the batch, in micro-batches. Returns the share's loss.
 BatchLoss TrainingStep::forward_backward() {
   std::span<const std::size_t> left = share_.samples;
   const std::size_t most =
@@ -106,7 +106,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
     fill_batch(dataset_, samples, batch_);
   }
   gradients_.begin(static_cast<double>(batch_.target_tokens));
-  // The step of the sampler, not of the optimiser: dropout belongs to the batch.
+  // Dropout belongs to the batch, so it uses the sampler's step and not the optimiser's.
   const BatchLoss loss =
       model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
                               options_.label_smoothing, ready_, use);
@@ -139,7 +139,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
                     votes[2]};
   context_.communicator().all_reduce(std::span(sums));
 
-  // tensorflow/nmt's loss is a sum over words divided by the sentences of the batch.
+  // tensorflow/nmt's loss is the sum over words, divided by the sentences of the batch.
   const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
   const double norm = reduced.norm * mean_to_loss;
   if (!reduced.finite || !std::isfinite(sums[0])) {

@@ -22,12 +22,11 @@
 
 namespace nmt {
 
-/// The part of training that is repeated: takes this rank's share of a global batch, computes its
-/// gradients, reduces them over all ranks, clips them, and updates the model.
+/// The part of training that repeats: takes this rank's share of a global batch, computes its gradients,
+/// reduces them over all ranks, clips them, and updates the model.
 ///
-/// Once every shape of batch has been seen, a step on the cpu backend allocates nothing but the reducer's
-/// small blocks for each bucket. What is
-/// referred to must outlive this. Not thread-safe.
+/// Once every batch shape has occurred, a step on the cpu backend allocates only the reducer's small blocks
+/// for each bucket. The constructor's arguments must outlive it. Not thread-safe.
 class TrainingStep {
  public:
   /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `GradientSync` and
@@ -38,26 +37,26 @@ class TrainingStep {
   TrainingStep& operator=(const TrainingStep&) = delete;
   ~TrainingStep() { model_.on_part({}); }
 
-  /// Goes on as after `done` steps, with the batches that were left by then. Errors as
+  /// Continues as after `done` steps, with the batches that are left then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
   [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
-  /// What --gradient_wire owes to the next step; nothing for f32.
+  /// The rounding residuals of --gradient_wire, which the next step adds; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
     if (options_.gradient_wire == "f32") return {};
     return gradients_.residuals();
   }
 
   struct Result {
-    StepReport report;                ///< The same on all ranks, but for `seconds`.
-    bool stop = false;                ///< Whether rank 0 wanted to stop: its clock decides for all.
+    StepReport report;                ///< The same on all ranks, except `seconds`.
+    bool stop = false;                ///< Whether any rank wanted to stop.
     ddl::CheckpointVotes votes = {};  ///< The sums of all ranks' votes.
   };
-  /// One step on all ranks. Collective. Throws `invalid_argument`, agreed, where training diverges: the
-  /// loss or the gradient's norm is not finite. The parameters are then as they were before the step.
+  /// Runs one step on all ranks. Collective. Throws `invalid_argument`, agreed, if training diverges: the
+  /// loss or the gradient's norm is not finite. The parameters are then unchanged.
   Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
 
-  /// Makes sure that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
+  /// Checks that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
   void check_drift();
 
   /// Updates done.
@@ -83,7 +82,7 @@ class TrainingStep {
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;
   std::optional<ddl::Timeline::Scope> part_;  // of the model's work
-  std::size_t source_embedding_;              // parameters; the same one if the vocabulary is shared
+  std::size_t source_embedding_;              // indices of parameters; equal if the vocabulary is shared
   std::size_t target_embedding_;
   std::vector<std::int32_t> rows_;
   ddl::ShardedBatch share_;

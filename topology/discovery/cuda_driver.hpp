@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-/// What is used of CUDA's driver API, declared after its public reference
-/// (docs.nvidia.com/cuda/cuda-driver-api): its header is not needed to build, nor the library to run.
+/// The part of CUDA's driver API that discovery uses, declared from its public reference
+/// (docs.nvidia.com/cuda/cuda-driver-api): builds need no CUDA header, and no library must be installed.
 namespace ddl::topology::cuda_driver {
 
 using Result = int;  // 0: success
@@ -15,7 +15,7 @@ enum Attribute : int { compute_capability_major = 75, compute_capability_minor =
 /// CUdevice_P2PAttribute.
 enum P2pAttribute : int { performance_rank = 1, access_supported = 2, native_atomic_supported = 3 };
 
-/// CUresult: those that starting the driver may give.
+/// CUresult: the codes that initialising the driver may return.
 enum Code : int {
   invalid_value = 1,
   out_of_memory = 2,

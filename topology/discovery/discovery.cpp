@@ -18,7 +18,7 @@ std::string own_hostname() {
   return name.data();
 }
 
-/// CUDA is not asked where NVML answers: cuInit is slow, and driver state does not survive a fork.
+/// CUDA is a fallback for NVML: cuInit is slow, and the driver's state does not survive a fork.
 std::vector<GpuDescription> discover_gpus(const DiscoveryOptions& options, std::vector<std::string>& notes) {
   std::string nvml_problem;
   try {

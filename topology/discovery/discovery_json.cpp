@@ -1,4 +1,4 @@
-// Descriptions of hosts as JSON.
+// Host descriptions as JSON.
 #include <fmt/format.h>
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace ddl::topology {
 
 constexpr std::size_t most_of_a_kind = 65'536;  // packages, NICs, GPUs, bridges, notes
-constexpr int largest_number = 65'535;          // that a system gives to a package, a domain, a model
+constexpr int largest_number = 65'535;          // of a package, a NUMA domain, a CPU model
 constexpr double highest_rate = 1e6;
 
 static std::string_view to_string(NvlinkPeer peer) {
@@ -91,7 +91,7 @@ static void describe(Fields& fields, Host& host) {
   fields("notes", host.notes, most_of_a_kind);
 }
 
-/// What fields by themselves do not show. Throws `invalid_argument`.
+/// Checks what spans several fields. Throws `invalid_argument`.
 static void check(const HostDescription& host) {
   const auto fail = [](const std::string& path, std::string_view found, std::string_view expected) {
     refuse("{}: found {}, expected {}", path, found, expected);
@@ -114,7 +114,7 @@ static void check(const HostDescription& host) {
 }
 
 std::string to_json(const HostDescription& host) {
-  // Names come from the system and need not be UTF-8.
+  // Names come from the system and may not be UTF-8.
   return JsonFieldWriter::json(host).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -12,10 +12,10 @@
 
 namespace ddl::topology {
 
-/// A library that is there or not when the program runs. What is missing throws `unsupported`.
+/// A library that may be missing at run time. A missing library or function throws `unsupported`.
 class DynamicLibrary {
  public:
-  /// `flags`: more of dlopen's, as RTLD_NODELETE.
+  /// `flags` are added to dlopen's, e.g. RTLD_NODELETE.
   explicit DynamicLibrary(std::string path, int flags = 0)
       : path_(std::move(path)), library_(dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | flags)) {
     if (!library_) throw Error(ErrorCode::unsupported, dlerror());
@@ -23,7 +23,7 @@ class DynamicLibrary {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// Null where the library does not have it. See `succeeds`.
+  /// Null if the library lacks the function. See `succeeds`.
   template <typename Function>
   [[nodiscard]] Function* optional(const char* symbol) const {
     return reinterpret_cast<Function*>(dlsym(library_.get(), symbol));
@@ -46,13 +46,13 @@ class DynamicLibrary {
   std::unique_ptr<void, Close> library_;
 };
 
-/// Whether a call of a function that may be missing returns 0.
+/// Whether a function, which may be null, exists and returns 0.
 template <typename Function, typename... Arguments>
 bool succeeds(Function* function, Arguments... arguments) {
   return function != nullptr && function(arguments...) == 0;
 }
 
-/// 10 * major + minor, as `GpuDescription` has it; 0 for what is no compute capability.
+/// 10 * major + minor, as in `GpuDescription`; 0 for an impossible compute capability.
 constexpr int compute_capability(int major, int minor) {
   return major > 0 && major < 100 && minor >= 0 && minor < 10 ? 10 * major + minor : 0;
 }

@@ -21,7 +21,7 @@ namespace {
 
 namespace cuda = cuda_driver;
 
-/// For drivers that do not tell; a stub library does not.
+/// Used where the driver has no text for a code, e.g. a stub library.
 constexpr std::array<std::pair<cuda::Result, std::string_view>, 11> known_meanings = {{
     {cuda::invalid_value, "invalid value"},
     {cuda::out_of_memory, "out of memory"},
@@ -38,10 +38,10 @@ constexpr std::array<std::pair<cuda::Result, std::string_view>, 11> known_meanin
     {cuda::unknown, "unknown error"},
 }};
 
-/// The loaded and initialised driver. Functions that not every release has may be null.
+/// The loaded and initialised driver. Functions that some releases lack may be null.
 class Driver {
  private:
-  // Nothing undoes cuInit, so its code has to stay.
+  // cuInit cannot be undone, so its code must stay loaded.
   DynamicLibrary library_;
   cuda::GetErrorText* const error_name_ = library_.optional<cuda::GetErrorText>("cuGetErrorName");
   cuda::GetErrorText* const error_string_ = library_.optional<cuda::GetErrorText>("cuGetErrorString");
@@ -80,7 +80,7 @@ std::string visible_devices() {
   return value == nullptr ? "not set" : fmt::format("'{}'", std::string_view(value).substr(0, 200));
 }
 
-/// As sysfs writes it. CUDA's digits are of either case.
+/// In sysfs's spelling; CUDA's hexadecimal digits may be upper case.
 std::string address_of(const Driver& driver, cuda::Device device) {
   std::array<char, 32> text = {};
   driver.check(driver.pci_address(text.data(), static_cast<int>(text.size()) - 1, device),
@@ -129,7 +129,7 @@ std::vector<FoundGpu> find_gpus(const Driver& driver, int count, const std::file
       GpuDescription gpu = describe(driver, device, sysfs);
       const bool is_known = std::ranges::any_of(
           gpus, [&](const FoundGpu& other) { return other.description.pci.address == gpu.pci.address; });
-      if (is_known) {  // instances of a GPU that is partitioned
+      if (is_known) {  // instances of one partitioned GPU
         fail_with(ErrorCode::unsupported, "{} is the address of another one as well", gpu.pci.address);
       }
       gpus.push_back({device, std::move(gpu)});
@@ -137,12 +137,12 @@ std::vector<FoundGpu> find_gpus(const Driver& driver, int count, const std::file
       notes.push_back(fmt::format("CUDA's GPU {} left out: {}", ordinal, error.what()));
     }
   }
-  // CUDA's own order puts the fastest first.
+  // CUDA's own order puts the fastest GPU first.
   std::ranges::sort(gpus, {}, [](const FoundGpu& gpu) { return gpu.description.pci.address; });
   return gpus;
 }
 
-/// Gives every GPU one NVLink to each that it shares native atomics with: over PCIe there are none.
+/// Adds one NVLink between each two GPUs that support native atomics, which PCIe does not offer.
 void guess_nvlinks(const Driver& driver, const std::string& library, std::span<FoundGpu> gpus,
                    std::vector<std::string>& notes) {
   if (gpus.size() < 2) return;
@@ -155,7 +155,7 @@ void guess_nvlinks(const Driver& driver, const std::string& library, std::span<F
   }
   std::string first_failure;
   int failures = 0;
-  std::vector<int> ranks;  // of performance, of the pairs that are joined
+  std::vector<int> ranks;  // performance ranks of the joined pairs
   for (FoundGpu& gpu : gpus) {
     for (const FoundGpu& peer : gpus) {
       if (&gpu == &peer) continue;

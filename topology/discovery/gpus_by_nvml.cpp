@@ -15,7 +15,7 @@
 namespace ddl::topology {
 namespace {
 
-/// The loaded and initialised library. Functions that not every release has may be null.
+/// The loaded and initialised library. Functions that some releases lack may be null.
 class Nvml {
  private:
   DynamicLibrary library_;
@@ -97,7 +97,7 @@ NvlinkPeer peer_kind(const Nvml& nvml, nvml::Device device, unsigned link, const
     if (type == nvml::remote_ibm_npu) return NvlinkPeer::cpu;
     if (type == nvml::remote_gpu) return NvlinkPeer::gpu;
   }
-  // Releases before 11.7 do not tell the type, but PCI does: an NVSwitch is a bridge of class "other".
+  // Releases before 11.7 do not report the type, but an NVSwitch is a PCI bridge of class "other".
   if (const auto code = pci_class(sysfs, address); code && *code >> 8 == 0x0680) return NvlinkPeer::nvswitch;
   return NvlinkPeer::unknown;
 }

@@ -24,7 +24,7 @@ double socket_bandwidth(const CpuDescription& cpu) {
                                          cpu.vendor, cpu.family, cpu.model);
 }
 
-/// Names of topologies are printable ASCII, those of systems need not be.
+/// Names in topologies must be printable ASCII; names in systems need not be.
 std::string printable(std::string_view name) {
   std::string result(name.substr(0, 200));
   std::ranges::replace_if(
@@ -32,7 +32,7 @@ std::string printable(std::string_view name) {
   return result.empty() ? "?" : result;
 }
 
-/// The NICs that carry the job's bytes, with the speeds that they are taken to have.
+/// The NICs that carry the job's bytes, each with the speed that is assumed for it.
 std::vector<NicDescription> used_nics(const HostDescription& host, bool is_needed) {
   std::vector<NicDescription> nics = host.nics;
   std::erase_if(nics, [](const NicDescription& nic) { return !nic.is_up; });
@@ -53,8 +53,8 @@ std::vector<NicDescription> used_nics(const HostDescription& host, bool is_neede
   return nics;
 }
 
-/// The upper ends of the PCIe switches above a device, the outermost first: of root port, upper end, lower
-/// end, upper end, lower end these are the second and the fourth.
+/// The upstream ports of the PCIe switches above a device, the outermost first: of root port, upstream,
+/// downstream, upstream, downstream these are the second and the fourth.
 std::vector<std::string> switches_above(const PciPlace& pci) {
   std::vector<std::string> result;
   for (std::size_t i = 1; i + 1 < pci.bridges.size(); i += 2) result.push_back(pci.bridges[i]);
@@ -65,8 +65,8 @@ class Merger {
  public:
   explicit Merger(NodeKind device) : device_(device) {}
 
-  /// `ranks` are those of this host; devices are kept until `finish` puts them in the order of ranks.
-  /// `wanted`: each one's GPU; empty: in their order.
+  /// `ranks`: the host's ranks. `wanted`: the GPU of each; if empty, ranks take the GPUs in order. Devices
+  /// are kept until `finish`, which puts them in the order of ranks.
   void add_host(const HostDescription& host, std::span<const int> ranks,
                 std::span<const GpuDescription> wanted, bool has_peers) {
     host_ = graph_.add_host(fmt::format("h{}", hosts_.size()));
@@ -93,7 +93,7 @@ class Merger {
   }
 
   Topology finish(std::size_t ranks) {
-    // Devices come after all other nodes: their indices are known only now.
+    // Devices come after all other nodes, so their indices are known only now.
     const int first_device = static_cast<int>(graph_.nodes.size());
     graph_.nodes.resize(graph_.nodes.size() + ranks);
     for (auto& [rank, node] : devices_) graph_.nodes[as_index(first_device + rank)] = std::move(node);
@@ -120,7 +120,7 @@ class Merger {
     double latency;
   };
 
-  /// A GPU and the ranks on it.
+  /// A GPU that has ranks.
   struct UsedGpu {
     GpuDescription gpu;
     std::vector<int> ranks;
@@ -133,7 +133,7 @@ class Merger {
   }
 
   int add_node(const std::string& name, NodeKind kind) { return graph_.add_node(host_, name, kind); }
-  /// What stands for the node of a rank's device until `finish`: -1 - rank.
+  /// Returns a placeholder for the device's node until `finish`: -1 - rank.
   int add_device(int rank, const std::string& name) {
     devices_.emplace_back(rank, Node{graph_.hosts[as_index(host_)] + '/' + name, device_, host_});
     return -1 - rank;
@@ -144,7 +144,7 @@ class Merger {
     device_links_.push_back({device, to, kind, bandwidth, latency, duplex});
   }
 
-  /// In the host's order; those that it does not tell of come last.
+  /// The GPUs that have ranks, in the host's order; those that its description lacks come last.
   static std::vector<UsedGpu> used_gpus(const HostDescription& host, std::span<const int> ranks,
                                         std::span<const GpuDescription> wanted) {
     std::vector<UsedGpu> all;
@@ -192,7 +192,7 @@ class Merger {
     return pci.bandwidth > 0 ? pci.bandwidth : figures::pcie3_x16_bandwidth;
   }
 
-  /// Adds the switches that join two or more things of the graph; others only lengthen a wire.
+  /// Adds the switches that join two or more nodes of the graph; any other switch is like a longer wire.
   void add_switches(const HostDescription& host, std::span<const UsedGpu> gpus,
                     std::span<const NicDescription> nics) {
     std::vector<const PciPlace*> places;
@@ -219,7 +219,7 @@ class Merger {
     }
   }
 
-  /// The node that a PCI device hangs on.
+  /// The node that a PCI device is connected to.
   [[nodiscard]] int above(const HostDescription& host, const PciPlace& pci) const {
     int node = package_of(host, pci);
     for (const std::string& address : switches_above(pci)) {
@@ -263,7 +263,7 @@ class Merger {
     return count;
   }
 
-  /// A rank's device, if it has the GPU to itself; else a node, whose memory the ranks' devices share.
+  /// The device of the GPU's only rank, or a node whose memory bandwidth its ranks' devices share.
   int add_gpu(const UsedGpu& used, const std::string& name) {
     if (used.ranks.size() == 1) return add_device(used.ranks.front(), name);
     const int node = add_node(name, NodeKind::fabric);
@@ -294,7 +294,7 @@ class Merger {
         link_device(ends[i], *nvswitch, LinkKind::nvlink, count * brick, figures::nvlink_to_switch_latency);
       }
       for (std::size_t j = i + 1; j < gpus.size(); ++j) {
-        // Either end may have failed to tell.
+        // One end may have failed to report its links.
         const int count = std::max(links_between(gpu, NvlinkPeer::gpu, gpus[j].gpu.pci.address),
                                    links_between(gpus[j].gpu, NvlinkPeer::gpu, gpu.pci.address));
         if (count == 0) continue;
@@ -305,12 +305,12 @@ class Merger {
   }
 
   NodeKind device_;
-  GraphBuilder graph_;  // whose hosts are h0, h1, ... until `finish`
-  int host_ = 0;        // being added
+  GraphBuilder graph_;  // hosts are named h0, h1, ... until `finish`
+  int host_ = 0;        // the host being added
   std::vector<std::string> hosts_;
   std::set<std::string> hostnames_;
-  std::vector<std::pair<int, Node>> devices_;  // by rank
-  std::vector<Link> device_links_;             // come after all others
+  std::vector<std::pair<int, Node>> devices_;  // with their ranks
+  std::vector<Link> device_links_;             // added after all other links
   std::vector<NicNode> nics_;
   std::vector<int> packages_;            // of the host being added
   std::map<std::string, int> switches_;  // of the host being added, by address

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What is used of NVIDIA's management library, declared after its public reference
-/// (docs.nvidia.com/deploy/nvml-api): its header is not needed to build, nor the library to run.
+/// The part of NVIDIA's management library that discovery uses, declared from its public reference
+/// (docs.nvidia.com/deploy/nvml-api): builds need no NVML header, and no library must be installed.
 namespace ddl::topology::nvml {
 
 using Return = int;  // 0: success
@@ -26,8 +26,8 @@ struct Memory {
 /// nvmlIntNvLinkDeviceType_t.
 enum RemoteType : unsigned { remote_gpu = 0, remote_ibm_npu = 1, remote_switch = 2, remote_unknown = 255 };
 
-/// Above NVML_NVLINK_MAX_LINKS of every release so far (18); asking for a link that a GPU lacks is an error
-/// of that call alone.
+/// Above NVML_NVLINK_MAX_LINKS of all known releases (18). A query for a link that the GPU lacks fails
+/// without further effect.
 constexpr unsigned most_links = 64;
 
 using Init = Return();                                         // nvmlInit_v2

@@ -1,4 +1,4 @@
-// The host's processors, packages and NUMA domains, by hwloc.
+// CPU, packages and NUMA domains of the host, from hwloc.
 #include <hwloc.h>
 
 #include <cerrno>
@@ -33,7 +33,7 @@ TopologyHandle load(const std::string& synthetic) {
   return topology;
 }
 
-/// hwloc has the architecture at the root, and the rest at each package.
+/// hwloc stores the architecture at the root and everything else at the packages.
 CpuDescription describe_cpu(hwloc_topology_t topology) {
   const auto info = [](hwloc_obj_t object, const char* name) -> std::string {
     const char* const value = object == nullptr ? nullptr : hwloc_obj_get_info_by_name(object, name);
@@ -52,7 +52,7 @@ PackageDescription describe_package(hwloc_topology_t topology, hwloc_obj_t numa)
   PackageDescription package;
   package.numa_node = static_cast<int>(numa->os_index);
   package.memory = numa->attr->numanode.local_memory;
-  // The domain may be a part of a socket, be one, or hold several (in virtual machines).
+  // A NUMA domain may be a part of a socket, a whole one, or (in virtual machines) several.
   hwloc_obj_t socket = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, numa);
   if (socket == nullptr) {
     socket = hwloc_get_obj_inside_cpuset_by_type(topology, numa->cpuset, HWLOC_OBJ_PACKAGE, 0);

@@ -73,7 +73,7 @@ double bandwidth_of(const std::filesystem::path& device) {
 }  // namespace
 
 double pcie_bandwidth(double gigatransfers, int lanes) {
-  // 8b/10b encoding up to generation 2, 128b/130b since.
+  // 8b/10b encoding up to generation 2, 128b/130b from generation 3 on.
   const double payload = gigatransfers < 8 ? 0.8 : 128.0 / 130.0;
   return gigatransfers * payload / 8 * lanes;
 }
@@ -85,7 +85,7 @@ PciPlace pci_place(const std::filesystem::path& sysfs, const std::string& addres
   const std::filesystem::path device = std::filesystem::canonical(sysfs / "bus/pci/devices" / address, error);
   if (error) return place;
 
-  // .../pci0000:00/0000:00:01.0/0000:01:00.0: the folders above a device are the bridges above it.
+  // .../pci0000:00/0000:00:01.0/0000:01:00.0: the PCI folders above a device's are its bridges.
   std::filesystem::path folder = device;
   while (is_pci_address(folder.filename().string())) {
     if (folder != device) place.bridges.insert(place.bridges.begin(), folder.filename().string());
@@ -126,8 +126,8 @@ namespace {
 constexpr long ethernet = 1;
 constexpr long infiniband = 32;
 
-/// The PCI device that an interface belongs to: the lowest folder with a PCI address on its way up. A
-/// virtio interface, for instance, is below a folder that has none.
+/// The PCI device of an interface: the nearest folder, from `interface`/device upwards, that is a PCI device.
+/// A virtio interface, for instance, is not one itself.
 PciPlace place_of(const std::filesystem::path& sysfs, const std::filesystem::path& interface) {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::canonical(interface / "device", error);
@@ -158,7 +158,7 @@ std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs) {
     if (!nic.is_virtual) nic.pci = place_of(sysfs, interface);
     const std::string state = read_line(interface / "operstate").value_or("");
     nic.is_up = state == "up" || (nic.is_virtual && state == "unknown");
-    // -1, or the same as an unsigned number, where the driver does not know.
+    // -1, possibly as an unsigned number, if the driver does not know.
     const long speed = read_integer(interface / "speed").value_or(-1);
     if (speed > 0 && speed < 0xffffffffL) nic.speed = static_cast<double>(speed) / 1000;
     nics.push_back(std::move(nic));

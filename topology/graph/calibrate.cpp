@@ -47,9 +47,9 @@ void check(const Topology& topology, std::span<const Measurement> measurements) 
   }
 }
 
-/// Scales the links of the measurement's kind.
+/// Scales all links of the measurement's kind.
 void apply(const Measurement& m, const Topology& topology, std::vector<Link>& links) {
-  double others = 0;  // latency of the way's links of other kinds
+  double others = 0;  // latency of the route's links of other kinds
   double own = 0;
   int own_links = 0;
   double narrowest = std::numeric_limits<double>::infinity();

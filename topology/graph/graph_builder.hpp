@@ -8,7 +8,7 @@
 
 namespace ddl::topology {
 
-/// A graph while it is put together; `Topology` checks it.
+/// Collects a graph; the `Topology` that `finish` returns has checked it.
 struct GraphBuilder {
   std::vector<std::string> hosts;
   std::vector<Node> nodes;
@@ -18,7 +18,7 @@ struct GraphBuilder {
     hosts.push_back(std::move(name));
     return static_cast<int>(hosts.size()) - 1;
   }
-  /// A node of a host, named "HOST/name".
+  /// Adds a node named "HOST/name".
   int add_node(int host, const std::string& name, NodeKind kind) {
     nodes.push_back({hosts[as_index(host)] + '/' + name, kind, host});
     return static_cast<int>(nodes.size()) - 1;
@@ -30,7 +30,7 @@ struct GraphBuilder {
   void link(int from, int to, LinkKind kind, double bandwidth, double latency, Duplex duplex = Duplex::full) {
     links.push_back({from, to, kind, bandwidth, latency, duplex});
   }
-  /// Adds a network node with a link to each of these NICs.
+  /// Adds a network node that is linked to each of the NICs.
   void link_all(const std::vector<int>& nics, std::string network, double bandwidth, double latency) {
     const int node = add_network(std::move(network));
     for (const int nic : nics) link(nic, node, LinkKind::network, bandwidth, latency);

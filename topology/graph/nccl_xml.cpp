@@ -1,4 +1,4 @@
-// NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it.
+// Reads NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +21,7 @@
 namespace ddl::topology {
 namespace {
 
-constexpr std::size_t most_packages = 256;  // each has a link to every other
+constexpr std::size_t most_packages = 256;  // every two of them get a link
 constexpr int default_lanes = 16;
 constexpr int default_megabits = 10'000;
 
@@ -39,7 +39,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Adds what one file says to the graph.
+/// Adds the contents of one file to the graph.
 class HostFile {
  public:
   HostFile(std::string_view source, GraphBuilder& graph, int host)
@@ -63,7 +63,7 @@ class HostFile {
     add_nvlinks();
   }
 
-  /// The NICs found, each with GB/s and us of its link to the network.
+  /// A NIC, with the bandwidth (GB/s) and latency (us) of its link to the network.
   struct Nic {
     int node;
     double bandwidth;
@@ -79,7 +79,7 @@ class HostFile {
  private:
   const std::string& text(const XmlElement& element, std::string_view name) const {
     const std::string* const value = element.attribute(name);
-    if (value == nullptr) fail(element, fmt::format("no attribute '{}'", name), "it to be there");
+    if (value == nullptr) fail(element, fmt::format("no attribute '{}'", name), "one");
     return *value;
   }
 
@@ -136,7 +136,7 @@ class HostFile {
     }
   }
 
-  /// GPUs become nodes in the order of their numbers, which is that of the ranks.
+  /// Adds the GPU nodes in the order of their `dev` numbers, which is the order of ranks.
   void add_gpus(const XmlElement& system) {
     for (std::size_t i = 0; i < system.children.size(); ++i) find_gpus(system.children[i], packages_[i]);
     for (auto& [bus_id, gpu] : gpus_) in_order_.push_back(&gpu);
@@ -171,7 +171,7 @@ class HostFile {
     const std::string bus_id = lower(text(pci, "busid"));
     const double bandwidth = pcie_bandwidth(pci);
     if (std::ranges::any_of(pci.children, is("gpu"))) {
-      if (pci.children.size() != 1) fail(pci, "more beside a <gpu>", "one <gpu> alone");
+      if (pci.children.size() != 1) fail(pci, "other elements beside a <gpu>", "one <gpu> alone");
       allow(pci.children.front(), {"nvlink", "c2c"});
       graph_.link(parent, gpus_.at(bus_id).node, LinkKind::pcie, bandwidth, figures::pcie_latency);
       return;
@@ -181,7 +181,7 @@ class HostFile {
       if (child.name == "nic") nets += as_index(std::ranges::count_if(child.children, is("net")));
     }
     const bool is_switch = nets > 1 || std::ranges::any_of(pci.children, is("pci"));
-    if (is_switch) {  // also a NIC with several ports, which share its place
+    if (is_switch) {  // also a NIC with several ports, which share its PCIe link
       const int fabric = add_node(pci, "pcie" + bus_id, NodeKind::fabric);
       graph_.link(parent, fabric, LinkKind::pcie, bandwidth, figures::pcie_latency);
       parent = fabric;
@@ -193,7 +193,7 @@ class HostFile {
   }
 
   double pcie_bandwidth(const XmlElement& pci) const {
-    constexpr int unknown_lanes = 255;  // what some virtual machines say
+    constexpr int unknown_lanes = 255;  // reported by some virtual machines
     int lanes = number_or(0, pci, "link_width", 0, unknown_lanes);
     if (lanes == 0 || lanes == unknown_lanes) lanes = default_lanes;
     double speed = 0;
@@ -277,7 +277,7 @@ class HostFile {
   std::set<std::string> names_;
   std::vector<int> packages_;
   std::map<std::string, Gpu> gpus_;  // by bus id
-  std::vector<Gpu*> in_order_;       // of their nodes
+  std::vector<Gpu*> in_order_;       // in the order of their nodes
   std::vector<Nic> nics_;
 };
 

@@ -50,7 +50,7 @@ void require_count(const Topology& topology, int ranks) {
   }
 }
 
-/// Devices of a host need not be next to one another in a file.
+/// Device indices by host; a host's devices need not be adjacent in a topology.
 std::vector<std::vector<int>> devices_by_host(const Topology& topology) {
   std::vector<std::vector<int>> result(topology.hosts().size());
   for (int device = 0; device < static_cast<int>(topology.devices().size()); ++device) {

@@ -1,4 +1,4 @@
-// Machines that can be named. The figures and their sources are in topology/README.md.
+// Named machines. topology/README.md lists the figures and their sources.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,15 +28,15 @@ std::vector<int> add_nodes(GraphBuilder& graph, int host, std::string_view name,
   return result;
 }
 
-/// Two packages and the link between them.
+/// Adds two packages and the link between them.
 std::array<int, 2> add_packages(GraphBuilder& graph, int host, double bandwidth) {
   const auto packages = add_nodes(graph, host, "package", NodeKind::package, 2);
   graph.link(packages[0], packages[1], LinkKind::socket, bandwidth, figures::socket_latency);
   return {packages[0], packages[1]};
 }
 
-/// PCIe switches, the first half at the first package, each with its equal share of the GPUs and NICs.
-/// Returns the NICs.
+/// Adds PCIe switches, the first half of them at the first package, and spreads the GPUs and NICs evenly over
+/// them. Returns the NICs.
 std::vector<int> add_pcie_tree(GraphBuilder& graph, int host, const std::array<int, 2>& packages,
                                std::span<const int> gpus, int switches, int nics, double bandwidth) {
   std::vector<int> fabric;
@@ -71,7 +71,7 @@ std::vector<int> add_ac922(GraphBuilder& graph, int host) {
   graph.link(gpus[0], gpus[1], LinkKind::nvlink, bandwidth, figures::nvlink_latency);
   graph.link(gpus[2], gpus[3], LinkKind::nvlink, bandwidth, figures::nvlink_latency);
   const int nic = graph.add_node(host, "nic0", NodeKind::nic);
-  for (const int package : packages) {  // eight lanes of PCIe 4 to each
+  for (const int package : packages) {  // eight lanes of PCIe 4 to each package
     graph.link(package, nic, LinkKind::pcie, figures::pcie4_x16_bandwidth / 2, figures::pcie_latency);
   }
   return {nic};
@@ -102,7 +102,8 @@ struct Switched {
   double socket;
 };
 
-/// GPUs that all reach one another over NVSwitch: one node, for the switches together pass all links at once.
+/// Adds GPUs that reach each other over NVSwitch. One node stands for all switches, because together they
+/// carry all links at full rate.
 std::vector<int> add_switched(GraphBuilder& graph, int host, const Switched& machine) {
   const auto packages = add_packages(graph, host, machine.socket);
   const auto gpus = add_nodes(graph, host, "gpu", NodeKind::gpu, machine.gpus);
@@ -117,7 +118,7 @@ std::vector<int> add_switched(GraphBuilder& graph, int host, const Switched& mac
 struct Machine {
   Preset preset;
   std::vector<int> (*add_host)(GraphBuilder&, int host);
-  double network_gigabits;  // each NIC
+  double network_gigabits;  // of each NIC
 };
 
 constexpr std::array machines = {
@@ -167,7 +168,7 @@ int parse_count(std::string_view text, std::string_view count, std::string_view 
   return *result;
 }
 
-/// "10gbit" in GB/s.
+/// Parses "10gbit" to GB/s.
 double parse_rate(std::string_view text, std::string_view rate) {
   constexpr std::array<std::pair<std::string_view, double>, 4> units = {
       {{"kbit", 1e-6}, {"mbit", 1e-3}, {"gbit", 1}, {"tbit", 1e3}}};
@@ -186,14 +187,14 @@ double parse_rate(std::string_view text, std::string_view rate) {
 }
 
 void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t links_per_host, int hosts) {
-  const std::size_t most_per_host = (Topology::most_nodes - 1) / as_index(hosts);  // and the network
+  const std::size_t most_per_host = (Topology::most_nodes - 1) / as_index(hosts);  // one node is the network
   if (std::max(nodes_per_host, links_per_host) > most_per_host) {
     fail(text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
          fmt::format("fewer than {} nodes and links in all", Topology::most_nodes));
   }
 }
 
-/// One host alone without a network; GB/s of each host's NIC.
+/// Hosts with CPU ranks. `network_rate`: GB/s of each host's NIC; without it there must be one host.
 Topology make_cpu_hosts(std::string_view text, int hosts, int ranks, std::optional<double> network_rate) {
   const std::size_t links = as_index(ranks) + (network_rate ? 2 : 0);
   check_size(text, as_index(ranks) + (network_rate ? 2 : 1), links, hosts);
@@ -208,7 +209,7 @@ Topology make_cpu_hosts(std::string_view text, int hosts, int ranks, std::option
     }
     if (!network_rate) continue;
     nics.push_back(graph.add_node(host, "nic0", NodeKind::nic));
-    // The network is what limits here, whatever its rate.
+    // PCIe must not limit the network, whatever its rate.
     graph.link(package, nics.back(), LinkKind::pcie, std::max(*network_rate, figures::pcie3_x16_bandwidth),
                figures::pcie_latency);
   }

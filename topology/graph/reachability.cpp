@@ -17,15 +17,14 @@ struct Position {
   int node;
 };
 
-/// Floods the graph along the ways that routes may take.
+/// Floods the graph along the steps that routes may take.
 class Flood {
  public:
   explicit Flood(const Topology& topology) : topology_(topology) {
     for (auto& marks : marks_) marks.resize(topology.nodes().size());
   }
 
-  /// Marks what can be reached from `starts` (as first nodes of ways); without `may_leave` inside the
-  /// starts' hosts only.
+  /// Marks all nodes that routes from `starts` reach; unless `may_leave`, only those on the same leg.
   void run(std::span<const int> starts, Leg leg, bool may_leave) {
     for (auto& marks : marks_) marks.assign(marks.size(), false);
     queue_.clear();
@@ -66,8 +65,8 @@ class Flood {
   std::vector<Position> queue_;
 };
 
-/// The set of nodes of these kinds, joined by links among themselves inside a host or inside the
-/// network, that has the most links to others.
+/// Of the sets of nodes that satisfy `is_kind` and are connected inside one host or inside the network, the
+/// one with the most links to other nodes.
 template <typename IsKind>
 std::vector<int> largest_hub(const Topology& topology, IsKind is_kind) {
   const auto nodes = static_cast<int>(topology.nodes().size());
@@ -105,7 +104,7 @@ std::optional<std::string> find_unreachable(const Topology& topology) {
   const auto& devices = topology.devices();
   Flood flood(topology);
 
-  // What every device reaches, all can meet at: ways are the same in both directions.
+  // Routes exist in both directions, so devices that all reach one hub reach one another.
   const auto network = largest_hub(topology, [](NodeKind kind) { return kind == NodeKind::network; });
   flood.run(network, Leg::between, true);
   if (!flood.first_missed()) return {};
@@ -119,7 +118,7 @@ std::optional<std::string> find_unreachable(const Topology& topology) {
   }
 
   const std::size_t each = topology.nodes().size() + 2 * topology.links().size();
-  // The first device is always looked from: most often it is what misses something.
+  // Even above the limit, the first device is tried: most often it is the one that cannot reach others.
   for (const int device : devices) {
     flood.run(std::span(&device, 1), Leg::leaving, true);
     if (const auto missed = flood.first_missed()) {

@@ -8,15 +8,15 @@
 
 namespace ddl::topology {
 
-/// The part of a way that bytes are on.
+/// The part of a route that a node is in.
 enum class Leg : std::uint8_t {
-  leaving,   ///< In the host where they start.
+  leaving,   ///< In the host where the route starts.
   between,   ///< On network nodes.
-  entering,  ///< In a host reached from outside; the same host as the first where a way uses the network.
+  entering,  ///< In the host where the route ends, entered from the network; it may be the starting host.
 };
 
-/// Which nodes may follow one another (the rules of Topology::route): the leg after going from `here` to
-/// its neighbour `next`, or nothing if that is not allowed.
+/// One step under the rules of `Topology::route`: the leg after the step from `here` to its neighbour `next`,
+/// or nothing if routes must not take it.
 inline std::optional<Leg> next_leg(const Node& here, Leg leg, bool is_start, const Node& next, bool is_end) {
   if (is_device(here.kind) && !is_start) return {};
   if (is_device(next.kind) && !is_end) return {};
@@ -29,8 +29,8 @@ inline std::optional<Leg> next_leg(const Node& here, Leg leg, bool is_start, con
   return next.host < 0 ? Leg::between : Leg::entering;
 }
 
-/// Looks for devices without a route between them; says which, or that the graph is too large and too
-/// irregular to tell. Costs as stated at Topology's constructor; uses no hosts' names and no routes.
+/// Looks for two devices without a route between them. Returns which two, or that the graph is too large and
+/// irregular to tell. Cost: see Topology's constructor. Needs no host names and no routes.
 std::optional<std::string> find_unreachable(const Topology& topology);
 
 }  // namespace ddl::topology

@@ -1,4 +1,4 @@
-// Routes between two nodes: Topology::route.
+// Topology::route.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,24 +19,24 @@ namespace {
 using Picoseconds = std::int64_t;
 constexpr Picoseconds unreached = std::numeric_limits<Picoseconds>::max();
 
-/// Links at most 1e6, of at most 1e12 ps each: their sum fits.
+/// Cannot overflow in a sum: at most 1e6 links of at most 1e12 ps each.
 Picoseconds picoseconds(double microseconds) { return std::llround(microseconds * 1e6); }
 
-/// The part of a range, sorted by a key, that has this key.
+/// The part of a range, sorted by `key_of`, whose key is `key`.
 template <typename Range, typename Key>
 auto with_key(const Range& sorted, int key, Key key_of) {
   return std::span(std::ranges::lower_bound(sorted, key, {}, key_of),
                    std::ranges::upper_bound(sorted, key, {}, key_of));
 }
 
-/// A step that a way may take, between states: a state is a node on a leg.
+/// A step that a route may take between two states. A state is a node on a leg.
 struct Edge {
   int from;
   int to;
   Channel channel;
 };
 
-/// The nodes that matter to one route, numbered by leg.
+/// The search for one route. States are numbered leg by leg.
 class Search {
  public:
   Search(const Topology& topology, std::span<const int> host_sizes, std::span<const int> index_in_host,
@@ -53,13 +53,13 @@ class Search {
     end_ = state(inside ? Leg::leaving : to_host_ < 0 ? Leg::between : Leg::entering, to);
   }
 
-  /// The best way, or nothing if there is none; call once. The numbers of the ends' devices deal out ties.
+  /// The best route, or nothing if there is none; can be called once. The ends' device numbers break ties.
   std::vector<Channel> best(int from_number, int to_number) {
     find_distances();
     if (distance(end_) == unreached) return {};
     keep_shortest_edges();
     keep_widest_edges();
-    reaches_end(0);  // over what is left: counts the links
+    reaches_end(0);  // counts the links to the end over the remaining edges
     return walk(from_number, to_number);
   }
 
@@ -77,7 +77,7 @@ class Search {
     return at < first_state_[1] ? Leg::leaving : at < first_state_[2] ? Leg::between : Leg::entering;
   }
 
-  /// A network node has links to every host; only those to the network and to the end's host matter.
+  /// Of a network node's links, only those to network nodes and to the destination's host matter.
   template <typename Visit>
   void for_links(int at, Visit visit) const {
     const auto links = topology_.links_at(at);
@@ -134,8 +134,7 @@ class Search {
     std::ranges::sort(edges_, {}, &Edge::to);
   }
 
-  /// Sets links_to_end_ for all states that reach the end over edges at least this wide; whether the start
-  /// does.
+  /// Sets `links_to_end_` of states that reach the end over edges this wide. Returns whether the start does.
   bool reaches_end(double width) {
     links_to_end_.assign(distance_.size(), -1);
     links_to_end_[as_index(end_)] = 0;
@@ -189,8 +188,8 @@ class Search {
   int to_host_ = -1;
   int start_ = 0;
   int end_ = 0;
-  std::array<int, 3> first_state_{};  // of each leg
-  std::vector<int> node_of_;          // each state's node, once seen
+  std::array<int, 3> first_state_{};  // by leg
+  std::vector<int> node_of_;          // by state; -1 until the state is seen
   std::vector<Picoseconds> distance_;
   std::priority_queue<std::pair<Picoseconds, int>, std::vector<std::pair<Picoseconds, int>>, std::greater<>>
       queue_;

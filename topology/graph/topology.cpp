@@ -38,10 +38,10 @@ void check_count(std::string_view path, std::size_t count) {
   }
 }
 
-/// Where names have been seen.
+/// The index at which each name was first seen.
 using FirstOf = std::unordered_map<std::string_view, std::size_t>;
 
-/// A name in the list `list`, which `path` leads to: one that can be shown, and no other's.
+/// Checks that a name in the list `list` is printable and unique; `path` is where it stands.
 void check_name(const std::string& name, std::string_view list, std::size_t index, const std::string& path,
                 FirstOf& first) {
   check_text(name, path);
@@ -91,7 +91,7 @@ void check_number(const std::string& path, double value, bool zero_is_fine, doub
 
 void check_links(const std::vector<Link>& links, const std::vector<Node>& nodes) {
   check_count("links", links.size());
-  std::unordered_map<std::uint64_t, std::size_t> first;  // by the ends and the kind
+  std::unordered_map<std::uint64_t, std::size_t> first;  // by both ends and the kind
   first.reserve(links.size());
   for (std::size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];

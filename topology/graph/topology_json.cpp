@@ -20,7 +20,7 @@ constexpr int format_version = 1;
 constexpr std::string_view version_key = "ddl_topology";
 constexpr std::string_view carriers_key = "carriers";
 
-/// A node or link as it stands in the file, where names are resolved at the end: keys may come in any order.
+/// A node or link as the file has it. Names are resolved after reading, because keys come in any order.
 struct NodeRecord {
   std::string name;
   NodeKind kind = NodeKind::package;
@@ -45,7 +45,7 @@ template <typename Fields, MaybeConst<NodeRecord> Record>
 void describe(Fields& fields, Record& node) {
   fields("name", node.name);
   fields("kind", node.kind, all_to<NodeKind::network>);
-  fields.optional("host", node.host, std::nullopt);  // the graph says which nodes have one
+  fields.optional("host", node.host, std::nullopt);  // the graph checks which nodes need one
 }
 
 template <typename Fields, MaybeConst<LinkRecord> Record>
@@ -68,7 +68,7 @@ void describe(JsonFieldReader& fields, TopologyFile& file) {
 
 using Index = std::unordered_map<std::string_view, int>;
 
-/// Throws `invalid_argument` if there is none of the name; `path()` is where the name stands.
+/// Throws `invalid_argument` if the name is unknown; `path()` is where it stands.
 template <typename Path>
 int index_of(const std::string& name, const Index& index, Path path, std::string_view expected) {
   const auto found = index.find(name);
@@ -99,7 +99,7 @@ Topology topology_of(const TopologyFile& file) {
   return {file.hosts, std::move(nodes), std::move(links)};
 }
 
-/// One line an element.
+/// Appends a list with one element per line.
 template <typename Range, typename ToJson>
 void append_list(std::string& text, std::string_view key, const Range& range, ToJson record_of) {
   fmt::format_to(std::back_inserter(text), ",\n  \"{}\": [", key);

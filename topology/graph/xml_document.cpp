@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::size_t most_elements = 65'536;
 constexpr std::size_t most_depth = 64;
-constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // Expat counts in int
+constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // Expat's sizes are int
 
 struct FreeParser {
   void operator()(XML_Parser parser) const { XML_ParserFree(parser); }
 };
 
-/// Expat calls back through C, where no exception may pass: the first problem is kept, and parsing stopped.
+/// Exceptions must not cross Expat, which is C: callbacks keep the first problem and stop the parser.
 class Parser {
  public:
   explicit Parser(std::string_view source) : source_(source), parser_(XML_ParserCreate(nullptr)) {
@@ -42,7 +42,7 @@ class Parser {
     }
     if (no_memory_) std::rethrow_exception(no_memory_);
     if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
-    return std::move(root_.children.front());  // Expat makes sure that there is one
+    return std::move(root_.children.front());  // Expat guarantees a root element
   }
 
  private:
@@ -79,7 +79,7 @@ class Parser {
       return report("more elements", fmt::format("at most {}", most_elements));
     }
     if (open_.size() > most_depth) {
-      return report("elements inside one another further", fmt::format("at most {} deep", most_depth));
+      return report("elements nested deeper", fmt::format("at most {} deep", most_depth));
     }
     XmlElement& element = open_.back()->children.emplace_back();
     element.name = name;
@@ -97,7 +97,7 @@ class Parser {
   std::string source_;
   std::unique_ptr<std::remove_pointer_t<XML_Parser>, FreeParser> parser_;
   XmlElement root_;
-  std::vector<XmlElement*> open_{&root_};  // an open element is its parent's last child, so it stays in place
+  std::vector<XmlElement*> open_{&root_};  // stable addresses: each is its parent's last child
   std::size_t elements_ = 0;
   std::optional<std::string> problem_;
   std::exception_ptr no_memory_;

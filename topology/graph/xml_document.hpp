@@ -8,7 +8,6 @@
 
 namespace ddl::topology {
 
-/// An element of an XML file, with what is in it; text between elements is not kept.
 struct XmlElement {
   std::string name;
   std::size_t line = 0;
@@ -18,8 +17,8 @@ struct XmlElement {
   [[nodiscard]] const std::string* attribute(std::string_view wanted) const;
 };
 
-/// The root element. Throws `corrupt_data` naming `source` and the line: what is not well-formed or cut
-/// off, a document type declaration (so no entities), text between elements, more than 65,536 elements,
+/// Returns the root element. Throws `corrupt_data` naming `source` and the line: malformed or truncated XML,
+/// a document type declaration (so there are no entities), text between elements, more than 65,536 elements,
 /// elements more than 64 deep.
 XmlElement parse_xml(std::string_view text, std::string_view source);
 

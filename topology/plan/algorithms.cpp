@@ -13,7 +13,7 @@ constexpr std::array algorithms = {Algorithm::ring,     Algorithm::halving_doubl
                                    Algorithm::two_shot, Algorithm::one_shot,
                                    Algorithm::tree,     Algorithm::double_tree};
 
-// By Algorithm.
+// Indexed by Algorithm.
 constexpr std::array<AlgorithmTraits, algorithms.size()> traits = {{
     {.name = "ring", .scatters = true, .is_ring = true},
     {.name = "halving_doubling", .scatters = true, .is_staged = true},
@@ -23,17 +23,17 @@ constexpr std::array<AlgorithmTraits, algorithms.size()> traits = {{
     {.name = "double_tree", .is_tree = true},
 }};
 
-/// Members 0, ..., size-1 as one of two binary trees below member 0. A member with children in one of them is
-/// a leaf in the other.
+/// Members 0 to size-1 as one of two binary trees below member 0. A member with children in one tree is a
+/// leaf in the other.
 ///
-/// The first one has 1, ..., size-1 in order: odd numbers are leaves, and a number's trailing zero bits are
-/// its height. In the second one they are mirrored or, as that would leave odd numbers odd if size-1 is odd,
-/// moved by one.
+/// The first tree holds 1 to size-1 in order: odd numbers are leaves, and the number of trailing zero bits is
+/// the height. The second tree mirrors the numbers, which turns even ones odd if size-1 is even; if it is
+/// odd, the second tree shifts the numbers by one instead.
 class BinaryTree {
  public:
   BinaryTree(int size, bool second) : last_(size - 1), second_(second) {}
 
-  /// The node that a member is; 0 is the root.
+  /// The tree node of a member; node 0 is the root.
   [[nodiscard]] int node_of(int member) const {
     if (!second_ || member == 0) return member;
     if (last_ % 2 == 0) return last_ + 1 - member;
@@ -44,8 +44,8 @@ class BinaryTree {
     if (last_ % 2 == 0) return last_ + 1 - node;
     return node == last_ ? 1 : node + 1;
   }
-  /// Of a node other than the root. Where the one above it in a complete tree does not exist, it is the next
-  /// one up that does.
+  /// The parent of a node other than the root. If the parent in a complete tree does not exist, it is the
+  /// nearest ancestor that does.
   [[nodiscard]] int parent_of(int node) const {
     const int bit = node & -node;
     const int parent = (node ^ bit) | (bit << 1);
@@ -63,7 +63,7 @@ class BinaryTree {
       if (last_ > 0) visit(static_cast<int>(std::bit_floor(static_cast<unsigned>(last_))));
       return;
     }
-    // The right child is nearer where the tree ends.
+    // Where the tree is incomplete, the right child is nearer.
     int distance = (node & -node) >> 1;
     if (distance > 0 && is_child(node - distance)) visit(node - distance);
     while (distance > 0 && !is_child(node + distance)) distance >>= 1;
@@ -178,7 +178,7 @@ GroupPattern::GroupPattern(Collective collective, Algorithm algorithm, PhaseKind
   rounds_ = static_cast<int>(stages_.size());
 }
 
-/// A message in which `from` sends what the phase is about: `to`'s share in a reduction, else its own.
+/// The message from `from` to `to`: the receiver's share in a reduction or scatter, else the sender's.
 Message GroupPattern::between(int round, int from, int to, int peer) const {
   if (pieces_ == 1) return {peer, 0, 1};
   const bool goes_to_owner = reduces_ || kind_ == PhaseKind::scatter;
@@ -227,7 +227,7 @@ void GroupPattern::tree(int round, int member, bool sends, std::vector<Message>&
   if (member % bit != 0) return;
   const bool is_upper = (member & bit) != 0;
   const int peer = is_upper ? member - bit : member + bit;
-  // The upper one sends in a reduce, and receives in a broadcast.
+  // In a reduce the upper member sends, in a broadcast it receives.
   if (peer < size_ && is_upper == (sends == reduces_)) messages.push_back({peer, 0, 1});
 }
 

@@ -8,40 +8,40 @@
 
 namespace ddl::topology {
 
-/// What planner and tools know of an algorithm besides its messages.
+/// Properties of an algorithm that the planner and tools use besides its messages.
 struct AlgorithmTraits {
   std::string_view name;
-  bool scatters = false;     ///< In an all-reduce: leaves each member with a share of the sums.
-  bool leaves_one = false;   ///< In an all-reduce: only the first member takes part in later dimensions.
-  bool is_ring = false;      ///< Or a chain, in a broadcast or reduce.
-  bool is_direct = false;    ///< A member exchanges with all others at once.
-  bool is_staged = false;    ///< Exchanges of one prime factor of the size after the other.
-  bool is_tree = false;      ///< Everything that a member sends is the whole of what it has.
-  bool takes_ragged = true;  ///< Works in the ragged first dimension of an all-reduce.
+  bool scatters = false;     ///< In an all-reduce, leaves each member with a share of the sums.
+  bool leaves_one = false;   ///< In an all-reduce, lets only the first member take part in later dimensions.
+  bool is_ring = false;      ///< A ring; in a broadcast or reduce, a chain.
+  bool is_direct = false;    ///< Each member exchanges with all others at once.
+  bool is_staged = false;    ///< Exchanges in stages, one for each prime factor of the size.
+  bool is_tree = false;      ///< Data moves along trees: a member forwards all that it receives.
+  bool takes_ragged = true;  ///< Works in a ragged first dimension of an all-reduce.
 };
 const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept;
 std::span<const Algorithm> all_algorithms() noexcept;
 
-/// What a dimension does in a collective: before the dimensions after it ("up"), and after them ("down").
+/// The phases of a dimension: before those of later dimensions ("up"), and after them ("down").
 struct DimensionPhases {
   std::vector<PhaseKind> up;
   std::vector<PhaseKind> down;
 };
 DimensionPhases dimension_phases(Collective collective, Algorithm algorithm);
 
-/// Pieces [first, last) of a group's range to or from another member.
+/// Pieces [first, last) of a group's range, sent to or received from a peer.
 struct Message {
-  int peer;  ///< Index in the group.
+  int peer;  ///< The peer's index in the group.
   int first;
   int last;
 };
 
-/// The messages of one phase within a group of `size` members: the one place that says what an algorithm
-/// does. Lowering turns them into steps, the planner into loads of links. Member 0 is the root of a broadcast
-/// or reduce. The group's range is cut into `pieces()` equal pieces.
+/// The messages of one phase within a group of `size` members. Algorithms are defined here alone: lowering
+/// turns these messages into steps, the planner into loads of links. Member 0 is the root of a broadcast or
+/// reduce. The group's range is cut into `pieces()` equal pieces.
 ///
-/// Rounds follow one another; both ends have a message in the same round, and no message of a round waits for
-/// another one of it.
+/// Rounds follow one another. Both ends list a message in the same round; messages of a round are
+/// independent.
 class GroupPattern {
  public:
   GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size);
@@ -49,30 +49,30 @@ class GroupPattern {
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int pieces() const noexcept { return pieces_; }
   [[nodiscard]] int rounds() const noexcept { return rounds_; }
-  /// Whether all rounds have messages between the same members, of the same number of pieces.
+  /// Whether the messages of all rounds are between the same members and of the same number of pieces.
   [[nodiscard]] bool is_repeated() const noexcept { return shape_ == Shape::ring; }
-  /// Whether receivers add what they get to what they have.
+  /// Whether receivers add what they receive to their own data.
   [[nodiscard]] bool reduces() const noexcept { return reduces_; }
 
-  /// The members that may send in a round: every `step`-th one of [first, end).
+  /// The members that may send in a round: every `step`-th of [first, end).
   struct Members {
     int first;
     int end;
     int step = 1;
   };
   [[nodiscard]] Members senders(int round) const;
-  /// What a member sends or receives in a round; replaces `messages`. In an exchange, members begin with
-  /// different peers: the same order everywhere would make all of them send to one member first.
+  /// Replaces `messages` by what a member sends or receives in a round. In an exchange, members begin with
+  /// different peers; in a common order, all of them would send to the same member first.
   void sends(int round, int member, std::vector<Message>& messages) const;
   void receives(int round, int member, std::vector<Message>& messages) const;
 
  private:
   enum class Shape { ring, chain, exchange, gather_scattered, to_root, from_root, binomial, double_tree };
-  /// An exchange between the members that differ in one digit of their index.
+  /// An exchange between the members whose indices differ in one digit.
   struct Stage {
     int factor;
-    int stride;  ///< Between members.
-    int run;     ///< Pieces that each member is left with.
+    int stride;  ///< Distance between the members.
+    int run;     ///< Pieces that each member still holds after the stage.
   };
 
   [[nodiscard]] int tree_bit(int round) const { return 1 << (reduces_ ? round : rounds_ - 1 - round); }
@@ -89,22 +89,22 @@ class GroupPattern {
   std::vector<Stage> stages_;
 };
 
-/// Messages of all members in all rounds.
+/// The number of messages of all members in all rounds.
 double messages_of(const GroupPattern& pattern);
 
-/// The piece that a reduce-scatter leaves `member` with. The member's own number except with
-/// halving_doubling, where the digits of the number (one for each prime factor, the smallest factor's the
-/// least) are read backwards: so near members exchange the most, and ranges stay whole.
+/// The piece that a reduce-scatter leaves `member` with. It is the member's own number, except with
+/// halving_doubling: there the digits of that number (one for each prime factor, the smallest factor's digit
+/// the lowest) are reversed, so that near members exchange the most and ranges stay contiguous.
 int piece_of_member(Algorithm algorithm, int size, int member);
-/// Its inverse.
+/// The inverse of `piece_of_member`.
 int member_of_piece(Algorithm algorithm, int size, int piece);
 
 /// The prime factors of a size, ascending.
 std::vector<int> prime_factors(int size);
-/// The sizes of the exchanges that a dimension consists of: prime factors if it is staged, else the size.
+/// The sizes of a dimension's exchanges: the prime factors if the algorithm is staged, else `size` alone.
 std::vector<int> stage_sizes(Algorithm algorithm, int size);
-/// As PlanDimension's, but for halving_doubling the exchanges that do the same. Shapes with equal entries
-/// have the same steps.
+/// A dimension's size and algorithm. `add_same_steps` replaces halving_doubling by exchanges with the same
+/// steps, so that shapes with equal entries have equal steps.
 struct SizedAlgorithm {
   int size;
   Algorithm algorithm;

@@ -10,7 +10,7 @@
 namespace ddl::topology {
 namespace {
 
-/// Of the groups of the first dimension where they differ.
+/// The smallest and largest group of a dimension. They differ only in a ragged first dimension.
 struct Sizes {
   int smallest;
   int largest;
@@ -21,7 +21,7 @@ Sizes sizes_of(const Decomposition& decomposition, int dimension) {
   return {dimension > 0 ? largest : std::ranges::min(decomposition.group_sizes()), largest};
 }
 
-/// The part of the buffer that a member of the dimension works on, at most.
+/// The part of the buffer that a member works on in the dimension; the largest one if members differ.
 double share_before(const Plan& plan, int dimension) {
   double share = 1;
   for (int d = 0; d < dimension && !has_root(plan.collective); ++d) {

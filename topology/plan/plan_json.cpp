@@ -24,7 +24,7 @@ static void describe(Fields& fields, Dimension& dimension) {
 
 namespace {
 
-/// A plan with its grid as text: how many ranks there are is known when all is read.
+/// A plan with its decomposition as text, which can be parsed only when the number of ranks is known.
 struct PlanFile {
   Plan plan;
   std::string decomposition;
@@ -53,7 +53,7 @@ void describe(Fields& fields, File& file) {
   fields("notes", plan.notes, longest_list);
 }
 
-/// Throws `invalid_argument` about what does not fit together.
+/// Throws `invalid_argument` if fields do not fit together.
 Plan plan_of(PlanFile file) {
   Plan& plan = file.plan;
   if (plan.order.empty()) refuse("order: found no ranks, expected at least one");

@@ -1,4 +1,4 @@
-// Plans for people.
+// Plans as text for people.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -71,7 +71,7 @@ std::string to_text(const Plan& plan) {
     text += table.text();
   }
   if (plan.bound_us > 0) {
-    text += fmt::format("  no plan can take less than {}: this one {:.2f} times that\n",
+    text += fmt::format("  no plan can take less than {}; this one takes {:.2f} times as long\n",
                         format_us(plan.bound_us), plan.predicted_us / plan.bound_us);
   }
   for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);

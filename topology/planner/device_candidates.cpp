@@ -52,7 +52,7 @@ std::vector<Plan> DeviceCandidates::of(const PlanRequest& request) const {
   flat.decomposition = Decomposition({static_cast<int>(by_host_.size())}, {});
   flat.order = by_host_;
   flat.order_name = "by host";
-  // The ragged hierarchy of an all-reduce is a network's alone.
+  // Only a network executes the ragged hierarchy of an all-reduce.
   if (!no_dimensions_.empty() && !carriers_.network && request.collective == Collective::all_reduce) {
     flat.notes = {no_dimensions_};
   }
@@ -118,8 +118,7 @@ bool DeviceCandidates::include(const Plan& plan) const {
   });
 }
 
-/// By the protocol that is the best. The links' latencies are those of LL's steps. A ring's call is one for
-/// its way there and back.
+/// With the best protocol. Links have the latencies of LL's steps. A ring's way up and down are one call.
 double DeviceCandidates::nccl_us(const Plan& plan, const Phase& phase, PhaseTime time, bool is_first) const {
   const int members = plan.decomposition.size(phase.dimension);
   const double steps = members - 1;
@@ -127,7 +126,7 @@ double DeviceCandidates::nccl_us(const Plan& plan, const Phase& phase, PhaseTime
                          : hosts_ > 1               ? steps * hosts_ / members
                                                     : 0;
   const double links = time.all - time.latency;
-  // A chain's slices follow one another.
+  // The slices of a chain are in flight on all of its links together.
   const double bytes = has_root(plan.collective) ? links / std::max(1.0, steps) : links;
   const CostModel::NcclProtocol& counted = cost_->nccl.front();
   double best = std::numeric_limits<double>::infinity();
@@ -140,7 +139,7 @@ double DeviceCandidates::nccl_us(const Plan& plan, const Phase& phase, PhaseTime
 }
 
 double DeviceCandidates::calls_us(const Plan& plan, const std::vector<PhaseTime>& times) const {
-  if (is_of_network(plan)) {  // one program
+  if (is_of_network(plan)) {  // the whole plan is one program
     double messages = 0;
     for (const PhaseTime& time : times) messages += time.messages;
     return cost_->network_call + plan.chunks * messages * cost_->network_message;
@@ -149,7 +148,7 @@ double DeviceCandidates::calls_us(const Plan& plan, const std::vector<PhaseTime>
   std::vector<double> of_dimension(plan.dimensions.size(), 0);
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const auto d = as_index(phases[i].dimension);
-    // The last dimension's way there and back is one call.
+    // The last dimension's way up and down are one call.
     const bool is_first = i == 0 || phases[i - 1].dimension != phases[i].dimension;
     switch (plan.dimensions[d].carrier) {
       case Carrier::nccl:
@@ -166,11 +165,11 @@ double DeviceCandidates::calls_us(const Plan& plan, const std::vector<PhaseTime>
         of_dimension[d] += times[i].messages * cost_->network_message;
     }
   }
-  // By dimension, the pieces of all ranks are put in the order of the groups.
+  // A plan by dimensions first copies the pieces of all ranks into the order of its groups.
   if (plan.dimensions.size() > 1 && has_pieces(plan.collective)) {
     of_dimension[0] += cost_->reduction_us(NodeKind::gpu, static_cast<double>(plan.bytes) / plan.chunks);
   }
-  // A dimension has a stream: its calls of all chunks follow one another.
+  // Each dimension has one stream, on which the calls of all chunks follow one another.
   double all = 0;
   for (const double us : of_dimension) all += us;
   return all + (plan.chunks - 1) * std::ranges::max(of_dimension);

@@ -7,23 +7,23 @@
 
 namespace ddl::topology {
 
-/// Plans between GPUs whose topology says what carries collectives. They go over all ranks at once, or first
-/// inside hosts and then between them, in chunks; a network alone also executes the steps of any plan, which
-/// the planner's search adds.
+/// Plans between GPUs whose topology says what carries collectives. They go over all ranks at once, or in
+/// chunks inside hosts first and then between them. A network carrier can also execute the steps of any plan;
+/// the planner's search adds those.
 class DeviceCandidates {
  public:
-  /// The topology must have `carriers()`, and outlive this.
+  /// `topology` must have `carriers()`. Refers to `cost`.
   DeviceCandidates(const Topology& topology, const Placement& placement, const CostModel& cost);
 
   [[nodiscard]] const DeviceCarriers& carriers() const noexcept { return carriers_; }
-  /// Without times, and without those that a network alone carries.
+  /// The plans for a request, without times, and without those that a network alone carries.
   [[nodiscard]] std::vector<Plan> of(const PlanRequest& request) const;
-  /// Whether a network executes all of it.
+  /// Whether a network alone carries the plan.
   [[nodiscard]] static bool is_of_network(const Plan& plan);
-  /// Whether the carriers execute it.
+  /// Whether the carriers can execute the plan.
   [[nodiscard]] bool include(const Plan& plan) const;
-  /// us of the carriers' calls beyond what the links take. `phases` of the plan, for one chunk: us of all and
-  /// of its latencies alone, and the messages of a rank.
+  /// us that the carriers' calls take beyond what the links take. `phases`: for each phase of the plan and
+  /// one chunk, the us of the phase and of its latencies alone, and the messages of a rank.
   struct PhaseTime {
     double all;
     double latency;
@@ -38,16 +38,16 @@ class DeviceCandidates {
   DeviceCarriers carriers_;
   const CostModel* cost_;
   int hosts_ = 0;
-  bool has_dimensions_;        // as many ranks on each host, several hosts, several ranks
-  std::string no_dimensions_;  // why not, where hosts differ
-  std::vector<int> by_host_;   // all ranks
+  bool has_dimensions_;        // several hosts, with equally many ranks each, more than one
+  std::string no_dimensions_;  // the reason why not, if hosts differ
+  std::vector<int> by_host_;   // all ranks, host by host
 };
 
-/// The request for plans whose steps a network takes: NCCL's modes ask for other plans.
+/// Turns a request into one for plans whose steps a network executes: NCCL's modes ask for other plans.
 PlanRequest for_network(PlanRequest request);
 
-/// Those that the request's mode, decomposition and chunks ask for. All of them, and a note, where there are
-/// none.
+/// Keeps the plans that the request's mode, decomposition and chunks ask for. A wish that no plan meets is
+/// dropped; for a mode or decomposition, a note says so.
 std::vector<Plan> narrowed(std::vector<Plan> plans, const PlanRequest& request,
                            std::vector<std::string>& notes);
 

@@ -14,9 +14,9 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
   const bool adds_in_scratch = kind == PhaseKind::all_reduce;
   const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
   std::vector<PatternRound> rounds;
-  std::vector<int> hops(as_index(size), 0);     // that the data took to each member
-  std::vector<int> senders(as_index(size), 0);  // by receiver, in a round
-  std::vector<std::pair<int, int>> arrivals;    // receivers and hops, in a round
+  std::vector<int> hops(as_index(size), 0);     // by member: on the path of its data
+  std::vector<int> senders(as_index(size), 0);  // by receiver, in one round
+  std::vector<std::pair<int, int>> arrivals;    // receivers and hops, in one round
   std::vector<Message> sent;
   for (int now = 0; now < pattern.rounds(); now += repeat) {
     PatternRound round;
@@ -29,7 +29,7 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
         round.share = static_cast<double>(message.last - message.first) / pattern.pieces();
       }
     }
-    int most = 0;  // senders to one member
+    int most = 0;  // senders to one receiver
     arrivals.clear();
     for (const PatternEdge& edge : round.edges) {
       arrivals.emplace_back(edge.to, hops[as_index(edge.from)] + 1);
@@ -40,7 +40,7 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
       hops[as_index(to)] = std::max(hops[as_index(to)], way);
     }
     if (adds_in_scratch) {
-      // All but the first member copy the sum.
+      // All but the first member also copy the sum.
       round.reduced = size;
     } else if (pattern.reduces()) {
       round.reduced = (in_turn ? 1 : most) * round.share;
@@ -49,7 +49,7 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
     rounds.push_back(std::move(round));
   }
   if (pattern.reduces() || rounds.empty()) return rounds;
-  // A member that has the data sends it on at once: latency counts for each hop on the longest way.
+  // Members send data on as soon as they have it, so latency counts for each hop of the longest path.
   const double longest = *std::ranges::max_element(hops);
   for (PatternRound& round : rounds) round.latency = longest / static_cast<double>(rounds.size());
   return rounds;
@@ -57,10 +57,10 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
 
 namespace {
 
-/// Rounds alike in what they cost: a chain's are taken together, each with its part of the whole.
+/// Only long chains have more rounds than this. Their rounds cost about the same, so the mean stands for all.
 constexpr std::size_t most_rounds = 24;
 
-/// Of the group's range, what a message along an edge carries.
+/// The part of the group's range that a message along an edge carries.
 double share_of(const ProfiledGroup& group, const PatternRound& round, const PatternEdge& edge,
                 Algorithm algorithm, PhaseKind kind) {
   if (group.shares.empty()) return round.share;
@@ -69,7 +69,7 @@ double share_of(const ProfiledGroup& group, const PatternRound& round, const Pat
   const AlgorithmTraits& traits = traits_of(algorithm);
   if (traits.is_direct) return left_with(gathers ? edge.from : edge.to);
   if (traits.is_staged) {
-    // Of all that agree with one end in the digits that have been exchanged.
+    // The shares of all members that agree with one end in the digits exchanged so far.
     const int stride = static_cast<int>(std::lround(1 / round.share));
     double share = 0;
     for (int member = (gathers ? edge.from : edge.to) % stride; member < static_cast<int>(group.ranks.size());
@@ -78,7 +78,7 @@ double share_of(const ProfiledGroup& group, const PatternRound& round, const Pat
     }
     return share;
   }
-  // Around the ring goes all but what the sender is left with, or the receiver began with.
+  // The ring carries everything but what the sender is left with, or what the receiver began with.
   return (1 - left_with(gathers ? edge.to : edge.from)) / round.repeat;
 }
 
@@ -122,7 +122,7 @@ void Profiler::add_load(Resource resource, double share) {
   load += share * routes_->us_per_byte(resource);
 }
 
-/// What is loaded as a column, with the loads of `scale` rounds added to a total.
+/// Adds a column of the current loads, and the loads of `scale` rounds to `totals`.
 std::size_t Profiler::add_column(std::vector<double>& totals, double scale) {
   std::vector<Load> loads;
   loads.reserve(touched_.size());
@@ -136,7 +136,7 @@ std::size_t Profiler::add_column(std::vector<double>& totals, double scale) {
   return classes_.add(loads);
 }
 
-/// Adds what the receivers of a group do with what they get.
+/// Adds the load of the reductions that a group's receivers do.
 void Profiler::add_reductions(const ProfiledGroup& group, const PatternRound& round, double share) {
   for (const PatternEdge& edge : round.edges) {
     const int rank = group.ranks[as_index(edge.to)];
@@ -164,7 +164,7 @@ std::vector<Load> Profiler::take_total(std::vector<double>& total) {
 PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
                             const GroupSource& for_each_group) {
   PhaseProfile profile;
-  // Patterns of each group size that occurs.
+  // By group size.
   std::map<int, std::vector<PatternRound>> patterns;
   std::size_t rounds = 0;
   int most_repeats = 1;
@@ -172,7 +172,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     const int size = static_cast<int>(group.ranks.size());
     if (patterns.contains(size)) return;
     auto pattern = pattern_of(collective, algorithm, kind, size, way.in_turn);
-    // Who sends rounds, and who receives widens.
+    // The sender rounds to the wire, and the receiver widens.
     for (PatternRound& round : pattern) round.reduced += way.wire_share < 1 ? round.share : 0;
     rounds = std::max(rounds, pattern.size());
     if (!pattern.empty()) most_repeats = std::max(most_repeats, pattern.front().repeat);
@@ -188,14 +188,14 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     });
   };
   const auto rank_at = [](const ProfiledGroup& group, int index) { return group.ranks[as_index(index)]; };
-  // What is reduced while it is read, or comes back to who sent it.
+  // In memory, half of the bytes count if data is reduced while it is read, or comes back to its sender.
   const bool is_lent =
       collective == Collective::all_reduce && (kind == PhaseKind::all_gather || kind == PhaseKind::broadcast);
   const bool is_half = is_lent || kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce;
   const auto part_moved = [&](const PlannedRoute& route) { return route.in_memory && is_half ? 0.5 : 1.0; };
   for (std::size_t i = 0; i < rounds; ++i) {
     ProfileRound round;
-    // Smaller rings have fewer rounds: what they carry counts as if spread over all.
+    // Smaller rings have fewer rounds; their load counts as spread over all rounds.
     round.repeat = most_repeats;
     double reduced = 0;
     for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {

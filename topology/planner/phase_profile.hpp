@@ -18,73 +18,72 @@ struct PatternEdge {
   int to;
 };
 
-/// Messages that have no need to wait for one another, all of the same length.
+/// Messages of equal length that need not wait for one another.
 struct PatternRound {
-  int repeat = 1;      ///< So many such rounds, each after the one before.
+  int repeat = 1;      ///< The number of such rounds, one after the other.
   double share = 0;    ///< Of the group's range, in each message.
-  double reduced = 0;  ///< Of the range: what a receiver adds or copies after the last byte came.
+  double reduced = 0;  ///< In ranges: what a receiver adds or copies after the last byte has arrived.
   std::vector<PatternEdge> edges;
-  /// Of a message's latency, what keeps the next round waiting on the slowest way through the group.
+  /// The part of a message's latency that delays the next round, on the slowest path through the group.
   double latency = 1;
-  bool uses_scratch = false;  ///< Receivers put it beside what they have before they add it.
+  bool uses_scratch = false;  ///< Receivers put messages into scratch before they add them.
 };
 
-/// What the members of a group of `size` send one another in a phase, without the data: the same as the
-/// lowering's steps. Member 0 is the root of a broadcast or reduce. Edges of a ring are in its order.
-/// `in_turn`: what several members send is reduced in one pass, as over shared memory.
+/// The messages between the members of a group of `size` in a phase; they match the lowering's steps. Member
+/// 0 is the root of a broadcast or reduce. Edges of a ring are in ring order. `in_turn`: data from several
+/// members is reduced in one pass, as over shared memory.
 std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
                                      bool in_turn = false);
 
-/// One round of a phase, of all groups at once, for a range of b bytes that each member works on.
+/// One round of a phase, in all groups at once. Bytes are those of the range that each member works on.
 struct ProfileRound {
   int repeat = 1;
   double sends = 0;         ///< Messages of the rank that sends most.
-  double latency = 0;       ///< us: of the longest way; in a ring the mean over its edges.
-  double us_per_byte = 0;   ///< Until the last byte left, all messages side by side.
-  double alone = 0;         ///< The same of one message that has its way to itself.
-  double local = 0;         ///< us a byte of what receivers reduce and copy.
-  double busy = 0;          ///< us for which its messages keep a network link busy, besides their bytes.
-  double slowest_edge = 0;  ///< Of a ring: us a byte of its slowest edge.
+  double latency = 0;       ///< us, of the longest route; in a ring the mean over its edges.
+  double us_per_byte = 0;   ///< Until the last byte has left, with all messages in flight together.
+  double alone = 0;         ///< The same for a message that has its route to itself.
+  double local = 0;         ///< us a byte that receivers reduce and copy.
+  double busy = 0;          ///< us for which messages occupy a network link, in addition to their bytes.
+  double slowest_edge = 0;  ///< In a ring, us a byte of its slowest edge.
   double slowest_latency = 0;
   bool uses_scratch = false;
-  std::size_t column = 0;          ///< Of the resource classes.
+  std::size_t column = 0;          ///< Index into the resource classes' columns.
   std::size_t column_without = 0;  ///< The same without reductions.
 };
 
-/// A phase in figures.
+/// What a phase costs.
 struct PhaseProfile {
   std::vector<ProfileRound> rounds;
-  std::size_t total_column = 0;  ///< Of all rounds together.
+  std::size_t total_column = 0;  ///< Of the sum of all rounds.
   std::size_t total_without = 0;
   double messages = 0;   ///< Of all ranks, for one chunk.
-  bool returns = false;  ///< Its way back uses the same streams: not in a tree, which turns around.
+  bool returns = false;  ///< The way back uses the same streams; not in a tree, where messages turn around.
 
-  /// The rounds backwards, without reductions.
+  /// The profile of the way back: the rounds in reverse order, without reductions.
   [[nodiscard]] PhaseProfile reversed() const;
 };
 
-/// A set of groups that run a phase at once: the positions of each, member 0 first, and the part of the
-/// range that the group works on.
+/// One of the groups that run a phase at once: its ranks, member 0 first, and its part of the range.
 struct ProfiledGroup {
   std::span<const int> ranks;
   double weight;
-  std::span<const double> shares = {};  ///< Of that, what each member is left with; empty: all as much.
+  std::span<const double> shares = {};  ///< Parts of `weight` left with each member; empty: equal.
 };
 using GroupVisitor = std::function<void(const ProfiledGroup&)>;
 using GroupSource = std::function<void(const GroupVisitor&)>;
 
-/// Makes profiles.
+/// Computes profiles from the routes between ranks.
 class Profiler {
  public:
   Profiler(const Topology& topology, const Placement& placement, const CostModel& cost,
            PlannerRoutes& routes);
 
-  /// How a phase's bytes are moved.
+  /// How a phase moves its bytes.
   struct Way {
     bool in_turn = false;   ///< As in `pattern_of`.
-    double wire_share = 1;  ///< Of a range's bytes, what travels of it between hosts.
+    double wire_share = 1;  ///< The part of a range's bytes that is sent between hosts.
   };
-  /// `for_each_group` calls its argument with every group; it is called several times.
+  /// `for_each_group` must visit every group; it is called several times.
   PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
                     const GroupSource& for_each_group);
 
@@ -98,19 +97,19 @@ class Profiler {
 
   PlannerRoutes* routes_;
   double network_message_us_;
-  std::vector<int> messages_;  // on each network resource, in a round
+  std::vector<int> messages_;  // by network resource, in the current round
   std::vector<Resource> with_messages_;
-  double reduction_us_ = 0;  // a byte, on the slowest kind of device
+  double reduction_us_ = 0;  // per byte, on the slowest kind of device
   ResourceClasses classes_;
-  std::vector<double> load_;  // of each resource, in us a byte
+  std::vector<double> load_;  // by resource, in us a byte
   std::vector<Resource> touched_;
   std::vector<double> total_;
-  std::vector<double> total_without_;    // reductions
-  std::vector<Resource> total_touched_;  // a resource may be listed several times
-  std::vector<Resource> core_of_;        // of each rank, what its reductions keep busy; -1: nothing
+  std::vector<double> total_without_;    // without reductions
+  std::vector<Resource> total_touched_;  // may list a resource several times
+  std::vector<Resource> core_of_;        // by rank: the resource that its reductions occupy, or -1
   bool has_cores_ = false;
-  std::vector<bool> is_reducing_;  // of each rank
-  std::vector<int> sends_;         // of each rank
+  std::vector<bool> is_reducing_;  // by rank
+  std::vector<int> sends_;         // by rank
 };
 
 }  // namespace ddl::topology

@@ -14,9 +14,9 @@
 namespace ddl::topology {
 namespace {
 
-constexpr double bytes_per_us = 1e3;  // in a GB/s
+constexpr double bytes_per_us = 1e3;  // per GB/s
 
-/// Links that are taken away, level by level.
+/// The links that are removed, level by level.
 enum class Level { between_switches, network, socket, pcie, all };
 constexpr Level levels[] = {Level::between_switches, Level::network, Level::socket, Level::pcie, Level::all};
 
@@ -37,7 +37,7 @@ bool is_cut(const Topology& topology, const Link& link, Level level) {
   return true;
 }
 
-/// Sets of nodes, joined one pair at a time.
+/// Disjoint sets of nodes.
 class Components {
  public:
   explicit Components(std::size_t nodes) : parent_(nodes) { std::iota(parent_.begin(), parent_.end(), 0); }
@@ -57,17 +57,17 @@ class Components {
 struct Capacity {
   double in = 0;
   double out = 0;
-  double both_ways = 0;  ///< Out of it and into it together: half-duplex links count once.
+  double both_ways = 0;  ///< In and out together; half-duplex links count once.
 };
 
-/// What must leave and enter groups, over what can.
+/// us that the links removed at `level` need for the bytes that must cross them.
 double time_across(const Topology& topology, const Placement& placement, Level level, Collective collective,
                    double bytes) {
   Components components(topology.nodes().size());
   for (const Link& link : topology.links()) {
     if (!is_cut(topology, link, level)) components.join(link.from, link.to);
   }
-  std::vector<int> group_of(topology.nodes().size(), -1);  // of a component's root
+  std::vector<int> group_of(topology.nodes().size(), -1);  // by root of a component
   int groups = 0;
   std::vector<double> ranks_of;
   for (const int device : placement) {
@@ -90,7 +90,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
     const int to = components.root(link.to);
     if (from == to) continue;
     const bool is_half = link.duplex == Duplex::half;
-    // Only the receiver's core moves what goes from memory to memory, and at best twice as fast as it copies.
+    // From memory to memory only the receiver's core moves bytes, at best twice as fast as it copies.
     const bool is_core = is_half && link.kind == LinkKind::memory;
     const double one = link.bandwidth * bytes_per_us * (is_core ? 2 : 1);
     int ends = 0;
@@ -104,7 +104,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
       mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
       all_both_ways += is_half && !is_core ? one : 2 * one;
     }
-    // A byte that crosses a half-duplex link between two groups leaves one of them: the link counts once.
+    // A byte over a half-duplex link between two groups leaves only one of them: the link counts once.
     if (ends > 0) all_one_way += is_half && !is_core ? one : ends * one;
   }
 
@@ -129,8 +129,8 @@ double time_across(const Topology& topology, const Placement& placement, Level l
     }
     return result;
   }
-  // Into each group but the root's and out of that, or the other way round. Whatever the root: the narrowest
-  // group may be its own, or the widest one.
+  // Data enters each group but the root's and leaves the root's, or the other way round. The bound holds for
+  // any root, so the narrowest group may be the root's own, and so may the widest.
   const bool gathers = collective == Collective::reduce;
   const auto ways = [&](double Capacity::*way) {
     std::vector<double> result;
@@ -143,7 +143,7 @@ double time_across(const Topology& topology, const Placement& placement, Level l
   return std::max({bytes * others / all_one_way, bytes / second, bytes / widest});
 }
 
-/// Least latency from a node to each, whatever lies between.
+/// The least latency from one node to every other, whatever lies between.
 std::vector<double> latencies_from(const Topology& topology, int start) {
   std::vector<double> latency(topology.nodes().size(), std::numeric_limits<double>::infinity());
   using Entry = std::pair<double, int>;
@@ -165,7 +165,7 @@ std::vector<double> latencies_from(const Topology& topology, int start) {
   return latency;
 }
 
-/// Latency between two ranks that are far apart: from any one, the farthest, and from that the farthest.
+/// A long latency between two ranks: the farthest from the first, and the farthest from that one.
 double longest_latency(const Topology& topology, const Placement& placement) {
   int start = topology.node_of_device(placement.front());
   double longest = 0;
@@ -190,7 +190,7 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   if (placement.size() == 1 || (bytes == 0 && collective != Collective::barrier)) return 0;
   double bound = longest_latency(topology, placement);
   if (collective == Collective::barrier) return bound;
-  // The root may be in the middle, so that the farthest rank is half as far.
+  // The root may be in the middle, with the farthest rank half as far.
   if (has_root(collective)) bound /= 2;
   for (const Level level : levels) {
     bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double drift = 1.01;
 
-/// Of all of a round's repetitions.
+/// Time of all repetitions of a round.
 double rounds_time(const ProfileRound& round, double bytes, double messages, double step_overhead) {
   step_overhead *= messages;
   const double busy = round.busy * messages;
@@ -20,13 +20,13 @@ double rounds_time(const ProfileRound& round, double bytes, double messages, dou
                                   round.sends * step_overhead + round.alone * bytes);
   const double moving = round.repeat * (sending + round.latency + round.local * bytes);
   if (round.slowest_edge == 0) return moving;
-  // A ring's messages wait for the one before them on the way, and for the one before them on the edge.
+  // In a ring, a message waits for the one before it on its path, and for the one before it on its edge.
   const double staying = round.repeat * (step_overhead + round.slowest_edge * bytes + busy) +
                          round.slowest_latency + round.local * bytes;
   return std::max(moving, staying);
 }
 
-/// How long a round's streams are not free for the same of another chunk.
+/// How long a round occupies its streams, which the same round of another chunk waits for.
 double stream_time(const ProfileRound& round, double bytes, double messages, double step_overhead) {
   step_overhead *= messages;
   const double edge = std::max(round.us_per_byte, round.slowest_edge) * bytes + round.busy * messages;
@@ -46,7 +46,7 @@ double phase_time(const ProfiledPhase& phase, double bytes, int chunks, double s
 void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
   phases_.assign(phases.begin(), phases.end());
   rounds_.clear();
-  // Stages of a dimension on the way down use the streams of the way up, from the last to the first.
+  // On the way down, a dimension's stages use the streams of the way up, in reverse order.
   std::map<std::pair<int, std::size_t>, std::size_t> streams;
   std::size_t others = 0;
   for (std::size_t at = 0; at < phases_.size(); ++at) {
@@ -63,10 +63,10 @@ void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
   choose_resources();
 }
 
-/// The busiest classes, without those that another one is at least as busy as in each phase.
+/// Chooses the busiest classes, without those that never exceed a chosen one in any phase.
 void PipelineTime::choose_resources() {
   const std::size_t classes = classes_->classes();
-  // The way back has the columns of the way up.
+  // The way back has the same column as the way up.
   loads_.clear();
   for (const ProfiledPhase& phase : phases_) {
     const auto known = std::ranges::find_if(loads_, [&](const ColumnLoad& load) {
@@ -84,7 +84,7 @@ void PipelineTime::choose_resources() {
     const double share = load.share;
     for (std::size_t i = 0; i < classes; ++i) total_[i] += share * static_cast<double>(column[i]);
   }
-  // What is busy less than half as long as the busiest holds nothing up.
+  // A class less than half as busy as the busiest one delays nothing.
   const double busiest = *std::ranges::max_element(total_);
   order_.clear();
   for (std::size_t i = 0; i < classes; ++i) {
@@ -134,7 +134,7 @@ double PipelineTime::least(double bytes, int chunks) {
   return std::max(time, issue(chunks));
 }
 
-/// us for which a chunk's messages keep a resource busy, besides their bytes.
+/// us for which a chunk's messages occupy a resource, besides their bytes.
 double PipelineTime::messages_time(std::size_t of_class, int chunks) const {
   double time = 0;
   for (const Rounds& rounds : rounds_) {
@@ -144,7 +144,7 @@ double PipelineTime::messages_time(std::size_t of_class, int chunks) const {
   return time;
 }
 
-/// us for which a rank that sends the most is busy with that.
+/// us that the rank with the most messages needs to issue them.
 double PipelineTime::issue(int chunks) const {
   double of_chunk = 0;
   for (const Rounds& rounds : rounds_) {
@@ -153,8 +153,8 @@ double PipelineTime::issue(int chunks) const {
   return chunks * of_chunk;
 }
 
-/// When the last of `chunks` is through `sequence_`, each in its turn on its streams and on the first
-/// `resources` of busy_, and to be issued.
+/// When the last of `chunks` has passed `sequence_`, if chunks take turns on their streams, on the first
+/// `resources` of busy_ and, with `with_issue`, on issuing.
 double PipelineTime::in_order(int chunks, std::size_t resources, bool with_issue) {
   ready_.assign(as_index(chunks), 0);
   stream_free_.assign(streams_, 0);
@@ -215,16 +215,16 @@ double PipelineTime::of(double bytes, int chunks, int most_steps) {
     timed_.push_back(timed);
     for (int step = 0; step < steps; ++step) sequence_.push_back(i);
   }
-  // Others have room to spare: their order is not the schedule's.
+  // The other resources have room to spare, so that chunks need not use them in the schedule's order.
   const double issuing = issue(chunks);
   const double busiest = busy_.empty() ? 0 : busy_[0].us_per_byte * bytes;
   const double limit = 0.8 * std::max(issuing, busiest);
   std::size_t tight = 0;
   while (tight < busy_.size() && busy_[tight].us_per_byte * bytes >= limit) ++tight;
-  // Messages are not as strict as rounds: half of what that order costs is made up for by what can go.
+  // Messages are less strict than rounds: those that can go ahead regain half of what the order costs.
   const double in_streams = std::max(lower, in_order(chunks, 0, false));
   double time = (in_streams + std::max(lower, in_order(chunks, tight, issuing >= limit))) / 2;
-  // Many small messages between many pairs drift apart, and links then idle while others are crowded.
+  // Many small messages between many pairs drift apart, so that some links idle while others are crowded.
   if (crossing_ > 1) {
     for (int more = 16; more <= chunks; more *= 2) time *= drift;
   }

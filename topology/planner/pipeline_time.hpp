@@ -7,28 +7,28 @@
 
 namespace ddl::topology {
 
-/// A phase of a plan, and the part of the buffer that its members work on.
+/// A phase of a plan, with the part of the buffer that its members work on.
 struct ProfiledPhase {
   const PhaseProfile* profile;
   double share;
   int dimension;
-  bool is_down;                ///< Of an all-reduce: goes back over the streams of the way up.
-  double ranges = 1;           ///< Messages that one of the pattern becomes, of a plan with one chunk.
-  double ranges_of_chunk = 1;  ///< The same with several.
+  bool is_down;                ///< An all_gather or broadcast: uses its dimension's streams in reverse.
+  double ranges = 1;           ///< Messages for each message of the pattern, if the plan has one chunk.
+  double ranges_of_chunk = 1;  ///< The same with several chunks.
 
   [[nodiscard]] double messages(int chunks) const { return chunks == 1 ? ranges : ranges_of_chunk; }
 };
 
-/// Time of one of `chunks`, of `bytes`, alone in one phase.
+/// us that a chunk of `bytes`, one of `chunks`, takes alone in one phase.
 double phase_time(const ProfiledPhase& phase, double bytes, int chunks, double step_overhead);
 
-/// How long chunks take that follow one another through the phases.
+/// Predicts how long chunks take that follow one another through the phases.
 ///
-/// A chunk's rounds come one after the other; each takes as long as its messages take side by side. Chunks
-/// are held up in two ways. Messages of a round go over the same streams as those of other chunks in that
-/// round (in a ring: in all its rounds), which keep the schedule's order. And what a link or a rank's issue
-/// is busy with in all chunks cannot take less than that, after the first chunk's way to it and before the
-/// last one's way from it.
+/// A chunk's rounds follow one another; each takes as long as its messages take when they are in flight
+/// together. Chunks are delayed in two ways. First, messages of a round use the same streams as those of
+/// other chunks in that round (in a ring: in all its rounds), and streams keep the schedule's order. Second,
+/// the work of all chunks on a link, or on issuing a rank's messages, takes its time, after the first chunk
+/// has reached it and before the last one goes on.
 class PipelineTime {
  public:
   static constexpr int most_rounds = 600;
@@ -38,31 +38,31 @@ class PipelineTime {
 
   void set_phases(std::span<const ProfiledPhase> phases);
 
-  /// At most what `of` returns, and quick: the second way of being held up alone.
+  /// A quick lower bound of `of`, from the second kind of delay alone.
   double least(double bytes, int chunks);
-  /// Longer sequences of rounds than `most_steps` are taken several at a time.
+  /// Takes several rounds together if there are more than `most_steps`.
   double of(double bytes, int chunks, int most_steps = most_rounds);
 
  private:
   static constexpr std::size_t most_resources = 6;
 
-  /// A round that is repeated.
+  /// A repeated round.
   struct Rounds {
     const ProfileRound* round;
     double share;
     std::size_t stream;
     std::size_t phase;
   };
-  /// Several rounds, if there are many, as one.
+  /// One round, or several taken together.
   struct Timed {
     double duration = 0;
     double issue = 0;
-    double held = 0;  // its stream
+    double held = 0;  // us for which its stream is occupied
     std::size_t stream = 0;
     bool uses_scratch = false;
-    double busy[most_resources] = {};  // of busy_
+    double busy[most_resources] = {};  // by index into busy_
   };
-  /// Where a class of resources is busy, as indices into rounds_.
+  /// A class of resources, and the first and last of rounds_ that keep it busy.
   struct Busy {
     double us_per_byte = 0;
     std::size_t first = 0;
@@ -70,14 +70,14 @@ class PipelineTime {
     std::size_t of_class = 0;
   };
 
-  /// Of phases with the same column and share.
+  /// Phases with the same column and share, taken together.
   struct ColumnLoad {
     std::size_t column;
     double unit;
     double share;
   };
 
-  /// Messages that one of the pattern becomes.
+  /// Messages for each message of the pattern.
   [[nodiscard]] double messages(const Rounds& rounds, int chunks) const {
     return phases_[rounds.phase].messages(chunks);
   }
@@ -92,7 +92,7 @@ class PipelineTime {
   std::vector<Rounds> rounds_;
   std::size_t streams_ = 0;
   std::vector<Busy> busy_;
-  int crossing_ = 0;  // kinds of streams on the busiest resource, those to several others twice
+  int crossing_ = 0;  // streams over the busiest resource; those with several messages a round count twice
 
   std::vector<ColumnLoad> loads_;
   std::vector<double> total_;

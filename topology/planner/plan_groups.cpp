@@ -83,7 +83,7 @@ std::vector<PlanGroups::Layer> PlanGroups::layers() const {
 }
 
 std::vector<PlanGroups::Layer> PlanGroups::segments() const {
-  // Boundaries in parts of the least common multiple would overflow: fractions that are equal are close.
+  // Boundaries in units of the least common multiple would overflow; fractions within 1e-12 count as equal.
   std::vector<double> cuts;
   for (const int size : sizes()) {
     for (int i = 0; i < size; ++i) cuts.push_back(static_cast<double>(i) / size);
@@ -114,9 +114,9 @@ std::vector<PlanGroups::Layer> PlanGroups::piece_owners() const {
   return result;
 }
 
-/// What members of a line, from group `first` on and `step` groups apart, are left with of the pieces of
-/// members with one number; `higher` is the distance to the next such line. Returns how many pieces there
-/// are.
+/// Sets `shares` to the parts that a line's members end with, of the pieces whose ranks have number `member`.
+/// The line has `size` groups from `first` on, `step` apart; `higher` is the distance to the next such line.
+/// Returns the number of those pieces.
 double PlanGroups::piece_shares(int member, int first, int step, int size, int higher,
                                 std::vector<double>& shares) const {
   shares.assign(as_index(size), 0);
@@ -139,7 +139,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
   const int size = outer[here];
   const int entry = has_root_ ? root_.outer[here] : 0;
 
-  /// Whether those at these coordinates in the dimensions before take part.
+  /// Whether groups with the coordinates `inner` in earlier dimensions take part.
   const auto takes_part = [&](int inner) {
     for (std::size_t i = 0; i < here && !whole; ++i) {
       const int coordinate = inner % outer[i];
@@ -163,7 +163,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
           visit({ranks, layer.weight});
           continue;
         }
-        // The phase's share counts on dimensions that cut alike.
+        // The phase's share assumes dimensions that cut equally; the weight corrects it.
         const double pieces = piece_shares(layer.member, first, stride, size, stride * size, shares);
         if (pieces > 0) visit({ranks, pieces * stride / decomposition_->ranks(), shares});
       }

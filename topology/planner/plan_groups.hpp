@@ -10,26 +10,26 @@ namespace ddl::topology {
 
 /// The groups that run a phase at once. Refers to its arguments.
 ///
-/// All-reduce: only members that the dimensions before left active; with a scattered ragged first dimension,
-/// the owners of each segment. Reduce-scatter and all-gather: with a ragged first dimension, those that take
-/// care of the pieces of members with one number. Broadcast and reduce: those that have the data, and their
-/// groups, when it starts or ends at the position `root`.
+/// All-reduce: only members that earlier dimensions leave active; after scattering over a ragged first
+/// dimension, the owners of each segment. Reduce-scatter and all-gather with a ragged first dimension: for
+/// each member number, those that handle the pieces of the members with that number. Broadcast and reduce:
+/// the groups of members that have the data, where it starts or ends at position `root`.
 class PlanGroups {
  public:
   PlanGroups(Collective collective, const Decomposition& decomposition,
              const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
 
   void for_each(int dimension, const GroupVisitor& visit) const;
-  /// Every group of a dimension, whatever is active in it; of a ragged first dimension, those of its first
-  /// members.
+  /// Visits every group of a dimension, active or not. After a ragged first dimension, later dimensions are
+  /// visited only for member numbers that every group of the first dimension has.
   void for_each_whole(int dimension, const GroupVisitor& visit) const;
 
  private:
-  /// Who takes part in dimensions after the first, in each group of that.
+  /// The members that take part in later dimensions, one from each group of the first dimension.
   struct Layer {
     double weight;
-    std::vector<int> owner_by_size;  // by index into the sizes of the first dimension
-    int member = -1;                 // whose pieces these are
+    std::vector<int> owner_by_size;  // by index into sizes()
+    int member = -1;                 // the member number of the pieces; -1: all pieces
   };
 
   [[nodiscard]] std::span<const int> members_of(int group) const {
@@ -44,10 +44,10 @@ class PlanGroups {
   [[nodiscard]] std::vector<Layer> piece_owners() const;
   double piece_shares(int member, int first, int step, int size, int higher,
                       std::vector<double>& shares) const;
-  /// Of groups of the first dimension, each once, ascending.
+  /// The distinct sizes of groups of the first dimension, ascending.
   [[nodiscard]] std::span<const int> sizes() const { return grid_.sizes(0); }
   [[nodiscard]] int owner(const Layer& layer, int group) const;
-  /// The member by which a group of the first dimension gets the data of a broadcast, or gives its sum.
+  /// The member through which a group of the first dimension gets a broadcast's data, or gives its sum.
   [[nodiscard]] int entry_of(int size) const { return root_.member < size ? root_.member : 0; }
 
   Collective collective_;

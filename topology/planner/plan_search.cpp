@@ -14,12 +14,12 @@
 namespace ddl::topology {
 namespace {
 
-/// Rounds that a search looks at one by one.
+/// Most rounds that a search times one by one.
 constexpr int coarse_rounds = 48;
-/// Of a wanted decomposition.
+/// Of a requested decomposition; with more, it is searched.
 constexpr double most_algorithm_choices = 1000;
 
-/// Every choice of an algorithm for each dimension.
+/// Adds a shape for every choice of algorithms.
 void add_with_algorithms(Collective collective, Mode mode, std::size_t order,
                          const Decomposition& decomposition, std::vector<PlanShape>& shapes) {
   std::vector<std::vector<Algorithm>> choices;
@@ -88,7 +88,7 @@ std::vector<int> divisors_of(int n) {
   return result;
 }
 
-/// Two plans with the same key do the same steps. Size -1: the ragged first dimension.
+/// Plans with equal keys have equal steps. Size -1: the ragged first dimension.
 using StepsKey = std::vector<SizedAlgorithm>;
 StepsKey key_of(const std::vector<int>& sizes, const std::vector<Algorithm>& algorithms) {
   StepsKey key;
@@ -103,9 +103,8 @@ StepsKey key_of(const std::vector<int>& sizes, const std::vector<Algorithm>& alg
   return key;
 }
 
-/// Grows plans from the innermost dimension outwards. What a beginning is worth is what the best of its
-/// completions is predicted to take, in chunks that follow one another: the time of its phases one after the
-/// other says little of that.
+/// Grows plans from the innermost dimension outwards. A partial plan is rated by the predicted times of its
+/// completions, with chunks in flight together, because the sum of its own phases' times says little.
 class Search {
  public:
   Search(const PlanRequest& request, PlanTiming& timing)
@@ -114,8 +113,8 @@ class Search {
         ranks_(static_cast<int>(timing.orders()[0].ranks.size())),
         is_large_(ranks_ > 4096) {}
 
-  /// Groups of the sizes `inner` (one entry: that and all other sizes are open), and grids of them. With
-  /// `wanted`, dimensions of these sizes and no others.
+  /// Searches grids of groups with the sizes `inner`. A single size is the size of a host if `aligned`; other
+  /// group sizes are tried too. `wanted`: only dimensions of these sizes.
   void run(std::size_t order, const std::vector<int>& inner, bool aligned,
            const std::vector<int>& wanted = {}) {
     order_ = order;
@@ -125,7 +124,7 @@ class Search {
     is_ragged_ = inner.size() > 1;
     whole_ = is_ragged_ ? static_cast<int>(inner.size()) : ranks_;
     seen_.clear();
-    // By the number of positions, or, as sizes of 1 can be wanted, of dimensions.
+    // By the number of positions; with `wanted`, which may contain 1, by the number of dimensions.
     std::map<int, std::vector<Partial>> partial;
     auto& first = partial[wanted.empty() ? 1 : 0];
     if (is_ragged_) {
@@ -142,10 +141,10 @@ class Search {
         if (is_whole(plan, positions)) break;
         for (const int size : next_sizes(plan, positions)) {
           for (const Algorithm algorithm : algorithms(size, false)) {
-            // Trees in the middle leave out as many as trees at the start, but later.
+            // A tree in a middle dimension leaves out as many ranks as an early one, but later.
             const bool is_inner_tree = leaves_one(algorithm) && positions * size != whole_ && wanted.empty();
             const bool is_odd_tree = is_inner_tree && !std::ranges::all_of(plan.algorithms, leaves_one);
-            // Each tree has its own members: many of them take long to look at.
+            // Every tree has members of its own, and profiling many of them takes long.
             const bool is_late_tree = is_inner_tree && is_large_ && positions * size > host_size_;
             if (is_odd_tree || is_late_tree) continue;
             Partial grown{plan.sizes, plan.algorithms, {}};
@@ -159,7 +158,7 @@ class Search {
     }
   }
 
-  /// The best of what was seen, in all runs.
+  /// The best shapes of all runs.
   std::vector<PlanShape> take() {
     std::ranges::stable_sort(finished_, {}, [](const Finished& plan) {
       return std::pair(static_cast<float>(plan.us), plan.shape.algorithms.size());
@@ -178,7 +177,7 @@ class Search {
   struct Partial {
     std::vector<int> sizes;  // without a ragged first dimension's
     std::vector<Algorithm> algorithms;
-    std::vector<double> us;  // of each completion
+    std::vector<double> us;  // by completion
   };
   struct Finished {
     double us;
@@ -195,7 +194,7 @@ class Search {
     if (!wanted_->empty() || (is_prime && result.size() == 1)) return result;
     const int largest = prime_factors(size).back();
     const int most_direct = is_large_ ? 8 : 32;
-    // A prime has no other way to take few steps.
+    // A prime size has no other way to take few steps.
     const auto is_quick = [&](int members) { return std::int64_t{members} * ranks_ <= 1 << 19; };
     std::erase_if(result, [&](Algorithm algorithm) {
       const AlgorithmTraits& traits = traits_of(algorithm);
@@ -206,7 +205,7 @@ class Search {
     return result;
   }
 
-  /// Sizes of the dimension after `positions`; none crosses the border of hosts but a flat one.
+  /// Sizes to try for the dimension after `positions`. Only a flat one crosses the border between hosts.
   [[nodiscard]] std::vector<int> next_sizes(const Partial& plan, int positions) const {
     if (!wanted_->empty()) return {(*wanted_)[plan.sizes.size()]};
     std::vector<int> result;
@@ -217,7 +216,7 @@ class Search {
     const int middle = *std::ranges::min_element(
         divisors, {}, [&](int d) { return std::abs(std::log(static_cast<double>(d) / root)); });
     for (const int d : divisors) {
-      // Halving and doubling is twos, too.
+      // Halving and doubling also covers dimensions of two.
       const bool is_small = d <= 8 && (!is_large_ || d > 2 || rest <= 8);
       const bool is_prime = d > 8 && prime_factors(d).size() == 1;
       const bool is_wanted = is_small || is_prime || d == rest || d == middle || whole_ <= 1024;
@@ -227,7 +226,7 @@ class Search {
     return result;
   }
 
-  /// The sizes that are left: as wanted, or the rest of the host and all hosts, or these in primes.
+  /// The remaining sizes: as wanted; or the rest of the host, then all hosts; or the primes of these.
   [[nodiscard]] std::vector<int> rest_of(const Partial& plan, int positions, bool in_primes) const {
     if (!wanted_->empty()) {
       return {wanted_->begin() + static_cast<std::ptrdiff_t>(plan.sizes.size()), wanted_->end()};
@@ -247,7 +246,7 @@ class Search {
     return primes;
   }
 
-  /// Times a plan with the rest done by each algorithm in turn.
+  /// Times a plan with its remaining dimensions done by each algorithm in turn.
   void complete(Partial& plan, int positions) {
     if (is_whole(plan, positions)) {
       plan.us.push_back(time(plan));
@@ -269,7 +268,7 @@ class Search {
     }
   }
 
-  /// The least of all chunk counts, and keeps the shape in mind.
+  /// The least time over all chunk counts; also records the shape.
   double time(const Partial& plan) {
     const auto key = key_of(plan.sizes, plan.algorithms);
     const auto [entry, is_new] = seen_.try_emplace(key, 0);
@@ -290,7 +289,7 @@ class Search {
     return best;
   }
 
-  /// The best few by each completion, and all of one dimension: those begin the simple plans.
+  /// Keeps the best few for each completion, and all plans of one dimension, from which simple plans grow.
   void keep_best(std::vector<Partial>& plans) {
     std::size_t completions = 0;
     for (const Partial& plan : plans) completions = std::max(completions, plan.us.size());
@@ -322,7 +321,7 @@ class Search {
   const PlanRequest* request_;
   PlanTiming* timing_;
   int ranks_;
-  bool is_large_;  // so that a look at all messages of a phase takes long
+  bool is_large_;  // profiling all messages of a phase takes long
   std::size_t order_ = 0;
   const std::vector<int>* inner_ = nullptr;
   const std::vector<int>* wanted_ = nullptr;
@@ -333,7 +332,7 @@ class Search {
   std::vector<Finished> finished_;
 };
 
-/// What a mode allows, by searches.
+/// The shapes that a mode allows, found by searches.
 std::vector<PlanShape> search_shapes(const PlanRequest& request, PlanTiming& timing) {
   Search search(request, timing);
   const HostRanks& hosts = timing.hosts();

@@ -38,7 +38,7 @@ std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size
     if (collective == Collective::broadcast) result.push_back(Algorithm::double_tree);
     return result;
   }
-  // With groups of different sizes the largest may be of two members and others of one.
+  // In a ragged dimension this is the largest size; smaller groups may have sizes that are not prime.
   if (size > 2 && (ragged || !is_prime(size))) result.push_back(Algorithm::halving_doubling);
   if (size > 2 && mode != Mode::mpi) result.push_back(Algorithm::two_shot);
   if (mode == Mode::scatter_gather || has_pieces(collective)) return result;

@@ -18,36 +18,36 @@ struct PlanShape {
   friend bool operator==(const PlanShape&, const PlanShape&) = default;
 };
 
-/// Ways to go through a dimension of `size` members that differ from one another, in the order in which
-/// equals are preferred. Two members: all scatters are the same exchange, which `ring` names. A prime size:
-/// halving_doubling is two_shot. One member: ring, which does nothing.
+/// The distinct ways through a dimension of `size` members, in the order in which equals are preferred. With
+/// two members, all scatters are the same exchange, listed as `ring`. With a prime size, halving_doubling is
+/// two_shot. With one member there is only `ring`, which does nothing.
 std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size, bool ragged);
 
-/// Through more members than this, with all they have, a chain takes longer than any tree.
+/// A chain of more members takes longer than any tree, because each member forwards everything.
 constexpr int longest_chain = 1024;
 
-/// What MPI libraries do that don't look at the wiring: see `Mode::mpi`.
+/// What MPI libraries do without knowledge of the wiring: see `Mode::mpi`.
 std::vector<PlanShape> mpi_shapes(Collective collective, int ranks);
-/// What decides the steps: shapes with the same text, and chunks, do the same.
+/// A key of the steps: shapes and chunks with equal keys have equal steps.
 std::string steps_of(const PlanShape& shape, int chunks);
 
-/// The grid of dimensions of these sizes; one rank for none.
+/// A grid with dimensions of these sizes; one rank if there are none.
 Decomposition grid_of(const std::vector<int>& sizes);
-/// Whether some dimensions are inside hosts of `size` ranks and the others between them.
+/// Whether the inner dimensions are inside hosts of `size` ranks, and the others between hosts.
 bool is_aligned(const Decomposition& decomposition, int size);
 
-/// Ordered factorisations of n into factors above 1; {} for 1, so that one rank has one.
+/// Ordered factorisations of n into factors above 1; for 1 a single empty one.
 std::vector<std::vector<int>> ordered_factorisations(int n);
 
-/// Up to so many ranks every decomposition is looked at.
+/// Up to this many ranks, every decomposition is considered.
 constexpr int most_ranks_for_all = 64;
 
-/// The shapes that a request's mode allows, those that are preferred among equals first.
+/// The shapes that a request's mode allows; of equals, preferred ones come first.
 ///
-/// For more than `most_ranks_for_all` ranks: from the innermost dimension outwards, only partial plans are
-/// kept that are among the best of their number of positions when completed in one of a few ways, and those
-/// of one dimension. Mode explore then has what modes rings, scatter_gather and mpi have, too. So is a
-/// decomposition of very many dimensions searched.
+/// Above `most_ranks_for_all` ranks, a search grows plans from the innermost dimension outwards. It keeps
+/// those of one dimension and, for each number of positions, the partial plans that are best when completed
+/// in one of a few ways. Mode explore adds the shapes of modes rings, scatter_gather and mpi. A requested
+/// decomposition with too many choices of algorithms is searched in the same way.
 std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing);
 
 }  // namespace ddl::topology

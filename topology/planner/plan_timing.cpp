@@ -9,8 +9,8 @@
 namespace ddl::topology {
 namespace {
 
-/// What decides which groups a dimension has: position 0 of each and the distance of its members, for a
-/// ragged first dimension its groups.
+/// Adds what determines a dimension's groups: the distance between members and their number, or the group
+/// sizes of a ragged first dimension.
 void add_place(std::vector<int>& key, const Decomposition& decomposition, int dimension) {
   int stride = dimension == 0 ? 1 : decomposition.ragged() ? -1 : decomposition.group_size(0);
   for (int i = 1; i < dimension; ++i) stride *= decomposition.size(i);
@@ -49,7 +49,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   const auto d = as_index(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
   int root = 0;
-  // A reduce-scatter is half of an all-reduce, but for who takes care of what with a ragged dimension.
+  // A reduce-scatter is half of an all-reduce, except that with a ragged dimension others handle the pieces.
   const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
   const Collective family = is_half ? Collective::all_reduce : collective;
   const double wire_share = wire_share_ == 1 || inside_hosts(shape, phase.dimension) ? 1 : wire_share_;
@@ -64,7 +64,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
       for (std::size_t i = 0; i < d; ++i) key.push_back(decomposition.size(static_cast<int>(i)));
     }
   } else {
-    // Which of the inner positions are active: runs of dimensions that keep all, and trees.
+    // Which inner positions are active: runs of dimensions that keep all of them, and trees.
     int all = 1;
     for (std::size_t i = 0; i < d; ++i) {
       const int size = decomposition.size(static_cast<int>(i));
@@ -78,7 +78,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
       }
     }
   }
-  // The way back of a scatter carries the same over the same links.
+  // The way back of a scatter carries the same bytes over the same links.
   const bool is_back = collective == Collective::all_reduce && phase.kind == PhaseKind::all_gather;
   if (const auto known = profiles_.find(key); known != profiles_.end()) return *known->second;
   std::unique_ptr<PhaseProfile> made;
@@ -100,7 +100,7 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   plan.decomposition = shape.decomposition;
   plan.dimensions.clear();
   for (const Algorithm algorithm : shape.algorithms) plan.dimensions.push_back({algorithm, {}});
-  // What a member of a dimension works on.
+  // The part of the buffer that a member of each dimension works on.
   std::vector<double> share(shape.algorithms.size(), 1);
   for (std::size_t i = 1; i < share.size(); ++i) {
     const bool is_cut = !has_root(collective) && traits_of(shape.algorithms[i - 1]).scatters &&
@@ -123,7 +123,7 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   int stride = 1;
   for (int d = 0; d < phase.dimension; ++d) stride *= decomposition.size(d);
   const int size = decomposition.size(phase.dimension);
-  // Each stage sends less.
+  // Later stages send fewer ranges.
   const std::vector<int> factors = stage_sizes(shape.algorithms[as_index(phase.dimension)], size);
   double ranges = 0;
   double of_chunk = 0;

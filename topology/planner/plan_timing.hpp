@@ -15,32 +15,32 @@
 
 namespace ddl::topology {
 
-/// Times of plans, from profiles that are made once each.
+/// Predicts times of plans, and keeps the profiles that it computes.
 class PlanTiming {
  public:
   PlanTiming(const Topology& topology, const Placement& placement, const CostModel& cost);
 
   [[nodiscard]] const std::vector<RankOrder>& orders() const noexcept { return orders_; }
-  /// The index of an order; it is added if it is new.
+  /// The index of an order, which is added if it is new.
   std::size_t order_index(const std::string& name, const std::vector<int>& ranks);
-  /// The order in which the ranks of each host are next to one another.
+  /// The order in which the ranks of each host are adjacent.
   [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
   [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
 
-  /// Of a dimension's bytes, what travels between hosts from here on: the wire's part of the type.
+  /// Sets the part of a dimension's bytes that is sent between hosts: the wire's part of the type.
   void set_wire_share(double share) noexcept { wire_share_ = share; }
-  /// The phases of a shape; valid as long as this. A broadcast is from rank 0, a reduce to it.
+  /// The phases of a shape, valid as long as this. Rank 0 is the root of a broadcast or reduce.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
-  /// What the phases keep busy the longest, and us a byte there.
+  /// The resource that the phases keep busy the longest, and for how many us a byte.
   struct Busiest {
     Resource resource;
     double us_per_byte;
   };
   [[nodiscard]] Busiest busiest_resource(std::span<const ProfiledPhase> phases) const;
-  /// Whether a shape's dimensions are inside hosts up to one of them, and between hosts from there on.
+  /// Whether a shape's inner dimensions are inside hosts, and the others between hosts.
   [[nodiscard]] bool along_hosts(const PlanShape& shape) const;
   [[nodiscard]] double step_overhead() const noexcept { return step_overhead_; }
-  /// Set for `phases`; valid until the next call of anything.
+  /// The pipeline of `phases`; valid until the next call of any function.
   PipelineTime& pipeline(std::span<const ProfiledPhase> phases);
 
   /// Whether all groups of a dimension are inside hosts.
@@ -63,7 +63,7 @@ class PlanTiming {
   PipelineTime pipeline_;
   std::unordered_map<Key, std::unique_ptr<PhaseProfile>, NumbersHash> profiles_;
   std::unordered_map<Key, bool, NumbersHash> inside_;
-  std::map<std::pair<std::size_t, int>, int> runs_;  // of neighbours, by order and stride
+  std::map<std::pair<std::size_t, int>, int> runs_;  // of neighbouring ranks, by order and stride
 };
 
 }  // namespace ddl::topology

@@ -5,17 +5,17 @@
 
 namespace ddl::topology {
 
-/// Simulates plans that a prediction could not tell apart, within a limit on transfers.
+/// Simulates plans that predictions cannot tell apart, within a limit on transfers.
 class PlanTrial {
  public:
   PlanTrial(const Topology& topology, const Placement& placement, const CostModel& cost)
       : topology_(&topology), placement_(placement), simulator_(topology, placement), cost_(cost) {}
 
-  /// Transfers that a choice among the best plans for so many ranks may simulate: a few milliseconds up to
-  /// 16 ranks, tens of milliseconds up to 64, none for more.
+  /// Most transfers that a choice among the best plans for `ranks` ranks may simulate: a few milliseconds up
+  /// to 16 ranks, tens of milliseconds up to 64, none above.
   static double most_transfers(int ranks);
 
-  /// What the ranks run, in at most twice as many messages as the plan has.
+  /// Simulates what the ranks run, with at most twice as many messages as the plan has.
   Simulation run(const Plan& plan);
 
  private:

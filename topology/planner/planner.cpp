@@ -20,11 +20,11 @@ namespace ddl::topology {
 namespace {
 
 constexpr int most_chunks = 64;
-// Predictions that are this close to the best are not told apart by the prediction alone.
+// Plans whose predictions are within this factor of the best one are compared by simulation.
 constexpr double nearness = 1.12;
-// What a prediction that is not tried counts as, for it is more often too low than too high.
+// Factor on predictions that are not simulated, because they are more often too low than too high.
 constexpr double doubt = 1.05;
-constexpr int least_tried = 8;  // chunks, if a plan has more
+constexpr int least_tried = 8;  // chunks that are simulated at least, if a plan has more
 constexpr std::size_t most_near = 150;
 
 std::vector<int> chunk_counts(const PlanRequest& request) {
@@ -61,7 +61,7 @@ void require_valid(const PlanRequest& request, int ranks) {
   }
 }
 
-/// Of a type's bytes, what travels.
+/// The part of a type's bytes that is sent.
 double wire_share(DataType type, DataType wire) {
   return static_cast<double>(size_of(wire)) / static_cast<double>(size_of(type));
 }
@@ -69,10 +69,10 @@ double wire_share(const PlanRequest& request) {
   return wire_share(request.type, request.wire.value_or(request.type));
 }
 
-/// Times that differ by less are equal: sums in another order.
+/// Rounds times so that sums of the same terms in different orders compare equal.
 float comparable(double microseconds) { return static_cast<float>(microseconds); }
 
-/// A shape with a number of chunks, and when it would be done.
+/// A shape with a number of chunks, and its predicted time.
 struct Timed {
   std::size_t shape;
   int chunks;
@@ -104,7 +104,7 @@ struct Planner::State {
     return {};
   }
 
-  /// The best first.
+  /// By time; equal ones by whether they are along hosts, then by dimensions, then by chunks.
   void sort(std::vector<Timed>& plans, const std::vector<PlanShape>& shapes) const {
     std::ranges::sort(plans, {}, [&](const Timed& timed) {
       const PlanShape& shape = shapes[timed.shape];
@@ -121,7 +121,7 @@ struct Planner::State {
     return phases;
   }
 
-  /// All shapes with all numbers of chunks, the best first by what `time` says of a pipeline.
+  /// All shapes with all numbers of chunks, sorted by what `time` returns for a shape's pipeline.
   std::vector<Timed> timed(const PlanRequest& request, const std::vector<PlanShape>& shapes,
                            const std::vector<std::vector<ProfiledPhase>>& phases, const auto& time) {
     std::vector<Timed> result;
@@ -135,7 +135,7 @@ struct Planner::State {
     return result;
   }
 
-  /// How a shape uses TCP between hosts of CPUs.
+  /// How a shape uses TCP between hosts with CPU ranks.
   [[nodiscard]] TcpUse tcp_use(const PlanShape& shape) {
     TcpUse use;
     if (first_on_cpu < 0) return use;
@@ -152,7 +152,7 @@ struct Planner::State {
     return use;
   }
 
-  /// The best of plans that are predicted to be near one another, by simulation as far as that is quick.
+  /// The best of plans with similar predictions, by simulation as far as the limit on transfers allows.
   Timed try_out(const PlanRequest& request, const std::vector<PlanShape>& shapes,
                 const std::vector<std::vector<ProfiledPhase>>& phases, const std::vector<Timed>& near) {
     double transfers = PlanTrial::most_transfers(ranks());
@@ -169,7 +169,7 @@ struct Planner::State {
       for (const ProfiledPhase& phase : phases[timed.shape]) {
         messages += phase.profile->messages * phase.messages(timed.chunks);
       }
-      // As many of the chunks as may be: how far the prediction is off with them is how far it is off.
+      // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
       double us = timed.us * doubt;
@@ -183,7 +183,7 @@ struct Planner::State {
         us = timed.us * trial->run(plan).total_us / plan.predicted_us;
       }
       us *= cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
-      // Plans that differ by less are alike: the one that is predicted to be better, or is simpler, stays.
+      // Smaller differences count as none: the plan that is predicted to be better, or is simpler, stays.
       if (!best || us < best_us * (1 - 1e-3)) {
         best = timed;
         best_us = us;
@@ -248,17 +248,17 @@ struct Planner::State {
     plan.topology_hash = topology_hash;
   }
 
-  /// Of all plans the one with the least time, whatever could execute it.
+  /// The plan with the least time, whatever could execute it.
   Plan search(const PlanRequest& request) {
     timing.set_wire_share(wire_share(request));
     const auto shapes = find_shapes(request, ranks(), timing);
     const auto phases = phases_of(request, shapes);
     const auto bytes = static_cast<double>(request.bytes);
-    // Only what may be better than the best so far is timed.
+    // Exact times are computed only for plans whose lower bound may beat the best so far.
     const std::vector<Timed> least = timed(request, shapes, phases, [&](PipelineTime& pipeline, int chunks) {
       return pipeline.least(bytes, chunks);
     });
-    // Those that are near are looked at for the trial alone.
+    // Plans that are merely near the best are kept only for the trial.
     const std::size_t most = PlanTrial::most_transfers(ranks()) > 0 ? most_near : 0;
     std::vector<Timed> near;
     double best_us = 0;
@@ -288,8 +288,8 @@ struct Planner::State {
     return result;
   }
 
-  /// The plans that the carriers between the devices execute and the request asks for. `most` of those whose
-  /// steps a network takes; none: the one that is chosen among them.
+  /// The plans that the request asks for and the device carriers can execute. `most`: how many plans by a
+  /// network's steps to include; if not set, only the one that `search` chooses.
   std::vector<Plan> executable(const PlanRequest& request, std::optional<std::size_t> most) {
     std::vector<Plan> plans = on_devices->of(request);
     if (on_devices->carriers().network) {
@@ -304,7 +304,7 @@ struct Planner::State {
     plans = narrowed(std::move(plans), request, notes);
     for (Plan& plan : plans) {
       const PlanShape shape = shape_of(plan);
-      // A network's steps are one program, in one type.
+      // A network executes the steps as one program, with one wire type.
       bool crosses = false;
       for (int d = 0; d < plan.decomposition.dimensions(); ++d) crosses |= !timing.inside_hosts(shape, d);
       const bool is_one_program = on_devices->is_of_network(plan);
@@ -319,7 +319,7 @@ struct Planner::State {
     return plans;
   }
 
-  /// What carriers between devices take besides their links.
+  /// Adds the time of the device carriers' calls to the prediction.
   void add_calls(Plan& plan) {
     if (!on_devices || plan.bytes == 0) return;
     std::vector<DeviceCandidates::PhaseTime> times;
@@ -348,7 +348,7 @@ struct Planner::State {
   std::uint64_t topology_hash;
   int first_on_cpu = -1;
   std::optional<PlanTrial> trial;
-  std::optional<DeviceCandidates> on_devices;  // where the topology knows the carriers
+  std::optional<DeviceCandidates> on_devices;  // set if the topology has carriers and all ranks are on GPUs
 };
 
 Planner::Planner(const Topology& topology, Placement placement, CostModel cost) {

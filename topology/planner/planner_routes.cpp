@@ -8,8 +8,8 @@
 namespace ddl::topology {
 namespace {
 
-constexpr double bytes_per_us = 1e3;    // in a GB/s
-constexpr std::size_t few_ranks = 256;  // for a table of all pairs
+constexpr double bytes_per_us = 1e3;    // per GB/s
+constexpr std::size_t few_ranks = 256;  // at most, for a table of all pairs
 
 }  // namespace
 
@@ -26,7 +26,7 @@ PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placemen
   if (placement.size() <= few_ranks) known_.resize(placement.size() * placement.size());
 }
 
-/// Returns the index of each node in its host.
+/// Sets the hosts' kinds and links. Returns the index of each node in its host.
 std::vector<int> PlannerRoutes::find_kinds() {
   const auto& nodes = topology_->nodes();
   const auto& links = topology_->links();
@@ -44,7 +44,7 @@ std::vector<int> PlannerRoutes::find_kinds() {
     const auto add = [&](int host) {
       auto& of_host = signature[as_index(host)];
       for (const int end : {link.from, link.to}) {
-        // Ends outside count by what they are: below 0.
+        // Nodes outside the host count by their own index, as negative numbers.
         of_host.push_back(host_at(end) == host ? index_of[as_index(end)] : -1 - end);
       }
       of_host.push_back(static_cast<std::int64_t>(link.kind) * 2 + static_cast<std::int64_t>(link.duplex));

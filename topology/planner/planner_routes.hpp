@@ -11,22 +11,22 @@
 
 namespace ddl::topology {
 
-/// What competes for bandwidth: a channel, or a whole link where it is half-duplex.
+/// What competes for bandwidth: a channel, or both channels of a half-duplex link.
 using Resource = std::int32_t;
 
-/// What a way between two ranks costs.
+/// What a route between two ranks costs.
 struct RouteFigures {
   double latency = 0;      ///< us
-  double us_per_byte = 0;  ///< Of the narrowest.
+  double us_per_byte = 0;  ///< On the narrowest resource.
   bool is_tcp = false;     ///< Between `cpu` devices of two hosts.
-  bool in_memory = false;  ///< See `is_in_memory`: of the links there is only the last one.
+  bool in_memory = false;  ///< See `is_in_memory`. The only resource is then the route's last link.
 };
 
 struct PlannedRoute : RouteFigures {
   std::span<const Resource> resources;  ///< Valid until the next call.
 };
 
-/// Of keys that are lists of numbers.
+/// Hashes keys that are lists of numbers.
 struct NumbersHash {
   std::size_t operator()(std::span<const int> numbers) const noexcept {
     Fnv hash;
@@ -36,7 +36,7 @@ struct NumbersHash {
 };
 
 /// `Topology::route` between ranks, asked once for all hosts that are alike: hosts with the same nodes and
-/// links, and the same ends of those that leave them.
+/// links, whose links to the outside have the same ends there.
 class PlannerRoutes {
  public:
   PlannerRoutes(const Topology& topology, const Placement& placement);
@@ -46,13 +46,12 @@ class PlannerRoutes {
   [[nodiscard]] int host_of(int rank) const { return place_of_[as_index(rank)].host; }
   /// Equal for hosts that are alike.
   [[nodiscard]] int kind_of_host(int host) const { return hosts_[as_index(host)].kind; }
-  /// A rank's place in its host: equal ones on hosts that are alike have equal ways.
+  /// A rank's place in its host. Equal places on hosts that are alike have equal routes.
   [[nodiscard]] int index_in_host(int rank) const { return place_of_[as_index(rank)].index; }
   [[nodiscard]] std::size_t resources() const { return 2 * topology_->links().size(); }
   [[nodiscard]] bool is_network(Resource resource) const {
     return topology_->link(link_of(resource)).kind == LinkKind::network;
   }
-  /// us a byte
   [[nodiscard]] double us_per_byte(Resource resource) const {
     return us_per_byte_[as_index(link_of(resource))];
   }
@@ -60,7 +59,7 @@ class PlannerRoutes {
  private:
   struct Host {
     int kind = -1;
-    std::vector<int> links;  // with an end in it, ascending
+    std::vector<int> links;  // with an end in the host, ascending
   };
   struct Place {
     int host;
@@ -71,16 +70,16 @@ class PlannerRoutes {
   struct Hop {
     Part part;
     std::uint8_t direction;
-    std::int32_t link;  // index into the host's links, or a link
+    std::int32_t link;  // index into the host's links, or for `between` the link itself
   };
-  /// The way between places of alike hosts.
+  /// The route between two places, for all hosts that are alike.
   struct Template {
     std::vector<Hop> hops;
     RouteFigures figures;
   };
-  /// Of two ranks; its resources are in known_resources_.
+  /// The route between two ranks; its resources are in known_resources_.
   struct Known {
-    const Template* made = nullptr;  // none: not yet
+    const Template* made = nullptr;  // null: not looked up yet
     std::size_t begin = 0;
   };
 
@@ -93,10 +92,10 @@ class PlannerRoutes {
   const Topology* topology_;
   std::vector<Host> hosts_;
   std::vector<Place> place_of_;
-  std::unordered_map<std::array<int, 5>, Template, NumbersHash> templates_;  // by both places
-  std::vector<double> us_per_byte_;                                          // of each link
+  std::unordered_map<std::array<int, 5>, Template, NumbersHash> templates_;  // by kinds of host and places
+  std::vector<double> us_per_byte_;                                          // by link
   std::vector<Resource> buffer_;
-  std::vector<Known> known_;  // of each pair, where there are few ranks
+  std::vector<Known> known_;  // by pair of ranks, if there are few
   std::vector<Resource> known_resources_;
 };
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::size_t most_exact = 9;
 
-/// What an edge of a ring costs: us a byte, then latency.
+/// The cost of an edge of a ring: us a byte, then latency.
 using EdgeCost = std::pair<double, double>;
 
-/// Between the ranks of a host.
+/// The edges between the ranks of a host.
 class Edges {
  public:
   Edges(const std::vector<int>& ranks, PlannerRoutes& routes) : size_(ranks.size()), cost_(size_ * size_) {
@@ -31,7 +31,7 @@ class Edges {
   [[nodiscard]] const EdgeCost& operator()(int from, int to) const {
     return cost_[as_index(from) * size_ + as_index(to)];
   }
-  /// All alike: any ring is as good as another.
+  /// All edges cost the same, so any ring is as good as another.
   [[nodiscard]] bool uniform() const { return uniform_; }
 
  private:
@@ -40,8 +40,8 @@ class Edges {
   bool uniform_ = true;
 };
 
-/// Of all rings from 0, the one whose costliest edge costs the least, then the one with the least latency,
-/// then the first one in lexicographic order.
+/// Of all rings from 0, the one whose costliest edge costs the least, then with the least latency, then first
+/// in lexicographic order.
 std::vector<int> best_ring(const Edges& edges) {
   std::vector<int> ring(edges.size());
   std::iota(ring.begin(), ring.end(), 0);
@@ -53,7 +53,7 @@ std::vector<int> best_ring(const Edges& edges) {
       const auto& [us_per_byte, latency] = edges(ring[i], ring[(i + 1) % ring.size()]);
       cost = {std::max(cost.first, us_per_byte), cost.second + latency};
     }
-    // Sums in another order differ in the last bits.
+    // Sums in different orders differ in the last bits.
     const EdgeCost clearly_less = {cost.first, cost.second / (1 - 1e-12)};
     if (best.empty() || clearly_less < least) {
       best = ring;
@@ -63,7 +63,7 @@ std::vector<int> best_ring(const Edges& edges) {
   return best;
 }
 
-/// Nearest neighbour from 0, then exchanges of two edges while they help.
+/// Nearest neighbour from 0, then exchanges of two edges as long as they help.
 std::vector<int> good_ring(const Edges& edges) {
   const std::size_t size = edges.size();
   std::vector<int> ring(size);
@@ -133,7 +133,7 @@ std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& pl
   std::iota(orders[0].ranks.begin(), orders[0].ranks.end(), 0);
 
   RankOrder by_host{"by host", {}};
-  std::map<std::vector<int>, std::vector<int>> known;  // of hosts that are alike, with the same devices
+  std::map<std::vector<int>, std::vector<int>> known;  // by kind of host and places of the ranks
   for (const auto& ranks : ranks_by_host(topology, placement)) {
     std::vector<int> key = {routes.kind_of_host(routes.host_of(ranks[0]))};
     for (const int rank : ranks) key.push_back(routes.index_in_host(rank));

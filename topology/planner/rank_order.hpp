@@ -8,28 +8,27 @@
 
 namespace ddl::topology {
 
-/// A way to put ranks on the positions of a grid.
+/// An assignment of ranks to the positions of a grid.
 struct RankOrder {
   std::string name;
-  std::vector<int> ranks;  ///< At each position.
+  std::vector<int> ranks;  ///< By position.
 };
 
-/// Ranks of each host in turn, hosts by their lowest rank.
+/// How ranks are spread over hosts.
 struct HostRanks {
-  std::vector<int> sizes;  ///< Ranks of each host.
-  bool equal = true;       ///< All have as many.
-  bool contiguous = true;  ///< Ranks of a host are next to one another as they are placed.
+  std::vector<int> sizes;  ///< By host, in the order of the hosts' lowest ranks.
+  bool equal = true;       ///< All sizes are equal.
+  bool contiguous = true;  ///< As placed, the ranks of each host are adjacent.
 };
 
-/// Ranks of each host, hosts by their lowest rank.
+/// The ranks of each host, hosts in the order of their lowest ranks.
 std::vector<std::vector<int>> ranks_by_host(const Topology& topology, const Placement& placement);
 HostRanks host_ranks(const Topology& topology, const Placement& placement);
 
-/// "as placed" (0, 1, 2, ...) and "by host": hosts in the order of their lowest rank, the ranks of each along
-/// the best ring of its links. Where the two are the same there is one, "by host". That is the one whose
-/// narrowest edge is the widest, then the one with the least latency, then the one with the lowest ranks
-/// first. Exact for up to 9 ranks a host, above that the nearest neighbour with improvements. O(ranks) for
-/// hosts that are alike.
+/// "as placed" (0, 1, 2, ...) and "by host": hosts in the order of their lowest ranks, the ranks of each
+/// along the best ring over its links. If both are the same, only "by host" is returned. The best ring has
+/// the widest narrowest edge, then the least latency, then the lowest ranks first. Exact up to 9 ranks a
+/// host; above that, nearest neighbour with improvements. O(ranks) for hosts that are alike.
 std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& placement,
                                    PlannerRoutes& routes);
 

@@ -15,7 +15,7 @@ ResourceClasses::ResourceClasses(std::size_t resources)
     : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, members_{0} {}
 
 std::size_t ResourceClasses::add(std::span<const Load> loads) {
-  // Those of one class with one value, in the order in which they first occur.
+  // Resources of one class with one value, in the order in which groups first occur.
   struct Group {
     std::uint32_t of;
     float value;
@@ -45,7 +45,7 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
   }
   std::vector<float> column(classes(), 0);
   for (Group& group : groups) {
-    // The first value keeps the class if nothing is left in it without a load.
+    // If every resource of a class is loaded, the first value keeps the class.
     if (loaded[group.of] == sizes_[group.of]) {
       loaded[group.of] = none;
       group.becomes = group.of;

@@ -8,18 +8,18 @@
 
 namespace ddl::topology {
 
-/// What one round puts on one resource: us a byte of the range.
+/// The load that one round puts on one resource, in us a byte of the range.
 struct Load {
   Resource resource;
   float us_per_byte;
 };
 
-/// Resources that all rounds so far load alike count as one. A column is what a round puts on each class.
+/// Resources that every round so far loads alike form one class. A column is the load of one round, by class.
 class ResourceClasses {
  public:
   explicit ResourceClasses(std::size_t resources);
 
-  /// Adds a column; resources that are not listed have 0, each is listed at most once. Returns its index.
+  /// Adds a column and returns its index. Each resource is listed at most once; the others have no load.
   std::size_t add(std::span<const Load> loads);
 
   [[nodiscard]] std::size_t classes() const noexcept { return sizes_.size(); }

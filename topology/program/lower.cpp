@@ -26,7 +26,7 @@ void require_count(const Plan& plan, std::size_t count) {
       plan.order.size());
 }
 
-/// `root` is that of a broadcast or reduce.
+/// `root` is used by broadcast and reduce alone.
 Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
   StepList steps(count, wire_of(*plan.plan));
   if (has_pieces(plan.plan->collective)) {
@@ -95,7 +95,7 @@ Program lower_barrier(int ranks, int rank, std::size_t count) {
   }
   Program program;
   for (int distance = 1; distance < ranks; distance *= 2) {
-    // Not straight into the buffer: ranks in a circle would each wait for their send before they receive.
+    // A receive into the buffer would wait for the send from it, and the circle of ranks would deadlock.
     program.scratch += count;
     const std::size_t heard = program.scratch;
     program.steps.push_back(

@@ -11,8 +11,8 @@ bool is_up(PhaseKind kind) {
   return kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce || kind == PhaseKind::all_reduce;
 }
 
-/// One rank's way of a chunk through the phases. It works on parts of the chunk: one, or with a scattered
-/// ragged first dimension as many as its piece has cuts from other groups' pieces.
+/// One rank's path of a chunk through the phases. The rank works on parts of the chunk: on one, or after
+/// scattering over a ragged first dimension on one for each segment of its piece.
 class ChunkReduction {
  public:
   ChunkReduction(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps)
@@ -41,7 +41,7 @@ class ChunkReduction {
  private:
   struct Part {
     Range range;
-    std::size_t segment;  // where the segment starts that it is of; tells its owners
+    std::size_t segment;  // where the part's segment starts; determines the owners
   };
   struct Taken {
     int dimension;
@@ -59,7 +59,7 @@ class ChunkReduction {
     leave(timed);
   }
 
-  /// What this rank has to do with after the phase.
+  /// Narrows what this rank works on to what the phase leaves it with.
   void leave(const TimedPhase& timed) {
     const int dimension = timed.phase.dimension;
     const int size = dimension == 0 ? plan_.grid.group_size(place_.group) : plan_.grid.sizes(dimension)[0];
@@ -72,7 +72,7 @@ class ChunkReduction {
   }
 
   void go_down(const TimedPhase& timed, int phase) {
-    // one_shot has no way down; after a tree this rank may have been in no further dimension.
+    // one_shot has no way down, and after a tree this rank may have skipped later dimensions.
     while (!taken_.empty() && taken_.back().dimension > timed.phase.dimension) taken_.pop_back();
     if (taken_.empty() || taken_.back().dimension != timed.phase.dimension) return;
     steps_.start_phase(phase, timed.first_round);
@@ -88,7 +88,7 @@ class ChunkReduction {
     work(plan_.grid.later_dimension(place_, timed.phase.dimension, member_in));
   }
 
-  /// Which member of a group of the first dimension a segment is left with.
+  /// The member of a group of the first dimension that owns a segment.
   int owner_in(int group, std::size_t segment) const {
     if (!plan_.grid.ragged()) return place_.member;
     if (!first_ || first_->phase.kind != PhaseKind::reduce_scatter) return 0;
@@ -96,7 +96,7 @@ class ChunkReduction {
     return member_of_piece(first_->algorithm, size, Partition(chunk_, size).piece_of(segment));
   }
 
-  /// The chunk is cut wherever the pieces of some group meet.
+  /// Cuts this rank's piece at the piece boundaries of all groups.
   void cut_into_segments() {
     const Range own = parts_[0].range;
     parts_.clear();
@@ -117,9 +117,9 @@ class ChunkReduction {
   const Place& place_;
   Range chunk_;
   StepList& steps_;
-  const TimedPhase* first_ = nullptr;  // the way up in the first dimension
+  const TimedPhase* first_ = nullptr;  // the first dimension's phase on the way up
   std::vector<Part> parts_;
-  std::vector<Taken> taken_;  // what this rank had before each dimension in which it took part
+  std::vector<Taken> taken_;  // the parts before each dimension in which this rank took part
   bool active_ = true;
 };
 

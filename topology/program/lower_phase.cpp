@@ -6,9 +6,8 @@
 namespace ddl::topology {
 namespace {
 
-/// Sums of what all members send, in the members' order on each of them, so that all have the same bits
-/// whatever the operation does. They are made apart from the range, which others read until they have their
-/// own.
+/// Each member reduces the data of all members in the order of members, so that all get the same bits
+/// whatever the operation. The sum is built outside `range`, which peers still read.
 void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
                            bool finishes) {
   const GroupPattern& pattern = timed.pattern(group.size);
@@ -30,7 +29,7 @@ void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group
     if (finishes) steps.finish(0, sum);
     return steps.copy(0, range, sum.begin);
   }
-  std::vector<std::size_t> operands;  // where each member's is
+  std::vector<std::size_t> operands;  // where each member's data is
   for (int index = 0; index < group.size; ++index) {
     operands.push_back(index == group.mine ? range.begin : steps.take_scratch(range.size()).begin);
   }
@@ -76,7 +75,7 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
       continue;
     }
     if (messages.empty()) continue;
-    // All are added to the same pieces.
+    // All messages are added to the same pieces.
     const std::span<const Range> own = shares.pieces(messages[0].first, messages[0].last);
     if (messages.size() == 1 || timed.in_one_pass()) {
       for (const Range& range : own) {
@@ -86,7 +85,7 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
       }
       continue;
     }
-    std::vector<std::pair<Range, Range>> received;  // and what each is added to
+    std::vector<std::pair<Range, Range>> received;  // scratch, and the range that it is added to
     for (const Message& message : messages) {
       for (const Range& range : own) {
         received.emplace_back(steps.take_scratch(range.size()), range);

@@ -1,4 +1,4 @@
-// Reduce-scatter and all-gather: the result's pieces belong to ranks, wherever those are in the grid.
+// Reduce-scatter and all-gather: each piece of the result belongs to a rank anywhere in the grid.
 
 #include <algorithm>
 #include <utility>
@@ -9,15 +9,15 @@
 namespace ddl::topology {
 namespace {
 
-/// A phase as one rank sees it. With a ragged first dimension it is in several groups of each later one.
+/// A phase for one rank, which may be in several groups of a dimension after a ragged first one.
 struct Exchange {
   const TimedPhase& timed;
   int phase;
   Group group;
-  std::vector<std::vector<int>> ranks;  // whose pieces belong to each of the group's pieces
+  std::vector<std::vector<int>> ranks;  // by piece of the group: the ranks whose pieces belong to it
 };
 
-/// The pieces of a chunk: of the piece of every rank, its part that is in the chunk.
+/// The pieces of one chunk: the part of every rank's piece that is in the chunk.
 class PiecesOfRanks final : public Shares {
  public:
   PiecesOfRanks(std::size_t piece, int chunks, int chunk)
@@ -52,15 +52,15 @@ class PiecesOfRanks final : public Shares {
 
  private:
   std::size_t piece_;
-  Range part_;  // of a rank's piece
+  Range part_;  // of every rank's piece
   const std::vector<std::vector<int>>* ranks_ = nullptr;
   std::vector<int> gathered_;
   std::vector<Range> found_;
 };
 
-/// Pieces are told apart by their rank's member number m in its group of the first dimension. Member m modulo
-/// the size of each group takes care of those with number m; in the later dimensions, what these members have
-/// goes to the group of each piece's rank.
+/// Pieces are numbered by their rank's member number m in its group of the first dimension. In each group,
+/// member m modulo the group's size handles the pieces with number m. In later dimensions, the data of these
+/// members moves to the group of each piece's rank.
 class PieceGrid {
  public:
   PieceGrid(const Plan& plan, const Grid& grid, const Place& place)
@@ -114,7 +114,7 @@ class PieceGrid {
     for (int piece = 0; piece < size; ++piece) {
       auto& mine = ranks[as_index(piece)];
       const int index = member_of_piece(timed.algorithm, size, piece);
-      // Coordinates in the dimensions before are this rank's, those in the ones after it are any.
+      // Coordinates in earlier dimensions are this rank's; those in later dimensions take all values.
       for (int group = first % stride + index * stride; group < decomposition_.groups();
            group += stride * size) {
         if (member < decomposition_.group_size(group)) mine.push_back(grid_.rank_at(group, member));
@@ -141,7 +141,7 @@ void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t coun
     int phase = -1;
     for (const Exchange& exchange : exchanges) {
       const TimedPhase& timed = exchange.timed;
-      // Groups of one phase share its time, but no scratch.
+      // Groups of one phase run in the same rounds, so they must not share scratch.
       if (exchange.phase != phase) steps.start_phase(phase = exchange.phase, timed.first_round);
       shares.set(exchange);
       lower_phase(steps, timed, exchange.group, shares);

@@ -1,4 +1,4 @@
-// Broadcast from a root, and reduce to one: the same groups, in opposite directions.
+// Broadcast from a root and reduce to a root: the same groups, in opposite directions.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace ddl::topology {
 namespace {
 
-/// Who of a chunk's groups takes part in which phase, with the root in mind.
+/// The groups of a broadcast or reduce, and which ranks take part in which phase.
 class RootedGroups {
  public:
   RootedGroups(const Grid& grid, const Place& place, const Place& root)
@@ -15,14 +15,14 @@ class RootedGroups {
   RootedGroups(const RootedGroups&) = delete;
   RootedGroups& operator=(const RootedGroups&) = delete;
 
-  /// In a later dimension only those do who are where the root is in the dimensions before it: they alone
-  /// have the data before a broadcast's phase, or sums before a reduce's.
+  /// In a later dimension, a rank takes part only if it has the root's coordinates in the dimensions before
+  /// it: only such ranks have the data before a broadcast's phase, or the sums before a reduce's.
   [[nodiscard]] bool takes_part(int dimension) const {
     return dimension == 0 ||
            (place_.member == gate_of(place_.group) &&
             std::equal(root_.outer.begin(), root_.outer.begin() + (dimension - 1), place_.outer.begin()));
   }
-  /// Counted from the member that has the data first, or the sum at the end. Valid as long as this.
+  /// Counted from the member that has the data first, or the sum at the end. Refers to this object.
   [[nodiscard]] Group group(int dimension) const {
     if (dimension == 0) return Grid::counted_from(grid_.first_dimension(place_), gate_of(place_.group));
     return Grid::counted_from(grid_.later_dimension(place_, dimension, gate_),
@@ -30,7 +30,7 @@ class RootedGroups {
   }
 
  private:
-  /// The member by which data goes into and out of a group of the first dimension.
+  /// The member through which data enters and leaves a group of the first dimension.
   [[nodiscard]] int gate_of(int group) const {
     return root_.member < grid_.group_size(group) ? root_.member : 0;
   }
@@ -55,7 +55,7 @@ void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& roo
     steps.start_phase(static_cast<int>(i), timed.first_round);
     lower_phase(steps, timed, group, chunk);
     if (timed.phase.kind == PhaseKind::reduce_scatter && i + 2 == plan.phases.size()) {
-      // The last sums: each member has a part of them.
+      // The sums are complete; each member holds a part of them.
       steps.finish(0, Partition(chunk, group.size).piece(group.mine));
       is_finished = true;
     }

@@ -12,7 +12,7 @@
 #include "ddl/topology/schedule.hpp"
 #include "topology/plan/algorithms.hpp"
 
-// What lowerings share: ranges, groups of ranks, and the list of steps that they write.
+// Shared by all lowerings: ranges, groups of ranks, and the list of steps that lowerings write.
 namespace ddl::topology {
 
 struct Range {
@@ -38,9 +38,9 @@ class Partition {
     return origin_ + base_ * i + std::min(i, longer_);
   }
   [[nodiscard]] Range piece(int index) const { return {boundary(index), boundary(index + 1)}; }
-  /// Pieces `first` to `last`, without the last one.
+  /// Pieces [first, last).
   [[nodiscard]] Range pieces(int first, int last) const { return {boundary(first), boundary(last)}; }
-  /// The piece that holds `element`, which must be inside the whole.
+  /// The piece that holds `element`, which must lie in the whole range.
   [[nodiscard]] int piece_of(std::size_t element) const {
     const std::size_t offset = element - origin_;
     const std::size_t in_longer = longer_ * (base_ + 1);
@@ -56,13 +56,12 @@ class Partition {
   std::size_t longer_;
 };
 
-/// What the members of a group divide among them, as numbered pieces: in a reduce-scatter each ends with one,
-/// in an all-gather it starts with one. Which piece is whose is up to the algorithm (`piece_of_member`).
+/// What a group divides among its members, as numbered pieces: a reduce-scatter leaves each member with one
+/// piece, an all-gather starts from one. The algorithm defines which piece is whose (`piece_of_member`).
 class Shares {
  public:
   virtual ~Shares() = default;
-  /// The ranges of pieces [first, last), none empty, ascending and apart from one another. Valid until the
-  /// next call.
+  /// The ranges of pieces [first, last): not empty, ascending, not adjacent. Valid until the next call.
   virtual std::span<const Range> pieces(int first, int last) = 0;
   std::span<const Range> piece(int index) { return pieces(index, index + 1); }
 };
@@ -82,50 +81,50 @@ class EqualShares final : public Shares {
   std::array<Range, 1> found_{};
 };
 
-/// The ranks that work together in one dimension, by index, as one of them sees it.
+/// The ranks that work together in one dimension, as seen by one of them.
 struct Group {
   int size;
   int mine;                         ///< This rank's index.
   std::function<int(int)> rank_at;  ///< The rank at an index of [0, size).
 };
 
-/// Where a rank is in the grid.
+/// A rank's place in the grid.
 struct Place {
-  int group = 0;           ///< Of the first dimension.
-  int member = 0;          ///< Index in it.
-  std::vector<int> outer;  ///< Coordinates in the second dimension on.
+  int group = 0;           ///< The group of the first dimension.
+  int member = 0;          ///< Index in that group.
+  std::vector<int> outer;  ///< Coordinates in the second and later dimensions.
 };
 
-/// Ranks by their coordinates. Refers to its arguments.
+/// Finds ranks by their coordinates. Refers to the constructor's arguments.
 class Grid {
  public:
   Grid(const Decomposition& decomposition, std::span<const int> order);
 
   [[nodiscard]] Place place(int position) const;
   [[nodiscard]] int group_size(int group) const { return decomposition_->group_size(group); }
-  /// The sizes that groups of a dimension have, each once.
+  /// The distinct sizes of a dimension's groups.
   [[nodiscard]] std::span<const int> sizes(int dimension) const;
   [[nodiscard]] bool ragged() const { return decomposition_->ragged(); }
-  /// The rank that is a member of a group of the first dimension.
+  /// The rank at index `member` of a group of the first dimension.
   [[nodiscard]] int rank_at(int group, int member) const {
     return order_[as_index(decomposition_->group_begin(group) + member)];
   }
-  /// Groups of the first dimension along a later one: group `first` and `size` - 1 others, `stride` apart.
+  /// Groups of the first dimension along a later one: `first` and `size` - 1 more, `stride` apart.
   struct Line {
     int first;
     int stride;
     int size;
   };
-  /// The one that a place is in.
+  /// The line through a place.
   [[nodiscard]] Line line(const Place& place, int dimension) const;
 
-  /// The group of the first dimension that a place is in, its first member at index 0.
+  /// The group of the first dimension that holds a place.
   [[nodiscard]] Group first_dimension(const Place& place) const;
-  /// The group of a later dimension that a place is in; `member_in(g)` takes part for the group g of the
-  /// first dimension. Refers to `member_in` as long as the result lives.
+  /// The group of a later dimension that holds a place. `member_in(g)` is the member that takes part for
+  /// group g of the first dimension; the result refers to `member_in`.
   [[nodiscard]] Group later_dimension(const Place& place, int dimension,
                                       const std::function<int(int)>& member_in) const;
-  /// The same group, counted from the member at `index` on.
+  /// The same group with the member at `index` as its first one.
   static Group counted_from(Group group, int index);
 
  private:
@@ -134,17 +133,16 @@ class Grid {
   std::vector<int> group_sizes_;
 };
 
-/// Chunks take turns in so much scratch. More would only let more chunks be in the same phase at once.
+/// Chunks take turns in this many scratch areas. More would only let more chunks share a phase.
 constexpr std::size_t chunks_in_scratch = 4;
 
-/// Collects one rank's steps, chunk by chunk and phase by phase, and brings them into the order of their
-/// rounds. Empty ranges are passed over.
+/// Collects one rank's steps, chunk by chunk and phase by phase, and sorts them by round. Skips empty ranges.
 class StepList {
  public:
   StepList(std::size_t count, DataType wire) : count_(count), wire_(wire) {}
 
   void start_chunk(int chunk) { chunk_ = static_cast<std::uint8_t>(chunk); }
-  /// Rounds given from here on count from `first_round` of the chunk; scratch is taken anew.
+  /// Starts a phase: rounds count from the chunk's round `first_round`, and scratch is free again.
   void start_phase(int phase, int first_round);
 
   void send(int round, int peer, Range range) { add(StepKind::send, round, peer, range); }
@@ -162,14 +160,14 @@ class StepList {
   }
   void copy(int round, Range target, std::size_t source) { add(StepKind::copy, round, -1, target, source); }
   void finish(int round, Range range) { add(StepKind::finish, round, -1, range); }
-  /// range = the nearest values of the plan's wire
+  /// Rounds the ranges to the plan's wire, each with a residual of its own.
   void to_wire(int round, std::span<const Range> ranges);
-  /// Whether messages from here on are narrow.
+  /// Whether messages added from here on are narrow.
   void set_narrow(bool narrow) noexcept { narrow_ = narrow; }
-  /// Scratch for `size` elements. Other phases of the chunk use the same, as do other chunks.
+  /// Scratch for `size` elements. The chunk's other phases use the same memory, and so may other chunks.
   Range take_scratch(std::size_t size);
 
-  /// Steps by round + chunk, then chunk, then as they were given.
+  /// The program: steps by round + chunk, then by chunk, then in the order in which they were added.
   Program in_order() &&;
 
  private:
@@ -181,54 +179,53 @@ class StepList {
   std::uint8_t phase_ = 0;
   int first_round_ = 0;
   std::size_t scratch_taken_ = 0;
-  std::size_t scratch_ = 0;  // of a chunk
+  std::size_t scratch_ = 0;  // of one chunk
   bool narrow_ = false;
   std::size_t residual_ = 0;
   std::vector<Step> steps_;
-  std::vector<std::uint32_t> times_;  // of each step
+  std::vector<std::uint32_t> times_;  // by step
 };
 
-/// A phase with the rounds of a chunk that it takes: the same for all groups.
+/// A phase and its first round in a chunk, which is the same for all groups.
 struct TimedPhase {
   Phase phase;
   Algorithm algorithm;
   Carrier carrier;
   int first_round;
-  bool narrow = false;        ///< Messages travel in the plan's wire: on the way up each is rounded first.
-  bool rounds_first = false;  ///< It is the first narrow one on the way down: owners round what they have.
-  std::vector<GroupPattern> patterns = {};  ///< Of each size that its groups have.
+  bool narrow = false;        ///< Messages travel in the plan's wire; sums are rounded before they are sent.
+  bool rounds_first = false;  ///< The first narrow phase on the way down: owners round results.
+  std::vector<GroupPattern> patterns = {};  ///< One for each size of its groups.
 
   [[nodiscard]] const GroupPattern& pattern(int size) const;
-  /// Whether what several members send at once is reduced over shared memory: one receive_reduce after the
-  /// other, in one pass without scratch. Else it is received side by side into scratch, and added in one
-  /// order.
+  /// Whether data that several members send at once is reduced over shared memory: by one receive_reduce
+  /// after the other, in one pass without scratch. If not, it goes to scratch and is added in a fixed order.
   [[nodiscard]] bool in_one_pass() const { return carrier == Carrier::shared_memory; }
 };
 
-/// Steps of a group's member in a phase, over a range that all members hold. `finishes`: an all-reduce in one
-/// phase is finished where its sums are first complete.
+/// Adds a group member's steps of a phase, over `shares` or over a range that all members hold. `finishes`:
+/// an all_reduce phase, which is the last one on the way up, also finishes its sums.
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares);
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
                  bool finishes = false);
 
-/// What lowering needs of a plan, for all ranks. Refers to the plan.
+/// A plan with its phases laid out in rounds, for all ranks. Refers to the plan.
 struct PlanInRounds {
   explicit PlanInRounds(const Plan& of);
 
   const Plan* plan;
   Grid grid;
   std::vector<TimedPhase> phases;
-  int rounds = 0;  ///< Of a chunk.
+  int rounds = 0;  ///< Of one chunk.
   int chunks;
 };
 
-/// Steps of the rank at `place` for one chunk.
+/// Adds the steps of the rank at `place` for one chunk.
 void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk, StepList& steps);
-/// The same of a broadcast or reduce.
+/// The same for a broadcast or reduce.
 void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps);
 
-/// Steps of the rank at `place` for all chunks of a reduce_scatter or all_gather, of `count` elements in all.
+/// The same for all chunks of a reduce_scatter or all_gather of `count` elements.
 void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps);
 
 }  // namespace ddl::topology

@@ -1,4 +1,4 @@
-// Passes over one rank's program: a value in, a value out.
+// Passes over one rank's program: each takes a program and returns a new one.
 
 #include <algorithm>
 #include <array>
@@ -60,9 +60,9 @@ class Cutter {
     return shares_(step.peer) ? most_.inside_host : most_.between_hosts;
   }
 
-  /// The steps from `first` on that can be listed piece by piece: of one range, so that a piece conflicts
-  /// only with the same pieces of the others, cut alike, and no two of a stream, whose messages keep their
-  /// order. Local steps are cut as those before them.
+  /// The steps from `first` on that can be listed piece by piece. They have one range and the same cuts, so
+  /// that a piece conflicts only with the same piece of the others; and no two are of one stream, whose
+  /// messages must keep their order. Local steps are cut like the steps before them.
   [[nodiscard]] Alike alike_from(std::size_t first) const {
     const Step& head = steps_[first];
     const std::size_t most = most_of(head);
@@ -127,7 +127,7 @@ class Fuser {
     std::uint32_t second_last = none;
   };
 
-  /// `chain_`: the run that step `first` begins, which may be that step alone.
+  /// Sets `chain_` to the run that step `first` begins, which may be that step alone.
   void find_chain(std::uint32_t first) {
     chain_.assign(1, first);
     const StepKind head = steps_[first].kind;
@@ -140,9 +140,9 @@ class Fuser {
     if (!reduces() || !keeps_streams()) chain_.resize(1);
   }
 
-  /// The step that goes on with the chain's range, and waits for nothing else from its first step on, nor for
-  /// a message of its own: members that take those in another order would round at other places. What else
-  /// waits for a part of the chain is not waited for by the rest of it.
+  /// The step that continues the chain: it has the same range and, from the chain's first step on, depends on
+  /// the last one alone. It must not depend on a plain receive either: members that receive in another order
+  /// would round at other places. Steps outside the chain that depend on a part of it do not delay the rest.
   [[nodiscard]] std::uint32_t follower(std::uint32_t first) const {
     const Step& head = steps_[first];
     for (const std::uint32_t next : dependencies_.after(chain_.back())) {
@@ -154,7 +154,7 @@ class Fuser {
         continue;
       }
       if (step.kind == StepKind::finish) return next;
-      if (head.kind == StepKind::reduce) continue;  // of what was received on its own
+      if (head.kind == StepKind::reduce) continue;  // its operand was received separately
       const bool reduces = step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce;
       if (reduces && step.phase == head.phase && step.chunk == head.chunk) return next;
     }
@@ -167,7 +167,7 @@ class Fuser {
     });
   }
 
-  /// Whether each message that the chain takes is the next one of its stream, and none of one of its own.
+  /// Whether each message that joins the chain is the next one of its stream, and no stream occurs twice.
   [[nodiscard]] bool keeps_streams() const {
     return std::all_of(chain_.begin() + 1, chain_.end(), [&](std::uint32_t step) {
       if (!is_receive(steps_[step].kind)) return true;
@@ -179,10 +179,10 @@ class Fuser {
   const std::vector<Step>& steps_;
   const Dependencies dependencies_;
   std::vector<Before> before_;
-  std::vector<std::uint32_t> message_;              // of each receive, in its stream
-  std::map<std::int32_t, std::uint32_t> messages_;  // from each peer, so far
+  std::vector<std::uint32_t> message_;              // number of each receive in its stream
+  std::map<std::int32_t, std::uint32_t> messages_;  // received from each peer so far
   std::vector<std::uint32_t> chain_;
-  std::array<bool, 256> is_remote_{};  // phases in which some peer is elsewhere
+  std::array<bool, 256> is_remote_{};  // phases with a peer that does not share memory
 };
 
 }  // namespace

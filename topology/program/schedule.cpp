@@ -54,7 +54,7 @@ constexpr std::uint32_t nobody = UINT32_MAX;
 /// The last steps that touched the elements from a key of the map up to the next key.
 struct LastUse {
   std::uint32_t writer = nobody;
-  std::vector<std::uint32_t> readers;  // since then
+  std::vector<std::uint32_t> readers;  // since that write
 };
 
 class Memory {
@@ -75,7 +75,7 @@ class Memory {
     const auto first = split(begin);
     const auto last = split(end);
     for (auto use = first; use != last; ++use) {
-      // Readers came after the writer and wait for it themselves.
+      // Readers already depend on the writer.
       const LastUse& previous = use->second;
       before.insert(before.end(), previous.readers.begin(), previous.readers.end());
       if (previous.readers.empty() && previous.writer != nobody) before.push_back(previous.writer);
@@ -107,7 +107,7 @@ Dependencies::Dependencies(const Program& program) {
     size = std::max({size, step.end, has_source(step.kind) ? step.source + step.size() : 0});
   }
   Memory memory(size);
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;  // from the earlier to the later
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;  // (earlier step, later step)
   edges.reserve(steps.size() * 2);
   before_.reserve(steps.size());
   std::vector<std::uint32_t> before;
@@ -122,7 +122,7 @@ Dependencies::Dependencies(const Program& program) {
     }
     std::sort(before.begin(), before.end());
     before.erase(std::unique(before.begin(), before.end()), before.end());
-    std::erase(before, i);  // a step whose source overlaps its target
+    std::erase(before, i);  // the step itself, if its source overlaps its target
     before_.push_back(static_cast<std::uint32_t>(before.size()));
     for (const std::uint32_t earlier : before) edges.emplace_back(earlier, i);
   }

@@ -22,7 +22,7 @@ std::string StepNumbers::name(StepId id) const {
 
 namespace {
 
-/// The first step between two ranks, of which one sends more often than the other receives, or less often.
+/// Describes the first step without a match between two ranks whose sends and receives differ in number.
 std::string describe_unmatched(const StepNumbers& steps, int from, int to) {
   const auto steps_with = [&](int rank, int peer, auto is_mine) {
     std::vector<StepId> found;
@@ -55,8 +55,8 @@ Streams::Streams(const StepNumbers& steps) : transfer_of_(steps.size(), none), p
 std::string Streams::match(const StepNumbers& steps) {
   const std::vector<Program>& programs = steps.schedule().ranks;
   const std::size_t ranks = programs.size();
-  std::vector<std::vector<std::uint32_t>> incoming(ranks);  // streams
-  std::vector<std::uint32_t> stream_with(ranks, none);      // each peer, of one rank at a time
+  std::vector<std::vector<std::uint32_t>> incoming(ranks);  // by rank: the streams to it
+  std::vector<std::uint32_t> stream_with(ranks, none);      // by peer, for one rank at a time
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const std::size_t known = streams_.size();
     StepId id = steps.first(rank);
@@ -77,7 +77,7 @@ std::string Streams::match(const StepNumbers& steps) {
     }
   }
   std::vector<std::uint32_t> received(streams_.size(), 0);
-  StepId lone = no_step;  // a receive from a rank that sends this one nothing
+  StepId lone = no_step;  // a receive from a rank that never sends to this one
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     for (const std::uint32_t stream : incoming[rank]) {
       stream_with[as_index(streams_[stream].from)] = stream;
@@ -106,7 +106,7 @@ std::string Streams::match(const StepNumbers& steps) {
 }
 
 std::string Streams::list_transfers(const StepNumbers& steps) {
-  std::vector<std::uint32_t> next_send;  // of each stream
+  std::vector<std::uint32_t> next_send;  // by stream
   for (std::uint32_t i = 0; i < streams_.size(); ++i) {
     streams_[i].first = static_cast<std::uint32_t>(stream_of_.size());
     next_send.push_back(streams_[i].first);

@@ -1,4 +1,4 @@
-// A simulation in the Trace Event Format:
+// Writes a simulation in the Trace Event Format:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #include <fmt/format.h>
 
@@ -15,9 +15,9 @@ namespace {
 
 enum class Direction : std::uint8_t { send, receive, local };
 constexpr std::array<std::string_view, 3> direction_names = {"send", "receive", "local"};
-constexpr std::size_t most_lanes = 1'000'000;  // thread ids of a direction
+constexpr std::size_t most_lanes = 1'000'000;  // of a rank in one direction; keeps thread ids apart
 
-// Colours that the viewers know by name.
+// Colour names that the viewers define.
 constexpr std::array<std::string_view, 8> colours = {
     "thread_state_running", "rail_response", "thread_state_iowait",   "rail_animation",
     "thread_state_unknown", "rail_load",     "thread_state_runnable", "startup"};
@@ -57,11 +57,11 @@ const Step& step_of(const Schedule& schedule, const SimulatedEvent& event) {
   return schedule.ranks[rank].steps[event.step];
 }
 
-/// When each of a rank's lanes in one direction is free. A viewer shows slices of a track right only where
-/// they follow one another or nest, so events that overlap are spread over several lanes.
+/// The times at which a rank's lanes in one direction become free. Viewers show slices of a track correctly
+/// only if they follow one another or nest, so events that overlap are spread over several lanes.
 using Lanes = std::vector<double>;
 
-/// The first lane that is free.
+/// Takes the first free lane, or a new one.
 std::size_t take_lane(Lanes& lanes, double start, double end) {
   const auto lane = std::ranges::find_if(lanes, [&](double free_from) { return free_from <= start; });
   const auto index = as_index(lane - lanes.begin());
@@ -76,7 +76,7 @@ class Trace {
     for (int phase = 0; phase < 256; ++phase) phase_names_.push_back(phase_name(phases, phase));
   }
 
-  /// Events of one rank.
+  /// Adds the events of one rank.
   void add_rank(std::span<const SimulatedEvent> events) {
     const int rank = events.front().rank;
     std::vector<const SimulatedEvent*> by_time;

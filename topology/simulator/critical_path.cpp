@@ -6,7 +6,7 @@
 namespace ddl::topology {
 namespace {
 
-/// The earlier steps that each step waits for, ascending.
+/// By step: the earlier steps that it waits for, ascending.
 using Before = std::vector<std::vector<std::uint32_t>>;
 
 Before before_of(const Dependencies& dependencies) {
@@ -53,7 +53,7 @@ class Walk {
     return no_step;
   }
 
-  /// The send that was issued right before, if one was being issued until `time`.
+  /// The rank's last send before `time`: the one that was being issued until then.
   [[nodiscard]] StepId issue_before(std::size_t rank, double time) const {
     StepId latest = no_step;
     for (StepId step = steps_.first(rank); step < steps_.first(rank + 1); ++step) {
@@ -101,7 +101,7 @@ class Walk {
   std::span<const double> start_;
   std::span<const double> end_;
   std::span<const double> joined_;
-  std::vector<Before> before_;  // of each table; empty: not needed yet
+  std::vector<Before> before_;  // by table; empty until needed
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace ddl::topology {
 namespace {
 
 constexpr double no_level = std::numeric_limits<double>::infinity();
-// Sums of the same rates in different orders differ by less; rates that matter by far more.
+// Sums of the same rates in different orders differ by less, rates that matter by far more.
 constexpr double tolerance = 1e-9;
 constexpr double same_share = 1e-12;
 constexpr int most_rounds = 6;
@@ -100,7 +100,7 @@ double MaxMin::least_rate(std::uint32_t flow) const {
   return rate;
 }
 
-/// A guess at who has to give way to a new flow: nobody who has less than it will get.
+/// Guesses which flows give way to a new one: none that has a lower rate than the new one will get.
 void MaxMin::affect_around(std::uint32_t started) {
   affect(started);
   const double share = least_rate(started);
@@ -144,7 +144,7 @@ void MaxMin::fill() {
       std::ranges::push_heap(heap_, std::greater<>{});
       continue;
     }
-    // Equal flows get equal rates to the last bit.
+    // Equal flows get rates that are equal to the last bit.
     if (share > level * (1 + same_share)) level = share;
     resource.level = level;
     for (const Use use : resource.uses) {
@@ -161,7 +161,7 @@ void MaxMin::fill() {
   }
 }
 
-/// Whether there are flows that were left alone and whose rates are not right any more.
+/// Adds unaffected flows whose rates are not right any more. Returns whether there are any.
 bool MaxMin::affect_more() {
   const std::size_t before = affected_.size();
   for (std::size_t i = 0, count = touched_.size(); i < count; ++i) {
@@ -232,11 +232,11 @@ std::span<const std::uint32_t> MaxMin::settle() {
 
 namespace {
 
-constexpr double bytes_per_us = 1e3;  // in a GB/s
+constexpr double bytes_per_us = 1e3;  // per GB/s
 
 struct Resource {
   double capacity;
-  std::uint64_t flows = 0;  // sum of the hashes of those that use it
+  std::uint64_t flows = 0;  // sum of the hashes of its flows
 };
 
 }  // namespace

@@ -11,8 +11,7 @@
 
 namespace ddl::topology {
 
-/// The dependencies of all ranks' programs. Ranks that do the same with different parts of the data, as
-/// those of a ring, share them.
+/// The dependencies of all ranks' programs. Ranks with equal ones share them, e.g. in a ring.
 class SharedDependencies {
  public:
   explicit SharedDependencies(const Schedule& schedule) {
@@ -23,7 +22,7 @@ class SharedDependencies {
   }
 
   [[nodiscard]] const Dependencies& of(int rank) const { return entry(rank).first; }
-  /// Equal for ranks that share, and below `tables`.
+  /// Below `tables`; equal for ranks that share dependencies.
   [[nodiscard]] std::uint32_t table(int rank) const { return entry(rank).second; }
   [[nodiscard]] std::size_t tables() const noexcept { return numbers_.size(); }
 

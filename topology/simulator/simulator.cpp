@@ -26,13 +26,14 @@
 namespace ddl::topology {
 namespace {
 
-// Events this close, relative to the time, are one instant: sums of the same durations in different orders.
+// Events this close (relative to the time) are one instant: sums in different orders differ by less.
 constexpr double one_instant = 1e-9;
-constexpr double bytes_per_us = 1e3;  // in a GB/s
-// Where hundreds of flows change each other's rates with every start and end, those are taken together that
-// are no further apart than this part of a transfer's duration. All of them late, so nothing gets faster.
+constexpr double bytes_per_us = 1e3;  // per GB/s
+// Where hundreds of flows change each other's rates with every start and end, starts and ends within this
+// part of a transfer's duration are handled together: all of them late, so that nothing gets faster. This
+// begins when transfers change so many rates on average (`work_for_a_transfer`).
 constexpr double lateness = 5e-4;
-constexpr std::uint64_t work_for_a_transfer = 64;  // rates looked at, on average, above which that is done
+constexpr std::uint64_t work_for_a_transfer = 64;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 void require(bool condition, std::string_view name, double found, std::string_view expected) {
@@ -90,7 +91,7 @@ void check_steps(const StepNumbers& steps) {
   }
 }
 
-/// One run of a schedule.
+/// One simulation of a schedule.
 class Run {
  public:
   Run(RouteTable& routes, const StepNumbers& steps, const Streams& streams, const SimulationOptions& options)
@@ -146,7 +147,7 @@ class Run {
   struct Event {
     double time;
     EventKind kind;
-    std::uint32_t subject;  // of `join` a rank, else a step
+    std::uint32_t subject;  // a rank for `join`, else a step
     bool operator>(const Event& other) const noexcept { return time > other.time; }
   };
   template <typename T>
@@ -158,22 +159,22 @@ class Run {
     bool has_joined = false;
     bool is_issuing = false;
     bool may_issue = false;         // listed in issuers_
-    LeastFirst<StepId> candidates;  // sends
-    // Where reductions compete with transfers: the flow that stands for them, one at a time.
+    LeastFirst<StepId> candidates;  // sends that may be issued
+    // If reductions compete with transfers: the flow that stands for the rank's reductions, one at a time.
     std::uint32_t core = Streams::none;
     double core_bytes_per_us = 0;
-    std::deque<StepId> to_reduce;  // the first one flows
+    std::deque<StepId> to_reduce;  // the first one is in flight
   };
   struct StreamState {
-    std::uint32_t next = 0;  // its first transfer that has not left
+    std::uint32_t next = 0;  // its first transfer that has not ended
     bool is_offered = false;
     bool is_through = false;  // all bytes have left, but the flow ends late
-    double left = 0;          // bytes of the flow at `since`
+    double left = 0;          // bytes that the flow had left at `since`
     double rate = 0;
     double since = 0;
-    double began = 0;         // the flow
-    std::uint64_t bytes = 0;  // of all that have left
-    double volume = 0;        // what they counted as
+    double began = 0;         // when the flow started
+    std::uint64_t bytes = 0;  // of all transfers so far
+    double volume = 0;        // bytes that these transfers count as
     RouteTable::Route route;
   };
 
@@ -293,7 +294,7 @@ class Run {
     completions_.push_back(step);
   }
 
-  /// What completions of this instant allow: a list rather than recursion, because chains can be long.
+  /// Follows up the completions of this instant, with lists instead of recursion because chains can be long.
   void make_progress() {
     while (!completions_.empty() || !ready_.empty()) {
       if (!ready_.empty()) {
@@ -344,8 +345,8 @@ class Run {
     if (!rank.to_reduce.empty()) start_reduction(rank);
   }
 
-  /// Makes a stream's next transfer a candidate for its sender's issue unit if nothing else holds it up; of a
-  /// run, all of its transfers at once.
+  /// Makes a stream's next transfer a candidate to be issued, if nothing else delays it. The transfers of a
+  /// run become candidates together.
   void offer(std::uint32_t index) {
     const Stream& stream = streams_.all()[index];
     const StreamState& state = states_[index];
@@ -361,7 +362,7 @@ class Run {
     }
   }
 
-  /// Whether the sender has come to what a step receives.
+  /// Whether the sender is ready to send what a step receives.
   [[nodiscard]] bool may_be_sent(StepId receive) const {
     const std::uint32_t index = streams_.stream(receive);
     const auto from = as_index(streams_.all()[index].from);
@@ -411,13 +412,13 @@ class Run {
     start_flow(stream, volume);
   }
 
-  /// Of the bytes of a transfer, what counts on its links: see `is_in_memory`.
+  /// The part of a transfer's bytes that counts on its links: see `is_in_memory`.
   [[nodiscard]] double part_moved(StepId receive) const {
     if (!states_[streams_.stream(receive)].route.in_memory) return 1;
     return steps_[receive].kind == StepKind::receive_reduce || is_lent_[receive] ? 0.5 : 1;
   }
 
-  /// Receives of what this rank sent the same peer before: `is_lent_`.
+  /// Sets `is_lent_` for receives of a range that the rank sent to the same peer before.
   void find_lent() {
     is_lent_.assign(steps_.size(), false);
     std::set<std::tuple<std::int32_t, std::size_t, std::size_t>> sent;
@@ -463,11 +464,11 @@ class Run {
     complete(streams_.send(transfer));
     const StepId id = streams_.receive(transfer);
     const Step& receive = steps_[id];
-    // A run looks for what the others have in memory once, and has one result.
+    // A run is one pass over its peers' memory: its joined steps add no latency and no reduction.
     const bool joins = receive.joined && state.route.in_memory;
     const double delay = joins ? 0 : state.route.latency * latency_factor(stream, transfer - stream.first);
     const bool reduces = receive.kind == StepKind::receive_reduce && !joins;
-    if (pending_[id] != 0) {  // the steps before it in its run are not over
+    if (pending_[id] != 0) {  // earlier steps of its run are not complete
       has_come_[id] = true;
     } else if (delay > 0) {
       add_event(now_ + delay, reduces ? EventKind::arrived : EventKind::complete, id);
@@ -586,30 +587,30 @@ class Run {
   SharedDependencies dependencies_;
   const Topology& topology_;
   std::vector<StreamState> states_;
-  std::vector<std::uint32_t> core_of_;  // each rank's flow of reductions, after the streams'
+  std::vector<std::uint32_t> core_of_;  // by rank: its flow of reductions, numbered after the streams
   std::vector<int> rank_of_core_;
   std::vector<Channel> core_channels_;
-  std::vector<bool> is_lent_;                       // of each step
-  std::vector<std::span<const Channel>> channels_;  // of each stream; the route table's
+  std::vector<bool> is_lent_;                       // by step
+  std::vector<std::span<const Channel>> channels_;  // by flow; owned by the route table and core_channels_
   MaxMin max_min_;
-  std::vector<std::uint32_t> pending_;  // of each step, how many steps it waits for
-  std::vector<bool> has_come_;          // of each step: its transfer is over, but it waits
-  std::vector<double> start_;           // of each step; -1: not yet
+  std::vector<std::uint32_t> pending_;  // by step: how many steps it still waits for
+  std::vector<bool> has_come_;          // by step: its transfer has ended, but it waits for other steps
+  std::vector<double> start_;           // by step; -1: not yet
   std::vector<double> end_;
-  std::vector<double> joined_;  // of each rank
+  std::vector<double> joined_;  // by rank
   std::vector<Rank> ranks_;
   LeastFirst<Event> events_;
   TimedSet flow_ends_;
   double now_ = 0;
   bool is_late_ = false;
-  double settle_at_ = never;               // when rates have to be right again
-  double end_late_at_ = never;             // when the late flows have to end
-  std::vector<std::uint32_t> late_flows_;  // that are through, but have not ended yet
+  double settle_at_ = never;               // when rates must be updated
+  double end_late_at_ = never;             // when the late flows must end
+  std::vector<std::uint32_t> late_flows_;  // whose bytes have left, but which have not ended
   std::uint64_t started_ = 0;
   std::uint64_t completed_ = 0;
-  std::vector<StepId> completions_;  // of this instant, not yet followed up
+  std::vector<StepId> completions_;  // of this instant, not followed up yet
   std::vector<StepId> ready_;
-  std::vector<int> issuers_;  // ranks that may have something to issue now
+  std::vector<int> issuers_;  // ranks that may have a send to issue now
   std::vector<std::uint32_t> due_flows_;
   std::vector<Event> due_events_;
 };

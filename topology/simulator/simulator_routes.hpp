@@ -11,7 +11,7 @@
 
 namespace ddl::topology {
 
-/// The routes between placed ranks, each looked up in the topology once.
+/// The routes between placed ranks, each looked up once.
 class RouteTable {
  public:
   /// Throws `invalid_argument` as `require_valid` does.
@@ -22,7 +22,7 @@ class RouteTable {
     std::uint32_t size = 0;
     double latency = 0;      // us
     double network = 0;      // GB/s of the narrowest network link if both ends are `cpu`, else 0
-    bool in_memory = false;  // see `is_in_memory`: of the channels there is only the last one
+    bool in_memory = false;  // see `is_in_memory`; the only channel is then the route's last one
   };
   Route between(int from_rank, int to_rank);
   /// Valid until the next call of `between`.
@@ -33,7 +33,7 @@ class RouteTable {
   [[nodiscard]] const Topology& topology() const noexcept { return *topology_; }
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(placement_.size()); }
   [[nodiscard]] NodeKind device_kind(int rank) const;
-  /// What a rank's reductions share with its transfers; see `core_link`.
+  /// The channel that a rank's reductions share with its transfers; see `core_link`.
   [[nodiscard]] std::optional<Channel> core_channel(int rank) const;
 
  private:

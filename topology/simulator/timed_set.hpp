@@ -7,7 +7,7 @@
 
 namespace ddl::topology {
 
-/// Numbers below a limit, each at most once, with a time that can change; earliest first.
+/// Numbers below a limit, each at most once, with times that can change. The earliest comes first.
 class TimedSet {
  public:
   explicit TimedSet(std::size_t limit) : position_(limit, none), time_(limit) {}
@@ -27,7 +27,7 @@ class TimedSet {
     rise(at, number);
     sink(position_[number], number);
   }
-  /// As `set` with each; cheaper where most change.
+  /// As `set` for each of the numbers; cheaper if most times change.
   template <typename Numbers, typename TimeOf>
   void set_all(const Numbers& numbers, TimeOf time_of) {
     if (numbers.size() * 4 < heap_.size()) {

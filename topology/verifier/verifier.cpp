@@ -16,7 +16,7 @@ namespace ddl::topology {
 namespace {
 
 std::string check_shape(const Schedule& schedule) {
-  if (schedule.collective > Collective::reduce) {  // the last one
+  if (schedule.collective > Collective::reduce) {  // the last enumerator
     return fmt::format("found collective number {}, expected one of Collective",
                        static_cast<int>(schedule.collective));
   }
@@ -49,7 +49,7 @@ std::string check_shape(const Schedule& schedule) {
 }
 
 std::string check_step(const Step& step, int rank, int ranks, std::size_t count, std::size_t scratch) {
-  if (step.kind > StepKind::round) {  // the last one
+  if (step.kind > StepKind::round) {  // the last enumerator
     return fmt::format("found kind number {}, expected one of StepKind", static_cast<int>(step.kind));
   }
   if (step.begin >= step.end) {
@@ -66,7 +66,8 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
       "memory: "
       "they need not lie side by side";
   if (crosses(step.begin, step.end)) return fmt::format(across, step.begin, step.end, count);
-  if (step.narrow && is_local(step.kind)) return "found that it is narrow, expected that of messages alone";
+  if (step.narrow && is_local(step.kind))
+    return "found a narrow local step, expected only messages to be narrow";
   if (!is_local(step.kind)) {
     if (step.peer >= 0 && step.peer < ranks && step.peer != rank) return {};
     return fmt::format("found peer {}, expected another rank of 0 to {}", step.peer, ranks - 1);
@@ -86,7 +87,7 @@ std::string check_step(const Step& step, int rank, int ranks, std::size_t count,
   return {};
 }
 
-/// What is kept of roundings: each in a place of its own.
+/// Checks the wire's type, and that every rounding has a residual range of its own.
 std::string check_wire(const Program& program, int rank) {
   std::vector<std::pair<std::size_t, std::size_t>> kept;
   for (const Step& step : program.steps) {
@@ -105,13 +106,13 @@ std::string check_wire(const Program& program, int rank) {
   std::ranges::sort(kept);
   for (std::size_t i = 1; i < kept.size(); ++i) {
     if (kept[i].first >= kept[i - 1].second) continue;
-    return fmt::format("rank {}: found residual {} of two roundings, expected it of one", rank,
+    return fmt::format("rank {}: found residual {} in two roundings, expected it in one", rank,
                        kept[i].first);
   }
   return {};
 }
 
-/// A joined step and the one before it; see `Program`.
+/// Checks a joined step and the step before it; see `Program`.
 std::string check_joined(const Step& before, const Step& step) {
   if (step.kind != StepKind::receive_reduce && step.kind != StepKind::reduce &&
       step.kind != StepKind::finish) {
@@ -128,7 +129,8 @@ std::string check_joined(const Step& before, const Step& step) {
   return {};
 }
 
-/// A run that begins at `first`. Takes from a peer once, or its first message would have to wait for itself.
+/// Checks a run that begins at `first`. It may take from a peer only once: its messages start together, and
+/// those of one stream cannot.
 std::string check_run(const Program& program, std::size_t first) {
   std::vector<std::int32_t> peers;
   const std::size_t end = program.end_of_run(first);

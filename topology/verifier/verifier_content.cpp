@@ -36,13 +36,13 @@ class SymbolicRun {
   }
 
  private:
-  /// Where the piece of a rank begins, of reduce_scatter and all_gather.
+  /// Where a rank's piece begins, in a reduce_scatter or all_gather.
   [[nodiscard]] std::size_t piece_begin(std::size_t rank) const {
     return schedule_.count / schedule_.ranks.size() * rank;
   }
   SymbolicMemory& memory(StepId id) { return memories_[as_index(steps_.rank(id))]; }
 
-  /// A send with its receive, a local step, or a run.
+  /// Executes a send with its receive, a local step, or a run.
   std::string run(StepId id) {
     if (steps_[id].kind == StepKind::send) return run_step(streams_.partner(id));
     const StepId end = steps_.end_of_run(id);
@@ -103,7 +103,7 @@ class SymbolicRun {
     return fmt::format("the rank's piece, [{}, {}),", piece_begin(r), piece_begin(r + 1));
   }
 
-  /// `incoming_` to the range of a receive, reduce or copy.
+  /// Puts `incoming_` into the range of a receive, receive_reduce, reduce or copy.
   std::string take(StepId id, bool reduces) {
     const Step& step = steps_[id];
     if (!reduces) {
@@ -115,7 +115,7 @@ class SymbolicRun {
     }
     std::string problem = read_written(id, step.begin, step.end, present_);
     if (!problem.empty()) return problem;
-    // Until the end of a run its sum is not rounded: it is another one than that of steps one by one.
+    // The sum of a run is rounded only at its end, so it is a different expression from that of single steps.
     const bool is_rounded = steps_.end_of_run(id) == id + 1;
     result_.clear();
     auto present = present_.begin();
@@ -174,8 +174,9 @@ class SymbolicRun {
                            steps_.name(id), piece.origin, expressions_.describe(piece.expression, steps_));
       }
       if (expressions_.is_narrow(piece.expression)) {
-        return fmt::format("{}: found that element {} was rounded before, expected that after",
-                           steps_.name(id), piece.origin);
+        return fmt::format(
+            "{}: found that element {} is already rounded to the wire, expected it finished first",
+            steps_.name(id), piece.origin);
       }
       piece.finished = true;
     }
@@ -183,7 +184,7 @@ class SymbolicRun {
     return {};
   }
 
-  /// Visits the pieces of a range of a rank's buffer: visit(piece) returns what is wrong.
+  /// Visits the pieces of a range of a rank's buffer. `visit(piece)` returns what is wrong.
   template <typename Visit>
   std::string at_the_end(std::size_t rank, std::size_t begin, std::size_t end, Visit visit) {
     memories_[rank].read(begin, end, present_);
@@ -254,7 +255,7 @@ class SymbolicRun {
     memories_[0].read(0, schedule_.count, first);
     for (std::size_t rank = 1; rank < memories_.size(); ++rank) {
       memories_[rank].read(0, schedule_.count, present_);
-      // Cut in the same places where equal: both have pieces as long as can be.
+      // Both have the longest possible pieces, so equal contents have equal pieces.
       const auto [mine, other] = std::ranges::mismatch(first, present_);
       if (mine == first.end()) continue;
       const bool is_shorter = mine->expression == other->expression;

@@ -54,7 +54,7 @@ Expressions::Id Expressions::add(const Operands& operands, StepId step, bool is_
 bool Expressions::complete(Id id) {
   if (all_[id].complete) return true;
   if (all_[id].leaves != ranks_) return false;
-  // With as many leaves as ranks, each is there once if none is there twice; and the walk below is short.
+  // With as many leaves as ranks, each rank is there once if none is there twice; and the walk is short.
   std::vector<bool> seen(ranks_, false);
   std::vector<Id> open{id};
   while (!open.empty()) {
@@ -91,9 +91,9 @@ bool Expressions::has_all(Id id) const {
 StepId Expressions::first_doubling(Id id) const {
   std::vector<Id> parts = parts_of(id);
   const std::size_t words = (ranks_ + std::size_t{63}) / 64;
-  constexpr std::size_t most_words = std::size_t{1} << 23;  // 64 MiB, to tell more of a bad schedule
+  constexpr std::size_t most_words = std::size_t{1} << 23;  // 64 MiB; this only improves a message
   if (parts.size() * words > most_words) return no_step;
-  std::ranges::sort(parts);  // made before what is made of them
+  std::ranges::sort(parts);  // parts come before what is made of them
   std::vector<std::uint64_t> sets(parts.size() * words, 0);
   const auto set_of = [&](Id part) {
     const auto at = std::ranges::lower_bound(parts, part) - parts.begin();

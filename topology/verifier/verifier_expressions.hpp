@@ -11,9 +11,9 @@
 
 namespace ddl::topology::verification {
 
-/// What is known of the content of memory: a rank's own data, two expressions combined in this order, and
-/// whether the result was rounded, or one that was rounded to the wire's type. Equal ones have one number. A
-/// few ten bytes for each that differs.
+/// What memory may hold: a rank's own data; two expressions combined in this order, with the result rounded
+/// or not; or an expression rounded to the wire's type. Equal expressions have one number. A few tens of
+/// bytes for each distinct one.
 class Expressions {
  public:
   using Id = std::uint32_t;
@@ -22,28 +22,27 @@ class Expressions {
   /// Expression r is rank r's own data.
   explicit Expressions(int ranks);
 
-  /// `target op source`, first made by `step`.
+  /// `target op source`. `step` is recorded if the expression is new.
   Id combine(Id target, Id source, StepId step, bool is_rounded);
-  /// `id` as the wire's type has it.
+  /// `id` rounded to the wire's type.
   Id to_wire(Id id, StepId step) { return is_narrow(id) ? id : add({id, nothing}, step, true); }
   [[nodiscard]] bool is_narrow(Id id) const noexcept {
     return !is_own_data(id) && all_[id].operands[1] == nothing;
   }
 
   [[nodiscard]] bool is_own_data(Id id) const noexcept { return id < ranks_; }
-  /// Holds each rank's data exactly once. O(ranks) when first asked of an expression.
+  /// Whether it holds each rank's data exactly once. O(ranks) until that is known.
   bool complete(Id id);
-  /// Holds each rank's data at least once. O(expressions).
+  /// Whether it holds each rank's data at least once. O(expressions).
   [[nodiscard]] bool has_all(Id id) const;
-  /// What an expression that is not complete holds: "rank 1's contribution 2 times (...), none of ranks 0,
-  /// 3".
+  /// Describes an expression that is not complete: "rank 1's contribution 2 times (...), none of ranks 0, 3".
   [[nodiscard]] std::string describe(Id id, const StepNumbers& steps) const;
 
  private:
-  using Operands = std::array<Id, 2>;  // of which the second may be nothing
+  using Operands = std::array<Id, 2>;  // the second is `nothing` if rounded to the wire
   struct Expression {
     Operands operands = {nothing, nothing};
-    std::uint32_t leaves = 1;  // with multiplicity, at most UINT32_MAX
+    std::uint32_t leaves = 1;  // ranks' own data in it, with multiplicity, at most UINT32_MAX
     StepId step = no_step;
     bool is_rounded = true;
     bool complete = false;
@@ -55,13 +54,13 @@ class Expressions {
     return std::span(all_[id].operands).first(is_narrow(id) ? 1 : 2);
   }
   [[nodiscard]] std::size_t slot_of(const Operands& operands, bool is_rounded) const;
-  /// An expression and all that it is made of, each once.
+  /// An expression and everything that it is made of, each once.
   [[nodiscard]] std::vector<Id> parts_of(Id id) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;
   std::vector<Expression> all_;
-  std::vector<Id> slots_;  // a hash table with open addresses, a power of two long
+  std::vector<Id> slots_;  // a hash table with open addressing; its size is a power of two
 };
 
 }  // namespace ddl::topology::verification

@@ -52,7 +52,7 @@ void SymbolicMemory::write(std::size_t begin, const Pieces& pieces) {
   for (const Piece& piece : pieces) end += piece.length;
   auto cell = split(begin);
   const auto last = split(end);
-  // Cells that begin where a piece does are kept: mostly all of them.
+  // Keeps the cells that begin where a piece does: mostly all of them.
   std::size_t at = begin;
   for (const Piece& piece : pieces) {
     while (cell != last && cell->first < at) cell = cells_.erase(cell);

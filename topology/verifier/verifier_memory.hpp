@@ -8,8 +8,7 @@
 
 namespace ddl::topology::verification {
 
-/// What a stretch of elements holds: elements [origin, origin + length) of the collective's buffer, all with
-/// the same expression.
+/// A stretch that holds elements [origin, origin + length) of the collective's buffer as one expression.
 struct Piece {
   std::size_t length = 0;
   std::size_t origin = 0;
@@ -19,7 +18,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// The pieces of a range, without two that could be one.
+/// The pieces of a range, merged wherever possible.
 using Pieces = std::vector<Piece>;
 void append(Pieces& pieces, const Piece& piece);
 
@@ -31,7 +30,7 @@ class SymbolicMemory {
 
   /// Replaces `pieces` by those of [begin, end).
   void read(std::size_t begin, std::size_t end, Pieces& pieces) const;
-  /// Puts pieces at `begin`.
+  /// Writes pieces from `begin` on.
   void write(std::size_t begin, const Pieces& pieces);
 
  private:

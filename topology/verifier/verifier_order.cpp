@@ -47,7 +47,7 @@ class Progress {
   static constexpr std::uint32_t done = UINT32_MAX;
 
   [[nodiscard]] bool is_run(StepId id) const { return steps_[id].joined || steps_.end_of_run(id) != id + 1; }
-  /// What stands for all that happens at once: a transfer's send, or the first step of a run.
+  /// The step that stands for all steps that happen at once: a transfer's send, or the first step of a run.
   [[nodiscard]] StepId find_node(StepId id) const {
     const StepId mine = steps_[id].kind == StepKind::send ? streams_.partner(id) : id;
     if (is_run(mine)) return steps_.begin_of_run(mine);
@@ -64,7 +64,7 @@ class Progress {
     }
   }
 
-  /// Steps that wait for a step, but for those of its own run, which come with it.
+  /// Visits the steps that wait for a step, except those of its own node, which happen with it.
   template <typename Visit>
   void for_each_after(StepId id, Visit visit) const {
     const StepId first = id - steps_.index(id);
@@ -74,12 +74,12 @@ class Progress {
     if (streams_.next(id) != no_step) visit(streams_.next(id));
   }
 
-  /// Every step that has not happened waits for one, over its partner if not itself: going back from any of
-  /// them runs into a cycle.
+  /// Every step that has not happened waits for another such step, itself or through its partner, so going
+  /// back from any of them leads into a cycle.
   [[nodiscard]] std::string describe_cycle(std::size_t waiting) const {
     struct Reason {
-      StepId mine = no_step;     // the step of the node, or its partner
-      StepId earlier = no_step;  // of the same rank
+      StepId mine = no_step;     // a step of the node
+      StepId earlier = no_step;  // the step of the same rank that `mine` waits for
     };
     std::vector<Reason> reasons(steps_.size());
     StepId start = no_step;
@@ -120,8 +120,8 @@ class Progress {
   const StepNumbers& steps_;
   const Streams& streams_;
   std::vector<Dependencies> dependencies_;
-  std::vector<StepId> node_;              // of each step
-  std::vector<std::uint32_t> waits_for_;  // of each node
+  std::vector<StepId> node_;              // by step
+  std::vector<std::uint32_t> waits_for_;  // by node
   std::vector<StepId> ready_;
 };
 

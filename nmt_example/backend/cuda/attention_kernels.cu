@@ -11,7 +11,7 @@ __device__ Index sentence_of(const AttentionShape& shape, Index row) {
   return row % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
 }
 
-/// scores[s] = query . source[s * sentences + sentence], a warp for each s; to be followed by a barrier.
+/// scores[s] = query . source[s * sentences + sentence], a warp for each s. A barrier must follow.
 __device__ void dot_with_source(const float* query, const View& source, Index sentences, Index sentence,
                                 Index length, float factor, float* scores) {
   const unsigned lane = threadIdx.x % 32;

@@ -18,13 +18,13 @@ std::size_t bytes_of(const Tensor& x, std::int64_t elements) {
   return static_cast<std::size_t>(elements) * ddl::size_of(x.type);
 }
 
-/// Bytes from row to row, also where a single row's stride says nothing.
+/// Bytes from row to row. The stride of a single row may be meaningless.
 std::size_t pitch_of(const Tensor& x) { return bytes_of(x, std::max(x.stride, x.cols)); }
 
-/// cuBLAS's leading dimension, likewise.
+/// cuBLAS's leading dimension, with the same precaution.
 std::int64_t leading(const Tensor& x) { return std::max<std::int64_t>({x.stride, x.cols, 1}); }
 
-/// Errors of the launches before it.
+/// Throws if a launch before it failed.
 void check_launch(const char* operation, std::source_location where = std::source_location::current()) {
   check(cudaGetLastError(), operation, where);
 }
@@ -106,7 +106,7 @@ class CudaBackend final : public Backend {
       if (!accumulate) zero(c);
       return;
     }
-    // cuBLAS is column-major: what it sees are the transposes, and (A B)^T = B^T A^T.
+    // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     check(cublasSgemm_64(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
                          b.as<float>(), leading(b), a.as<float>(), leading(a), &beta, c.as<float>(),
@@ -229,8 +229,7 @@ class CudaBackend final : public Backend {
       zero(out);
       return;
     }
-    // A sentence's rows lie a batch apart; the next sentence's begin a row later. As in gemm, cuBLAS
-    // sees the transposes.
+    // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
     check(cublasSgemmStridedBatched_64(
               cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),

@@ -7,12 +7,12 @@
 
 #include "nmt_example/backend/tensor.hpp"
 
-/// What several kernels share. Blocks are one-dimensional, of whole warps.
+/// Shared by several kernels. Blocks are one-dimensional and consist of whole warps.
 namespace nmt::cuda {
 
 using Index = std::int64_t;
 
-/// A matrix as kernels see it.
+/// A matrix in device code.
 struct View {
   float* data;
   Index rows, cols, stride;
@@ -31,7 +31,7 @@ __global__ void for_each_kernel(Index rows, Index cols, F f) {
       f(r, c);
 }
 
-/// Calls f(row, column) once for each pair, each in a thread of its own.
+/// Calls f(row, column) for every pair, each in a thread of its own.
 template <typename F>
 void for_each(cudaStream_t stream, Index rows, Index cols, const F& f) {
   if (rows <= 0 || cols <= 0) return;
@@ -64,7 +64,7 @@ __device__ T reduce_block(T value, T neutral, Operation operation) {
   __shared__ T of_warp[32];
   const unsigned lane = threadIdx.x % 32;
   value = reduce_warp(value, operation);
-  __syncthreads();  // an earlier reduction may still be read
+  __syncthreads();  // the result of an earlier call may still be read
   if (lane == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   return reduce_warp(lane < blockDim.x / 32 ? of_warp[lane] : neutral, operation);

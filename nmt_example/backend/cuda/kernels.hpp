@@ -8,9 +8,9 @@
 
 #include "nmt_example/backend/backend.hpp"
 
-/// The CUDA backend's own kernels, each started on a stream; see the operations of the same names in
-/// Backend. All but the sums named fp64 are fp32. No result depends on the order in which threads run.
-/// Errors of a launch are left for cudaGetLastError.
+/// The CUDA backend's own kernels, launched on a stream; see the operations of the same names in Backend.
+/// Everything is fp32 except sums in fp64. No result depends on the order in which threads run. Launch errors
+/// are left for cudaGetLastError.
 namespace nmt::cuda {
 
 /// Whether the current device can run the kernels of this build.
@@ -21,7 +21,7 @@ void add(cudaStream_t stream, const Tensor& from, const Tensor& to);
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);
-/// Cost: each place looks for its id in all others, ids^2 comparisons; the gradient is read once.
+/// Each place looks for its id in all others: ids^2 comparisons. The gradient is read once.
 void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
                         const Tensor& table_gradient);
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<std::uint32_t, 2> key,
@@ -33,11 +33,11 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& step);
 void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& step);
 
 // attention_kernels.cu
-/// weights[r] = softmax of scale * query[r] . keys over the sentence of row r
+/// weights[r] = softmax of scale * query[r] . keys over the sentence of row r.
 void attention_weights(cudaStream_t stream, const AttentionShape& shape, const Tensor& query,
                        const Tensor& keys, const Indices& lengths, const Tensor& scale,
                        const Tensor& weights);
-/// out[r] = scale * sum_s weights[r][s] source[s * sentences + sentence of r], scale 1 if empty
+/// out[r] = scale * sum_s weights[r][s] source[s * sentences + sentence of r]; scale is 1 if empty.
 void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
                    const Tensor& source, const Indices& lengths, const Tensor& scale, const Tensor& out);
 void attention_score_gradients(cudaStream_t stream, const AttentionShape& shape, const Tensor& memory,

@@ -42,7 +42,7 @@ std::shared_ptr<void> allocate_device(std::size_t bytes, cudaStream_t stream) {
     throw ddl::Error(ddl::ErrorCode::unsupported,
                      fmt::format("the CUDA device has too little memory: {:.1f} MB were asked for, {:.1f} of "
                                  "{:.1f} MB are free. Lower --batch_size or --src_max_len and --tgt_max_len, "
-                                 "or end what else uses the device.",
+                                 "or end other programs that use the device.",
                                  static_cast<double>(bytes) / 1e6, static_cast<double>(free) / 1e6,
                                  static_cast<double>(total) / 1e6));
   }
@@ -62,7 +62,7 @@ std::shared_ptr<void> allocate_pinned(std::size_t bytes) {
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
   if (row_bytes == 0 || rows == 0) return;
-  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) {  // a pitch has less than 2^31 bytes
+  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) {  // a 2D pitch is below 2^31
     check(cudaMemcpyAsync(to, from, row_bytes * rows, kind, stream), "cudaMemcpyAsync");
   } else {
     check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, kind, stream),

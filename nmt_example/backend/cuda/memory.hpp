@@ -25,20 +25,20 @@ struct DestroyCublas {
   void operator()(cublasHandle_t handle) const noexcept { cublasDestroy(handle); }
 };
 using Cublas = std::unique_ptr<cublasContext, DestroyCublas>;
-/// Computes on the stream, in full fp32.
+/// Computes on the stream, in full fp32, without atomics.
 Cublas make_cublas(cudaStream_t stream);
 
-/// Memory of the current device, filled with zeros in the stream's order. Throws `unsupported`, with
-/// what was asked for and what is free, when there is not enough.
+/// Memory of the current device, zero-filled in the stream's order. Throws `unsupported`, with the requested
+/// and the free bytes, if there is not enough.
 std::shared_ptr<void> allocate_device(std::size_t bytes, cudaStream_t stream);
-/// Page-locked memory of the host, zero-filled.
+/// Page-locked host memory, zero-filled.
 std::shared_ptr<void> allocate_pinned(std::size_t bytes);
 
-/// Copies rows of `row_bytes`, `to_pitch` and `from_pitch` bytes from row to row.
+/// Copies rows of `row_bytes` bytes; `to_pitch` and `from_pitch` are the bytes from row to row.
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream);
 
-/// Working memory on the device that grows when a larger piece is asked for, and only then allocates.
+/// Device memory for temporary use. It allocates only when a call asks for more than any call before.
 class Scratch {
  public:
   /// At least `count` doubles, whose contents are undefined; valid until the next call.
@@ -49,13 +49,13 @@ class Scratch {
   std::size_t capacity_ = 0;
 };
 
-/// Copies to the device what the caller may overwrite at once: small pieces through page-locked memory,
-/// without waiting unless more than a megabyte is under way.
+/// Copies to the device, after which the caller may overwrite its data. Small copies go through page-locked
+/// memory and wait only if more than a megabyte is in flight.
 class Uploader {
  public:
   Uploader();
-  /// Rows of `row_bytes`, `pitch` bytes from row to row in `to`, without gaps in `from`. Larger pieces than
-  /// half a megabyte are copied directly, and waited for.
+  /// Copies rows of `row_bytes` bytes; rows are `pitch` bytes apart in `to` and adjacent in `from`. Copies of
+  /// more than half a megabyte are made directly and waited for.
   void upload(void* to, std::size_t pitch, const void* from, std::size_t row_bytes, std::size_t rows,
               cudaStream_t stream);
 
@@ -63,9 +63,9 @@ class Uploader {
   static constexpr std::size_t half_bytes = std::size_t{512} << 10;
 
   std::shared_ptr<void> staging_;
-  std::array<Event, 2> done_;  // the copies from each half
+  std::array<Event, 2> done_;  // recorded after the copies from each half
   std::size_t half_ = 0;
-  std::size_t used_ = 0;  // bytes of that half
+  std::size_t used_ = 0;  // bytes of the current half
 };
 
 }  // namespace nmt::cuda

@@ -25,7 +25,7 @@ __global__ void total_kernel(const double* partial, Index count, double* total) 
 }  // namespace
 
 void sum_of_squares(cudaStream_t stream, const Tensor& x, const Tensor& sum, double* scratch) {
-  // How many blocks there are fixes the order of the sum: it depends on the size alone.
+  // The number of blocks fixes the order of the sum, so it depends on the size alone.
   const Index blocks = std::min<Index>((x.size() + block_threads - 1) / block_threads,
                                        static_cast<Index>(sum_of_squares_scratch));
   if (blocks > 0) {

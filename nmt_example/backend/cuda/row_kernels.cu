@@ -6,7 +6,7 @@ namespace {
 
 constexpr unsigned sum_lanes = 32;
 
-/// A block sums 32 columns, each by 32 threads that take every 32nd row.
+/// A block sums 32 columns, each with 32 threads that take every 32nd row.
 __global__ void add_column_sums_kernel(View x, float* to) {
   __shared__ float partial[sum_lanes][sum_lanes + 1];
   const unsigned column_of_block = threadIdx.x % sum_lanes;
@@ -25,8 +25,8 @@ __global__ void add_column_sums_kernel(View x, float* to) {
 
 constexpr unsigned embedding_threads = 128;
 
-/// Block (i, tile): if place i is the first with its id, adds the gradients of all places with that id, in
-/// their order, to the tile's columns of the table's row.
+/// Block (i, tile): if place i is the first one with its id, adds the gradients of all places with that id,
+/// in their order, to the tile's columns of that id's row of the table.
 __global__ void embedding_backward_kernel(View gradient, const std::int32_t* ids, Index count, View table) {
   __shared__ std::int32_t places[embedding_threads];
   __shared__ unsigned found_by_warp[embedding_threads / 32];
