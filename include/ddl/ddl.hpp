@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
 /// @file
 /// The trainer's interface; collectives on devices are in ddl/device.hpp, settings in ddl/options.hpp, the

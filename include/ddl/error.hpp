@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
 namespace ddl {
 

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
 namespace ddl {
 

@@ -85,7 +85,7 @@ class ShardedSampler {
     std::size_t count;
   };
 
-  /// Batches taken with one global batch size.
+  /// Batches dealt with one global batch size.
   struct Segment {
     std::size_t global_batch;
     std::size_t taken;
@@ -108,11 +108,11 @@ class ShardedSampler {
   std::uint64_t groups_hash_ = 0;  // of buckets and lengths
   std::uint64_t step_ = 0;
   std::uint64_t epoch_ = 0;
-  std::vector<Segment> segments_;           // of the epoch; the last has this sampler's global batch
-  bool built_ = false;                      // order_ and batches_ are the epoch's
+  std::vector<Segment> segments_;           // of this epoch; the last one has this sampler's global batch
+  bool built_ = false;                      // whether order_ and batches_ hold this epoch
   std::vector<std::size_t> order_;          // samples, bucket after bucket
-  std::vector<std::size_t> bucket_begins_;  // positions in order_, and its size
-  std::vector<std::size_t> bucket_fill_;    // working memory
+  std::vector<std::size_t> bucket_begins_;  // positions in order_, and its size at the end
+  std::vector<std::size_t> bucket_fill_;    // scratch
   std::vector<GlobalBatch> batches_;        // of the last segment, step after step
 };
 

@@ -58,7 +58,7 @@ SharedBuffer<std::byte> allocate_bytes(Context& context, std::size_t bytes);
 /// Allocates `count` zeroed elements, as `allocate_bytes` does and with its errors.
 template <typename T>
 SharedBuffer<T> allocate(Context& context, std::size_t count) {
-  if (count > SIZE_MAX / sizeof(T)) count = SIZE_MAX / sizeof(T);  // refused below
+  if (count > SIZE_MAX / sizeof(T)) count = SIZE_MAX / sizeof(T);  // allocate_bytes refuses that
   SharedBuffer<std::byte> bytes = allocate_bytes(context, count * sizeof(T));
   return SharedBuffer<T>(std::move(bytes).release(), count);
 }

@@ -43,8 +43,7 @@ struct CostModel {
     friend bool operator==(const NcclProtocol&, const NcclProtocol&) = default;
   };
   /// NCCL's protocols LL, LL128 and Simple.
-  std::array<NcclProtocol, 3> nccl = {
-      {{6.6, 0.6, 2.7, 0.5}, {14, 1.9, 4, 120.0 / 128}, {8.4, 3.4, 14, 1}}};  // LL, LL128, Simple
+  std::array<NcclProtocol, 3> nccl = {{{6.6, 0.6, 2.7, 0.5}, {14, 1.9, 4, 120.0 / 128}, {8.4, 3.4, 14, 1}}};
 
   /// Factor by which TCP between hosts of CPUs is slower than the links' figures if a host sends to several
   /// others. This and the next two are measured on 4x4 ranks over 1 Gb/s. A host that sends to one other host
