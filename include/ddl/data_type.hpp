@@ -9,24 +9,31 @@
 
 namespace ddl {
 
-/// Element types that collectives can move and reduce. The 16-bit floats are `float16` and `bfloat16`; they
-/// are combined in f32.
+/// Element types that collectives move and reduce: unsigned and signed integers and IEEE 754 floats of the
+/// named width in bits. f16 is `float16` and bf16 is `bfloat16`; reductions accumulate both in f32.
 enum class DataType : std::uint8_t { u8, i32, i64, f32, f64, f16, bf16 };
 
-/// How `all_reduce` combines elements. `avg` divides the sum by the number of ranks; on integers it
-/// truncates towards zero.
+/// How a reduction combines the ranks' elements. `avg` divides the sum by the number of ranks; for integers
+/// it truncates towards zero.
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod };
 
-/// Bytes of one element.
+/// Bytes of one element; 0 for a value that is no `DataType`.
 constexpr std::size_t size_of(DataType type) noexcept {
   switch (type) {
-    case DataType::u8: return 1;
-    case DataType::i32: return 4;
-    case DataType::i64: return 8;
-    case DataType::f32: return 4;
-    case DataType::f64: return 8;
-    case DataType::f16: return 2;
-    case DataType::bf16: return 2;
+    case DataType::u8:
+      return 1;
+    case DataType::i32:
+      return 4;
+    case DataType::i64:
+      return 8;
+    case DataType::f32:
+      return 4;
+    case DataType::f64:
+      return 8;
+    case DataType::f16:
+      return 2;
+    case DataType::bf16:
+      return 2;
   }
   return 0;
 }
@@ -36,11 +43,13 @@ std::string_view to_string(DataType type) noexcept;
 /// "sum", "avg", ...
 std::string_view to_string(ReduceOp op) noexcept;
 
+/// The C++ types of elements: one for each `DataType`.
 template <typename T>
 concept Element = std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
-                  std::same_as<T, std::int64_t> || std::same_as<T, float> || std::same_as<T, double> ||
-                  std::same_as<T, float16> || std::same_as<T, bfloat16>;
+    std::same_as<T, std::int64_t> || std::same_as<T, float> || std::same_as<T, double> ||
+    std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
+/// The `DataType` of the C++ type `T`.
 template <Element T>
 constexpr DataType data_type_of() noexcept {
   if constexpr (std::same_as<T, std::uint8_t>) return DataType::u8;

@@ -1,8 +1,10 @@
 #pragma once
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
-/// The whole public interface. See the README for the ten lines that make a trainer data-parallel.
+/// @file
+/// The trainer's interface; collectives on devices are in ddl/device.hpp, settings in ddl/options.hpp, the
+/// planner in ddl/topology/. See ddl/README.md for the ten lines that make a trainer data-parallel.
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"

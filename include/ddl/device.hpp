@@ -12,191 +12,209 @@
 
 struct CUstream_st;
 
-/// Collectives on GPUs. In builds with CUDA: link ddl::cuda.
+/// @file
+/// Collectives on GPUs. Available in builds with CUDA; link ddl::cuda.
 namespace ddl {
 
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
-/// What may carry data between ranks' devices.
+/// What carries data between the ranks' devices. A path that cannot be used is an error.
 enum class DevicePathChoice {
-  /// Whatever there is: the exchange inside hosts, NCCL if each rank has a device of its own; without NCCL
-  /// between hosts UCX if it knows devices' memory, else the host. `DeviceCommunicator::plan` says what each
-  /// call takes. What is not as it should be is a warning, and an error if ContextOptions::strict.
+  /// All that are available: the exchange inside hosts; NCCL if each rank has a device of its own; without
+  /// NCCL, between hosts, UCX if it handles device memory, else the host's memory. `DeviceCommunicator::plan`
+  /// says what each call uses. A fallback is a warning, and an error if ContextOptions::strict.
   automatic,
-  exchange,  ///< The library's kernels, which meet in memory that all ranks of the one host have mapped.
-  nccl,      ///< NCCL, which is looked for when it is needed (libnccl.so.2): over all ranks, or by dimension.
-  /// UCX, if it was built with CUDA (UCX_TLS may keep it from that): it sends and receives devices' memory as
-  /// it is, by GPUDirect RDMA where the fabric has that, and kernels reduce what comes. One host or several.
-  /// A thread of each rank's drives it, and queues kernels while the call's stream waits: what waits for the
-  /// whole device meanwhile (cudaFree) may keep it from that.
+  exchange,  ///< The library's kernels, which meet in memory that all ranks have mapped. One host only.
+  nccl,      ///< NCCL, loaded at run time (libnccl.so.2): over all ranks, or by dimension.
+  /// UCX, if it was built with CUDA (UCX_TLS can disable that): sends and receives device memory directly, by
+  /// GPUDirect RDMA where the fabric supports it, and kernels reduce what arrives. One host or several. A
+  /// thread of each rank drives it and queues kernels while the call's stream waits, so a CUDA call that
+  /// waits for the whole device (cudaFree) can block it.
   ucx,
-  host,  ///< Page-locked memory and the host's engine, as `Communicator`; for ranks that are processes.
+  host,  ///< Page-locked memory and the host's engine, as in `Communicator`. Ranks must be processes.
 };
 
-/// Options that decide which calls meet and how they are cut are compared, or the least of them counts.
+/// Settings of a `DeviceCommunicator`.
 struct DeviceOptions {
-  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or the rank's index on its host, modulo the number
-  /// of devices that the process sees (CUDA_VISIBLE_DEVICES). Where ranks share one, or theirs differ, this
-  /// is said in a warning, or, if ContextOptions::strict, an error.
+  /// CUDA's number of this rank's device; -1: LOCAL_RANK, or else the rank's index on its host, modulo the
+  /// number of devices that the process sees (CUDA_VISIBLE_DEVICES). Devices that ranks share without need,
+  /// or that differ, cause a warning, and an error if ContextOptions::strict.
   int device = -1;
-  /// Whether the calling thread, and those that it starts, are to run on the processors near the device, if
-  /// they may run on all of the host's now. Only where each rank is a process.
+  /// Whether the calling thread, and threads that it starts, are bound to the processors near the device.
+  /// Applies only where each rank is a process whose thread may run on all of the host's processors.
   bool bind = true;
-  /// For data that the other processes have not mapped (see `allocate`): how much of it is exchanged at a
-  /// time. Twice as much device memory is taken. At least 64 KiB. The least of what ranks ask for counts. Not
-  /// used where all ranks are threads of one process. By UCX: for partial results, by which reductions may be
-  /// cut; twice as much is taken, and 16 MiB, and all of it again where hosts also go by dimension; at least
-  /// 1 KiB a rank as well. By dimension: a quarter of it for what is between the dimensions of a
-  /// reduce_scatter, all_gather or reduce, which may be cut by that. With several hosts: a quarter of it
-  /// for what travels in 16 bits (`DeviceWire`), at least 1 MiB. In reproducible contexts as much memory is
-  /// taken for those reductions' working memory, also by NCCL and UCX.
+  /// Size in bytes of the staging buffers in device memory, at least 64 KiB; the smallest value of all ranks
+  /// counts.
+  ///
+  /// - Exchange: data that the peers have not mapped (see `allocate`) goes through staging buffers of this
+  ///   size, an input and an output. Not used where all ranks are threads of one process.
+  /// - UCX: twice this size plus 16 MiB, for partial results, and the same again if hosts also form a
+  ///   dimension. A larger reduction is cut. At least 1 KiB per rank.
+  /// - By dimension: a quarter of it, between the dimensions of a reduce_scatter, all_gather or reduce. A
+  ///   larger call is cut.
+  /// - Several hosts: a quarter of it, at least 1 MiB, for data that travels in 16 bits (`DeviceWire`).
+  /// - Reproducible contexts: this size, as working memory, unless the host's memory carries all data.
   std::size_t staging_bytes = std::size_t{64} << 20;
-  /// The same on all ranks.
+  /// What carries the data; the same on all ranks (else `mismatch`).
   DevicePathChoice path = DevicePathChoice::automatic;
 };
 
-/// For programs whose ranks are threads that share a device: sets CUDA_DEVICE_MAX_CONNECTIONS=32 and
-/// CUDA_MODULE_LOADING=EAGER, where the environment does not say otherwise. CUDA reads them when it starts:
-/// call this first in main, before there are threads. Without them work of several streams stands in one
-/// queue of the device, and a kernel that is launched for the first time waits for those that run: a kernel
-/// may then wait for one that stands behind it, until the deadline.
+/// Sets CUDA_DEVICE_MAX_CONNECTIONS=32 and CUDA_MODULE_LOADING=EAGER, where the environment does not set
+/// them. For programs whose ranks are threads that share a device. CUDA reads the variables when it starts:
+/// call this first in main, before any thread starts. Without them, streams share hardware queues, and the
+/// first launch of a kernel waits for running kernels: a kernel can then wait, until the deadline, for
+/// another that is queued behind it.
 void set_cuda_environment();
 
-/// Device memory that the ranks of a host have mapped, so that collectives on it need no copies. Zeros at
-/// first. Owned by the communicator: valid as long as that is.
+/// Device memory that the ranks of a host have mapped, so that collectives on it need no copies. Owned by the
+/// communicator and freed with it. See `DeviceCommunicator::allocate`.
 struct DeviceMemory {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
+  std::byte* data = nullptr;  ///< Device address.
+  std::size_t bytes = 0;      ///< Size.
 };
 
-/// What sums of f32 travel as between hosts: see `Wire`.
+/// The 16-bit type in which sums of f32 travel between hosts, and the memory for error feedback: see `Wire`.
 struct DeviceWire {
-  DataType type = DataType::bf16;  ///< bf16 or f16.
-  /// As many elements as the input, in the device's memory, zeros before the first call: what roundings have
-  /// left, which is added to what the next call of the same count rounds. Null: no error feedback.
+  DataType type = DataType::bf16;  ///< bf16 or f16; the same on all ranks.
+  /// Rounding errors that a call leaves for the next call of the same count: as many elements as the input,
+  /// in device memory, zeros before the first call. Null: no error feedback.
   float* residual = nullptr;
 };
 
-/// Collectives on device memory among all ranks of a context. They are queued on a stream and return at once;
-/// no caller waits for another, but a rank has at most 64 calls under way: the next one waits until there are
-/// fewer.
+/// Collectives on device memory among all ranks of a context. A call queues its work on a stream and returns
+/// without waiting for it, unless the rank has 64 calls outstanding: it then blocks until there are fewer.
+/// Types, operations, in-place rules and counts are those of `Communicator`. Not thread-safe; for the thread
+/// that made it.
 ///
-/// How a call is done is a plan (`plan`), chosen for its size by predicted time on the graph of the ranks'
-/// GPUs (`topology`), and the same that ddl-plan prints for that topology. Its dimensions are the ranks of a
-/// host and the hosts, or all ranks at once, and each is carried by kernels that find each other in memory
-/// that all have mapped (cuda_ipc: CUDA IPC between processes, plain pointers between threads), by NCCL, by a
-/// network that takes devices' memory, or through the hosts' memory. By dimension a call goes in chunks,
-/// which overlap: an all-reduce is a reduce-scatter inside the hosts, an all-reduce between them and an
-/// all-gather inside; the other collectives are the same in both dimensions. Hosts with different numbers of
-/// ranks have no groups by dimension: only a network then keeps a hierarchy, and a note of the plan says so.
-/// DDL_OPTIONS="-mode n" (NCCL over all ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4") narrow
-/// the choice; "-mode r", "c" and "m" narrow what a network does. DDL_PLAN's plan for devices is taken as it
-/// is. What they ask for and these devices cannot do is a warning, and left out (DDL_STRICT=1:
-/// `unsupported`). Plans are logged at -dbg_level 1; ranks compare their hashes in each call.
+/// Order: every rank makes the same calls in the same order, each on a stream of its choice; a rank orders
+/// its calls on different streams by events. A rank's kernels wait on the device for its peers' kernels. If
+/// ranks share a device, none of them may therefore do anything between calls that waits for the device
+/// (cudaMalloc, cudaFree, cudaDeviceSynchronize, a kernel's first launch); ranks that are threads also need
+/// `set_cuda_environment`. The number of blocks is chosen so that the kernels of all ranks of a device, and
+/// of all communicators of a process, are resident together. Processes that share a device take turns, which
+/// is correct, but slow.
 ///
-/// Calls on a stream that is being captured become part of the graph, by the exchange and by NCCL; each
-/// launch of the graph is then a call like others, and every rank launches it as often. Those through UCX or
-/// the host's memory are refused (`unsupported`). Ranks that are threads capture in the mode "thread local":
-/// a global capture forbids the other ranks much of CUDA. Graphs must end before the communicator does. What
-/// goes wrong in one is found by the next `check`, `wait` or call; the exit report does not list calls of
+/// Plans: a call's plan (`plan`) is chosen for its size by predicted time on the graph of the ranks' GPUs
+/// (`topology`); ddl-plan prints the same plan for that topology. Its dimensions are the ranks of a host and
+/// the hosts, or all ranks at once. Each is carried by kernels that meet in mapped memory (cuda_ipc: CUDA IPC
+/// between processes, plain pointers between threads), by NCCL, by a network that handles device memory, or
+/// through host memory. With two dimensions a call is cut into chunks that overlap: an all-reduce is a
+/// reduce-scatter inside the hosts, an all-reduce between them and an all-gather inside; other collectives
+/// run as themselves in both dimensions. Hosts with different numbers of ranks cannot form dimensions; only a
+/// network then keeps a hierarchy, and a note of the plan says so. DDL_OPTIONS="-mode n" (NCCL over all
+/// ranks), "-mode b" (by dimension) and a grid ("-mode p:4x4") restrict the choice; "-mode r", "c" and "m"
+/// restrict what a network does. A plan for devices in DDL_PLAN is used unchanged. A request that these
+/// devices cannot fulfil is ignored with a warning (DDL_STRICT=1: `unsupported`). Plans are logged at
+/// -dbg_level 1; ranks compare their hashes in each call.
+///
+/// The exchange: a small all-reduce is reduced completely by every rank (one_shot), between two meetings of
+/// the ranks. In a larger one each rank reduces a part, a reduce-scatter and an all-gather in one kernel:
+/// with n ranks and N bytes, a rank reads N and writes N bytes. Sums are in rank order, so all ranks have the
+/// same bits, on every run and for every size.
+///
+/// Graphs: calls on a stream that is being captured become part of the graph, with the exchange and NCCL;
+/// calls through UCX or host memory are refused (`unsupported`). Each launch of the graph is then a call, and
+/// every rank launches it equally often. Ranks that are threads capture in the mode "thread local", because a
+/// global capture forbids the other ranks much of CUDA. Graphs must be destroyed before the communicator.
+/// Errors in a graph are reported by the next `check`, `wait` or call; the exit report does not list calls of
 /// graphs.
 ///
-/// Every rank makes the same calls, in the same order, each on a stream of its choice; calls of one rank on
-/// several streams must be ordered by events. Kernels of a rank wait on the device for those of the others.
-/// So no rank may do in between what waits for its device (cudaMalloc, cudaFree, cudaDeviceSynchronize, a
-/// kernel's first launch), if another rank uses the same device, as threads of one process may (they also
-/// want `set_cuda_environment`). The number of blocks is such that the kernels of all ranks of a device, and
-/// of all communicators of a process, fit on it together; processes that share one take turns (correct, and
-/// slow).
+/// Numbers: with `ContextOptions::reproducible`, reductions of floats have the same bits as those of
+/// `Communicator`: for a given number of ranks the same on every path, topology and cut of the data, and on
+/// hosts. Kernels convert the floats to integers, the path reduces these, and kernels round the sums; a call
+/// is cut into parts that fit the working memory. No host waits. Sums and averages take up to six kernels
+/// instead of one and 1.75 times the bytes (f64, f16, bf16: 2); up to 256 KiB, where all ranks get all
+/// integers, one kernel less and 2.25 times (2.5). `min` and `max` take 1 times the bytes (16-bit: 1.5, or
+/// 2), `prod`, in rank order, n/2 times. Through host memory the host reduces.
 ///
-/// The exchange: small all-reduces are reduced whole by every rank (one_shot), after one meeting and before
-/// another; of others each rank does a part, as a reduce-scatter and an all-gather in
-/// one: with n ranks and N bytes, a rank reads N and writes N bytes. Sums are made in the order of ranks, so
-/// that all have the same bits, on every run and whatever the size. Types, operations, in-place rules and
-/// counts are those of `Communicator`.
-///
-/// With `ContextOptions::reproducible`, reductions of floats have the bits of `Communicator`'s: for a number
-/// of ranks the same on every path, topology and cut of the data, and on hosts. Kernels make integers of the
-/// floats, the path reduces these, and kernels round the sums; a call is cut into parts that fit the working
-/// memory. No host waits for that either. Sums and averages take up to six kernels in place of one, and 1.75
-/// times the bytes (f64, f16, bf16: 2); up to 256 KiB, where all ranks get all integers, one kernel less
-/// and 2.25 times (2.5). `min` and `max` take 1 times the bytes (16-bit: 1.5, or 2), `prod`, in the order of
-/// ranks, n/2 times. Through the host's memory it is the host that reduces.
-///
-/// A kernel waits no longer than the context's deadline; NCCL's are ended when none of a rank's calls has got
-/// on for so long, UCX's when nothing of a call has. What goes wrong on the device, or in the job meanwhile,
-/// is thrown by `check` and `wait`, and by every call after that: `timeout` and `mismatch` name the ranks;
-/// `peer_failed` comes from the job's watch; `internal` gives the CUDA call, the place, the rank and the
-/// device. Outputs are then undefined. Not thread-safe; for the thread that made it.
+/// Errors: a kernel waits no longer than the context's deadline. NCCL's calls end when none of a rank's calls
+/// has made progress for that time, UCX's when the call has not. An error on the device, or of the job, is
+/// thrown by `check` and `wait`, and by every call after it: `timeout` and `mismatch` name the ranks;
+/// `peer_failed` reports a peer that died or failed; `internal` names the CUDA call, the place, the rank and
+/// the device. Outputs are then undefined.
 class DeviceCommunicator {
  public:
-  /// Selects the device in the calling thread. Collective. Throws, agreed: `unsupported` without a usable
-  /// device, where `path` cannot be, or, if that is automatic, none of them, where peers' memory cannot be
-  /// mapped, or for more ranks than a device has room for; `invalid_argument` for bad options.
+  /// Selects the device in the calling thread. Collective. `context` must outlive the communicator. Throws,
+  /// agreed: `unsupported` without a usable device, if `path` (or, if automatic, every path) is unavailable,
+  /// if peers' memory cannot be mapped, or for more ranks than fit on a device; `invalid_argument` for bad
+  /// options; `mismatch` for different paths.
   explicit DeviceCommunicator(const Context& context, const DeviceOptions& options = {});
-  /// Waits for its calls. Collective, unless something has failed.
+  /// Waits for outstanding calls. Collective, unless an error has occurred.
   ~DeviceCommunicator();
   DeviceCommunicator(const DeviceCommunicator&) = delete;
   DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
 
+  /// This rank's number in the context.
   [[nodiscard]] int rank() const noexcept;
+  /// Number of ranks.
   [[nodiscard]] int size() const noexcept;
-  /// CUDA's number, and its name.
+  /// CUDA's number of this rank's device, in this process.
   [[nodiscard]] int device() const noexcept;
+  /// CUDA's name of this rank's device.
   [[nodiscard]] std::string device_name() const;
+  /// The context that this was made with.
   [[nodiscard]] const Context& context() const noexcept;
-  /// What the devices are and how they are wired: device r is rank r's GPU. DDL_TOPOLOGY's, if that is set.
+  /// The graph of the devices, for which plans are chosen: its device r is rank r's GPU. From DDL_TOPOLOGY if
+  /// that is set, else discovered.
   [[nodiscard]] const topology::Topology& topology() const noexcept;
-  /// The plan by which calls of `bytes` bytes are done, counted as for `Communicator::plan`: its dimensions,
-  /// what carries each, and in how many chunks. Not collective. Throws `invalid_argument` for a barrier,
-  /// which needs none.
+  /// The plan that calls of `bytes` bytes use: its dimensions, what carries each, and the number of chunks.
+  /// `bytes` are counted as for `Communicator::plan`. Not collective. Throws `invalid_argument` for a
+  /// barrier, which has no plan.
   [[nodiscard]] topology::Plan plan(topology::Collective collective, std::size_t bytes, DataType type,
                                     std::optional<DataType> wire = {}) const;
-  /// Whether the other ranks reach that memory, so that collectives on it need no copies.
+  /// Whether the peers have mapped all of this memory, so that collectives on it need no copies.
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
-  /// Blocks of the exchange's largest kernels; 0 if there is none.
+  /// Number of thread blocks of the exchange's largest kernels; 0 without the exchange.
   [[nodiscard]] int blocks() const noexcept;
 
-  /// `bytes` bytes, the same on all ranks. Collective, and waits for the device: for set-up. Throws, agreed,
-  /// `unsupported` if some device has no more.
+  /// Allocates `bytes` bytes of zeroed device memory that the peers map; the same number on all ranks.
+  /// Collective, and waits for the device: for set-up. Throws, agreed, `unsupported` if a device has too
+  /// little memory.
   DeviceMemory allocate(std::size_t bytes);
 
-  /// See `Communicator`. They throw `invalid_argument` for null data, an unknown root, or an op on data that
-  /// it is not for, and what an earlier call failed with.
+  /// Queues an all_reduce of `count` elements on `stream`. See `Communicator::all_reduce`.
+  ///
+  /// This and the other collectives throw `invalid_argument` for null data, data that is not aligned to its
+  /// type, an unknown root or an unsupported op, and the error that an earlier call failed with.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
                   DeviceStream stream);
+  /// Queues a reduce_scatter of pieces of `count` elements. See `Communicator::reduce_scatter`.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, ReduceOp op,
                       DeviceStream stream);
-  /// Sums of f32, in 16 bits in the plan's dimensions that have a wire: each rank rounds what it has there
-  /// once, and what is added up there is rounded as `type`'s sums are. All ranks give the same type.
+  /// Queues an all_reduce of sums of f32 that travels in 16 bits in the plan's dimensions that have a wire.
+  /// There each rank rounds its input once, and sums are rounded like other sums of `wire.type`.
   void all_reduce(const float* input, float* output, std::size_t count, const DeviceWire& wire,
                   DeviceStream stream);
+  /// Queues a reduce_scatter of sums in the same way.
   void reduce_scatter(const float* input, float* output, std::size_t count, const DeviceWire& wire,
                       DeviceStream stream);
+  /// Queues an all_gather of pieces of `count` elements. See `Communicator::all_gather`.
   void all_gather(const void* input, void* output, std::size_t count, DataType type, DeviceStream stream);
+  /// Queues a broadcast of `count` elements. See `Communicator::broadcast`.
   void broadcast(const void* input, void* output, std::size_t count, DataType type, int root,
                  DeviceStream stream);
+  /// Queues a reduce of `count` elements to `root`. See `Communicator::reduce`.
   void reduce(const void* input, void* output, std::size_t count, DataType type, ReduceOp op, int root,
               DeviceStream stream);
-  /// What is queued behind it runs once every rank's stream has come here.
+  /// Queues a barrier: work queued behind it runs after every rank's stream has reached it.
   void barrier(DeviceStream stream);
 
-  /// While it lives: what is queued on a stream, for the context's timeline, where it is on the track
-  /// "device" with the collectives and what reducers do, by CUDA's events and on the clock of all ranks.
-  /// Costs two events; null where there is no timeline. Does not wait. The stream must live until the
-  /// communicator ends, or `release`.
+  /// An event on the context's timeline, for the work that is queued on a stream while this object exists.
   using Scope = std::shared_ptr<void>;
-  /// `bytes` that it is about, or 0. Throws `internal`.
+  /// Begins an event `name` on the timeline's track "device", where the collectives are too; CUDA events
+  /// measure it. `bytes`: the amount of data to show with it, or 0. Null if there is no timeline. Costs two
+  /// CUDA events and does not wait. The stream must exist until the communicator ends, or until `release`.
+  /// Throws `internal`.
   [[nodiscard]] Scope scope(const char* name, DeviceStream stream, std::uint64_t bytes = 0);
 
-  /// Throws what has failed so far. Does not wait.
+  /// Throws the error that has occurred, if any. Does not wait.
   void check();
-  /// Waits for what is queued on the stream, as cudaStreamSynchronize, and throws what has failed. If another
-  /// rank fails meanwhile, kernels that wait are ended.
+  /// Waits for the work on the stream, as cudaStreamSynchronize does, and throws the error that has occurred,
+  /// if any. Ends waiting kernels if a peer fails.
   void wait(DeviceStream stream);
-  /// `wait`, for a stream that is about to be destroyed: those that collectives were queued on must otherwise
-  /// live as long as this.
+  /// Waits as `wait` does, and forgets the stream: it may then be destroyed. Other streams with collectives
+  /// must exist as long as this communicator.
   void release(DeviceStream stream);
 
  private:

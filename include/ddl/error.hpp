@@ -3,20 +3,21 @@
 #include <stdexcept>
 #include <string>
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
 namespace ddl {
 
-/// What kind of thing went wrong; `Error::what()` says exactly what, where, and what to do.
+/// The kind of an error. `Error::what()` says exactly what was found, where, what was expected, and what to
+/// do.
 enum class ErrorCode {
-  invalid_argument,  ///< The caller passed something that cannot work (a flag, a size, a rank).
-  mismatch,          ///< Ranks disagree: other counts, other types, another model, another file.
+  invalid_argument,  ///< The caller passed a value that cannot work (a flag, a size, a rank).
+  mismatch,          ///< Ranks, or a file and its reader, disagree: counts, types, model, settings.
   timeout,           ///< A deadline passed while waiting for a peer.
   peer_failed,       ///< A peer died or reported an error of its own.
-  transport,         ///< Shared memory, a socket or MPI refused to work.
+  transport,         ///< Shared memory, a socket, UCX or MPI failed.
   io,                ///< A file or directory could not be read or written.
-  corrupt_data,      ///< Input from outside is damaged or not what it claims to be.
-  unsupported,       ///< Known, but not available in this build or on this machine.
+  corrupt_data,      ///< Input from outside is damaged or not in the expected format.
+  unsupported,       ///< Not available in this build, on this machine or in this version.
   internal,          ///< A defect of the library; please report it.
 };
 
@@ -26,13 +27,16 @@ const char* to_string(ErrorCode code) noexcept;
 /// The only exception type the library throws.
 class Error : public std::runtime_error {
  public:
+  /// `message` is what `what()` returns.
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
+  /// The kind of error.
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
-  /// True if every rank of the job throws this same error at this same point (see
-  /// `Context::on_all_ranks`), so that one rank may report it for all and the job can end in order.
+  /// True if every rank of the job throws this same error at this same point (see `Context::on_all_ranks`),
+  /// so that one rank may report it for all and the job can end in order.
   [[nodiscard]] bool agreed() const noexcept { return agreed_; }
+  /// A copy for which `agreed` is true. For code that has made all ranks throw it.
   [[nodiscard]] Error as_agreed() const {
     Error copy = *this;
     copy.agreed_ = true;

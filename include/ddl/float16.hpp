@@ -3,28 +3,31 @@
 #include <bit>
 #include <cstdint>
 
-#include "ddl/cxx20.hpp"  // first: what follows fails without
+#include "ddl/cxx20.hpp"  // first: the rest does not compile without C++20
 
 namespace ddl {
 
-/// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits; up to 65,504. For storage: arithmetic is done
-/// in float. Conversions are exact towards float, and round to nearest even towards float16; a NaN stays one
-/// (quiet, with the upper bits of its payload), and numbers beyond the range become infinite. They are
-/// integer arithmetic, independent of the processor's modes.
+/// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits; largest value 65,504. A storage type: convert
+/// to float for arithmetic. Conversion to float is exact. Conversion from float rounds to nearest even;
+/// values beyond the range become infinite, and a NaN becomes a quiet NaN with the upper bits of its payload.
+/// Conversions use integer arithmetic, so they do not depend on the processor's rounding and denormal modes.
 struct float16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  ///< The encoding. Uninitialised after default construction.
 
   float16() = default;
+  /// `value`, rounded to nearest even.
   explicit constexpr float16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  /// The number with the encoding `value`.
   static constexpr float16 from_bits(std::uint16_t value) noexcept {
     float16 result{};
     result.bits = value;
     return result;
   }
 
+  /// The same number as a float; exact.
   explicit constexpr operator float() const noexcept { return std::bit_cast<float>(widen(bits)); }
 
-  /// As numbers: -0 equals 0, a NaN equals nothing.
+  /// Compares numbers, not encodings: -0 equals 0, and a NaN equals nothing.
   friend constexpr bool operator==(float16 a, float16 b) noexcept {
     return static_cast<float>(a) == static_cast<float>(b);
   }
@@ -66,22 +69,27 @@ struct float16 {
   }
 };
 
-/// The upper half of a float: 8 exponent and 7 mantissa bits. Otherwise as `float16`.
+/// bfloat16, the upper half of a float: 1 sign, 8 exponent and 7 mantissa bits. A storage type with
+/// conversions like those of `float16`.
 struct bfloat16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  ///< The encoding. Uninitialised after default construction.
 
   bfloat16() = default;
+  /// `value`, rounded to nearest even.
   explicit constexpr bfloat16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  /// The number with the encoding `value`.
   static constexpr bfloat16 from_bits(std::uint16_t value) noexcept {
     bfloat16 result{};
     result.bits = value;
     return result;
   }
 
+  /// The same number as a float; exact.
   explicit constexpr operator float() const noexcept {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 
+  /// Compares numbers, not encodings: -0 equals 0, and a NaN equals nothing.
   friend constexpr bool operator==(bfloat16 a, bfloat16 b) noexcept {
     return static_cast<float>(a) == static_cast<float>(b);
   }

@@ -6,28 +6,32 @@
 
 #include "ddl/context.hpp"
 
-/// Where a job's settings come from. Each comes before the next, which has the last word:
-/// - what ContextOptions says;
-/// - the file that DDL_OPTIONS_FILE names, a line "name = value" for each, "#" before a comment;
-/// - variables, as DDL_DEADLINE;
+/// @file
+/// The settings of a job and their sources. In order of precedence, a later source overrides an earlier one:
+///
+/// - the defaults of ContextOptions;
+/// - the file that DDL_OPTIONS_FILE names: one line "name = value" per setting, comments after "#";
+/// - environment variables such as DDL_DEADLINE;
 /// - DDL_OPTIONS, in IBM's spelling: "-mode p:4x8 -dbg_level 1";
-/// - flags, in the same spelling, of a program that has such.
+/// - a program's own flags in the same spelling, if it passes them on.
 namespace ddl {
 
-/// One of them.
+/// One setting, its value and the source of the value.
 struct OptionSetting {
-  std::string name;
-  std::string variable;  ///< Empty: there is none.
-  std::string word;      ///< In DDL_OPTIONS; empty: it is not there.
-  std::string value;
-  std::string default_value;
-  std::string
-      origin;  ///< "default", "ddl.conf:3", "DDL_DEADLINE", "DDL_OPTIONS", or what the flags are called.
-  std::string expected;
-  std::string help;
+  std::string name;           ///< In a file of options, e.g. "deadline".
+  std::string variable;       ///< Environment variable, e.g. "DDL_DEADLINE"; empty: none.
+  std::string word;           ///< Flag in DDL_OPTIONS, e.g. "-mode"; empty: none.
+  std::string value;          ///< As text that the sources accept; empty where nothing is set.
+  std::string default_value;  ///< The same without any source.
+  /// "default", "ddl.conf:3" (file and line), "DDL_DEADLINE", "DDL_OPTIONS", or `flags_origin`.
+  std::string origin;
+  std::string expected;  ///< Which values are accepted, for people.
+  std::string help;      ///< What the setting does, for people.
 };
 
-/// What ContextOptions::from_environment finds, and where. Throws as that.
+/// All settings, in the order in which the documentation lists them, as `ContextOptions::from_environment`
+/// would read them now. `flags`: a program's flags, spelt as in DDL_OPTIONS; `flags_origin`: what messages
+/// call them. Throws as `ContextOptions::from_environment` does.
 std::vector<OptionSetting> option_settings(std::string_view flags = {},
                                            std::string_view flags_origin = "flags");
 

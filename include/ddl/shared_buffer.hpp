@@ -12,27 +12,36 @@ namespace ddl {
 
 class Context;
 
-/// Memory that the ranks of a host share, so that collectives on it need no copies. Owns it; movable. It may
-/// outlive its context. Holds zeros at first. See `allocate`.
+/// Owner of an array of `T` in memory that the ranks of a host share, so that collectives on it need no
+/// copies. Copies of a buffer share the memory, which lives as long as the last of them, also beyond the
+/// context. `allocate` makes one, filled with zeros.
 template <typename T>
 class SharedBuffer {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
+  /// Empty.
   SharedBuffer() = default;
+  /// Takes ownership of `memory`, which holds `size` elements; null: empty.
   SharedBuffer(std::shared_ptr<void> memory, std::size_t size)
       : memory_(std::move(memory)), size_(memory_ ? size : 0) {}
 
+  /// The first element; null if empty.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_.get()); }
+  /// Number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// All elements. Valid as long as the memory is owned.
   [[nodiscard]] std::span<T> span() const noexcept { return {data(), size_}; }
+  /// The first element.
   [[nodiscard]] T* begin() const noexcept { return data(); }
+  /// One past the last element.
   [[nodiscard]] T* end() const noexcept { return data() + size_; }
-  /// Hands the memory over; this is empty afterwards.
+  /// Transfers ownership of the memory to the caller; this buffer is empty afterwards.
   std::shared_ptr<void> release() && {
     size_ = 0;
     return std::move(memory_);
   }
+  /// Element `i`, which is below size(); not checked.
   [[nodiscard]] T& operator[](std::size_t i) const noexcept { return data()[i]; }
 
  private:
@@ -40,15 +49,16 @@ class SharedBuffer {
   std::size_t size_ = 0;
 };
 
-/// `bytes` bytes of zeros, aligned to 64 bytes; where ranks share memory, 4 KiB and more to 4 KiB. Where this
-/// rank shares memory with no other one it is plain memory. Not collective; any thread. Throws
-/// `invalid_argument` for more bytes than memory could hold, `transport` if there is no more.
+/// Allocates `bytes` bytes of zeros, aligned to 64 bytes; where ranks share memory, buffers of 4 KiB and more
+/// are aligned to 4 KiB. Plain memory if this rank shares memory with no other. 0 bytes: an empty buffer. Not
+/// collective; any thread. Throws `invalid_argument` for more than half of the address space, and `transport`
+/// if the system has no memory left.
 SharedBuffer<std::byte> allocate_bytes(const Context& context, std::size_t bytes);
 
-/// `count` elements.
+/// Allocates `count` zeroed elements, as `allocate_bytes` does and with its errors.
 template <typename T>
 SharedBuffer<T> allocate(const Context& context, std::size_t count) {
-  if (count > SIZE_MAX / sizeof(T)) count = SIZE_MAX / sizeof(T);  // refused below
+  if (count > SIZE_MAX / sizeof(T)) count = SIZE_MAX / sizeof(T);  // allocate_bytes refuses that
   SharedBuffer<std::byte> bytes = allocate_bytes(context, count * sizeof(T));
   return SharedBuffer<T>(std::move(bytes).release(), count);
 }

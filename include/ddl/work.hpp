@@ -12,24 +12,26 @@ namespace collectives {
 class WorkState;
 }
 
-/// A collective that has been started and may still be under way; a handle that can be copied. Its buffers
-/// must stay where they are, and be left alone, until it is done. Dropping the last handle does not stop it.
-/// Any thread.
+/// A handle of a collective that has been started and may be outstanding; copies refer to the same
+/// collective. The caller keeps the collective's buffers in place, and neither reads nor writes them, until
+/// it is complete. Dropping the last handle does not cancel it. Any thread.
 class Work {
  public:
-  /// Done already.
+  /// Complete, without an error.
   Work() = default;
+  /// For the library itself.
   explicit Work(std::shared_ptr<collectives::WorkState> state);
 
-  /// Returns when it is done; throws the `Error` it ended with, to each who waits.
+  /// Blocks until the collective is complete. Throws the `Error` it ended with, to every caller. Without a
+  /// progress thread (`Context::has_progress_thread`), this call and `test` drive the collective.
   void wait();
-  /// Waits for `duration` at most. Whether it is done. Throws as `wait`.
+  /// Blocks for at most `duration`. Returns whether the collective is complete. Throws as `wait` does.
   bool wait_for(std::chrono::nanoseconds duration);
-  /// Whether it is done. Throws as `wait`. Does not block.
+  /// Returns whether the collective is complete, without blocking. Throws as `wait` does.
   bool test();
-  /// Has `continuation` called once it is done, with null, or with the error it ended with: in this call if
-  /// it is done already, else by the thread that finishes it, which it must not keep for long. It may start
-  /// collectives, and must not wait for any. It must not throw.
+  /// Calls `continuation` once when the collective is complete, with null or with the error it ended with: in
+  /// this call if it is complete already, else in the thread that completes it. `continuation` must be short
+  /// and must not throw; it may start collectives, but must not wait for any.
   void then(std::function<void(const Error*)> continuation);
 
  private:

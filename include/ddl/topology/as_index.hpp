@@ -4,7 +4,8 @@
 
 namespace ddl::topology {
 
-/// Ranks, nodes and links are ints, which containers take as std::size_t. For numbers that are not negative.
+/// Converts a number that is not negative, such as an int that numbers a rank, node or link, to a container's
+/// index.
 template <typename Integer>
 constexpr std::size_t as_index(Integer number) {
   return static_cast<std::size_t>(number);

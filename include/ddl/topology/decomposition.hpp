@@ -9,43 +9,50 @@
 
 namespace ddl::topology {
 
-/// The grid of workers, innermost dimension first: "4x2x2" is groups of 4, 2 of which make a group of 8.
+/// The grid of workers, innermost dimension first: "4x2x2" is groups of 4, of which 2 make a group of 8.
 ///
-/// Positions in the grid count 0, 1, ... with the innermost dimension fastest. Hosts that hold different
+/// Positions in the grid are numbered from 0, with the innermost dimension fastest. Hosts with different
 /// numbers of ranks make a ragged first dimension, written with each group's size: "4,3,2,1x2x2" is four
-/// groups of 4, 3, 2 and 1 positions in a 2x2 grid of groups. A value.
+/// groups of 4, 3, 2 and 1 positions in a 2x2 grid of groups. A value type.
 class Decomposition {
  public:
   /// One rank: "1".
   Decomposition() : Decomposition({1}, {}) {}
-  /// Sizes of the groups of the first dimension (one entry if all are alike) and of the other dimensions.
-  /// A dimension of size 1 is allowed. Throws `invalid_argument`: no groups, sizes below 1, a number of
-  /// groups that is neither 1 nor the product of `outer`, a product above 2^24.
+  /// `group_sizes`: the sizes of the first dimension's groups, or one entry for all; `outer`: the sizes of
+  /// the other dimensions. A size of 1 is allowed. Throws `invalid_argument` for no groups, sizes below 1, a
+  /// number of group sizes that is neither 1 nor the product of `outer`, and more than 2^24 positions.
   Decomposition(std::vector<int> group_sizes, std::vector<int> outer);
 
-  /// Reads "4x8x2" or "4,3,2,1x4" ("4,4x2" reads as "4x2"). Throws `invalid_argument` for anything else, and
-  /// if it is not `ranks` positions, naming both: "4x8x2 has 64 positions, but there are 60 ranks; ...".
+  /// Reads "4x8x2" or "4,3,2,1x4" ("4,4x2" reads as "4x2"). Throws `invalid_argument` for other text, and for
+  /// another number of positions than `ranks`, naming both.
   static Decomposition parse(std::string_view text, int ranks);
 
+  /// Number of positions.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  /// Number of dimensions, at least 1.
   [[nodiscard]] int dimensions() const noexcept { return 1 + static_cast<int>(outer_.size()); }
+  /// Whether the groups of the first dimension have different sizes.
   [[nodiscard]] bool ragged() const noexcept { return group_sizes_.size() > 1; }
-  /// Members of a group of dimension `dimension`; of the largest group where it is ragged.
+  /// Number of members of a group of `dimension`, counted from 0; of the largest group if it is ragged.
+  /// Throws std::out_of_range for a dimension that does not exist.
   [[nodiscard]] int size(int dimension) const;
-  /// Number of groups of the first dimension: the product of the other sizes.
+  /// Number of groups of the first dimension: the product of the other dimensions' sizes.
   [[nodiscard]] int groups() const noexcept { return groups_; }
-  /// Sizes of the groups of the first dimension, one entry if all are alike.
+  /// Sizes of the groups of the first dimension; one entry if all have the same.
   [[nodiscard]] std::span<const int> group_sizes() const noexcept { return group_sizes_; }
+  /// Size of a group of the first dimension; `group` from 0, not checked.
   [[nodiscard]] int group_size(int group) const { return group_sizes_[ragged() ? as_index(group) : 0]; }
-  /// Position of the first member of a group of the first dimension; `group` may be groups().
+  /// Position of the first member of a group of the first dimension; for `group` = groups(), the number of
+  /// positions.
   [[nodiscard]] int group_begin(int group) const {
     return ragged() ? group_begins_[as_index(group)] : group * group_sizes_[0];
   }
-  /// The group of the first dimension that holds a position.
+  /// The group of the first dimension to which a position belongs.
   [[nodiscard]] int group_of(int position) const;
-  /// Sizes of the second dimension on.
+  /// Sizes of the dimensions after the first.
   [[nodiscard]] std::span<const int> outer() const noexcept { return outer_; }
 
+  /// Memberwise equality.
   friend bool operator==(const Decomposition&, const Decomposition&) = default;
 
  private:
@@ -56,7 +63,7 @@ class Decomposition {
   int ranks_ = 1;
 };
 
-/// As `parse` reads it.
+/// Text that `Decomposition::parse` reads back, e.g. "4x8x2".
 std::string to_string(const Decomposition& decomposition);
 
 }  // namespace ddl::topology

@@ -6,23 +6,26 @@
 
 namespace ddl::topology {
 
-/// What carries collectives between ranks on GPUs. A topology that knows it gets only plans that a job's
-/// DeviceCommunicator executes; see `Planner`.
+/// What is available to carry collectives between ranks on GPUs. For a topology with carriers, `Planner`
+/// chooses only plans that a `DeviceCommunicator` with these carriers executes.
 struct DeviceCarriers {
-  bool exchange = false;  ///< cuda_ipc: kernels of the ranks of a host, on each host.
-  /// Up to so many bytes the exchange does an all-reduce by one_shot too.
+  bool exchange = false;  ///< cuda_ipc: kernels, among the ranks of each host.
+  /// Largest all-reduce, in bytes, for which the exchange also offers one_shot; 0: none.
   std::uint64_t one_shot_bytes = 0;
-  bool nccl = false;         ///< Among all ranks, and in each dimension along the hosts.
-  bool network = false;      ///< Devices' memory, among all ranks; with the exchange also between hosts.
-  bool host_memory = false;  ///< The same through page-locked memory.
+  bool nccl = false;  ///< NCCL, among all ranks and in each dimension along the hosts.
+  bool network =
+      false;  ///< A network that handles device memory, among all ranks; with `exchange` also between hosts.
+  bool host_memory = false;  ///< The same through page-locked host memory.
 
+  /// Whether any carrier is available.
   [[nodiscard]] bool any() const noexcept { return exchange || nccl || network || host_memory; }
+  /// Memberwise equality.
   friend bool operator==(const DeviceCarriers&, const DeviceCarriers&) = default;
 };
 
-/// "cuda_ipc:393216,nccl": the carriers' names, after cuda_ipc the bytes of one_shot if there are any.
+/// The carriers' names, with `one_shot_bytes` after cuda_ipc if it is not 0: "cuda_ipc:393216,nccl".
 std::string to_string(const DeviceCarriers& carriers);
-/// Reads that back. Throws `invalid_argument`: what was found, and which names there are.
+/// Reads the text that `to_string` writes. Throws `invalid_argument`, naming the carriers, for other text.
 DeviceCarriers device_carriers_from(std::string_view text);
 
 }  // namespace ddl::topology

@@ -13,100 +13,102 @@
 
 namespace ddl::topology {
 
-/// What the members of a group of one dimension do. p members, N bytes that each holds of what is to be
-/// reduced, alpha us a message, beta us a byte.
+/// What the members of a group of one dimension do. A group has p members, and each holds N bytes of the
+/// data.
 ///
-/// In an all-reduce, "up" is done from the first dimension to the last, "down" back from the last to the
-/// first:
-///
-/// A reduce-scatter is the way up alone, an all-gather the way down, in the order of the dimensions that they
-/// have there: with ring, halving_doubling and two_shot. A piece of the result belongs to a rank, wherever
-/// that is in the grid: what a member sends is a message for each range of neighbouring ranks' pieces. Reduce
-/// is a broadcast backwards.
+/// An all-reduce goes up from the first dimension to the last, then down from the last to the first. A
+/// reduce-scatter is the way up alone and an all-gather the way down alone, with ring, halving_doubling or
+/// two_shot; a piece of the result belongs to a rank, wherever the rank is in the grid, so a member sends one
+/// message for each range of pieces of neighbouring ranks. A reduce is a broadcast backwards. `algorithms_of`
+/// lists what a collective can use.
 enum class Algorithm : std::uint8_t {
-  /// Up: ring reduce-scatter, p-1 steps of N/p; down: ring all-gather, the same (Patarasuk and Yuan, 2009).
-  /// Broadcast and reduce: a chain, pipelined in chunks.
+  /// Up: ring reduce-scatter, p-1 steps of N/p bytes; down: ring all-gather, the same (Patarasuk and Yuan,
+  /// 2009). Broadcast and reduce: a chain, pipelined in chunks.
   ring,
-  /// As ring, but in exchanges of groups of f for each prime factor f of p: recursive halving and doubling if
-  /// p is a power of two (Rabenseifner, 2004). log2 p steps; the same bytes, the most of them between near
-  /// members. Not for broadcast and reduce.
+  /// Like ring, but by exchanges in groups of f for each prime factor f of p: recursive halving and doubling
+  /// if p is a power of two (Rabenseifner, 2004). log2 p steps then; the same bytes, most of them between
+  /// near members. Not for broadcast and reduce.
   halving_doubling,
-  /// As ring, but each member sends each other one its piece at once: p-1 messages in one step.
-  /// Broadcast: the root scatters, then all gather (van de Geijn, 1994): 2N(p-1)/p by the root, N(p-2)/p by
-  /// each other one. Reduce: each member reduces its piece, and the root gathers them: N(p-1)/p by each.
+  /// Like ring, but each member sends every other one its piece at once: p-1 messages in one step. Broadcast:
+  /// the root scatters, then all gather (van de Geijn, 1994); the root sends 2N(p-1)/p bytes, each other
+  /// member N(p-2)/p. Reduce: each member reduces its piece, and the root gathers the pieces; each sends
+  /// N(p-1)/p.
   two_shot,
-  /// Up: each member sends all it has to each other one and reduces what it gets: (p-1)N bytes, one step;
-  /// down: nothing. The dimensions after it work on the same data p times, side by side. A decomposition
-  /// into twos with one_shot everywhere is recursive doubling. Broadcast: the root sends to each other one.
-  /// Reduce: each other one sends to the root, which adds N(p-1).
+  /// Up: each member sends all its data to every other one and reduces what it receives: (p-1)N bytes in one
+  /// step; down: nothing. The dimensions after it then process the same data p times in parallel. A
+  /// decomposition into twos with one_shot everywhere is recursive doubling. Broadcast: the root sends to
+  /// every other member. Reduce: every other member sends to the root, which reduces N(p-1) bytes.
   one_shot,
-  /// Up: binomial tree to the first member; the other members take no part in the dimensions after it; down:
-  /// binomial tree back. ceil(log2 p) steps of N each way. Broadcast and reduce: a binomial tree.
+  /// Up: binomial tree to the first member; the other members take no part in the dimensions after it. Down:
+  /// binomial tree back. ceil(log2 p) steps of N bytes each way. Broadcast and reduce: a binomial tree.
   tree,
-  /// Broadcast alone: two binary trees, each for half of the data, in which each member is a leaf at least
-  /// once and so sends at most N (Sanders, Speck and Traeff, 2009).
+  /// Broadcast only: two binary trees, each for half of the data. Each member is a leaf of at least one of
+  /// them and so sends at most N bytes (Sanders, Speck and Traeff, 2009).
   double_tree,
 };
 
-/// Families of plans: the letter of IBM's `-mode`.
+/// Families of plans among which the planner chooses; each has a letter of IBM's `-mode`.
 enum class Mode : std::uint8_t {
-  explore,             ///< p: everything; the least predicted time is taken. The default.
-  rings,               ///< r: rings alone.
-  nccl,                ///< n: one NCCL ring over all ranks, where NCCL is possible.
-  nccl_per_dimension,  ///< b: a decomposition along the hosts, each dimension by NCCL where possible.
+  explore,             ///< p: all plans; the one with the least predicted time. The default.
+  rings,               ///< r: rings only.
+  nccl,                ///< n: one NCCL ring over all ranks, where NCCL is available.
+  nccl_per_dimension,  ///< b: a decomposition along the hosts, each dimension by NCCL where available.
   scatter_gather,      ///< c: reduce-scatter and all-gather in each dimension.
-  /// m: what an MPI library does that knows nothing of the wiring, over MPI: ranks in their order, one chunk,
-  /// and the same algorithm for all of them. All-reduce: ring; halving_doubling (Rabenseifner) and recursive
-  /// doubling (the number of ranks in primes, one_shot in each), unless it is prime; tree; one_shot between
-  /// two. Broadcast: ring (a chain), two_shot (van de Geijn), tree. No hierarchy: of dimensions that are
-  /// asked for, all have the same algorithm.
+  /// m: over MPI, what an MPI library does that does not know the topology: ranks in their order, one chunk,
+  /// no hierarchy (requested dimensions all have the same algorithm). All-reduce: ring; halving_doubling
+  /// (Rabenseifner) and recursive doubling (prime factors with one_shot in each) unless the number of ranks
+  /// is prime; tree; one_shot between two ranks. Broadcast: ring (a chain), two_shot (van de Geijn), tree.
   mpi,
 };
 
-/// What carries a dimension's bytes.
+/// What carries a dimension's data.
 enum class Carrier : std::uint8_t {
-  shared_memory,
-  cuda_ipc,  ///< Kernels that reach the memory of other devices.
-  network,   ///< From where the data is: hosts' memory, or devices' by a UCX that knows it.
-  mpi,
-  nccl,
-  host_memory,  ///< Of devices: page-locked memory, and what carries the hosts' data.
+  shared_memory,  ///< Memory that the ranks of a host share.
+  cuda_ipc,       ///< Kernels that access the memory of other devices.
+  network,        ///< UCX (or MPI in its place), from host memory, or from device memory if UCX handles it.
+  mpi,            ///< MPI, between host memories.
+  nccl,           ///< NCCL, between devices.
+  host_memory,    ///< Between devices: page-locked host memory, and what carries the hosts' data.
 };
 
+/// How the groups of one dimension communicate.
 struct PlanDimension {
-  Algorithm algorithm = Algorithm::ring;
-  Carrier carrier = Carrier::shared_memory;
-  /// What sums of f32 travel as in this dimension: bf16 or f16; none: f32. What is sent is rounded first, and
-  /// so is a result that is sent on, where it is: all ranks end with the same bits. Not where members read
-  /// one another's memory.
+  Algorithm algorithm = Algorithm::ring;     ///< What the members of a group do.
+  Carrier carrier = Carrier::shared_memory;  ///< What carries their data.
+  /// The type in which sums of f32 travel in this dimension: bf16 or f16; none: f32. Values are rounded
+  /// before they are sent, and a result that is sent on is rounded at its rank too, so all ranks end with the
+  /// same bits. Not with shared_memory and cuda_ipc, where members read one another's memory.
   std::optional<DataType> wire = {};
 
+  /// Memberwise equality.
   friend bool operator==(const PlanDimension&, const PlanDimension&) = default;
 };
 
-/// How one collective is done: a value. What decides the steps: collective, decomposition, algorithms, order,
-/// chunks, and carriers; the rest tells people why.
+/// How one collective is executed, as a value. Collective, decomposition, dimensions, order and chunks decide
+/// the steps; the other members tell people how the plan was chosen.
 struct Plan {
-  Collective collective = Collective::all_reduce;
-  std::uint64_t bytes = 0;  ///< What it was chosen for; it can be lowered for any count.
-  DataType type = DataType::f32;
-  Mode mode = Mode::explore;
-  Decomposition decomposition;
-  std::vector<PlanDimension> dimensions = {
-      PlanDimension{}};                  ///< One for each dimension of the decomposition.
-  std::vector<int> order = {0};          ///< The rank at each position of the grid.
+  Collective collective = Collective::all_reduce;  ///< Any but barrier.
+  std::uint64_t bytes = 0;        ///< The size that it was chosen for; it can be lowered for any count.
+  DataType type = DataType::f32;  ///< The element type that it was chosen for.
+  Mode mode = Mode::explore;      ///< The family that it was chosen from.
+  Decomposition decomposition;    ///< The grid of ranks.
+  /// One for each dimension of the decomposition.
+  std::vector<PlanDimension> dimensions = {PlanDimension{}};
+  std::vector<int> order = {0};          ///< The rank at each position of the grid: a permutation.
   std::string order_name = "as placed";  ///< "as placed", "by host", ...
   int chunks = 1;                        ///< 1 to 64, pipelined through the phases.
 
-  double predicted_us = 0;
-  std::vector<double> phase_us;     ///< Of each of `phases_of`, for one chunk and alone.
-  double bound_us = 0;              ///< What no plan can beat on this topology: see `physical_bound`.
-  std::uint64_t topology_hash = 0;  ///< 0: unknown.
-  std::vector<std::string> notes;   ///< What was asked for and is not possible, with the reason.
+  double predicted_us = 0;       ///< Predicted time of the collective in us; 0: not predicted.
+  std::vector<double> phase_us;  ///< us of each phase of `phases_of`, for one chunk and without the others.
+  double bound_us = 0;           ///< Lower bound for any plan on this topology: see `physical_bound`.
+  std::uint64_t topology_hash = 0;  ///< `Topology::hash` of the topology it was predicted for; 0: unknown.
+  std::vector<std::string> notes;   ///< Requests that could not be fulfilled, with the reason.
 
+  /// Memberwise equality.
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+/// What a group does in one phase.
 enum class PhaseKind : std::uint8_t {
   reduce_scatter,
   all_gather,
@@ -117,74 +119,80 @@ enum class PhaseKind : std::uint8_t {
   gather,
 };
 
-/// A stretch of a plan within one dimension.
+/// One phase of a plan, within one dimension.
 struct Phase {
-  PhaseKind kind;
-  int dimension;
+  PhaseKind kind;  ///< What the groups of the dimension do.
+  int dimension;   ///< Index into `Plan::dimensions`.
 
+  /// Memberwise equality.
   friend bool operator==(const Phase&, const Phase&) = default;
 };
 
-/// Collectives that are done by plans: all but barrier.
+/// The collectives that have plans: all but barrier.
 std::span<const Collective> planned_collectives() noexcept;
-/// Their names, as in "a, b or c".
+/// Their names for messages, as in "a, b or c".
 std::string planned_names();
-/// Whether it starts from one rank (broadcast) or ends at one (reduce).
+/// Whether the collective has a root: broadcast and reduce.
 constexpr bool has_root(Collective collective) noexcept {
   return collective == Collective::broadcast || collective == Collective::reduce;
 }
-/// Whether the buffer is one piece for each rank.
+/// Whether the buffer consists of one piece per rank: reduce_scatter and all_gather.
 constexpr bool has_pieces(Collective collective) noexcept {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather;
 }
-/// What a dimension can do in a collective.
+/// The algorithms that a dimension can use in a collective; none for a barrier.
 std::span<const Algorithm> algorithms_of(Collective collective) noexcept;
-/// The type in which narrow messages of a plan travel: the wire of the dimensions that have one, else the
-/// plan's type.
+/// The wire type of the dimensions that have one, else the plan's type.
 DataType wire_of(const Plan& plan) noexcept;
-/// Elements of `bytes` of the plan's type, rounded up to what it can be lowered for: of reduce_scatter and
-/// all_gather, a multiple of the number of ranks.
+/// Number of elements of the plan's type in `Plan::bytes`, rounded up to a count that it can be lowered for:
+/// for reduce_scatter and all_gather a multiple of the number of ranks.
 std::uint64_t elements_of(const Plan& plan);
 
-/// Whether each dimension has a carrier between hosts' memory (shared_memory, network, mpi), or between
-/// devices' (cuda_ipc, nccl, network, host_memory).
+/// Whether every dimension has a carrier between host memories: shared_memory, network or mpi.
 bool is_for_hosts(const Plan& plan) noexcept;
+/// Whether every dimension has a carrier between devices: cuda_ipc, nccl, network or host_memory.
 bool is_for_devices(const Plan& plan) noexcept;
 
-/// In the order in which a chunk goes through them. Dimensions of size 1 have none. All-reduce: up, then
-/// down. Reduce-scatter and all-gather: one of the two. Broadcast: from the last dimension to the first;
-/// two_shot is a scatter and an all-gather. Reduce: from the first to the last; two_shot is a reduce-scatter
-/// and a gather.
+/// The phases of a valid plan, in the order in which a chunk passes through them. Dimensions of size 1 have
+/// none. All-reduce: up, then down. Reduce-scatter: up. All-gather: down. Broadcast: from the last dimension
+/// to the first; two_shot is a scatter and an all-gather. Reduce: from the first dimension to the last;
+/// two_shot is a reduce-scatter and a gather.
 std::vector<Phase> phases_of(const Plan& plan);
 
-/// 64 bits of what decides the steps (FNV-1a), the same on every machine. Ranks compare it before they use
-/// a plan.
+/// A 64-bit hash (FNV-1a) of the members that decide the steps, the same on every machine. Ranks compare it
+/// before they use a plan.
 std::uint64_t hash(const Plan& plan);
 
+/// "ring", "halving_doubling", ...
 std::string_view to_string(Algorithm algorithm) noexcept;
+/// "explore", "rings", ...
 std::string_view to_string(Mode mode) noexcept;
+/// The letter of IBM's `-mode`: 'p', 'r', ...
 char letter_of(Mode mode) noexcept;
-/// "p", "r", ... Throws `invalid_argument` naming the letters.
+/// Reads such a letter. Throws `invalid_argument`, naming the letters, for other text.
 Mode mode_from_letter(std::string_view letter);
+/// "shared_memory", "cuda_ipc", ...
 std::string_view to_string(Carrier carrier) noexcept;
-/// A carrier with the type that travels, where that is not the plan's: "network", "network in bf16".
+/// The carrier of a dimension and its wire type, if it has one: "network", "network in bf16".
 std::string carrier_text(const PlanDimension& dimension);
+/// "reduce_scatter", "all_gather", ...
 std::string_view to_string(PhaseKind kind) noexcept;
 
-/// One line: "all_reduce 717.7 MB f32: 4x4 by host, ring shared_memory + ring network, 16 chunks, predicted
-/// 88.2 ms".
+/// The plan in one line: "all_reduce 717.7 MB f32: 4x4 by host, ring shared_memory + ring network, 16 chunks,
+/// predicted 88.2 ms".
 std::string summary(const Plan& plan);
-/// A table of the phases for people.
+/// The plan as a table of its phases, for people.
 std::string to_text(const Plan& plan);
-/// As text that `plan_from_json` reads back to an equal plan. The schema is in topology/README.md.
+/// JSON text that `plan_from_json` reads back to an equal plan. The schema is in topology/README.md.
 std::string to_json(const Plan& plan);
-/// Throws `corrupt_data` naming `source`, the path inside it, what was found and what was expected: not JSON,
-/// unknown, repeated or missing keys, a decomposition or an order that does not fit, numbers out of range,
-/// more than 2^24 ranks.
+/// Reads what `to_json` writes. `source`: what messages call the text. Throws `corrupt_data`, naming
+/// `source`, the path inside it, what was found and what was expected, for text that is not JSON, unknown,
+/// repeated or missing keys, a decomposition or an order that does not fit, numbers out of range, and more
+/// than 2^24 ranks.
 Plan plan_from_json(std::string_view text, std::string_view source);
-/// Throws `invalid_argument` unless dimensions, order, chunks and algorithms fit together: an order that is
-/// no permutation, one_shot in a ragged dimension of an all-reduce, an algorithm that is none of
-/// `algorithms_of`, and so on.
+/// Throws `invalid_argument` unless the members that decide the steps fit together: for instance for an order
+/// that is no permutation, one_shot in a ragged dimension of an all-reduce, an algorithm that is not in
+/// `algorithms_of`, a wire where data is not sent as f32 sums, and chunks outside of 1 to 64.
 void require_valid(const Plan& plan);
 
 }  // namespace ddl::topology

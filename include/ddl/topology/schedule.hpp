@@ -12,107 +12,115 @@
 
 namespace ddl::topology {
 
-/// `count` elements of each rank's buffer. all_gather: n pieces of count / n, of which a rank starts with the
-/// one with its number; reduce_scatter: it ends with that one, reduced; reduce: the root ends with all.
+/// The collectives. Each works on a buffer of `count` elements per rank; with all_gather and reduce_scatter
+/// it consists of n pieces of count / n elements, of which a rank begins (all_gather) or ends, reduced
+/// (reduce_scatter), with the piece of its number. With reduce, the root ends with the whole buffer reduced.
 enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, reduce_scatter, all_gather, reduce };
 
-/// What a step does. A rank's addresses are elements: [0, count) is its buffer, [count, count + scratch)
+/// What a step does. Addresses of a rank count elements: [0, count) is its buffer, [count, count + scratch)
 /// is scratch memory; a range lies in one of the two.
 enum class StepKind : std::uint8_t {
-  send,            ///< The range goes to `peer`.
-  receive,         ///< The range is overwritten by what `peer` sends.
-  receive_reduce,  ///< range = range op what `peer` sends.
+  send,            ///< Sends the range to `peer`.
+  receive,         ///< Overwrites the range with `peer`'s message.
+  receive_reduce,  ///< range = range op `peer`'s message.
   reduce,          ///< range = range op the source range of this rank.
   copy,            ///< range = the source range of this rank.
   finish,          ///< The range is fully reduced: `avg` divides it by n, other operations do nothing.
-  round,           ///< range = the nearest values of `Program::wire`.
+  round,           ///< range = range, rounded to the nearest values of `Program::wire`.
 };
 
-/// Whether it reads `source`.
+/// Whether a step of this kind reads `Step::source`.
 constexpr bool has_source(StepKind kind) noexcept {
   return kind == StepKind::reduce || kind == StepKind::copy;
 }
+/// Whether it needs no peer.
 constexpr bool is_local(StepKind kind) noexcept { return kind >= StepKind::reduce; }
+/// Whether it takes a message from a peer.
 constexpr bool is_receive(StepKind kind) noexcept {
   return kind == StepKind::receive || kind == StepKind::receive_reduce;
 }
 
-/// One step of one rank, over elements [begin, end) of its addresses. Never empty.
+/// One step of one rank, over elements [begin, end) of its addresses. The range is never empty.
 struct Step {
-  StepKind kind = StepKind::finish;
-  std::uint8_t phase = 0;   ///< Index into `phases_of(plan)`; for reports alone.
-  std::uint8_t chunk = 0;   ///< For reports alone.
-  bool joined : 1 = false;  ///< Part of the run of the step before it: see `Program`.
-  /// The message is in `Program::wire`, which holds its values: they have been rounded.
+  StepKind kind = StepKind::finish;  ///< What it does.
+  std::uint8_t phase = 0;            ///< Index into `phases_of(plan)`; for reports only.
+  std::uint8_t chunk = 0;            ///< Number of the plan's chunk; for reports only.
+  bool joined : 1 = false;           ///< Belongs to the run of the step before it: see `Program`.
+  /// The message travels as `Program::wire`. Its values have been rounded to that type, so nothing is lost.
   bool narrow : 1 = false;
   std::int32_t peer = -1;  ///< The other rank; -1 for local steps.
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  /// `reduce` and `copy` read [source, source + (end - begin)). `round`: where its residual is; see
-  /// `Program`.
+  std::size_t begin = 0;   ///< First element of the range.
+  std::size_t end = 0;     ///< One past its last element.
+  /// First element of the source range of `reduce` and `copy`, which is as long as the range. For `round`,
+  /// the first element of its residual: see `Program`.
   std::size_t source = 0;
 
+  /// Number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
-  /// The same step of `length` elements of its range, from the one at `offset` on.
+  /// The same step for `length` elements of its range, starting at its element `offset`.
   [[nodiscard]] Step part(std::size_t offset, std::size_t length) const noexcept;
+  /// Memberwise equality.
   friend bool operator==(const Step&, const Step&) = default;
 };
 
 /// One rank's part of a schedule.
 ///
-/// The order of the list gives the meaning, not the time: a rank's memory ends up as if its steps had run
-/// one after the other. A step may start as soon as all earlier ones that it conflicts with are complete
-/// (their ranges overlap and one of the two writes: `Dependencies`), and steps that don't conflict run
-/// together. Sends to a peer form a stream in list order, as do the receives from a peer: the k-th send of
-/// a to b is what the k-th receive of b from a gets, and has its length.
+/// The order of the list defines the result, not the time: a rank's memory ends up as if its steps had run
+/// one after the other. A step may start as soon as all earlier steps that it conflicts with are complete
+/// (their ranges overlap and one of the two writes: `Dependencies`); steps that do not conflict run
+/// concurrently. The sends to a peer form a stream in list order, as do the receives from a peer: the k-th
+/// receive of b from a takes the k-th send of a to b, and both have the same length.
 ///
-/// Nothing is assumed of the transport's buffers: a send may have to wait until its receive has started.
-/// More buffering only lets steps complete earlier, so what cannot deadlock without any cannot deadlock.
+/// No buffering in the transport is assumed: a send may have to wait until its receive has started. Buffering
+/// only lets steps complete earlier, so a schedule that cannot deadlock without it cannot deadlock with it.
 ///
-/// A step and the joined steps that follow it are a run: one pass over memory, which reads what several peers
-/// have in theirs. A joined step is a receive_reduce, reduce or finish of the range of the step before it,
-/// and a run takes from a peer once. A run starts when all of it may, with all of its peers' sends, which are
-/// over when the run is. Its result is rounded once, so runs are part of what makes ranks' bits equal.
+/// A step and the joined steps that follow it form a run: one pass over memory that reads the memory of
+/// several peers. A joined step is a receive_reduce, reduce or finish of the same range as the step before
+/// it, and a run takes from each peer once. A run starts when all of its steps may start and all of its
+/// peers' sends too, and these complete when the run does. Its result is rounded once, so the division into
+/// runs affects the bits of the result.
 struct Program {
-  std::vector<Step> steps;
-  std::size_t scratch = 0;        ///< Elements.
-  DataType wire = DataType::f32;  ///< Of narrow messages.
-  /// Elements that are rounded. What a rounding leaves can be made good by the next call, which adds it to
-  /// what it rounds there (error feedback): each `round` has a range of its own in [0, residual) for that.
+  std::vector<Step> steps;        ///< In list order.
+  std::size_t scratch = 0;        ///< Size of the scratch memory in elements.
+  DataType wire = DataType::f32;  ///< Type of narrow messages.
+  /// Number of elements that are rounded. With error feedback the next call adds a rounding's errors to the
+  /// values that it rounds there: each `round` has a range of its own in [0, residual) for the errors.
   std::size_t residual = 0;
 
-  /// Where the run that `step` begins ends: the next step that is not joined.
+  /// One past the last step of the run that `step` begins.
   [[nodiscard]] std::size_t end_of_run(std::size_t step) const noexcept {
     do {
       ++step;
     } while (step < steps.size() && steps[step].joined);
     return step;
   }
-  /// Where the run that `step` is in begins.
+  /// The first step of the run that contains `step`.
   [[nodiscard]] std::size_t begin_of_run(std::size_t step) const noexcept {
     while (step > 0 && steps[step].joined) --step;
     return step;
   }
+  /// Memberwise equality.
   friend bool operator==(const Program&, const Program&) = default;
 };
 
-/// Which steps of a program must be complete before each may start: the earlier ones that touch the same
-/// memory, one of the two writing. Only the last of a chain is listed: a step depends on what its
-/// predecessors depend on. The order of a stream (see `Program`) is not in here.
-///
-/// Any program is taken; ranges that are empty or wrap around touch nothing.
-/// O(S log S) for S steps whose ranges nest or tile, as those of lowerings do. Immutable; any thread.
+/// For each step of a program, which steps must be complete before it may start: earlier ones that access the
+/// same memory, where one of the two writes. Transitive dependencies are left out if a chain of listed ones
+/// implies them. The order of streams (see `Program`) is not included. Immutable; any thread.
 class Dependencies {
  public:
+  /// Takes any program; ranges that are empty or wrap around access nothing. O(S log S) for S steps whose
+  /// ranges nest or tile, as those of lowered plans do.
   explicit Dependencies(const Program& program);
 
+  /// Number of steps.
   [[nodiscard]] std::size_t steps() const noexcept { return before_.size(); }
-  /// How many steps `after` lists this one for.
+  /// Number of steps that this step waits for directly: in how many steps' `after` it is listed.
   [[nodiscard]] std::uint32_t number_before(std::size_t step) const { return before_[step]; }
-  /// The later steps that wait for this one, ascending.
+  /// The later steps that wait directly for this one, ascending.
   [[nodiscard]] std::span<const std::uint32_t> after(std::size_t step) const {
     return std::span(after_).subspan(begin_[step], begin_[step + 1] - begin_[step]);
   }
+  /// Memberwise equality.
   friend bool operator==(const Dependencies&, const Dependencies&) = default;
 
  private:
@@ -121,17 +129,19 @@ class Dependencies {
   std::vector<std::uint32_t> after_;
 };
 
-/// Every rank's program: what is explained, verified, simulated and executed.
+/// The programs of all ranks: the value that is verified, simulated and executed.
 struct Schedule {
-  Collective collective = Collective::all_reduce;
-  int root = 0;           ///< Of a broadcast or reduce.
-  std::size_t count = 0;  ///< Elements of each rank's buffer.
-  std::vector<Program> ranks;
+  Collective collective = Collective::all_reduce;  ///< What the programs do together.
+  int root = 0;                                    ///< Of a broadcast or reduce.
+  std::size_t count = 0;                           ///< Elements of each rank's buffer.
+  std::vector<Program> ranks;                      ///< By rank.
 };
 
+/// "all_reduce", "broadcast", ...
 std::string_view to_string(Collective collective) noexcept;
+/// "send", "receive", ...
 std::string_view to_string(StepKind kind) noexcept;
-/// E.g. "receive_reduce [0, 1024) from 5", ", joined" if it is.
+/// A step for people, e.g. "receive_reduce [0, 1024) from 5, joined".
 std::string to_string(const Step& step);
 
 }  // namespace ddl::topology
