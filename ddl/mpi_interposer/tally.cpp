@@ -7,7 +7,7 @@
 namespace ddl::mpi {
 namespace {
 
-/// In the order of the enumeration, as are the reasons.
+/// In the order of `Function`; `reason_texts` is in the order of `PassedOn`.
 constexpr std::array<const char*, functions> names = {
     "MPI_Allreduce",  "MPI_Bcast",  "MPI_Reduce_scatter",  "MPI_Reduce_scatter_block",  "MPI_Allgather",
     "MPI_Iallreduce", "MPI_Ibcast", "MPI_Ireduce_scatter", "MPI_Ireduce_scatter_block", "MPI_Iallgather",
