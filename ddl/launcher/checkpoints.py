@@ -1,4 +1,4 @@
-"""Where a job goes on from when it is started again."""
+"""Finds the checkpoint that a restarted job resumes from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of_program(arguments: list) -> Optional[str]:
 
 
 def directory_of(options) -> Optional[str]:
-    """None unless restarts are wanted."""
+    """The job's directory of checkpoints; None without --max-restarts."""
     if not options.integer("--max-restarts", 0, 0, 1_000_000):
         return None
     directory = options.text("--checkpoints") or of_program(options.program[1:])
@@ -34,7 +34,7 @@ def directory_of(options) -> Optional[str]:
 
 
 def newest(directory: str) -> Optional[str]:
-    """The path of the newest complete one; its name and manifest are as ddl::Checkpoint writes them."""
+    """The path of the newest complete checkpoint, by the names that ddl::Checkpoint writes; None without one."""
     try:
         names = [name for name in os.listdir(directory) if STEP.fullmatch(name)]
     except OSError:

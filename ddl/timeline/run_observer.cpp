@@ -18,7 +18,7 @@
 namespace ddl {
 namespace {
 
-/// For each rank, the lowest one that reads the same clock.
+/// For each rank, the lowest rank that reads the same clock.
 std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {
   std::vector<int> result;
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -81,7 +81,7 @@ void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator
   }
 }
 
-/// What rank 0 alone cannot put into words must not keep it from the collectives that follow.
+/// An error that only rank 0 has must not keep it from the collectives that follow, so it is logged instead.
 void RunObserver::summarise_or_log(collectives::CommunicatorImpl& communicator, Log& log) {
   try {
     summarise(communicator, *recorder_, log);
