@@ -38,7 +38,7 @@ void keep(ProbeResult& result, const std::string& directory) {
   result.notes.push_back(fmt::format("kept in {}", path));
 }
 
-/// What the way promises without measuring.
+/// The topology's latency and bandwidth of the measured route.
 std::pair<double, double> promised(const Topology& topology, const Measurement& m) {
   double latency = 0;
   double bandwidth = std::numeric_limits<double>::infinity();
