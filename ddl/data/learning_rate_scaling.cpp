@@ -62,7 +62,7 @@ LearningRateScaling::LearningRateScaling(Context& context, std::function<double(
   }
   const std::string text = explanation(options_, context.size(), factor_);
   if (factor_ != 1) {
-    context.log().notice(text);  // it is not what was asked for
+    context.log().notice(text);  // the rate differs from the schedule's
   } else {
     context.log().info(text);
   }
