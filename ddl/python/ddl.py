@@ -400,7 +400,7 @@ class Reducer:
 
 
 class Sampler:
-    """Distributes samples 0 to count - 1 over the ranks, `batch_size` per rank and step: each sample goes to exactly one rank
+    """Distributes samples 0 to count - 1 over the ranks, `batch_size` per rank and step. Each goes to exactly one rank
     in each epoch. Iterating gives lists of indices without end; an epoch has `steps_per_epoch` of them."""
 
     def __init__(self, count, *, batch_size, seed=1, shuffle=True):
