@@ -197,8 +197,9 @@ void check_contents(const CheckpointContents& contents, std::optional<double> me
   for (const auto& [name, text] : contents.files) {
     check_name(name);
     if (name.ends_with(".safetensors") || !names.insert(name).second)
-      throw_invalid(
-          fmt::format("a file cannot be called '{}', as a checkpoint's own are; choose another name", name));
+      throw_invalid(fmt::format(
+          "a file cannot be called '{}', because checkpoints use such names themselves; choose another name",
+          name));
   }
   for (const auto& [name, group] : contents.groups) {
     if (name.empty()) throw_invalid("a group of tensors has no name");

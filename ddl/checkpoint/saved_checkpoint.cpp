@@ -82,7 +82,7 @@ void SavedCheckpoint::State::check(const std::string& name, const CheckpointGrou
     throw Error(
         ErrorCode::mismatch,
         fmt::format("'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
-                    "visit_per_rank to share them out anew",
+                    "visit_per_rank to redistribute them",
                     path.string(), manifest.layout.ranks, name, context->size()));
   }
   static const Layout::Forms none;

@@ -229,7 +229,7 @@ void require_known_version(std::string_view text) {
   throw Error(
       ErrorCode::unsupported,
       fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
-                  "version of ddl; use that one to go on from it",
+                  "version of ddl; use that one to resume from it",
                   version.dump(), State().version));
 }
 
@@ -260,7 +260,7 @@ void require_same(const State& found, const State& here) {
   compare("hash of buckets and lengths", topology::printable(found.groups), here.groups);
   if (differences.empty()) return;
   throw Error(ErrorCode::mismatch,
-              fmt::format("ShardedSampler: the state is of another sampler: {}; to go on from it, give the "
+              fmt::format("ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
                           "dataset and options that it was made with (only batch size and ranks may differ)",
                           fmt::join(differences, "; ")));
 }

@@ -171,11 +171,12 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   };
   if (!executor->can_be_captured(call)) {
     refuse(
-        "which calls through UCX or the host's memory cannot be; expected DeviceOptions::path exchange or "
-        "nccl");
+        "but calls through UCX or the host's memory cannot be captured; expected DeviceOptions::path "
+        "exchange "
+        "or nccl");
   }
   if (const int wanted = context.options().device_sync; wanted > 0) {
-    refuse(fmt::format("and DDL_OPTIONS=\"-dev_sync {}\" asks to wait for it", wanted));
+    refuse(fmt::format("but DDL_OPTIONS=\"-dev_sync {}\" asks to wait for each call", wanted));
   }
   try {
     executor->run(call);

@@ -79,9 +79,9 @@ DeviceGroups::DeviceGroups(Context& context, const DeviceTable& devices, const D
   if (is_one_host && (exchange_ != nullptr || has_nccl)) {
     if (reasons.empty()) return;
     if (exchange_ == nullptr) {
-      note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
+      note_shortcoming(context, "collectives on devices go by NCCL only: " + reasons);
     }
-    if (!has_nccl) context.log().info("collectives on devices go by the exchange alone: " + reasons);
+    if (!has_nccl) context.log().info("collectives on devices go by the exchange only: " + reasons);
     return;
   }
   if (!has_nccl) open_between(devices, options, std::move(reasons));

@@ -28,7 +28,7 @@ def directory_of(options) -> Optional[str]:
         return None
     directory = options.text("--checkpoints") or of_program(options.program[1:])
     if not directory:
-        raise UsageError("--max-restarts: found no place of checkpoints, without which each restart would begin anew; "
+        raise UsageError("--max-restarts: found no place of checkpoints, without which each restart would start over; "
                          "expected --checkpoints DIR, or --out_dir among the program's arguments")
     return directory
 

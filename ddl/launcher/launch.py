@@ -40,7 +40,7 @@ class Launch:
         self.restarts = options.integer("--max-restarts", 0, 0, 1_000_000)
         self.checkpoints = checkpoints.directory_of(options)
         if self.restarts and options.has("--no-check"):
-            raise UsageError("--max-restarts checks the hosts before it starts a job again: it cannot go with --no-check")
+            raise UsageError("--max-restarts checks the hosts before it restarts a job, so it excludes --no-check")
         self.variables = rank_environment.collect(options, environment)
         port = options.integer("--port", None, 1, 65535)
         self.program = [mpirun.path_of(options.program[0])] + options.program[1:]

@@ -32,7 +32,8 @@ bool read_serves_all() {
         .as_agreed();
   }
   if (greatest[0] != -greatest[1]) {
-    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it alike").as_agreed();
+    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it to the same value")
+        .as_agreed();
   }
   return own == 1;
 }

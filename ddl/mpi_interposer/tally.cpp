@@ -14,13 +14,13 @@ constexpr std::array<const char*, functions> names = {
 };
 
 constexpr std::array reason_texts = {
-    "a communicator that is not of several processes of MPI_COMM_WORLD",
+    "a communicator with one process, or with processes outside MPI_COMM_WORLD",
     "a communicator on which there has been no blocking call",
     "a type or operation that only MPI has",
     "counts that differ much from rank to rank",
     "MPI is faster at this size (DDL_MPI_SERVE=all: serve them, too)",
-    "no UCX, and so no thread that would go on with it",
-    "arguments that MPI is to judge",
+    "without UCX there is no thread that progresses non-blocking calls",
+    "invalid arguments, which MPI reports",
 };
 
 }  // namespace

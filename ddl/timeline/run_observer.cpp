@@ -99,8 +99,7 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
       communicator.run(collectives::barrier_request());
     }
     if (dumps_ && !has_reducer_) {
-      log.warning(
-          "-dump_iter has printed nothing: it is about steps of a GradientReducer, and there was none");
+      log.warning("-dump_iter has printed nothing: it needs steps of a GradientReducer, and there was none");
     }
     if (summary_) summarise_or_log(communicator, log);
     if (timeline_.empty() || std::exchange(saved_, true)) return;

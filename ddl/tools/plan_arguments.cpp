@@ -121,7 +121,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   const CommandLine line = parse_flags(arguments, flags);
   refuse_together(line, "--plan",
                   {"--mode", "--chunks", "--type", "--wire", "--collective", "--bytes", "--no-nccl"},
-                  "the file says it");
+                  "the plan file gives it");
   refuse_together(line, "--plan", {"--candidates"}, "a given plan is not chosen");
   refuse_together(line, "--topology", {"--device"}, "it says where ranks are on this machine");
 

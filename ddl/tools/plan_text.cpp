@@ -228,11 +228,11 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
   const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
   if (placed != nullptr && by_host != nullptr &&
       placed->plan.predicted_us > 1.05 * by_host->plan.predicted_us) {
-    advice.push_back(
-        fmt::format("The ranks are dealt out over the hosts. A ring in rank order takes {:.1f} times as long "
-                    "as a ring host "
-                    "by host; this plan does not care, so nothing has to be started anew.",
-                    placed->plan.predicted_us / by_host->plan.predicted_us));
+    advice.push_back(fmt::format(
+        "The ranks are placed on the hosts in turn. A ring in rank order takes {:.1f} times as long "
+        "as a ring host by host; this plan does not depend on the placement, so there is no need "
+        "to restart the job.",
+        placed->plan.predicted_us / by_host->plan.predicted_us));
   }
   if (plan.decomposition.ragged()) {
     advice.push_back(fmt::format(
@@ -345,7 +345,7 @@ std::string candidates_text(const PlanReport& report) {
   text += table.text();
   if (left_out) {
     text +=
-        "  -: not simulated, for that would take too long; simulate one with --mode, --chunks and "
+        "  -: not simulated, because that would take too long; simulate one with --mode, --chunks and "
         "--simulate\n";
   }
   return text;

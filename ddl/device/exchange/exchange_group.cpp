@@ -263,7 +263,7 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
     return failure_of(
         found, ErrorCode::mismatch,
         other == now.own
-            ? fmt::format("rank {} cuts it into other parts, or has another plan for it", rank)
+            ? fmt::format("rank {} cuts the call into other parts, or has another plan for it", rank)
             : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
                           rank, to_text(other)));
   }
@@ -278,9 +278,10 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
   if (late.empty()) return {};
   return failure_of(
       found, ErrorCode::timeout,
-      fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
-                  "deadline: DDL_DEADLINE, in seconds)",
-                  members_.deadline_seconds(), fmt::join(late, ", ")));
+      fmt::format(
+          "waited {:g} s for ranks {}, which have not arrived, or have not finished the call (a longer "
+          "deadline: DDL_DEADLINE, in seconds)",
+          members_.deadline_seconds(), fmt::join(late, ", ")));
 }
 
 void ExchangeGroup::close(bool in_order) noexcept {

@@ -32,9 +32,10 @@ void CudaGradientQueue::precede(Stream stream) {
 
 void CudaGradientQueue::require_usable(Stream stream) const {
   if (!device::is_capturing(stream)) return;
-  throw Error(ErrorCode::unsupported,
-              "GradientReducer: the stream is being captured, but a step's weight and order are the host's; "
-              "capture what comes before ready() and after finish(), and call these between the graphs");
+  throw Error(
+      ErrorCode::unsupported,
+      "GradientReducer: the stream is being captured, but the host decides a step's weight and order; "
+      "capture the work before ready() and after finish(), and call these between the graphs");
 }
 
 /// Remembers each stream once: the queue follows it when a bucket is complete, which covers all gradients

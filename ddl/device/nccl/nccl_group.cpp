@@ -105,7 +105,7 @@ ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResu
   std::thread([task] { (*task)(); }).detach();
   if (result.wait_for(members_.deadline()) == std::future_status::ready) return result.get();
   throw Error(ErrorCode::timeout,
-              fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it", name,
+              fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not arrived", name,
                           name_, members_.deadline_seconds(), members_.rank(), members_.size()));
 }
 
@@ -215,7 +215,7 @@ std::optional<GroupFailure> NcclGroup::failure() {
   if (Clock::now() - progress_ <= members_.deadline()) return {};
   return GroupFailure{
       {ErrorCode::timeout,
-       fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
+       fmt::format("no progress for {:g} s; some rank has not arrived, or makes no progress (a longer "
                    "deadline: DDL_DEADLINE, in seconds)",
                    members_.deadline_seconds())},
       done + 1};

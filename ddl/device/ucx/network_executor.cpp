@@ -260,7 +260,7 @@ void NetworkExecutor::look_for_trouble() {
   }
   if (idle() <= members_.deadline()) return;
   throw Error(ErrorCode::timeout,
-              fmt::format("waited {:g} s for ranks {}, which have not come to it, or do not get on (a longer "
+              fmt::format("waited {:g} s for ranks {}, which have not arrived, or make no progress (a longer "
                           "deadline: DDL_DEADLINE, in seconds)",
                           members_.deadline_seconds(), awaited_ranks()));
 }

@@ -33,9 +33,9 @@ void greet_on_devices(Context& context, collectives::UcxNetwork& network) {
   }
   check_cuda(cudaMemcpy(found.data(), answer, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
   if (found == expected) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{} brings something else than what was in the memory of another rank's device",
-                          network.name()));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{} delivered other data than the memory of another rank's device held", network.name()));
 }
 
 }  // namespace
