@@ -11,8 +11,7 @@
 
 namespace ddl {
 
-/// The checkpoints in one directory: their names, and how one process publishes and removes them. Throws
-/// `io`. Not thread-safe.
+/// Names, publishes and removes the checkpoints in one directory. Throws `io`. Not thread-safe.
 class CheckpointDirectory {
  public:
   explicit CheckpointDirectory(std::filesystem::path directory) : directory_(std::move(directory)) {}
@@ -22,11 +21,9 @@ class CheckpointDirectory {
   [[nodiscard]] std::filesystem::path path_of(std::uint64_t step) const;
   [[nodiscard]] std::filesystem::path temporary_of(std::uint64_t step) const;
 
-  /// The steps of all entries named as checkpoints, whether valid or not, in ascending order. Empty if the
-  /// directory does not exist.
+  /// The steps of all entries named as checkpoints, valid or not, ascending. Empty without the directory.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
-  /// The steps with a valid manifest and a metric, the greatest metric first, and the earliest step of equal
-  /// metrics.
+  /// The steps with a valid manifest and a metric, by descending metric; equal metrics by ascending step.
   [[nodiscard]] std::vector<std::uint64_t> best_steps() const;
 
   /// Removes the leftovers of a crash, and makes the temporary directory of `step`.
@@ -53,8 +50,7 @@ struct TensorFile {
 };
 using TensorFiles = std::map<std::string, TensorFile>;
 
-/// Writes and syncs files and the directory's entries for them. Throws `io`, and `invalid_argument` for two
-/// tensors with the same name.
+/// Writes and syncs files and the directory. Throws `io`, and `invalid_argument` for repeated tensor names.
 FileSummaries write_files(const std::filesystem::path& directory, const TensorFiles& tensors,
                           const std::map<std::string, std::string>& texts);
 

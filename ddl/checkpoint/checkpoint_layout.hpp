@@ -63,9 +63,8 @@ void check_contents(const CheckpointContents& contents, std::optional<double> me
 /// A text of everything that the layout depends on.
 std::string describe_contents(const CheckpointContents& contents);
 
-/// Computes the layout of all ranks' contents. Tensors that all ranks have are written by rank 0 or, if
-/// `sharded`, distributed over the ranks by bytes. Collective; throws agreed `mismatch` and
-/// `invalid_argument`.
+/// Computes the layout of all ranks' contents. Rank 0 writes tensors that all ranks have; if `sharded`, they
+/// are distributed by bytes. Collective; throws agreed `mismatch` and `invalid_argument`.
 CheckpointLayout agree_on_layout(Context& context, const CheckpointContents& contents, bool sharded);
 
 }  // namespace ddl

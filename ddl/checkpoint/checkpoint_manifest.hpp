@@ -28,23 +28,19 @@ struct CheckpointManifest {
   CheckpointLayout layout;
   FileSummaries files;
 
-  /// The member "checksum" is the CRC-32 of the text with zeros in place of its 8 digits, in all format
-  /// versions.
+  /// In all format versions the member "checksum" is the CRC-32 of the text with zeros for its 8 digits.
   [[nodiscard]] std::string to_json() const;
 
   /// Reads a checkpoint's manifest as text, up to 64 MiB; throws `corrupt_data` if it is missing or larger.
   static std::string read_text(const std::filesystem::path& checkpoint);
-  /// Throws `corrupt_data` if the manifest is damaged, `unsupported` if it is intact but of another format
-  /// version.
+  /// Throws `corrupt_data` if the manifest is damaged, `unsupported` for another format version.
   static CheckpointManifest parse(const std::filesystem::path& checkpoint, const std::string& text);
   /// As read_text and parse. Does not check the files that the manifest names.
   static CheckpointManifest read(const std::filesystem::path& checkpoint);
 
-  /// Opens a file that the manifest names. Throws `corrupt_data` if it is missing or of another size, and
-  /// `io`.
+  /// Opens a file of the manifest. Throws `corrupt_data` if it is missing or of another size, and `io`.
   [[nodiscard]] FileReader open(const std::filesystem::path& checkpoint, const std::string& name) const;
-  /// Checks the sizes and checksums of every `count`-th file, from file `index` on; throws `corrupt_data` or
-  /// `io`.
+  /// Checks size and checksum of every `count`-th file from `index` on; throws `corrupt_data` or `io`.
   void verify(const std::filesystem::path& checkpoint, std::size_t index = 0, std::size_t count = 1) const;
 };
 

@@ -9,8 +9,7 @@ namespace ddl {
 /// May be constructed and destroyed in any thread.
 class CheckpointSignals {
  public:
-  /// Throws `invalid_argument` if the context already has such an object, `internal` if a handler cannot be
-  /// installed.
+  /// Throws `invalid_argument` if the context already has such an object, `internal` if the system refuses.
   explicit CheckpointSignals(const Context& context);
   CheckpointSignals(const CheckpointSignals&) = delete;
   CheckpointSignals& operator=(const CheckpointSignals&) = delete;

@@ -199,8 +199,7 @@ void check(const CheckpointGroup& group) {
 
 void write(FileWriter& file, std::span<const NamedTensor> tensors,
            const std::map<std::string, std::string>& metadata) {
-  // Tensors with larger elements come first, so that every tensor is aligned, as in the reference
-  // implementation.
+  // As in the reference implementation, larger elements come first, so that every tensor is aligned.
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
   std::ranges::sort(order, {}, [](const NamedTensor* tensor) {

@@ -51,8 +51,7 @@ TensorForm parse_form(const nlohmann::json& object, const Fail& fail);
 /// Throws `invalid_argument` for a name that is empty, given twice or not UTF-8, for a shape with a
 /// negative size, and for bytes that do not match type and shape.
 void check(std::span<const NamedTensor> tensors);
-/// Checks all kinds of tensors of a group. A slice must lie inside its tensor; several slices may have the
-/// same name.
+/// Checks all kinds of tensors of a group. A slice must lie inside its tensor; slices may repeat a name.
 void check(const CheckpointGroup& group);
 
 /// Writes a whole file; `check` must have accepted `tensors`. `metadata` is for people and other programs.

@@ -160,8 +160,7 @@ std::map<std::string, Layout::Forms> SavedCheckpoint::State::files_of(const std:
   return files;
 }
 
-/// Each rank reads its own requests, file by file. Checks all headers first, so that nothing is filled if one
-/// is wrong.
+/// Each rank reads its own requests, file by file. Checks all headers before it fills anything.
 void SavedCheckpoint::State::read(const std::map<std::string, FileWants>& wanted) const {
   for (const bool fills : {false, true}) {
     const auto read = [&] {
@@ -289,8 +288,7 @@ void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisi
     if (!layout.sharded) for_all.emplace(context, path, forms);
     if (layout.sharded) context.on_all_ranks(reading, [&] { own.emplace(path, forms, false); });
     for (const auto& [name, form] : forms) {
-      // The size is safe to allocate, because the reader has checked that the file holds a tensor of this
-      // form.
+      // Safe to allocate: the reader has checked that the file holds a tensor of this form.
       context.on_all_ranks(reading, [&] { bytes.resize(form.bytes()); });
       if (for_all) for_all->read_whole(name, bytes);
       context.on_all_ranks(

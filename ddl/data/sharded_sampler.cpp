@@ -143,8 +143,7 @@ void ShardedSampler::sort_by_length() {
   }
 }
 
-/// Builds the rest of the epoch from its segments. Returns false if the segments do not leave a batch in the
-/// epoch.
+/// Builds the rest of the epoch from its segments. Returns false if these leave no batch in the epoch.
 bool ShardedSampler::build_epoch() {
   built_ = false;
   cut_epoch(segments_.front().global_batch);

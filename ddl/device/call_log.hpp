@@ -11,9 +11,8 @@
 
 namespace ddl::device {
 
-/// Records a device communicator's calls in the rank's flight recorder. No thread waits for a call to
-/// complete, so `update` looks up which calls are complete, at the latest when the records are read.
-/// Thread-safe.
+/// Records a device communicator's calls in the rank's flight recorder. No thread waits for calls, so
+/// `update` polls for completed ones, at the latest when the records are read. Thread-safe.
 class CallLog {
  public:
   /// Both arguments must outlive the log. `executor` runs the calls and must not have run any yet.

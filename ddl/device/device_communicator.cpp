@@ -186,8 +186,7 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   }
 }
 
-/// Limits the calls in flight: a launch into a full stream queue blocks inside CUDA, together with every
-/// other launch of the process.
+/// Limits the calls in flight: a launch into a full queue blocks all launches of the process inside CUDA.
 void DeviceCommunicator::State::wait_for_room() {
   constexpr std::size_t most_under_way = 64;
   for (int looks = 0; log->open() >= most_under_way; ++looks) {

@@ -25,8 +25,7 @@ constexpr std::size_t least_wire_bytes = std::size_t{1} << 20;
 
 constexpr std::string_view path_names[] = {"automatic", "exchange", "nccl", "ucx", "host"};
 
-/// Checks or agrees on the options that decide which groups are opened and how calls are cut, which all ranks
-/// must share.
+/// Agrees on the options that decide which groups are opened and how calls are cut.
 DeviceOptions agreed(Context& context, DeviceOptions options) {
   require_same_entries(context, "DeviceCommunicator", "option",
                        {fmt::format("path {}", path_names[static_cast<std::size_t>(options.path)])});

@@ -48,8 +48,8 @@ class DeviceGroups {
   [[nodiscard]] bool has_dimensions() const;
   [[nodiscard]] topology::DeviceCarriers carriers() const;
 
-  /// Allocates zeroed device memory that the exchange, if it is open, uses without a copy. Collective; throws
-  /// an agreed `unsupported`.
+  /// Allocates zeroed device memory, which the exchange uses without a copy. Collective; throws an agreed
+  /// `unsupported`.
   std::byte* allocate(std::size_t bytes);
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
     return exchange_ == nullptr || exchange_->reaches(data, bytes);

@@ -10,8 +10,7 @@ namespace ddl::device {
 namespace {
 
 constexpr double ns_each_ms = 1e6;
-/// CUDA gives the time between events as a float in milliseconds, whose error reaches 0.5 us after some
-/// seconds.
+/// The time between CUDA events is a float in milliseconds, whose error reaches 0.5 us after some seconds.
 constexpr double longest_from_base_ns = 4e9;
 constexpr int tries = 5;
 constexpr std::size_t events = 2048;

@@ -25,15 +25,13 @@ struct ScatterGather {
   std::size_t rest =
       0;  ///< Elements after the last chunk, fewer than `inner`; every rank reduces all of them.
 };
-/// Cuts `count` elements for hosts of `inner` ranks into `chunks` chunks of about equal size, or fewer if
-/// there are too few elements.
+/// Cuts `count` elements for hosts of `inner` ranks into at most `chunks` chunks of about equal size.
 ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks);
 
 /// Splits calls by dimension: dimension 0 holds the ranks of a host, dimension 1 a column, the ranks with the
 /// same index on their hosts. Each dimension has its own stream; events join them, so that chunks are
 /// pipelined. An all_reduce becomes a reduce_scatter, an all_reduce and an all_gather; the other collectives
-/// are the same in both dimensions. reduce_scatter and all_gather copy all pieces once to order them by
-/// column.
+/// are the same in both dimensions. reduce_scatter and all_gather copy all pieces once, to sort by column.
 class DimensionCalls {
  public:
   /// Passes a part of a call to the group of a dimension.

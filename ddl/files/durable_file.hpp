@@ -75,8 +75,7 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
-/// Reads a whole file. Throws `corrupt_data` if it has more than `most` bytes, with `what` as the
-/// expectation.
+/// Reads a whole file. Throws `corrupt_data`, expecting `what`, if it has more than `most` bytes.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most, std::string_view what);
 
 /// Creates a directory and its parents unless it exists. Throws `io`, also if `directory` is something else.

@@ -179,8 +179,7 @@ Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std
     }
     input = pieces.get();
   }
-  // An in-place result overwrites the first piece, which the engine may still read, so it goes to other
-  // memory first.
+  // The engine may still read the first piece, which an in-place result overwrites: hence other memory.
   std::shared_ptr<std::byte[]> beside;
   if (in_place || own_bytes != piece) beside = std::make_shared<std::byte[]>(piece);
   Task task{reduce_scatter_request(call.communicator.place(), input, beside ? beside.get() : to,

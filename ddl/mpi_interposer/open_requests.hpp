@@ -37,8 +37,7 @@ class OpenRequests {
   void look();
   /// Waits for those of `requests` that are open, and completes them.
   void wait(std::span<const MPI_Request> requests);
-  /// Returns false if none of `requests` is open. Otherwise waits for one of them, for at most `duration`,
-  /// and returns true.
+  /// Waits for one of `requests` that are open, for at most `duration`. Returns false if none is open.
   bool wait_for_some(std::span<const MPI_Request> requests,
                      std::optional<std::chrono::nanoseconds> duration = {});
 

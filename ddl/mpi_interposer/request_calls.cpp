@@ -1,5 +1,4 @@
-// MPI calls that wait for requests or test them. They complete the engine's generalized requests and leave
-// the rest to MPI.
+// MPI calls that wait for requests or test them: they complete the engine's requests, then call MPI.
 
 #include <mpi.h>
 

@@ -64,12 +64,10 @@ class JobClock {
   /// `clock_of`: for each rank, the lowest rank that reads the same clock.
   explicit JobClock(std::vector<int> clock_of) : clock_of_(std::move(clock_of)) {}
 
-  /// Compares all clocks with rank 0's. Collective; for each clock other than rank 0's, takes 24 round trips,
-  /// one after the other.
+  /// Compares all clocks with rank 0's. Collective; 24 sequential round trips for each other clock.
   void compare(collectives::CommunicatorImpl& communicator);
 
-  /// `own`: nanoseconds of this rank's clock. The offset is interpolated linearly between comparisons and
-  /// constant outside them.
+  /// `own`: nanoseconds of this rank's clock. Interpolates the offset linearly between comparisons.
   [[nodiscard]] std::int64_t job_time(std::int64_t own) const noexcept;
   /// The largest error of this rank's comparisons; 0 if it reads rank 0's clock.
   [[nodiscard]] std::int64_t error() const noexcept;

@@ -16,8 +16,7 @@ namespace ddl {
 /// gradient reducers print meanwhile. Used by the trainer's thread.
 class RunObserver {
  public:
-  /// Null if no option asks for a recording. `summary`: whether to log a summary at the end, the same on all
-  /// ranks.
+  /// Null if no option needs a recording. `summary`, the same on all ranks: log a summary at the end.
   static std::unique_ptr<RunObserver> if_wanted(const ContextOptions& options, bool summary, int rank,
                                                 const topology::RankMap& map, bool one_process);
 
@@ -38,11 +37,9 @@ class RunObserver {
   /// Tells that a gradient reducer exists, which prints the lines of -dump_iter.
   void note_reducer() noexcept { has_reducer_ = true; }
 
-  /// Writes the trace and logs the summary at the end of a job that has not failed. Collective. Errors are
-  /// logged.
+  /// Writes the trace and logs the summary at the end of a job without failure. Collective. Logs errors.
   void finish(collectives::CommunicatorImpl& communicator, Log& log) noexcept;
-  /// Writes this rank's part of the trace at the end of a failed job, once. Not collective. Errors are
-  /// logged.
+  /// Writes this rank's part of the trace at the end of a failed job, once. Not collective. Logs errors.
   void save_alone(Log& log) noexcept;
 
  private:

@@ -62,8 +62,7 @@ RunFigures figures_of(collectives::CommunicatorImpl& communicator, const collect
   return result;
 }
 
-/// For each plan that any rank used, the figures of the rank with the lowest mean, and the lowest time of all
-/// ranks.
+/// For each plan, the figures of the rank with the lowest mean, and the lowest time of all ranks.
 std::vector<RunFigures::Plan> merged_plans(const std::vector<RunFigures>& ranks) {
   std::map<std::string, RunFigures::Plan> merged;  // by text, because ranks may have used different plans
   for (const RunFigures& rank : ranks) {

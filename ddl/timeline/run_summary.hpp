@@ -32,8 +32,7 @@ struct RunFigures {
 
 /// The lines of the summary; `ranks` holds all ranks' figures, by rank. The plan with the largest total time
 /// comes first. A call's time begins when its rank arrives, so the shortest time of all calls and ranks,
-/// without waits for other ranks, is compared with the prediction; the mean is that of the rank that waited
-/// least.
+/// which has no waits, is compared with the prediction; the mean is that of the rank that waited least.
 std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks);
 
 /// Logs the summary on rank 0 at the level of information. Collective.

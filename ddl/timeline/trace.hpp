@@ -59,8 +59,7 @@ void require_writable_trace(const std::string& name);
 /// The name of a rank's part: "trace.rank3.json" for "trace.json".
 std::filesystem::path part_of_trace(const std::filesystem::path& name, int rank);
 
-/// Writes a trace of all ranks' texts on rank 0. Collective. Throws `io` on rank 0, after all texts have
-/// arrived.
+/// Writes a trace of all ranks' texts on rank 0. Collective. Throws `io` on rank 0 after the collective part.
 void write_trace(collectives::CommunicatorImpl& communicator, const std::string& name, std::string_view text);
 /// Writes a trace of one rank's text.
 void write_trace_alone(const std::filesystem::path& name, std::string_view text);

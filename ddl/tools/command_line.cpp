@@ -37,8 +37,7 @@ po::parsed_options split(std::span<const std::string> arguments, std::span<const
       .run();
 }
 
-/// Parses a whole number with an optional K, M or G (powers of 1024); nothing if it is malformed or
-/// overflows.
+/// Parses a whole number with an optional K, M or G (powers of 1024); nothing if malformed or too large.
 std::optional<std::uint64_t> scaled_number(std::string_view text) {
   constexpr std::string_view units = "KkMmGg";
   const std::size_t unit = text.empty() ? units.npos : units.find(text.back());

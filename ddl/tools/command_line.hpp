@@ -39,8 +39,7 @@ struct CommandLine {
   /// The value as an integer. Throws UsageError unless it is one from `least` to `most`.
   [[nodiscard]] int integer(std::string_view flag, int otherwise, int least, int most) const;
 
-  // Each `read` sets `to` to the flag's value if the flag is given, and throws UsageError if the value is
-  // invalid.
+  // Each `read` sets `to` to the value of a flag that is given. Throws UsageError for an invalid value.
   void read(std::string_view flag, std::string& to) const;  ///< The value must not be empty.
   void read(std::string_view flag, double& to, double least, double most) const;
   /// Accepts K, M and G as powers of 1024.
@@ -74,8 +73,7 @@ struct CommandLine {
 };
 
 /// Parses "--flag value", "--flag=value" and words in any order; after "--" all arguments are words. Throws
-/// UsageError for a flag that is unknown (naming the nearest one), is repeated, lacks its value or takes
-/// none.
+/// UsageError for an unknown flag (naming the nearest), a repeated flag, and a missing or extra value.
 CommandLine parse_command_line(std::span<const std::string> arguments, std::span<const Flag> flags);
 /// As parse_command_line, for a program that takes no words.
 CommandLine parse_flags(std::span<const std::string> arguments, std::span<const Flag> flags);

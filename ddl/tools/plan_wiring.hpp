@@ -12,15 +12,14 @@
 namespace ddl::tools {
 
 /// At most `most` groups of a dimension that exchange data, each as its ranks in the order of the grid; for a
-/// broadcast or reduce the order starts at `root`. Members that only wait, behind a tree or off the root's
-/// path, are left out. If the first dimension is ragged, the later ones have a group for each list of owners
-/// of a segment.
+/// broadcast or reduce the order starts at `root`. Leaves out members that only wait, behind a tree or off
+/// the root's path. If the first dimension is ragged, later ones have a group for each list of segment
+/// owners.
 std::vector<std::vector<int>> groups_of(const topology::Plan& plan, int dimension, int root,
                                         std::size_t most);
 
-/// The number of messages of all ranks in all chunks, which the cost of verifying and simulating is
-/// proportional to. Approximate if pieces of a reduce_scatter or all_gather are not contiguous. Does not
-/// build a schedule.
+/// The number of messages of all ranks in all chunks, without building a schedule; verifying and simulating
+/// cost in proportion to it. Approximate if pieces of a reduce_scatter or all_gather are not contiguous.
 double transfers_of(const topology::Plan& plan);
 
 /// The worst links of a dimension, e.g. "socket 32 GB/s": the farthest kind of link and the lowest bandwidth

@@ -12,12 +12,10 @@
 
 namespace ddl::tools {
 
-/// Reads a whole file, or standard input for "-". Throws `io`, and `corrupt_data` if it has more than 256
-/// MiB.
+/// Reads a whole file, or standard input for "-". Throws `io`, and `corrupt_data` for more than 256 MiB.
 std::string read_text(const std::string& path);
 
-/// Writes to a temporary file that replaces `path` when it is complete, or to standard output for "-". Throws
-/// `io`.
+/// Replaces the file `path` once all is written, or writes to standard output for "-". Throws `io`.
 void write_text(const std::string& path, const std::string& text);
 
 /// The placement of ranks on hosts that are discovered or described.

@@ -155,8 +155,7 @@ void CudaGradientQueue::write_pieces() {
   }
 }
 
-/// The pieces of all buckets, in order. Calls `make(piece, at)` for a piece that begins at element `at` of
-/// its bucket.
+/// The pieces of all buckets, in order, made by `make(piece, at)`; `at` is the piece's offset in its bucket.
 template <typename Make>
 std::vector<Piece> CudaGradientQueue::all_pieces(const Make& make) const {
   std::vector<Piece> pieces;

@@ -38,8 +38,7 @@ void CudaGradientQueue::require_usable(Stream stream) const {
       "capture the work before ready() and after finish(), and call these between the graphs");
 }
 
-/// Remembers each stream once: the queue follows it when a bucket is complete, which covers all gradients
-/// that the stream reported.
+/// Remembers each stream once, because waiting for it covers all gradients that it has reported.
 void CudaGradientQueue::ready_on(Stream stream) {
   require_usable(stream);
   if (std::ranges::find(reported_on_, stream) == reported_on_.end()) reported_on_.push_back(stream);
@@ -167,8 +166,7 @@ void CudaGradientQueue::unpack(std::size_t index) {
       : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get());
 }
 
-/// A non-finite sum of squares tells all ranks of a problem, because this rank may have sent its weight
-/// before the problem occurred.
+/// A non-finite sum of squares tells all ranks of a problem; this rank's weight may already have been sent.
 void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
   if (exact_squares_ != nullptr) {
     gradient_pass::launch_carry(exact_squares_, has_problem, stream_.get());

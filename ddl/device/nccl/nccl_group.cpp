@@ -97,8 +97,7 @@ Error NcclGroup::error_of(ncclResult_t result, const char* function) const {
                             members_.size(), nccl().text_of(result, communicator_))};
 }
 
-/// Runs `function`, which waits for other ranks without a timeout, on a thread that is abandoned at the
-/// deadline.
+/// Runs `function`, which may wait for other ranks forever, on a thread that is abandoned at the deadline.
 ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResult_t()> function) const {
   auto task = std::make_shared<std::packaged_task<ncclResult_t()>>(std::move(function));
   std::future<ncclResult_t> result = task->get_future();

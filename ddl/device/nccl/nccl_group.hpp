@@ -26,8 +26,7 @@ namespace ddl::device {
 class NcclGroup final : public DimensionGroup {
  public:
   /// Uses the selected device. `name` is for messages. Collective; throws agreed errors: `unsupported`
-  /// without NCCL or if members share a device (NCCL refuses that), `timeout` at the deadline, `internal`
-  /// with NCCL's message.
+  /// without NCCL or if members share a device, `timeout` at the deadline, `internal` with NCCL's message.
   NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices);
   ~NcclGroup() override;
 
@@ -35,8 +34,7 @@ class NcclGroup final : public DimensionGroup {
   [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return done_.value(); }
   [[nodiscard]] std::optional<GroupFailure> failure() override;
-  /// Also works while another thread is blocked in a call because the launch queue is full of waiting
-  /// kernels.
+  /// Also works while another thread is blocked in a launch behind waiting kernels.
   void abort() noexcept override;
   void settle() override;
   void close(bool in_order) noexcept override;

@@ -48,8 +48,7 @@ void join(cudaStream_t first, cudaStream_t then, const Event& event);
 bool is_done(cudaStream_t stream);
 /// Whether the stream is being captured. Throws `internal`.
 bool is_capturing(cudaStream_t stream);
-/// Lets the calling thread, one of the library's own, call CUDA without invalidating captures of other
-/// threads.
+/// Lets the calling thread, one of the library's, call CUDA without invalidating captures of other threads.
 void allow_captures_of_others() noexcept;
 /// Copies `pieces` pieces of `bytes` bytes each, which begin `to_pitch` and `from_pitch` bytes apart.
 void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
@@ -62,8 +61,7 @@ class StreamMark {
  public:
   StreamMark() = default;
 
-  /// Allocates the number, with value 0. Must be called once. Throws `internal`, or `unsupported` if the
-  /// driver lacks the function.
+  /// Must be called once; the value is 0. Throws `internal`, or `unsupported` if the driver is too old.
   void allocate();
   /// Queues the write of `value` on the stream. Values must increase in the order of the streams' execution.
   void write(std::uint64_t value, cudaStream_t stream) const;

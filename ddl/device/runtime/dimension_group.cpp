@@ -31,8 +31,7 @@ struct Taken {
   std::map<std::pair<BlockBudget::Half, int>, std::int64_t> of_device;
 };
 
-/// The blocks taken by all communicators of the process. Never destroyed, because communicators may outlive
-/// main.
+/// The blocks that the process has taken. Never destroyed, because communicators may outlive main.
 Taken& all() {
   static Taken* const taken = new Taken;
   return *taken;

@@ -43,13 +43,11 @@ struct DeviceCall {
   int root = 0;
   DeviceStream stream = nullptr;
   std::optional<CallCode> part_of = {};  ///< The user's call, if this is a part.
-  /// The hash of the call's plan, and the plan of what the group does, which must outlive the call. Null for
-  /// a barrier.
+  /// The hash of the call's plan, and the group's own plan, which must outlive the call. Null for a barrier.
   std::uint64_t plan = 0;
   const topology::Plan* steps = nullptr;
-  /// The 16-bit type in which sums of f32 travel where the plan has a wire type. `residual`, in device memory
-  /// and of the input's size, holds the rounding errors that are added to the next call's input; null drops
-  /// them.
+  /// The 16-bit type in which sums of f32 travel where the plan has a wire type. `residual`, device memory of
+  /// the input's size, keeps rounding errors for the next call's input; null drops them.
   std::optional<DataType> wire = {};
   float* residual = nullptr;
   bool is_captured =

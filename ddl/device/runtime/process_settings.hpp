@@ -4,11 +4,9 @@
 
 namespace ddl::device {
 
-/// CUDA_DEVICE_MAX_CONNECTIONS, the number of a device's hardware queues for streams. This is its maximum;
-/// CUDA's default is 8.
+/// CUDA_DEVICE_MAX_CONNECTIONS, the number of a device's hardware queues: the maximum; the default is 8.
 inline constexpr int most_connections = 32;
-/// CUDA_MODULE_LOADING: loads kernels when CUDA starts. Loading on the first launch would wait for running
-/// kernels.
+/// CUDA_MODULE_LOADING: loads kernels when CUDA starts; loading on first launch waits for running kernels.
 inline constexpr const char* eager = "EAGER";
 
 /// Whether both environment variables have these values.

@@ -68,8 +68,7 @@ void NetworkCalls::copy(std::byte* to, const std::byte* from, std::size_t bytes)
              "cudaMemcpyAsync");
 }
 
-/// Sends a hash of all calls so far with each message, so that a mismatch is noticed even if no rank waited
-/// for the call that differs.
+/// Messages carry a hash of all calls so far, which also shows a mismatch in a call that no rank waited for.
 void NetworkCalls::run_next(const Prepared& program, const collectives::Buffers& buffers, DataType type,
                             ReduceOp op) {
   executor_.run({.sequence = ++rounds_,

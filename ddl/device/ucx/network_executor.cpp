@@ -23,8 +23,7 @@ constexpr auto before_looks_for_trouble = std::chrono::milliseconds(10);
 constexpr std::uint32_t turns_before_yielding = 200;
 constexpr std::uint32_t turns_before_rests = 2000;
 
-/// Steps that are complete when their transfer is. A receive_reduce is complete when the device has reduced
-/// the received block.
+/// Steps that are complete when their transfer is. A receive_reduce also waits for the device's reduction.
 bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepKind::receive; }
 
 }  // namespace

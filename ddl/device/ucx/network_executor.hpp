@@ -16,8 +16,7 @@ namespace ddl::device {
 
 /// Runs programs on device memory, one at a time: the network sends and receives device memory; kernels and
 /// copies on the executor's stream do the rest. A kernel is queued once the kernels that it depends on are
-/// queued; a send waits until the device has completed them. To be used by one thread, with the device
-/// selected.
+/// queued; a send waits until the device has completed them. For one thread, with the device selected.
 class NetworkExecutor {
  public:
   static constexpr std::size_t block_bytes = std::size_t{512} << 10;  ///< Longest message.
@@ -37,8 +36,7 @@ class NetworkExecutor {
   void run(const collectives::Call& call);
   /// Thrown by waiting functions after `end`.
   struct Ended {};
-  /// Polls the network until `mark` has reached `value`. Throws `internal` with CUDA's message if the device
-  /// is lost.
+  /// Polls the network until `mark` has reached `value`. Throws `internal` if the device is lost.
   void await(const StreamMark& mark, std::uint64_t value);
   /// Polls the network until the work queued on the stream is complete.
   void wait_for_stream();
