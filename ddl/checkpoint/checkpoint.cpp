@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr const char* operation = "save a checkpoint";
 
-/// After `collect`, rank 0 has every tensor.
+/// The layout of the written files. Unless the checkpoint is sharded, rank 0 writes all tensors.
 CheckpointLayout as_written(CheckpointLayout layout) {
   if (layout.sharded) return layout;
   for (auto& [name, group] : layout.groups) {
@@ -63,15 +63,15 @@ struct Checkpoint::State {
   CheckpointOptions options;
   CheckpointDirectory directory;
   std::optional<CheckpointSignals> signals;
-  std::string described;  // the contents that `layout` is of
+  std::string described;  // describes the contents that `layout` belongs to
   CheckpointLayout layout;
   CheckpointSnapshot snapshot;
-  bool unfinished = false;      // the same on all ranks
-  CheckpointManifest manifest;  // of the save that is under way: its thread's while there is one
-  BackgroundWork work;          // ends before what it uses
+  bool unfinished = false;      // a save is in flight; the same on all ranks
+  CheckpointManifest manifest;  // of the save in flight, whose thread owns it while it runs
+  BackgroundWork work;          // last member: its destructor waits for the thread, which uses the others
 };
 
-/// All ranks save the same step, and know who has what.
+/// Checks that all ranks save the same step, and updates the layout if any rank's contents have changed.
 void Checkpoint::State::agree(std::uint64_t step, const CheckpointContents& contents,
                               std::optional<double> metric) {
   context.on_all_ranks(operation, [&] { check_contents(contents, metric, context.is_root()); });
@@ -106,7 +106,7 @@ void Checkpoint::State::require_shared_directory(std::uint64_t step) {
   });
 }
 
-/// What this rank writes; in a thread, if it is to be in the background.
+/// Starts writing this rank's part, in a thread if `options.background`.
 void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& contents,
                               std::optional<double> metric) {
   TensorFiles files = snapshot.take(context, layout, contents, options.background);
@@ -127,7 +127,7 @@ void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& cont
       options.background);
 }
 
-/// Rank 0, once all is written.
+/// Writes the manifest and publishes the checkpoint. Only on rank 0, after all files have been written.
 void Checkpoint::State::complete() {
   const fs::path aside = directory.temporary_of(manifest.step);
   write_files(aside, {}, {{manifest_name, manifest.to_json()}});
@@ -159,7 +159,7 @@ std::vector<std::uint64_t> Checkpoint::State::steps_on_root(
   return json::parse(context.broadcast_string(text)).get<std::vector<std::uint64_t>>();
 }
 
-/// Every rank meets the same errors, and so tries the same ones.
+/// Opens the first undamaged checkpoint of `steps`. Errors are agreed, so all ranks try the same steps.
 std::optional<SavedCheckpoint> Checkpoint::State::open_first(const char* kind,
                                                              const std::vector<std::uint64_t>& steps) {
   std::vector<std::string> damage;

@@ -31,7 +31,7 @@ std::string name_of(std::string_view prefix, std::uint64_t step) {
   return fmt::format("{}{:010}", prefix, step);
 }
 
-/// The step of a directory's name, if the name is exactly what this step gives.
+/// The step in a directory's name, unless the name differs from what name_of gives for that step.
 std::optional<std::uint64_t> step_of(std::string_view prefix, const std::string& name) {
   std::uint64_t step = 0;
   if (!name.starts_with(prefix)) return {};
@@ -53,7 +53,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   std::error_code error;
   std::vector<std::string> names;
   fs::directory_iterator at(directory, error);
-  // Below something that is no directory there is nothing either.
+  // A path that does not exist, or whose parent is not a directory, has no entries.
   if (error && !is_present(directory)) return names;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     names.push_back(at->path().filename().string());
@@ -76,7 +76,7 @@ bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-/// Nothing for a checkpoint that this version cannot read.
+/// The manifest of a checkpoint; nothing if it is damaged or of another format.
 std::optional<CheckpointManifest> manifest_of(const fs::path& checkpoint, std::uint64_t step) {
   try {
     CheckpointManifest manifest = CheckpointManifest::read(checkpoint);
@@ -118,7 +118,7 @@ std::vector<std::uint64_t> CheckpointDirectory::best_steps() const {
   return steps;
 }
 
-/// A checkpoint that was being replaced gets its name back.
+/// Removes temporary directories. A checkpoint whose replacement was interrupted gets its name back.
 void CheckpointDirectory::clean_up() const {
   for (const std::string& name : names_in(directory_)) {
     if (step_of(temporary_prefix, name)) remove_tree(directory_ / name);
@@ -180,7 +180,7 @@ void CheckpointDirectory::remove_old(std::uint64_t step, std::size_t keep, std::
   }
   for (std::size_t i = 0; i + (keep - 1) < whole.size(); ++i) {
     if (best.contains(whole[i])) continue;
-    // Renamed first, so that a crash leaves no half of a checkpoint under its name.
+    // Renames the checkpoint first, so that a crash cannot leave a partly removed one under its name.
     const fs::path doomed = temporary_of(whole[i]);
     rename_path(path_of(whole[i]), doomed);
     remove_tree(doomed);

@@ -31,15 +31,15 @@ constexpr const char* operation = "save a checkpoint";
       .as_agreed();
 }
 
-/// One rank's slice of a tensor, as all ranks know it.
+/// One rank's slice of a tensor, as exchanged between all ranks.
 struct Slice {
   TensorForm form;
   TensorPiece piece;
 };
 using SlicesByTensor = std::map<std::string, std::vector<Slice>>;
 
-/// What differs from rank to rank: of each group [name, form, first, count] of slices, and the tensors that
-/// are this rank's own; "" if nothing does.
+/// Describes the contents that may differ between ranks: for each group its slices as [name, form, first,
+/// count], and this rank's own tensors; "" if there are none.
 std::string describe_own(const CheckpointContents& contents) {
   json result = json::object();
   for (const auto& [name, group] : contents.groups) {
@@ -56,7 +56,7 @@ std::string describe_own(const CheckpointContents& contents) {
   return result.empty() ? "" : result.dump();
 }
 
-/// What must be the same on all ranks, for people and for comparing.
+/// Describes the contents that must be the same on all ranks, for comparison and for messages.
 std::vector<std::string> describe_common(const CheckpointContents& contents) {
   std::vector<std::string> entries;
   for (const auto& [name, group] : contents.groups) {
@@ -68,7 +68,7 @@ std::vector<std::string> describe_common(const CheckpointContents& contents) {
   return entries;
 }
 
-/// Pieces that cover the tensor: at each place the slice that reaches furthest.
+/// Chooses pieces that cover the tensor without overlaps: at each place from the slice that reaches furthest.
 std::vector<TensorPiece> cover(const std::string& group, const std::string& name, std::vector<Slice> slices) {
   const TensorForm& form = slices.front().form;
   for (const Slice& slice : slices) {
@@ -101,7 +101,8 @@ std::vector<TensorPiece> cover(const std::string& group, const std::string& name
   return pieces;
 }
 
-/// Each goes to the rank that has least to write, the largest first.
+/// Assigns whole tensors, the largest first, each to the rank with the least bytes to write. Unless the
+/// checkpoint is sharded, rank 0 writes all of them.
 void share_out(Layout& layout, const CheckpointContents& contents) {
   std::vector<std::uint64_t> load(static_cast<std::size_t>(layout.ranks));
   for (const auto& [name, group] : layout.groups) {
@@ -145,7 +146,7 @@ void require_one_kind(const CheckpointContents& contents, const Layout& layout) 
   }
 }
 
-/// Adds what rank `rank` has described.
+/// Adds the description of `rank`, as describe_own gives it.
 void add_own(const std::string& text, int rank, Layout& layout,
              std::map<std::string, SlicesByTensor>& slices) {
   if (text.empty()) return;
@@ -196,8 +197,9 @@ void check_contents(const CheckpointContents& contents, std::optional<double> me
   for (const auto& [name, text] : contents.files) {
     check_name(name);
     if (name.ends_with(".safetensors") || !names.insert(name).second)
-      throw_invalid(
-          fmt::format("a file cannot be called '{}', as a checkpoint's own are; choose another name", name));
+      throw_invalid(fmt::format(
+          "a file cannot be called '{}', because checkpoints use such names themselves; choose another name",
+          name));
   }
   for (const auto& [name, group] : contents.groups) {
     if (name.empty()) throw_invalid("a group of tensors has no name");

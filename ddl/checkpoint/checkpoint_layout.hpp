@@ -12,7 +12,7 @@
 
 namespace ddl {
 
-/// Elements of a tensor, and the rank that gives them.
+/// A range of a tensor's elements, and the rank that provides it.
 struct TensorPiece {
   int rank = 0;
   std::uint64_t first = 0;
@@ -22,7 +22,7 @@ struct TensorPiece {
   bool operator==(const TensorPiece&) const = default;
 };
 
-/// What is in a checkpoint, and which rank gives what: the same on all ranks.
+/// The contents of a checkpoint, and the rank that provides each part. The same on all ranks.
 struct CheckpointLayout {
   struct Tensor {
     TensorForm form;
@@ -32,7 +32,7 @@ struct CheckpointLayout {
   using Forms = std::map<std::string, TensorForm>;
   struct Group {
     std::map<std::string, Tensor> tensors;
-    std::vector<Forms> per_rank;  ///< By rank; or empty.
+    std::vector<Forms> per_rank;  ///< By rank; empty if no rank has tensors of its own.
     bool operator==(const Group&) const = default;
   };
 
@@ -40,12 +40,12 @@ struct CheckpointLayout {
   bool sharded = false;
   std::map<std::string, Group> groups;
 
-  /// Name of the file that holds complete tensors, and of the one of rank `rank`.
+  /// The name of the file with complete tensors, and of the file of `rank`.
   [[nodiscard]] static std::string whole_file(std::string_view group);
   [[nodiscard]] std::string rank_file(std::string_view group, int rank) const;
-  /// The one with this piece of a tensor.
+  /// The name of the file with this piece of a tensor.
   [[nodiscard]] std::string file_of(std::string_view group, const TensorPiece& piece) const;
-  /// What the piece is there: the tensor, or, of a part, a flat tensor of its own.
+  /// A piece as it is stored in a file: the whole tensor, or a flat tensor with a name of its own for a part.
   struct Stored {
     std::string name;
     TensorForm form;
@@ -56,15 +56,15 @@ struct CheckpointLayout {
   bool operator==(const CheckpointLayout&) const = default;
 };
 
-/// Throws `invalid_argument` for contents that could not be saved whatever the other ranks have. Of state and
-/// metric rank 0's count.
+/// Throws `invalid_argument` for contents that cannot be saved, whatever the other ranks have. State and
+/// metric are checked only if `is_root`, because only rank 0's are saved.
 void check_contents(const CheckpointContents& contents, std::optional<double> metric, bool is_root);
 
-/// All that the layout depends on, in one text.
+/// A text of everything that the layout depends on.
 std::string describe_contents(const CheckpointContents& contents);
 
-/// Puts together what all ranks have. Whole: rank 0 gives what all have. Sharded: shared out by bytes.
-/// Collective, errors are agreed: `mismatch` and `invalid_argument`.
+/// Computes the layout of all ranks' contents. Rank 0 writes tensors that all ranks have; if `sharded`, they
+/// are distributed by bytes. Collective; throws agreed `mismatch` and `invalid_argument`.
 CheckpointLayout agree_on_layout(const Context& context, const CheckpointContents& contents, bool sharded);
 
 }  // namespace ddl

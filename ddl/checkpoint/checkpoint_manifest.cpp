@@ -51,7 +51,7 @@ json group_to_json(const CheckpointLayout::Group& group) {
   return result;
 }
 
-/// Takes a manifest apart; whatever is not as it should be is `corrupt_data`.
+/// Parses a manifest. Throws `corrupt_data` for anything that the format does not allow.
 class Parser {
  public:
   explicit Parser(std::filesystem::path path) : path_(std::move(path)) {}
@@ -85,7 +85,7 @@ class Parser {
     throw_corrupt(path_, found, "what a manifest of this format has");
   }
 
-  /// `what` for messages.
+  /// `what`: the name of the value in messages.
   template <typename T>
   const T& as(const json& value, const std::string& what) const {
     if (const T* const found = value.get_ptr<const T*>()) return *found;

@@ -17,31 +17,30 @@ inline constexpr const char* state_name = "state.json";
 /// By file name.
 using FileSummaries = std::map<std::string, FileSummary>;
 
-/// As manifests have them: for other ranks, and from them.
+/// File summaries in the manifest's format, for exchange between ranks.
 std::string to_json(const FileSummaries& files);
 FileSummaries parse_files(const std::string& text);
 
-/// What `manifest.json` says about a checkpoint.
+/// The contents of `manifest.json`, which describes a checkpoint.
 struct CheckpointManifest {
   std::uint64_t step = 0;
   std::optional<double> metric;
   CheckpointLayout layout;
   FileSummaries files;
 
-  /// The member "checksum" is the CRC-32 of the text with zeros for its 8 digits, in every format.
+  /// In all format versions the member "checksum" is the CRC-32 of the text with zeros for its 8 digits.
   [[nodiscard]] std::string to_json() const;
 
-  /// Reads a checkpoint's manifest as text, bounded; throws `corrupt_data` if there is none.
+  /// Reads a checkpoint's manifest as text, up to 64 MiB; throws `corrupt_data` if it is missing or larger.
   static std::string read_text(const std::filesystem::path& checkpoint);
-  /// Throws `corrupt_data` (damaged), or `unsupported` (undamaged, of another format).
+  /// Throws `corrupt_data` if the manifest is damaged, `unsupported` for another format version.
   static CheckpointManifest parse(const std::filesystem::path& checkpoint, const std::string& text);
-  /// Both. Does not look at the files it names.
+  /// As read_text and parse. Does not check the files that the manifest names.
   static CheckpointManifest read(const std::filesystem::path& checkpoint);
 
-  /// Opens a file that it names; throws `corrupt_data` unless there is one of the size that it says, or `io`.
+  /// Opens a file of the manifest. Throws `corrupt_data` if it is missing or of another size, and `io`.
   [[nodiscard]] FileReader open(const std::filesystem::path& checkpoint, const std::string& name) const;
-  /// Compares files with their sizes and checksums; throws `corrupt_data` or `io`. Of every `count` files,
-  /// the one of this `index`.
+  /// Checks size and checksum of every `count`-th file from `index` on; throws `corrupt_data` or `io`.
   void verify(const std::filesystem::path& checkpoint, std::size_t index = 0, std::size_t count = 1) const;
 };
 

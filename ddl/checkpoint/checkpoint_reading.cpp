@@ -49,7 +49,7 @@ BroadcastTensorFile::BroadcastTensorFile(const Context& context, const std::file
     end_ += form.bytes();
   }
   if (!offsets.empty()) begin_ = std::ranges::min(offsets);
-  end_ += begin_;  // there are no gaps, and no other tensors
+  end_ += begin_;  // the file has no gaps and no other tensors
 }
 
 void BroadcastTensorFile::read(const std::vector<TensorWant>& wants) const { broadcast(begin_, end_, wants); }

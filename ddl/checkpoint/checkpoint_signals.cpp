@@ -14,14 +14,15 @@
 namespace ddl {
 namespace {
 
-// A signal's handler can reach nothing else. They count, because several ranks of a process may look at them.
+// Global, because a signal handler can access nothing else. Counters instead of flags, because several ranks
+// in the process may read them.
 std::atomic<unsigned> saves = 0;
 std::atomic<unsigned> ends = 0;
 static_assert(std::atomic<unsigned>::is_always_lock_free, "needed in a signal's handler");
 
 void on_signal(int signal) { (signal == SIGUSR1 ? saves : ends).fetch_add(1, std::memory_order_relaxed); }
 
-/// Who listens, and what the handlers were before.
+/// The contexts that handle signals, and the handlers before the first of them.
 struct Listeners {
   std::mutex mutex;
   std::set<const ContextState*> contexts;

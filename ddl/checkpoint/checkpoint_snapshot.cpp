@@ -14,7 +14,7 @@ constexpr std::size_t alignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// This rank's bytes of a piece; empty if it is another's.
+/// The bytes of a piece; empty if another rank provides them.
 std::span<const std::byte> source_of(const CheckpointGroup& group, const std::string& name,
                                      const TensorForm& form, const TensorPiece& piece, int rank) {
   if (piece.rank != rank || piece.count == 0) return {};
@@ -28,17 +28,17 @@ std::span<const std::byte> source_of(const CheckpointGroup& group, const std::st
   return found == group.whole.end() ? std::span<const std::byte>() : std::span<const std::byte>(found->bytes);
 }
 
-/// What the Python package shows of a slice.
+/// Metadata of a slice, which the safetensors package for Python shows.
 std::string describe_slice(const std::string& name, const TensorForm& form, const TensorPiece& piece) {
   return nlohmann::json{{"tensor", name}, {"shape", form.shape}, {"first", piece.first}}.dump();
 }
 
-/// A tensor in a file, and where it comes from.
+/// A tensor in a file, and the sources of its bytes.
 struct Record {
   std::string file;
   NamedTensor stored;
   std::vector<TensorPiece> pieces;
-  std::vector<std::span<const std::byte>> sources;  // of the pieces that are this rank's
+  std::vector<std::span<const std::byte>> sources;  // by piece; empty for pieces of other ranks
   std::string metadata;
 
   [[nodiscard]] std::size_t bytes() const {
@@ -88,8 +88,8 @@ std::vector<Record> records_of(const CheckpointLayout& layout, const CheckpointC
   return result;
 }
 
-/// Gives every record of this rank's its bytes: the contents' own, or memory of `memory_of` with what is here
-/// copied in.
+/// Sets the bytes of every record: to the contents' own memory or, if `copy` or if other ranks provide some
+/// of them, to memory from `memory_of` into which this rank's pieces are copied.
 template <typename MemoryOf>
 void place(std::vector<Record>& records, int rank, bool copy, const MemoryOf& memory_of) {
   const auto is_direct = [&](const Record& record) {
@@ -101,7 +101,7 @@ void place(std::vector<Record>& records, int rank, bool copy, const MemoryOf& me
   for (Record& record : records) {
     if (is_direct(record)) {
       const std::span<const std::byte> source = record.sources[0];
-      record.stored.bytes = {const_cast<std::byte*>(source.data()), source.size()};  // only read
+      record.stored.bytes = {const_cast<std::byte*>(source.data()), source.size()};  // never written
       continue;
     }
     record.stored.bytes = {at, record.bytes()};
@@ -115,13 +115,13 @@ void place(std::vector<Record>& records, int rank, bool copy, const MemoryOf& me
   }
 }
 
-/// The other ranks' pieces, one after the other, are reduced to rank 0: everybody but a piece's owner gives
-/// zeros.
+/// Sends the other ranks' pieces to rank 0 by reductions of windows of their concatenation, in which all
+/// ranks except a piece's owner contribute zeros.
 void collect(const Context& context, const std::vector<Record>& records, SharedBuffer<std::byte>& memory) {
   struct Part {
     std::size_t begin, end;
-    std::span<const std::byte> source;  // the owner's
-    std::byte* target;                  // rank 0's
+    std::span<const std::byte> source;  // empty except on the owner
+    std::byte* target;                  // null except on rank 0
   };
   std::vector<Part> parts;
   std::size_t total = 0;
@@ -138,7 +138,7 @@ void collect(const Context& context, const std::vector<Record>& records, SharedB
   if (total == 0) return;
   if (memory.size() < std::min(total, checkpoint_window))
     memory = allocate<std::byte>(context, std::min(total, checkpoint_window));
-  std::size_t first = 0;  // part
+  std::size_t first = 0;  // the first part that is not complete
   for (std::size_t begin = 0; begin < total; begin += checkpoint_window) {
     const std::size_t end = std::min(total, begin + checkpoint_window);
     const std::span<std::byte> window = memory.span().first(end - begin);
@@ -164,7 +164,7 @@ void collect(const Context& context, const std::vector<Record>& records, SharedB
 
 }  // namespace
 
-/// What was there is lost where it grows.
+/// Does not keep the contents of the memory if it grows.
 std::byte* CheckpointSnapshot::memory_of(std::size_t bytes) {
   if (bytes > size_) {
     memory_.reset();

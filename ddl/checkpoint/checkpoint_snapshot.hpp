@@ -10,14 +10,15 @@
 
 namespace ddl {
 
-/// Data goes between ranks in pieces of at most this.
+/// The largest number of bytes that ranks exchange at a time.
 inline constexpr std::size_t checkpoint_window = std::size_t{16} << 20;
 
-/// The tensors that this rank is to write. Its memory is kept from one `take` to the next.
+/// Collects the tensors that this rank writes. Keeps its memory from one `take` to the next.
 class CheckpointSnapshot {
  public:
-  /// Files by name; their bytes are valid until the next call. Without `copy` they may be those of
-  /// `contents`. Collective: a whole layout's pieces come to rank 0. `layout` must be that of `contents`.
+  /// Returns files by name, whose bytes are valid until the next call and, without `copy`, may be those of
+  /// `contents`. `layout` must be the layout of `contents`. Collective; unless the layout is sharded, rank 0
+  /// receives all pieces.
   TensorFiles take(const Context& context, const CheckpointLayout& layout, const CheckpointContents& contents,
                    bool copy);
 

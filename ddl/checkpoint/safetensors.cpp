@@ -17,7 +17,7 @@
 namespace ddl {
 namespace {
 
-/// Bytes of a tensor, unless the shape has a negative size or the product overflows.
+/// The bytes of a tensor; nothing if the shape has a negative size or the product overflows.
 std::optional<std::uint64_t> bytes_of(const TensorForm& form) {
   std::uint64_t bytes = size_of(form.type);
   for (const std::int64_t size : form.shape) {
@@ -44,7 +44,7 @@ using nlohmann::json;
 constexpr std::string_view metadata_name = "__metadata__";
 constexpr std::uint64_t largest_header = 100'000'000;  // the reference implementation's limit
 
-/// By `DataType`.
+/// In the order of `DataType`.
 constexpr std::array<std::string_view, 7> type_names = {"U8", "I32", "I64", "F32", "F64", "F16", "BF16"};
 
 [[noreturn]] void fail(const std::string& name, const std::string& message) {
@@ -60,12 +60,12 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-/// Part of a value, for messages.
+/// The beginning of a value, for messages.
 std::string shortened(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80);
 }
 
-/// The size of the whole tensor, of a `NamedTensor` or a `TensorSlice`.
+/// Checks the name and the form of a NamedTensor or TensorSlice, and returns the bytes of the whole tensor.
 template <typename T>
 std::uint64_t checked_bytes(const T& tensor) {
   if (!is_utf8(tensor.name)) {
@@ -99,7 +99,7 @@ void check_slice(const TensorSlice& slice) {
   }
 }
 
-/// One entry of the header.
+/// Checks and parses one entry of the header.
 Entry parse_entry(const FileReader& file, const std::string& name, const json& value,
                   std::uint64_t data_begin) {
   const std::uint64_t data_bytes = file.size() - data_begin;
@@ -115,7 +115,7 @@ Entry parse_entry(const FileReader& file, const std::string& name, const json& v
       !offsets[1].is_number_unsigned()) {
     fail("data_offsets that are no range", "[begin, end]");
   }
-  // They count from the beginning of the data.
+  // The offsets are relative to the beginning of the data.
   const auto begin = offsets[0].get<std::uint64_t>();
   const auto end = offsets[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes) {
@@ -199,7 +199,7 @@ void check(const CheckpointGroup& group) {
 
 void write(FileWriter& file, std::span<const NamedTensor> tensors,
            const std::map<std::string, std::string>& metadata) {
-  // Larger elements first keeps every tensor aligned, as the reference implementation does.
+  // As in the reference implementation, larger elements come first, so that every tensor is aligned.
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
   std::ranges::sort(order, {}, [](const NamedTensor* tensor) {

@@ -22,7 +22,7 @@ using Layout = CheckpointLayout;
 constexpr const char* opening = "open the checkpoint";
 constexpr const char* reading = "read the checkpoint";
 
-/// What this rank wants of a file, by the names that tensors have there.
+/// This rank's requests to a file, by the names of tensors in that file.
 struct FileWants {
   Layout::Forms forms;
   std::vector<TensorWant> wants;
@@ -62,7 +62,7 @@ const Layout::Group& SavedCheckpoint::State::group(const std::string& name) cons
                           path.string(), name));
 }
 
-/// Whether this rank asks for what there is.
+/// Throws `mismatch` if this rank's request does not match the saved tensors.
 void SavedCheckpoint::State::check(const std::string& name, const CheckpointGroup& into) const {
   const Layout::Group& saved = group(name);
   safetensors::check(into);
@@ -98,7 +98,7 @@ void SavedCheckpoint::State::check(const std::string& name, const CheckpointGrou
   }
 }
 
-/// Throws if there is a tensor that no rank asks for. Whether any rank asks for tensors of its own.
+/// Throws if no rank requests one of the saved tensors. Returns whether any rank requests tensors of its own.
 bool SavedCheckpoint::State::agree_on_what_is_wanted(const std::string& name,
                                                      const CheckpointGroup& into) const {
   std::set<std::string> names;
@@ -117,7 +117,7 @@ bool SavedCheckpoint::State::agree_on_what_is_wanted(const std::string& name,
   return wanted.back() != 0;
 }
 
-/// By file.
+/// This rank's requests by file.
 std::map<std::string, FileWants> SavedCheckpoint::State::wants_of(const std::string& name,
                                                                   const CheckpointGroup& into) const {
   std::map<std::string, FileWants> files;
@@ -147,7 +147,7 @@ std::map<std::string, FileWants> SavedCheckpoint::State::wants_of(const std::str
   return files;
 }
 
-/// What a whole checkpoint's files of a group hold.
+/// The forms of all tensors in a group's files, by file, of a checkpoint that is not sharded.
 std::map<std::string, Layout::Forms> SavedCheckpoint::State::files_of(const std::string& name,
                                                                       bool per_rank) const {
   std::map<std::string, Layout::Forms> files;
@@ -160,7 +160,7 @@ std::map<std::string, Layout::Forms> SavedCheckpoint::State::files_of(const std:
   return files;
 }
 
-/// Every rank reads its own, file after file. Nothing is filled before all headers have been looked at.
+/// Each rank reads its own requests, file by file. Checks all headers before it fills anything.
 void SavedCheckpoint::State::read(const std::map<std::string, FileWants>& wanted) const {
   for (const bool fills : {false, true}) {
     const auto read = [&] {
@@ -175,7 +175,7 @@ void SavedCheckpoint::State::read(const std::map<std::string, FileWants>& wanted
   }
 }
 
-/// The same, but rank 0 reads all `files`.
+/// As `read`, but rank 0 reads all `files` and broadcasts them.
 void SavedCheckpoint::State::read_for_all(const std::map<std::string, Layout::Forms>& files,
                                           std::map<std::string, FileWants>& wanted) const {
   for (const bool fills : {false, true}) {
@@ -288,7 +288,7 @@ void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisi
     if (!layout.sharded) for_all.emplace(context, path, forms);
     if (layout.sharded) context.on_all_ranks(reading, [&] { own.emplace(path, forms, false); });
     for (const auto& [name, form] : forms) {
-      // Its size is the file's: the header has been compared with the manifest.
+      // Safe to allocate: the reader has checked that the file holds a tensor of this form.
       context.on_all_ranks(reading, [&] { bytes.resize(form.bytes()); });
       if (for_all) for_all->read_whole(name, bytes);
       context.on_all_ranks(

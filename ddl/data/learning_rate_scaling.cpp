@@ -63,7 +63,7 @@ LearningRateScaling::LearningRateScaling(const Context& context,
   }
   const std::string text = explanation(options_, context.size(), factor_);
   if (factor_ != 1) {
-    context.log().notice(text);  // it is not what was asked for
+    context.log().notice(text);  // the rate differs from the schedule's
   } else {
     context.log().info(text);
   }

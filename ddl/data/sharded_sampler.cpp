@@ -23,7 +23,7 @@ ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, Sh
     : rank_(rank), ranks_(ranks), size_(dataset_size), options_(std::move(options)) {
   check();
   const auto n = static_cast<std::size_t>(ranks_);
-  // The product could overflow; a batch as large as the dataset is the dataset.
+  // Avoids overflow of the product; a global batch is never larger than the dataset.
   global_batch_size_ = options_.batch_size > size_ / n ? size_ : options_.batch_size * n;
   order_.resize(size_);
   number_buckets();
@@ -75,7 +75,7 @@ void ShardedSampler::number_buckets() {
   std::partial_sum(bucket_begins_.begin(), bucket_begins_.end(), bucket_begins_.begin());
 }
 
-// In order of index within each bucket, so that an epoch does not depend on those before it.
+// Orders samples by index within each bucket, so that an epoch's shuffle does not depend on earlier epochs.
 void ShardedSampler::group_by_bucket() {
   if (options_.buckets.empty()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -107,8 +107,9 @@ void ShardedSampler::cut_epoch(std::size_t global_batch) {
   }
 }
 
-// Whenever a bucket's newest batch is full its next sample begins another: so batches come in the order of
-// their first samples. What is left of a bucket moves to its beginning.
+// Cuts the rest of an epoch into batches of another size. When a bucket's newest batch is full, its next
+// sample begins another batch, so batches keep the order of their first samples. The remaining samples of a
+// bucket move to its beginning.
 void ShardedSampler::cut_rest(const Segment& done, std::size_t global_batch) {
   constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   const std::vector<std::size_t> order = order_;
@@ -135,14 +136,14 @@ void ShardedSampler::sort_by_length() {
   if (lengths.empty()) return;
   for (const GlobalBatch& batch : batches_) {
     const auto first = order_.begin() + static_cast<std::ptrdiff_t>(batch.begin);
-    // A total order: std::stable_sort would allocate.
+    // Compares indices too instead of using std::stable_sort, which would allocate.
     std::sort(first, first + static_cast<std::ptrdiff_t>(batch.count), [&](std::size_t a, std::size_t b) {
       return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
     });
   }
 }
 
-/// False if the epoch has no such segments: a batch is always left in the last one.
+/// Builds the rest of the epoch from its segments. Returns false if these leave no batch in the epoch.
 bool ShardedSampler::build_epoch() {
   built_ = false;
   cut_epoch(segments_.front().global_batch);
@@ -182,7 +183,7 @@ void ShardedSampler::next(ShardedBatch& batch) {
 
 std::size_t ShardedSampler::steps_per_epoch() const noexcept { return steps_per_epoch_; }
 
-// Where a sampler stands, as text.
+// The state of a sampler as text.
 
 namespace {
 
@@ -218,7 +219,7 @@ void describe(Fields& fields, Value& state) {
   fields("segments", state.segments, SIZE_MAX, std::size_t{2});
 }
 
-/// A state of another version may have other fields.
+/// Checked before the fields, because a state of another version may have other fields.
 void require_known_version(std::string_view text) {
   const auto object = nlohmann::json::parse(text, nullptr, false);
   if (!object.is_object() || object.value("format", nlohmann::json()) != State().format) return;
@@ -227,7 +228,7 @@ void require_known_version(std::string_view text) {
   throw Error(
       ErrorCode::unsupported,
       fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
-                  "version of ddl; use that one to go on from it",
+                  "version of ddl; use that one to resume from it",
                   version.dump(), State().version));
 }
 
@@ -246,7 +247,7 @@ State parse_state(std::string_view text) {
 
 std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-/// What the samplers deal, and how.
+/// Throws `mismatch` unless both samplers have the same samples in the same order.
 void require_same(const State& found, const State& here) {
   std::vector<std::string> differences;
   const auto compare = [&](const char* name, const auto& theirs, const auto& own) {
@@ -258,7 +259,7 @@ void require_same(const State& found, const State& here) {
   compare("hash of buckets and lengths", topology::printable(found.groups), here.groups);
   if (differences.empty()) return;
   throw Error(ErrorCode::mismatch,
-              fmt::format("ShardedSampler: the state is of another sampler: {}; to go on from it, give the "
+              fmt::format("ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
                           "dataset and options that it was made with (only batch size and ranks may differ)",
                           fmt::join(differences, "; ")));
 }
@@ -292,7 +293,7 @@ void ShardedSampler::restore(std::string_view text) {
     if (taken == 0 && !is_last) refuse("a segment of no batches", "one or more");
     segments.push_back({global_batch, taken});
   }
-  // A run that has taken nothing leaves no trace.
+  // Drops a last segment without batches, because a run that takes none does not affect the order.
   if (segments.back().taken == 0) segments.pop_back();
   if (segments.empty() || segments.back().global_batch != global_batch_size_) {
     segments.push_back({global_batch_size_, 0});

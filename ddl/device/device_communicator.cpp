@@ -36,7 +36,7 @@ using topology::Collective;
 
 namespace {
 
-/// What waits looks again at once at first, and then now and then.
+/// Yields during the first polls of a wait, then sleeps between polls.
 void rest(int looks) {
   constexpr int looks_before_naps = 1000;
   looks < looks_before_naps ? std::this_thread::yield()
@@ -59,10 +59,10 @@ struct DeviceCommunicator::State {
   std::vector<DeviceStream> streams;
   std::optional<device::CallLog> log;
 
-  std::mutex mutex;  // of the failure
+  std::mutex mutex;  // protects `failure`
   std::optional<Error> failure;
   std::atomic<bool> has_failed = false;
-  bool is_told = false;  // to who uses this
+  bool is_told = false;  // the failure has been thrown to the user
   std::jthread guard;
 
   void run(Collective collective, const void* input, void* output, std::size_t count, DataType type,
@@ -116,10 +116,10 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
   if (writes_output(call, rank)) check(call.output, "output");
 }
 
-/// Work of several streams may stand in one queue of the device: what a kernel waits for can then stand
-/// behind another one that waits.
+/// Several streams may share one hardware queue of the device. The kernel that a waiting kernel needs may
+/// then be queued behind another waiting kernel.
 void DeviceCommunicator::State::warn_of_queues() {
-  constexpr int streams_of_rank = 4;  // the caller's, and one for each dimension of a plan, and the reducer's
+  constexpr int streams_of_rank = 4;  // the caller's, one for each of a plan's two dimensions, the reducer's
   const std::vector<int> sharers = devices.threads_on_device_of(rank);
   if (sharers.size() == 1 || sharers.front() != rank) return;
   if (!device::has_cuda_environment()) {
@@ -171,11 +171,12 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   };
   if (!executor->can_be_captured(call)) {
     refuse(
-        "which calls through UCX or the host's memory cannot be; expected DeviceOptions::path exchange or "
-        "nccl");
+        "but calls through UCX or the host's memory cannot be captured; expected DeviceOptions::path "
+        "exchange "
+        "or nccl");
   }
   if (const int wanted = context.options().device_sync; wanted > 0) {
-    refuse(fmt::format("and DDL_OPTIONS=\"-dev_sync {}\" asks to wait for it", wanted));
+    refuse(fmt::format("but DDL_OPTIONS=\"-dev_sync {}\" asks to wait for each call", wanted));
   }
   try {
     executor->run(call);
@@ -185,7 +186,7 @@ void DeviceCommunicator::State::run_captured(const DeviceCall& call) {
   }
 }
 
-/// A launch that finds the stream's queue full blocks inside CUDA, with every other launch of the process.
+/// Limits the calls in flight: a launch into a full queue blocks all launches of the process inside CUDA.
 void DeviceCommunicator::State::wait_for_room() {
   constexpr std::size_t most_under_way = 64;
   for (int looks = 0; log->open() >= most_under_way; ++looks) {
@@ -213,7 +214,8 @@ void DeviceCommunicator::State::run_logged(const DeviceCall& call) {
   }
 }
 
-/// Others that fail, and the deadline, end what would wait for ever, whether somebody waits for it or not.
+/// The guard thread: finds failed peers and expired deadlines even while no thread of the user waits, and
+/// ends the kernels that would otherwise wait forever.
 void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   constexpr auto between_looks = std::chrono::milliseconds(20);
   std::mutex own;
@@ -229,12 +231,12 @@ void DeviceCommunicator::State::look_after(const std::stop_token& stop) {
   }
 }
 
-/// Finds what has failed so far. Any thread.
+/// Looks for a failure of a group or a peer. Thread-safe.
 void DeviceCommunicator::State::examine() {
   const std::lock_guard lock(mutex);
   if (failure) return;
   std::optional<device::GroupFailure> found = executor->failure();
-  // What others call says more than that somebody else has failed, and that more than who is late.
+  // A mismatch explains more than a peer's failure, and a peer's failure more than a timeout.
   const collectives::Watch* const watch = watch_of(context);
   if (watch != nullptr && watch->failed() && !(found && found->error.code() == ErrorCode::mismatch)) {
     found = device::GroupFailure{{ErrorCode::peer_failed, watch->failure().text}};
@@ -242,7 +244,7 @@ void DeviceCommunicator::State::examine() {
   if (found) fail(*found, found->captured.empty() ? log->called(*found) : CallId{});
 }
 
-/// Under the mutex. Has everything that waits end, and tells the job.
+/// Call with the mutex locked. Ends all waiting kernels and reports the failure to the job.
 void DeviceCommunicator::State::fail(const device::GroupFailure& found, const CallId& called) {
   if (failure) return;
   const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
@@ -254,7 +256,7 @@ void DeviceCommunicator::State::fail(const device::GroupFailure& found, const Ca
   has_failed = true;
 }
 
-/// Throws what has failed so far.
+/// Throws the failure, if there is one.
 void DeviceCommunicator::State::look() {
   if (!has_failed) examine();
   if (!has_failed) return;
@@ -264,7 +266,7 @@ void DeviceCommunicator::State::look() {
 }
 
 void DeviceCommunicator::State::finish(DeviceStream stream) {
-  constexpr auto most_after_failure = std::chrono::seconds(10);  // for kernels that have been told to end
+  constexpr auto most_after_failure = std::chrono::seconds(10);  // for aborted kernels to end
   std::optional<std::chrono::steady_clock::time_point> failed_at;
   for (int looks = 0;; ++looks) {
     try {

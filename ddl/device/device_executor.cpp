@@ -20,12 +20,12 @@ namespace {
 using topology::Carrier;
 using topology::Collective;
 
-/// What 16 bits of a call's part have at least, for any number of ranks.
+/// The smallest memory for 16-bit parts, enough for any number of ranks.
 constexpr std::size_t least_wire_bytes = std::size_t{1} << 20;
 
 constexpr std::string_view path_names[] = {"automatic", "exchange", "nccl", "ucx", "host"};
 
-/// What all ranks must have alike, because it decides which calls meet, and how they are cut.
+/// Agrees on the options that decide which groups are opened and how calls are cut.
 DeviceOptions agreed(const Context& context, DeviceOptions options) {
   require_same_entries(context, "DeviceCommunicator", "option",
                        {fmt::format("path {}", path_names[static_cast<std::size_t>(options.path)])});
@@ -39,7 +39,7 @@ DeviceOptions agreed(const Context& context, DeviceOptions options) {
       .as_agreed();
 }
 
-/// What the members of one of a plan's dimensions do.
+/// The plan of one dimension, as its members execute it.
 topology::Plan plan_of_dimension(const topology::Plan& plan, std::size_t dimension) {
   const int members = plan.decomposition.size(static_cast<int>(dimension));
   topology::Plan own;
@@ -127,7 +127,7 @@ bool DeviceExecutor::can_be_captured(const DeviceCall& call) {
 void DeviceExecutor::run(const DeviceCall& call) {
   if (!context_.options().reproducible || !ReproducibleCalls::concerns(call)) return run_as_planned(call);
   DeviceCall exact = call;
-  exact.wire.reset();  // rounding would depend on which ranks share a host
+  exact.wire.reset();  // rounding to 16 bits would depend on which ranks share a host
   if (!reproducible_) return run_as_planned(exact);
   reproducible_->run(exact, [this](const DeviceCall& part) { run_as_planned(part); });
 }
@@ -140,7 +140,7 @@ void DeviceExecutor::run_as_planned(const DeviceCall& call) {
                      [&](std::size_t dimension, const DeviceCall& part) { pass_on(own, dimension, part); });
 }
 
-/// A part of a call, as the plan has it in a dimension.
+/// Runs a part of a call by the group, and with the wire type, that the plan names for `dimension`.
 void DeviceExecutor::pass_on(const Execution& execution, std::size_t dimension, DeviceCall part) {
   part.plan = execution.chosen->hash;
   part.steps = &execution.of_group[dimension];
@@ -178,7 +178,7 @@ std::optional<GroupFailure> DeviceExecutor::failure() {
   std::optional<GroupFailure> found;
   for (std::size_t i = 0; i < groups_->all().size(); ++i) {
     std::optional<GroupFailure> own = groups_->all()[i].group->failure();
-    // What others call says more than who is late.
+    // A mismatch explains more than a timeout.
     if (!own || (found && own->error.code() != ErrorCode::mismatch)) continue;
     own->group = i;
     found = std::move(own);

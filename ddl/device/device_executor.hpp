@@ -18,49 +18,49 @@
 
 namespace ddl::device {
 
-/// How many calls each group has been given, or has done, and which was given the last one: a user's call is
-/// over when the last call of its last group is.
+/// The number of calls that each group has queued, or has completed, and the group that queued last. A user's
+/// call is complete when the last call of its last group is.
 struct GroupCalls {
   std::array<std::uint64_t, DeviceGroups::most> of_group = {};
   std::size_t last = 0;
 };
 
-/// Does each call as its plan says. Of one dimension, a group does it; else its parts go to a group inside
-/// the hosts and one between them (see DimensionCalls). In reproducible contexts, what keeps the bits is in
-/// front (see ReproducibleCalls).
+/// Executes each call by its plan. A single group executes a plan of one dimension; the parts of other plans
+/// go to a group inside the hosts and a group between them (see DimensionCalls). In reproducible contexts
+/// ReproducibleCalls first turns the call into calls with an exact result.
 class DeviceExecutor {
  public:
-  /// Opens the groups that the options ask for, and has plans for them. Parts of calls are in the timeline,
-  /// which outlives this. Collective; errors as DeviceCommunicator's.
+  /// Opens the groups that the options ask for, and the plans for them. Records parts of calls in `timeline`,
+  /// which must outlive the executor. Collective; throws as DeviceCommunicator's constructor.
   DeviceExecutor(const Context& context, const DeviceTable& devices, const DeviceOptions& options,
                  DeviceTimeline& timeline);
 
   [[nodiscard]] DeviceGroups& groups() noexcept { return *groups_; }
-  /// What plans are chosen for: with the carriers that have been opened.
+  /// The topology that plans are chosen for, with the carriers of the opened groups.
   [[nodiscard]] const topology::Topology& topology() const { return *topology_; }
-  /// The plan of calls of `bytes` bytes, as Communicator::plan counts them. Throws, agreed, `unsupported` for
-  /// one with notes in strict mode.
+  /// The plan for calls of `bytes` bytes, counted as in Communicator::plan. In strict mode throws an agreed
+  /// `unsupported` for a plan with notes.
   [[nodiscard]] const topology::Plan& plan(topology::Collective collective, std::size_t bytes, DataType type,
                                            std::optional<DataType> wire = {});
 
-  // As a group's.
+  // As in DimensionGroup.
   void run(const DeviceCall& call);
   [[nodiscard]] bool can_be_captured(const DeviceCall& call);
   void abort() noexcept;
   void settle();
   void close(bool in_order) noexcept;
-  /// What has gone wrong in a group; calls of different names come before others.
+  /// The failure of a group; a mismatch takes precedence over other failures.
   [[nodiscard]] std::optional<GroupFailure> failure();
-  /// But for captured calls. For the thread that makes the calls.
+  /// Queued calls, without captured ones. Only for the thread that makes the calls.
   [[nodiscard]] const GroupCalls& given() const noexcept { return given_; }
-  /// Any thread.
+  /// Completed calls, without captured ones. Thread-safe.
   [[nodiscard]] GroupCalls completed();
 
  private:
-  /// A plan, and which groups execute it.
+  /// A plan and the groups that execute it.
   struct Execution {
     std::shared_ptr<const collectives::ChosenPlan> chosen;
-    std::vector<std::size_t> groups;  ///< One, or one of each dimension.
+    std::vector<std::size_t> groups;  ///< A single group, or one for each dimension.
     std::vector<topology::Plan> of_group;
 
     [[nodiscard]] const topology::Plan& plan() const noexcept { return chosen->plan; }
@@ -79,7 +79,7 @@ class DeviceExecutor {
   std::shared_ptr<collectives::PlanBook> plans_;
   std::optional<DimensionCalls> by_dimension_;
   std::optional<ReproducibleCalls> reproducible_;
-  std::span<std::byte> narrow_memory_;  // where there are several hosts
+  std::span<std::byte> narrow_memory_;  // empty on a single host
   std::map<const collectives::ChosenPlan*, Execution> known_;
   GroupCalls given_;
 };

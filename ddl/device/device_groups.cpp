@@ -33,7 +33,7 @@ std::unique_ptr<DimensionGroup> open_ucx_group(GroupMembers&, const DeviceTable&
 }
 #endif
 
-/// Hosts have as many ranks each, and more than one: what the dimensions of an all_reduce between hosts need.
+/// Whether there are several hosts with the same number of ranks, two or more, as calls by dimension need.
 bool is_even(const topology::RankMap& map) {
   for (int host = 1; host < map.hosts(); ++host) {
     if (map.ranks_of(host).size() != map.ranks_of(0).size()) return false;
@@ -54,7 +54,7 @@ DeviceGroups::DeviceGroups(const Context& context, const DeviceTable& devices, c
     inside_.emplace(context, job.split(job.rank_map().host_of(context.rank())));
     between_.emplace(context, job.split(context.local_rank()));
   }
-  std::string reasons;  // for doing without what would be best
+  std::string reasons;  // why preferred groups could not be opened
   if (may_be(DevicePathChoice::exchange) && (is_one_host || inside_)) {
     attempt(DevicePathChoice::exchange, reasons, [&] {
       auto made =
@@ -79,15 +79,15 @@ DeviceGroups::DeviceGroups(const Context& context, const DeviceTable& devices, c
   if (is_one_host && (exchange_ != nullptr || has_nccl)) {
     if (reasons.empty()) return;
     if (exchange_ == nullptr) {
-      note_shortcoming(context, "collectives on devices go by NCCL alone: " + reasons);
+      note_shortcoming(context, "collectives on devices go by NCCL only: " + reasons);
     }
-    if (!has_nccl) context.log().info("collectives on devices go by the exchange alone: " + reasons);
+    if (!has_nccl) context.log().info("collectives on devices go by the exchange only: " + reasons);
     return;
   }
   if (!has_nccl) open_between(devices, options, std::move(reasons));
 }
 
-/// Without NCCL between the hosts: UCX, else the host's memory.
+/// Opens the groups between the hosts where NCCL is not available: UCX, or else host memory.
 void DeviceGroups::open_between(const DeviceTable& devices, const DeviceOptions& options,
                                 std::string reasons) {
   const auto note_reasons = [&](const std::string& found, std::string_view way) {
@@ -116,7 +116,8 @@ void DeviceGroups::open_between(const DeviceTable& devices, const DeviceOptions&
   note_reasons(better, "through the host's memory");
 }
 
-/// Whether it could be opened; if not, and that was not asked for, why.
+/// Calls `open` and returns whether it succeeded. Adds the reason to `reasons` if it did not, and rethrows
+/// the error if the user asked for `path`.
 template <typename Open>
 bool DeviceGroups::attempt(DevicePathChoice path, std::string& reasons, const Open& open) {
   const std::size_t before = opened_.size();
@@ -125,14 +126,14 @@ bool DeviceGroups::attempt(DevicePathChoice path, std::string& reasons, const Op
     return true;
   } catch (const Error& error) {
     if (path == wanted_ || error.code() != ErrorCode::unsupported) throw;
-    // Where the group of one dimension cannot be had, the others are of no use.
+    // Groups of the other dimensions are useless without the one that failed.
     for (; opened_.size() > before; opened_.pop_back()) opened_.back().group->close(true);
     reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
     return false;
   }
 }
 
-/// All ranks, and with the exchange inside the hosts those between them.
+/// Opens a group over all ranks and, if the exchange works inside the hosts, one between the hosts.
 template <typename Make>
 void DeviceGroups::add_between(Carrier carrier, const Make& make) {
   opened_.push_back({carrier, Scope::all, make(everyone_)});

@@ -15,10 +15,10 @@
 
 namespace ddl::device {
 
-/// Of which ranks a group is: of all; of those of a host; of those of the same index on their hosts.
+/// The members of a group: all ranks, the ranks of a host, or the ranks with the same index on their hosts.
 enum class Scope { all, inside, between };
 
-/// What there is to carry a communicator's calls.
+/// The groups that carry a communicator's calls.
 class DeviceGroups {
  public:
   static constexpr std::size_t most = 6;
@@ -28,32 +28,33 @@ class DeviceGroups {
     std::unique_ptr<DimensionGroup> group;
   };
 
-  /// Opens what the options ask for; if that is automatic, all that is of use, and says why it is not
-  /// something better. Collective; errors as DeviceCommunicator's.
+  /// Opens the groups that the options ask for. With the automatic path, opens all useful groups and logs why
+  /// a better one is missing. Collective; throws as DeviceCommunicator's constructor.
   DeviceGroups(const Context& context, const DeviceTable& devices, const DeviceOptions& options);
   DeviceGroups(const DeviceGroups&) = delete;
   DeviceGroups& operator=(const DeviceGroups&) = delete;
 
   [[nodiscard]] const std::vector<Entry>& all() const noexcept { return opened_; }
-  /// The index of a group; that beyond the last one if there is none.
+  /// The index of a group in `all()`; `all().size()` if it is not open.
   [[nodiscard]] std::size_t index_of(topology::Carrier carrier, Scope scope) const;
-  /// Of which ranks a group is.
+  /// The members of `all()[group]`.
   [[nodiscard]] const GroupMembers& members_of(std::size_t group) const {
     const Scope scope = opened_[group].scope;
     return scope == Scope::all ? everyone_ : scope == Scope::inside ? *inside_ : *between_;
   }
-  /// Of the first group of all ranks: for barriers.
+  /// The index of the first group over all ranks, which executes barriers.
   [[nodiscard]] std::size_t meeting() const;
-  /// Whether calls can go by dimension.
+  /// Whether calls can be split by dimension.
   [[nodiscard]] bool has_dimensions() const;
   [[nodiscard]] topology::DeviceCarriers carriers() const;
 
-  /// Zeros that the groups reach. Collective; throws, agreed, `unsupported`.
+  /// Allocates zeroed device memory, which the exchange uses without a copy. Collective; throws an agreed
+  /// `unsupported`.
   std::byte* allocate(std::size_t bytes);
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
     return exchange_ == nullptr || exchange_->reaches(data, bytes);
   }
-  /// Of the exchange's largest kernels; 0 if there is none.
+  /// The number of blocks of the exchange's largest kernels; 0 without an exchange.
   [[nodiscard]] int blocks() const noexcept { return exchange_ != nullptr ? exchange_->blocks() : 0; }
 
  private:
@@ -67,7 +68,7 @@ class DeviceGroups {
   Context context_;
   const DevicePathChoice wanted_;
   GroupMembers everyone_;
-  std::optional<GroupMembers> inside_, between_;  // where hosts have as many ranks each
+  std::optional<GroupMembers> inside_, between_;  // only if hosts have the same number of ranks, two or more
   std::vector<Entry> opened_;
   ExchangeGroup* exchange_ = nullptr;
   std::vector<DeviceBytes> own_memory_;

@@ -10,7 +10,7 @@ namespace ddl::device {
 namespace {
 
 constexpr double ns_each_ms = 1e6;
-/// An event's time is a float of milliseconds from another's: half a microsecond is lost after some seconds.
+/// The time between CUDA events is a float in milliseconds, whose error reaches 0.5 us after some seconds.
 constexpr double longest_from_base_ns = 4e9;
 constexpr int tries = 5;
 constexpr std::size_t events = 2048;
@@ -23,7 +23,7 @@ DeviceTimeline::DeviceTimeline(Timeline& timeline) : timeline_(timeline) {
   set_clock();
 }
 
-/// The base is an event that the host has seen pass; the try with the least doubt counts.
+/// Records an event between two readings of the host's clock, and keeps the try with the shortest interval.
 void DeviceTimeline::set_clock() {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < tries; ++i) {
@@ -42,7 +42,7 @@ void DeviceTimeline::set_clock() {
 
 DeviceTimeline::Scope DeviceTimeline::scope(std::string name, DeviceStream stream, std::uint64_t bytes,
                                             const PhaseOfPlan& phase) {
-  if (!is_on() || is_capturing(stream)) return nullptr;  // an event of a captured graph has no time
+  if (!is_on() || is_capturing(stream)) return nullptr;  // events in a captured graph have no time
   const auto span = std::make_shared<Span>(Span{{}, {}, std::move(name), bytes, phase});
   {
     const std::lock_guard lock(mutex_);
@@ -57,7 +57,7 @@ DeviceTimeline::Scope DeviceTimeline::scope(std::string name, DeviceStream strea
   }
   check_cuda(cudaEventRecord(span->begin.get(), stream), "cudaEventRecord");
   return {span.get(), [this, span, stream](void*) {
-            // If the device is lost, the next call says so.
+            // If the device is lost, the next call reports it.
             if (cudaEventRecord(span->end.get(), stream) != cudaSuccess) return;
             const std::lock_guard lock(mutex_);
             spans_.push_back(std::move(*span));
@@ -80,7 +80,7 @@ void DeviceTimeline::collect() {
   const std::lock_guard lock(mutex_);
   const auto passed = std::ranges::stable_partition(
       spans_, [](const Span& span) { return cudaEventQuery(span.end.get()) != cudaSuccess; });
-  cudaGetLastError();  // that an event is not there yet
+  cudaGetLastError();  // clears cudaErrorNotReady
   for (Span& span : passed) {
     const double begin_ns = ns_after_base(span.begin.get());
     const double end_ns = ns_after_base(span.end.get());

@@ -14,32 +14,32 @@
 
 namespace ddl::device {
 
-/// Of which plan something is a part, and of which of its dimensions.
+/// The plan and the dimension of the plan that a recorded span belongs to.
 struct PhaseOfPlan {
-  std::uint64_t plan = 0;  ///< Its hash; 0: of none.
+  std::uint64_t plan = 0;  ///< The plan's hash; 0 if the span belongs to no plan.
   int dimension = 0;
 };
 
-/// What runs on a rank's device, and when, for the context's timeline: events on streams, which are read when
-/// they have passed, on the host's clock. Nobody waits for them. Events are made beforehand, because making
-/// one may wait for kernels that wait; what begins while all are in use is counted, but not recorded. Any
-/// thread.
+/// Records in the context's timeline what runs on a rank's device and when, on the host's clock. CUDA events
+/// mark begin and end of each span and are read after they complete; no thread waits for them. Events are
+/// created in advance, because creating one may block behind waiting kernels; a span that finds no unused
+/// events is counted but not recorded. Thread-safe.
 class DeviceTimeline {
  public:
-  /// On the device that is selected. Waits for it, if the timeline is on.
+  /// Uses the selected device. Waits for that device if the timeline is on.
   explicit DeviceTimeline(Timeline& timeline);
   DeviceTimeline(const DeviceTimeline&) = delete;
   DeviceTimeline& operator=(const DeviceTimeline&) = delete;
 
   [[nodiscard]] bool is_on() const noexcept { return timeline_.is_on(); }
-  /// What is queued on `stream` as long as the result lives. `bytes` is told if it is not 0. Null if it is
-  /// not recorded.
+  /// Records the work that is queued on `stream` while the result lives; null if the span is not recorded.
+  /// `bytes` is recorded unless it is 0.
   using Scope = std::shared_ptr<void>;
   [[nodiscard]] Scope scope(std::string name, DeviceStream stream, std::uint64_t bytes,
                             const PhaseOfPlan& phase = {});
-  /// How many have not been recorded.
+  /// The number of spans that were not recorded.
   [[nodiscard]] std::uint64_t left_out() const;
-  /// Hands over what has passed. To be called now and then.
+  /// Hands completed spans to the timeline. Must be called regularly.
   void collect();
 
  private:
@@ -54,10 +54,10 @@ class DeviceTimeline {
   [[nodiscard]] double ns_after_base(cudaEvent_t event) const;
 
   Timeline& timeline_;
-  mutable std::mutex mutex_;  // not held while something is queued, which may block
+  mutable std::mutex mutex_;  // not held while work is queued, because that may block
   Event base_;
-  double base_ns_ = 0;       // of the host's clock
-  std::vector<Span> spans_;  // that are queued
+  double base_ns_ = 0;       // the time of `base_` on the host's clock
+  std::vector<Span> spans_;  // queued, not collected yet
   std::vector<Event> unused_;
   std::uint64_t left_out_ = 0;
 };

@@ -11,7 +11,7 @@ using topology::Collective;
 
 ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks) {
   ScatterGather result;
-  const std::size_t parts = count / inner;  // one element for each member of a host
+  const std::size_t parts = count / inner;  // elements for each member of a host
   result.rest = count % inner;
   const std::size_t pieces = std::min(chunks, parts);
   std::size_t at = 0;
@@ -39,7 +39,7 @@ DimensionCalls::DimensionCalls(const Context& context, std::span<std::byte> scra
   });
 }
 
-/// Sums become averages between the hosts, where they are first complete.
+/// Divides complete sums for an average, on the stream of the dimension between the hosts.
 void DimensionCalls::finish(const DeviceCall& call, std::byte* values, std::size_t count) const {
   if (call.op != ReduceOp::avg) return;
   collectives::device::Combination whole{
@@ -48,7 +48,7 @@ void DimensionCalls::finish(const DeviceCall& call, std::byte* values, std::size
   collectives::device::launch_combine(whole, call.type, ReduceOp::avg, between_.get());
 }
 
-/// One that is being queued.
+/// The call that is being queued.
 struct DimensionCalls::Call {
   DimensionCalls& all;
   const DeviceCall& call;
@@ -56,12 +56,12 @@ struct DimensionCalls::Call {
   const PassOn& pass_on;
 
   const std::size_t element = size_of(call.type);
-  const std::size_t members = all.columns_.size();  // of a host
+  const std::size_t members = all.columns_.size();  // ranks of a host
   const std::size_t hosts = all.columns_.front().size();
   const std::size_t own_member = static_cast<std::size_t>(all.context_.local_rank());
   const DeviceStream inside = all.inside_.get();
   const DeviceStream between = all.between_.get();
-  mutable std::size_t rounded = 0;  // elements of the residual that parts so far have
+  mutable std::size_t rounded = 0;  // elements of the residual that earlier parts use
 
   void run() {
     join(call.stream, inside);
@@ -101,15 +101,16 @@ struct DimensionCalls::Call {
     pass_on(dimension, made);
   }
 
-  /// Elements [first, first + count), and where what is between the dimensions goes meanwhile.
+  /// Elements [first, first + count), and the scratch memory for their intermediate results.
   struct Chunk {
     std::size_t first;
     std::size_t count;
     std::byte* scratch;
     std::size_t slot;
-    bool is_again;  // a chunk of this call has had the slot before
+    bool is_again;  // an earlier chunk of this call uses the same slot
   };
-  /// The plan's chunks, and more of them if `of_scratch` scratch elements for each element need that.
+  /// Cuts the call into the plan's number of chunks, or more if the scratch memory is too small for
+  /// `of_scratch` scratch elements for each element.
   [[nodiscard]] std::vector<Chunk> chunks(std::size_t of_scratch) const {
     constexpr std::size_t line = 128;
     const std::size_t in_line = line / element;
@@ -134,15 +135,15 @@ struct DimensionCalls::Call {
     check_cuda(cudaEventRecord(all.slot_free_[chunk.slot].get(), stream), "cudaEventRecord");
   }
 
-  /// Copies a chunk of all ranks' pieces between scratch memory, where they are by column, and the caller's,
-  /// where they are by rank. `copy(packed, at, pitch, pieces)`: where so many of them begin in either, and
-  /// how far apart the caller's are.
+  /// Copies a chunk of all ranks' pieces between scratch memory, ordered by column, and the caller's memory,
+  /// ordered by rank. Calls `copy(packed, at, pitch, pieces)` with the byte offset of the first of `pieces`
+  /// pieces in scratch memory, its offset in the caller's memory, and the pitch of the caller's pieces.
   template <typename Copy>
   void copy_columns(const Chunk& chunk, const Copy& copy) const {
     const std::size_t piece = call.count * element;
     std::size_t packed = 0;
     for (const std::vector<int>& column : all.columns_) {
-      // Ranks are mostly dealt out evenly: then a column is one copy.
+      // A column whose ranks are evenly spaced, the usual case, takes one copy.
       const int step = column[1] - column[0];
       const auto is_uneven = [&](int rank, int next) { return step <= 0 || next - rank != step; };
       const bool is_even = std::ranges::adjacent_find(column, is_uneven) == column.end();
@@ -167,8 +168,8 @@ struct DimensionCalls::Call {
     for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
       const ScatterGatherChunk& chunk = cut.chunks[i];
       part(0, Collective::reduce_scatter, call.input + chunk.first * element, own(chunk), chunk.part);
-      // The chunk before this one is gathered behind this one's scattering: by then it has been between the
-      // hosts.
+      // Queues the gather of the previous chunk behind this chunk's scatter, so that the previous chunk's
+      // phase between the hosts overlaps it.
       if (i > 0) gather(cut.chunks[i - 1]);
       join(inside, between);
       part(1, Collective::all_reduce, own(chunk), own(chunk), chunk.part);
@@ -176,7 +177,7 @@ struct DimensionCalls::Call {
     }
     if (!cut.chunks.empty()) gather(cut.chunks.back());
     if (cut.rest == 0) return;
-    // Fewer than a host has ranks: each has all of them.
+    // The rest has fewer elements than a host has ranks, so every rank reduces all of them.
     std::byte* const rest = call.output + (call.count - cut.rest) * element;
     part(0, Collective::all_reduce, call.input + (call.count - cut.rest) * element, rest, cut.rest);
     join(inside, between);
@@ -184,7 +185,7 @@ struct DimensionCalls::Call {
     all.finish(call, rest, cut.rest);
   }
 
-  /// Member i of each host sums the pieces of column i over its host; the column scatters these sums.
+  /// Member i of each host sums the pieces of column i over its host; then the column scatters the sums.
   void reduce_scatter() const {
     for (const Chunk& chunk : chunks((members + 1) * hosts)) {
       std::byte* const sums = chunk.scratch + members * hosts * chunk.count * element;
@@ -227,7 +228,7 @@ struct DimensionCalls::Call {
     return static_cast<std::size_t>(std::ranges::find(column, call.root) - column.begin());
   }
 
-  /// The root's column has the data before the hosts do.
+  /// The root's column receives the data first, then each of its members broadcasts it inside its host.
   void broadcast() const {
     const bool is_root = all.context_.rank() == call.root;
     for (const Chunk& chunk : chunks(0)) {

@@ -12,8 +12,8 @@
 
 namespace ddl::device {
 
-/// A chunk of an all-reduce by dimension: elements [first, first + inner * part), of which member i of a host
-/// sums the i-th `part` over its host, and then over all.
+/// A chunk of an all-reduce by dimension: elements [first, first + inner * part). Member i of a host reduces
+/// the i-th range of `part` elements over its host, then over all hosts.
 struct ScatterGatherChunk {
   std::size_t first = 0;
   std::size_t part = 0;
@@ -22,32 +22,32 @@ struct ScatterGatherChunk {
 };
 struct ScatterGather {
   std::vector<ScatterGatherChunk> chunks;
-  std::size_t rest = 0;  ///< Elements after the last chunk, fewer than `inner`, which all reduce at once.
+  std::size_t rest =
+      0;  ///< Elements after the last chunk, fewer than `inner`; every rank reduces all of them.
 };
-/// Cuts `count` elements for hosts of `inner` ranks into `chunks` of alike size, or fewer if there is not
-/// enough.
+/// Cuts `count` elements for hosts of `inner` ranks into at most `chunks` chunks of about equal size.
 ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks);
 
-/// Cuts calls by dimension: 0 is the ranks of a host, 1 those of one index on their hosts, a column. Each
-/// dimension has a stream of its own, joined by events, so that chunks follow one another. An all_reduce is a
-/// reduce_scatter, an all_reduce and an all_gather; the other collectives are the same in both dimensions.
-/// reduce_scatter and all_gather copy all pieces once, into the order of the columns.
+/// Splits calls by dimension: dimension 0 holds the ranks of a host, dimension 1 a column, the ranks with the
+/// same index on their hosts. Each dimension has its own stream; events join them, so that chunks are
+/// pipelined. An all_reduce becomes a reduce_scatter, an all_reduce and an all_gather; the other collectives
+/// are the same in both dimensions. reduce_scatter and all_gather copy all pieces once, to sort by column.
 class DimensionCalls {
  public:
-  /// A part of a call, for the group of a dimension.
+  /// Passes a part of a call to the group of a dimension.
   using PassOn = std::function<void(std::size_t dimension, const DeviceCall& part)>;
 
-  /// Hosts have as many ranks each. On the device that is selected. `scratch`, in its memory, holds chunks
-  /// between the dimensions: where it is too small, there are more of them than the plan says. Collective;
-  /// errors are agreed.
+  /// Requires hosts with the same number of ranks. Uses the selected device. `scratch`, in device memory,
+  /// holds intermediate results of chunks; if it is small, calls take more chunks than the plan says.
+  /// Collective; errors are agreed.
   DimensionCalls(const Context& context, std::span<std::byte> scratch);
 
-  /// Queues the call in `chunks` parts.
+  /// Queues the call in `chunks` chunks, or more if the scratch memory is too small for these.
   void run(const DeviceCall& call, int chunks, const PassOn& pass_on);
 
  private:
   struct Call;
-  static constexpr std::size_t slots = 2;  // of the scratch memory, for chunks that follow one another
+  static constexpr std::size_t slots = 2;  // parts of the scratch memory that chunks use in turn
 
   void finish(const DeviceCall& call, std::byte* values, std::size_t count) const;
 

@@ -16,16 +16,17 @@ constexpr std::size_t line_bytes = 128;
 
 }  // namespace
 
-/// What CUDA's thread is given.
+/// The argument of the host function.
 struct HostGroup::Part {
   HostGroup* group;
-  DeviceCall call;  // on the host's memory
+  DeviceCall call;  // its buffers are in host memory
   bool is_last;
 };
 
 HostGroup::HostGroup(GroupMembers& members, const DeviceTable& devices)
     : members_(members), communicator_(members.communicator().split(0)) {
-  // CUDA has one thread for the host functions of a process: one rank's would wait for another's behind it.
+  // CUDA runs all host functions of a process on one thread, so one rank's function would wait there for
+  // another's that is queued behind it.
   if (!devices.is_one_process_each()) {
     throw Error(
         ErrorCode::unsupported,
@@ -63,7 +64,7 @@ void HostGroup::run(const DeviceCall& call) {
     Slot& slot = slots_[next_++ % slots];
     const std::size_t elements = std::min(most, call.count - first);
     const std::size_t bytes = elements * element;
-    // The part that had this memory before has been read, and copied back.
+    // Waits until the slot's previous part has been reduced, and below until its result has been copied out.
     check_cuda(cudaStreamWaitEvent(in_.get(), slot.reduced.get(), 0), "cudaStreamWaitEvent");
     if (reads) {
       copy_pieces(slot.input.get(), bytes, call.input + first * element, whole, bytes, in_pieces,
@@ -76,7 +77,7 @@ void HostGroup::run(const DeviceCall& call) {
     part->call.output = slot.output.get();
     part->call.count = elements;
     check_cuda(cudaLaunchHostFunc(reduction_.get(), reduce_part, part.get()), "cudaLaunchHostFunc");
-    part.release();  // it is the function's
+    part.release();  // reduce_part owns it now
     join(reduction_.get(), out_.get(), slot.reduced);
     if (writes) {
       copy_pieces(call.output + first * element, whole, slot.output.get(), bytes, bytes, out_pieces,
@@ -93,9 +94,9 @@ void HostGroup::reduce_part(void* part) {
   if (own->is_last) ++own->group->completed_;
 }
 
-/// On CUDA's thread, which must not call CUDA.
+/// Runs on CUDA's host function thread, where CUDA calls are forbidden.
 void HostGroup::reduce(const DeviceCall& call) noexcept {
-  if (failure()) return;  // outputs are undefined
+  if (failure()) return;  // outputs are undefined after a failure
   try {
     switch (call.collective) {
       case Collective::all_reduce:
@@ -119,7 +120,7 @@ void HostGroup::reduce(const DeviceCall& call) noexcept {
 }
 
 void HostGroup::close(bool /*in_order*/) noexcept {
-  // Functions of failed calls end as the host's calls do: at the deadline at the latest.
+  // Host functions of failed calls end with the host engine's calls, at the deadline at the latest.
   for (const Stream* stream : {&in_, &reduction_, &out_}) cudaStreamSynchronize(stream->get());
 }
 

@@ -12,25 +12,24 @@
 
 namespace ddl::device {
 
-/// Collectives through page-locked memory and the host's engine: for several hosts without NCCL. A call is
-/// cut into parts that are copied to the host, reduced there and copied back, each while its neighbours are
-/// in the other two stages. CUDA's thread for host functions makes the host's calls, so no thread of the
-/// trainer waits; ranks must be processes.
+/// Collectives through page-locked memory and the host engine, for several hosts without NCCL and UCX. Calls
+/// are cut into parts, and the three stages of each part (copy to the host, host collective, copy back) are
+/// pipelined. CUDA's thread for host functions runs the host collectives, so no thread of the trainer waits,
+/// but each rank must be a process.
 class HostGroup final : public DimensionGroup {
  public:
-  /// Collective. Throws `unsupported`, agreed, where ranks are threads of one process.
+  /// Collective. Throws an agreed `unsupported` if ranks are threads of one process.
   HostGroup(GroupMembers& members, const DeviceTable& devices);
 
   void run(const DeviceCall& call) override;
-  /// The host's engine reduces.
-  [[nodiscard]] bool is_reproducible() const noexcept override { return true; }
+  [[nodiscard]] bool is_reproducible() const noexcept override { return true; }  // the host engine reduces
   [[nodiscard]] std::uint64_t completed() override { return completed_; }
-  void abort() noexcept override {}  // the host's engine ends its calls by itself
+  void abort() noexcept override {}  // the host engine ends its own calls
   void close(bool in_order) noexcept override;
 
  private:
   struct Part;
-  /// Memory for a part, and when the one before is done with it.
+  /// Memory for a part, and the events after which the next part may use it.
   struct Slot {
     Pinned<std::byte> input, output;
     Event reduced, copied_out;
@@ -42,13 +41,13 @@ class HostGroup final : public DimensionGroup {
   void reduce(const DeviceCall& call) noexcept;
 
   GroupMembers& members_;
-  Communicator communicator_;  // for CUDA's thread alone
+  Communicator communicator_;  // used only by CUDA's host function thread
   Stream in_, reduction_, out_;
   Event joint_;
   Slot slots_[slots];
   std::size_t next_ = 0;
 
-  std::atomic<std::uint64_t> completed_ = 0;  // but for the copy to the device
+  std::atomic<std::uint64_t> completed_ = 0;  // calls reduced on the host; the copy back may be in flight
 };
 
 }  // namespace ddl::device

@@ -13,11 +13,11 @@ void run_narrow(const DeviceCall& call, DataType wire, int members, int member, 
   const std::size_t pieces = pieces_of(call.collective, members);
   const std::size_t room = memory.size() / size_of(wire) / pieces;
   const std::size_t most = std::max<std::size_t>(room / in_line * in_line, 1);
-  // Kernels of one stream follow one another, so that all parts may have the same memory.
+  // The stream orders the parts, so all of them can use the same memory.
   for (std::size_t first = 0; first < call.count; first += most) {
     const std::size_t length = std::min(most, call.count - first);
     const auto* const input = reinterpret_cast<const float*>(call.input) + first;
-    collectives::device::WirePass pass{.values = const_cast<float*>(input),  // is only read
+    collectives::device::WirePass pass{.values = const_cast<float*>(input),  // only read when narrowing
                                        .residual = call.residual == nullptr ? nullptr : call.residual + first,
                                        .packed = memory.data(),
                                        .pieces = pieces,

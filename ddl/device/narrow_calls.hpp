@@ -6,10 +6,9 @@
 
 namespace ddl::device {
 
-/// Sums of f32 whose bytes travel in 16 bits: a kernel rounds the input, with what roundings before have left
-/// of it, a group adds up, and a kernel widens the sums. Queues an all_reduce or reduce_scatter of `members`
-/// ranks, of which this one is `member`. `memory`, which groups reach, holds a part of a call: a larger one
-/// is cut.
+/// Queues an all_reduce or reduce_scatter of f32 values that travel in 16 bits: a kernel adds the residual to
+/// the input and rounds the result to `wire`, a group reduces it, and a kernel widens the sums to f32. This
+/// rank is `member` of `members`. A call that does not fit in `memory`, which the groups can reach, is cut.
 void run_narrow(const DeviceCall& call, DataType wire, int members, int member, std::span<std::byte> memory,
                 const PassOn& pass_on);
 

@@ -15,10 +15,10 @@ using collectives::device::ExactStep;
 using collectives::device::launch_exact_step;
 using topology::Collective;
 
-/// Elements between which ranks' shares begin, so that all of them are read and written in packs.
+/// Alignment of ranks' shares in elements, so that kernels access them in packs.
 constexpr std::size_t line = 16;
 constexpr std::size_t line_bytes = 128;
-/// Up to this an all_reduce is one of limbs: a collective less, for more bytes.
+/// An all_reduce of at most this size reduces all limbs on every rank: more bytes, but one collective less.
 constexpr std::size_t whole_bytes = std::size_t{256} << 10;
 constexpr std::size_t most_bytes_per_element = 20;  // f64: a scale and two limbs
 
@@ -26,7 +26,7 @@ constexpr std::size_t up_to(std::size_t multiple, std::size_t number) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-/// Of the fewest parts of `room` or less, alike but for the last one.
+/// The length of the fewest parts that have at most `room` elements; all but the last have this length.
 std::size_t part_length(std::size_t count, std::size_t room, std::size_t unit) {
   const std::size_t most = room / unit * unit;
   const std::size_t parts = (count + most - 1) / most;
@@ -47,13 +47,13 @@ ExactStep decoding(const ExactForm& form) {
 
 }  // namespace
 
-/// Elements [begin, begin + length) of the call's, or of each rank's piece for reduce_scatter.
+/// Elements [begin, begin + length) of the call, or of each rank's piece in a reduce_scatter.
 struct ReproducibleCalls::Part {
   const DeviceCall& call;
   const ExactForm& form;
   std::size_t begin;
   std::size_t length;
-  bool is_scattered;  // an all_reduce of which each rank rounds its share
+  bool is_scattered;  // an all_reduce in which each rank decodes only its share
 };
 
 std::size_t ReproducibleCalls::least_bytes(int ranks) noexcept {
@@ -76,7 +76,7 @@ ReproducibleCalls::ReproducibleCalls(const Context& context, std::span<std::byte
 }
 
 void ReproducibleCalls::run(const DeviceCall& call, const PassOn& pass_on) const {
-  if (ranks_ == 1) {  // as the host: what is no number is left alone, too
+  if (ranks_ == 1) {  // copies NaNs and infinities unchanged, as the host does
     return pass_on(call.part(Collective::all_gather, call.input, call.output, call.count));
   }
   call.op == ReduceOp::prod ? multiply(call, pass_on) : reduce(call, pass_on);
@@ -112,7 +112,7 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
   pass.runs = has_pieces ? ranks_ : 1;
   pass.length = part.length;
   pass.stride = call.count;
-  pass.pitch = up_to(line, part.length);  // what is between runs is reduced as well, for nothing
+  pass.pitch = up_to(line, part.length);  // the padding between runs is reduced too, and ignored
   const std::size_t elements = has_pieces ? ranks_ * pass.pitch : part.length;
   pass.scales = memory_.data();
   pass.limbs = memory_.data() + up_to(line_bytes, elements * scale_bytes);
@@ -133,7 +133,7 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
   }
   launch_exact_step(encoding(form), call.type, pass, call.stream);
 
-  const bool is_shared = has_pieces || part.is_scattered;  // each rank has the sums of its share
+  const bool is_shared = has_pieces || part.is_scattered;  // each rank receives the sums of its share only
   const std::size_t share = is_shared ? elements / ranks_ : elements;
   const std::size_t first = is_shared ? rank_ * share : 0;
   const std::size_t results = has_pieces ? part.length : share;
@@ -154,7 +154,8 @@ void ReproducibleCalls::reduce_part(const Part& part, const PassOn& pass_on) con
   }
 }
 
-/// In the order of ranks, which are all gathered. Pieces one after the other: each is one rank's result.
+/// Gathers the inputs of all ranks and multiplies them in rank order. A reduce_scatter does this for one
+/// rank's piece after the other.
 void ReproducibleCalls::multiply(const DeviceCall& call, const PassOn& pass_on) const {
   const std::size_t element = size_of(call.type);
   const bool has_pieces = call.collective == Collective::reduce_scatter;

@@ -8,21 +8,22 @@
 
 namespace ddl::device {
 
-/// In reproducible contexts: reductions of floats become reductions of integers, and kernels before and after
-/// them, so that they have the bits of the host's (see collectives::ReproducibleReductions). A call is cut
-/// into parts that fit the working memory, which calls use one after the other, as their streams are ordered.
+/// Reductions of floats in reproducible contexts. Kernels encode the floats as integers, integer reductions
+/// add them up, and kernels decode the sums, so that results have the same bits as on the host (see
+/// collectives::ReproducibleReductions). A call is cut into parts that fit in the working memory. All calls
+/// share that memory, because the caller's streams order the calls.
 class ReproducibleCalls {
  public:
-  /// How much memory there must be so that any call can be cut into parts.
+  /// The smallest working memory with which any call can be cut into parts.
   [[nodiscard]] static std::size_t least_bytes(int ranks) noexcept;
-  /// Whether it is a reduction of floats.
+  /// Whether `call` is a reduction of floats.
   [[nodiscard]] static bool concerns(const DeviceCall& call) noexcept;
 
-  /// Loads the kernels, so that none is loaded while another one waits. `memory`: of the device, as large on
-  /// all ranks. Collective; errors are agreed.
+  /// Loads all kernels, because loading one later may block behind waiting kernels. `memory` is device memory
+  /// of the same size on all ranks. Collective; errors are agreed.
   ReproducibleCalls(const Context& context, std::span<std::byte> memory);
 
-  /// Queues a reduction of floats. Its parts are none.
+  /// Queues a reduction of floats. The parts that go to `pass_on` are not reductions of floats.
   void run(const DeviceCall& call, const PassOn& pass_on) const;
 
  private:

@@ -49,7 +49,7 @@ FileWriter::FileWriter(fs::path path)
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
-  // In pieces, so that each is still in the cache when its checksum is taken.
+  // Writes in pieces, so that each is still in the cache when its checksum is computed.
   constexpr std::size_t piece = std::size_t{1} << 20;
   while (!bytes.empty()) {
     const ::ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), piece));
@@ -70,7 +70,7 @@ FileSummary FileWriter::finish() {
   return summary_;
 }
 
-// Non-blocking, so that opening a pipe put in a file's place does not wait for a writer.
+// O_NONBLOCK, because opening a pipe in place of a file would otherwise wait for a writer.
 FileReader::FileReader(fs::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_.valid()) throw_io("open", path_, errno);
@@ -87,7 +87,7 @@ void FileReader::read_at(std::uint64_t offset, std::span<std::byte> bytes) const
         ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<::off_t>(wanted - bytes.size()));
     if (got < 0) {
       if (errno == EINTR) continue;
-      // A bad disk, not a lack of rights: what it held is lost.
+      // EIO means a bad disk, so the data is lost. Other errors, such as missing permissions, may go away.
       if (errno == EIO) throw_corrupt(path_, "an input/output error (EIO)", "bytes that can be read");
       throw_io("read", path_, errno);
     }
@@ -131,7 +131,7 @@ void make_directories(const fs::path& directory) {
 void sync_directory(const fs::path& directory) {
   const collectives::FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.valid()) throw_io("open", directory, errno);
-  // Some network file systems cannot sync a directory and say EINVAL.
+  // Some network file systems cannot sync directories and return EINVAL.
   if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io("sync", directory, errno);
 }
 

@@ -20,15 +20,15 @@ struct FileSummary {
   bool operator==(const FileSummary&) const = default;
 };
 
-/// Writes a new file from front to back. Every failure throws `io` with path, operation and reason.
+/// Writes a new file sequentially. Throws `io` with the path, the operation and the reason.
 class FileWriter {
  public:
-  /// An existing file is overwritten.
+  /// Overwrites an existing file.
   explicit FileWriter(std::filesystem::path path);
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  /// Syncs to the device and closes; without it the file counts for nothing.
+  /// Syncs the file to the device and closes it. The file is not durable without this call.
   FileSummary finish();
 
  private:
@@ -37,8 +37,8 @@ class FileWriter {
   FileSummary summary_;
 };
 
-/// A file that takes the place of `path` at once, when it is whole: until then it has another name in the
-/// same directory, and is gone if this goes before.
+/// A file that replaces `path` atomically when it is complete. Until then it has a temporary name in the same
+/// directory; the destructor removes it if `finish` has not succeeded.
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(std::filesystem::path path);
@@ -47,7 +47,7 @@ class AtomicFileWriter {
   ~AtomicFileWriter();
 
   void write(std::string_view text) { file_.write(text); }
-  /// Syncs and renames.
+  /// Syncs the file, renames it to `path`, and syncs the directory.
   void finish();
 
  private:
@@ -57,14 +57,14 @@ class AtomicFileWriter {
   bool finished_ = false;
 };
 
-/// Reads a regular file; the size is the file's own when it was opened.
+/// Reads a regular file. Its size is the one at the time of opening.
 class FileReader {
  public:
   explicit FileReader(std::filesystem::path path);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Fills `bytes` from `offset`; throws `corrupt_data` if the file ends before.
+  /// Fills `bytes` from `offset` on; throws `corrupt_data` if the file is too short or the disk is damaged.
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
   [[nodiscard]] std::string read_all() const;
   [[nodiscard]] FileSummary summary() const;
@@ -75,18 +75,18 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
-/// The whole of a file of `most` bytes at most; `corrupt_data` for a larger one, which cannot be `what`.
+/// Reads a whole file. Throws `corrupt_data`, expecting `what`, if it has more than `most` bytes.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most, std::string_view what);
 
-/// Unless it is there. Throws `io`, also for something else in its place.
+/// Creates a directory and its parents unless it exists. Throws `io`, also if `directory` is something else.
 void make_directories(const std::filesystem::path& directory);
-/// Makes the names in a directory durable.
+/// Makes created and renamed entries of a directory durable.
 void sync_directory(const std::filesystem::path& directory);
 
-/// "cannot OPERATION 'PATH': REASON" as `io`.
+/// Throws `io`: "cannot OPERATION 'PATH': REASON".
 [[noreturn]] void throw_io(std::string_view operation, const std::filesystem::path& path, int error);
 
-/// "'PATH' is damaged: found FOUND, expected EXPECTED" as `corrupt_data`.
+/// Throws `corrupt_data`: "'PATH' is damaged: found FOUND, expected EXPECTED".
 [[noreturn]] void throw_corrupt(const std::filesystem::path& path, std::string_view found,
                                 std::string_view expected);
 

@@ -1,4 +1,4 @@
-"""Where a job goes on from when it is started again."""
+"""Finds the checkpoint that a restarted job resumes from."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def of_program(arguments: list) -> Optional[str]:
 
 
 def directory_of(options) -> Optional[str]:
-    """None unless restarts are wanted."""
+    """The job's directory of checkpoints; None without --max-restarts."""
     if not options.integer("--max-restarts", 0, 0, 1_000_000):
         return None
     directory = options.text("--checkpoints") or of_program(options.program[1:])
     if not directory:
-        raise UsageError("--max-restarts: found no place of checkpoints, without which each restart would begin anew; "
+        raise UsageError("--max-restarts: found no place of checkpoints, without which each restart would start over; "
                          "expected --checkpoints DIR, or --out_dir among the program's arguments")
     return directory
 
 
 def newest(directory: str) -> Optional[str]:
-    """The path of the newest complete one; its name and manifest are as ddl::Checkpoint writes them."""
+    """The path of the newest complete checkpoint, by the names that ddl::Checkpoint writes; None without one."""
     try:
         names = [name for name in os.listdir(directory) if STEP.fullmatch(name)]
     except OSError:

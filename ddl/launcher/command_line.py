@@ -1,4 +1,4 @@
-"""ddlrun's options: what they are, and how a command line is read."""
+"""ddlrun's options, help text and command-line parser."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ HELP = """ddlrun: checks the hosts of a job, prints the mpirun command for it, a
 Usage: ddlrun [OPTIONS] PROGRAM [ARGUMENTS]
 
 Where
-  -H, --hosts H1[:N],H2[:N]  hosts, and how many ranks each may have. Without: the nodes of the Slurm job that this
-                             is (SLURM_JOB_ID), the file that OMPI_MCA_orte_default_hostfile names, or this machine
-  --hostfile FILE            the same from a file, a line a host: "h1 slots=4"
-  --np N                     ranks in all; unless given, all that the hosts may have. Hosts that are left over are
+  -H, --hosts H1[:N],H2[:N]  hosts, and the number of ranks that each may have (default: the nodes of the Slurm job of
+                             SLURM_JOB_ID, the file that OMPI_MCA_orte_default_hostfile names, or this machine)
+  --hostfile FILE            hosts from a file, one per line: "h1 slots=4"
+  --np N                     number of ranks (default: all that the hosts may have). Hosts that are left over are
                              spares for --max-restarts
-  --by host|round_robin      fill one host after the other (default), or deal the ranks out in turns
-  --agent COMMAND            what runs a command on another host, as ssh does (default: OMPI_MCA_plm_rsh_agent, srun
-                             to check a Slurm job's nodes, else ssh, which must not need a password)
+  --by host|round_robin      fill one host after the other (default), or place ranks on the hosts in turn
+  --agent COMMAND            command that runs another on a host, as ssh does (default: OMPI_MCA_plm_rsh_agent, srun
+                             to check a Slurm job's nodes, else ssh, which must not ask for a password)
 
-What all ranks get
+Environment of all ranks
   --mode M[:GRID], --dbg_level N, --dump_iter N
-                             go into DDL_OPTIONS, beside what that already holds
+                             are added to DDL_OPTIONS
   --timeline FILE            DDL_TIMELINE: a trace of all ranks
-  --port N                   checked to be free on all hosts; MASTER_PORT, with MASTER_ADDR the host of rank 0
-  DDL_* variables of the environment go along.
+  --port N                   MASTER_PORT, which must be free on all hosts; MASTER_ADDR is the host of rank 0
+  All ranks also get the DDL_* variables of the environment.
 
 How
-  --dry-run                  check, print the command, run nothing
-  --no-check                 start without asking the hosts
-  --check-seconds S          how long a host has to answer (default 8)
+  --dry-run                  check the hosts, print the command, run nothing
+  --no-check                 start without checking the hosts
+  --check-seconds S          time that a host has to answer (default 8)
   --max-restarts N           when the job fails, check the hosts again, leave out those that cannot take part, and
-                             start it again, N times at most. The program must go on from its newest checkpoint
-  --checkpoints DIR          where that is (default: the program's --out_dir)
+                             start the job again, at most N times. The program must resume from its newest checkpoint
+  --checkpoints DIR          directory of the checkpoints (default: the program's --out_dir)
   --mpirun-options "..."     further options for mpirun
   -h, --help
 
-The checks ask all hosts at once: does it answer, has it this version of ddl, as many GPUs of the same kind as the
-others, the program at the same path, the port free? The remote end is `ddl-topo check`.
-Ends with mpirun's status, with 2 if the command line is wrong, and with 1 if the job could not be started. A program
-that ends with 2 is not started again, nor is a job that was ended by SIGINT, SIGTERM, SIGHUP or SIGQUIT, which go on
-to mpirun, as SIGUSR1 and SIGUSR2 do.
+The checks run on all hosts at once, by `ddl-topo check`: each host must answer and have the same version of ddl, as
+many GPUs of the same kind as most hosts, the program at the same path and the port free.
+The exit status is mpirun's, 2 if the command line is wrong, and 1 if the job cannot be started. A program that ends
+with 2 is not started again, nor is a job that was ended by SIGINT, SIGTERM, SIGHUP or SIGQUIT. ddlrun passes these
+signals on to mpirun, as well as SIGUSR1 and SIGUSR2.
 """
 
 FLAGS = {  # name: whether it takes a value
@@ -73,7 +73,7 @@ SHORT = {"-H": "--hosts", "-h": "--help", "-np": "--np", "-n": "--np"}
 
 @dataclass
 class Options:
-    values: dict = field(default_factory=dict)  # by long name; "" for those without value
+    values: dict = field(default_factory=dict)  # by long name; "" for options without a value
     program: list = field(default_factory=list)
 
     def has(self, name: str) -> bool:
@@ -98,7 +98,7 @@ class Options:
 
 
 def parse(arguments: list) -> Options:
-    """Options up to the program's name, then the program and its arguments as they are."""
+    """Reads options up to the program's name; the program and its arguments stay as they are."""
     options = Options()
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":

@@ -1,14 +1,14 @@
-"""What ends ddlrun, each with its exit status."""
+"""The exceptions that end ddlrun, with their exit statuses."""
 
 
 class UsageError(Exception):
-    """The command line, or a setting of the environment, is wrong."""
+    """The command line or an environment variable is wrong."""
 
     status = 2
 
 
 class LaunchError(Exception):
-    """The job cannot be started as things are."""
+    """The job cannot be started."""
 
     status = 1
 

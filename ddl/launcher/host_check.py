@@ -1,4 +1,4 @@
-"""Asks all hosts of a job at once whether they can take part. The remote end is `ddl-topo check`."""
+"""Checks all hosts of a job at once by running `ddl-topo check` on them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Optional
 from errors import LaunchError
 from remote import Answer, Remote, ask_all, is_this_machine
 
-HERE = ""  # among hosts' names, this machine if it is none of them
+HERE = ""  # the name of this machine if it is none of the job's hosts
 
 
 @dataclass
 class Survey:
-    """What a check has found. By host's name."""
+    """The results of a check, by host name."""
 
     reports: dict = field(default_factory=dict)
-    problems: dict = field(default_factory=dict)  # lists of sentences; no key: none
+    problems: dict = field(default_factory=dict)  # lists of sentences; only hosts with problems have a key
     notes: list = field(default_factory=list)
-    local: Optional[str] = None  # the host that is this machine
+    local: Optional[str] = None  # the job's host that is this machine
 
     def gpus(self) -> dict:
         return {name: len(report["gpus"]) for name, report in self.reports.items()}
 
 
 class Checker:
-    """Asks hosts; `program` and `port` may be None. All hosts should have the GPUs that most of them had when they were
-    asked for the first time."""
+    """Checks hosts; `program` and `port` may be None. All hosts should have the GPUs that most of them had at the first
+    check."""
 
     def __init__(self, tool: str, remote: Remote, program, port, seconds: int):
         self.tool, self.remote, self.seconds = tool, remote, seconds
@@ -46,7 +46,7 @@ class Checker:
                                          f"else exec ddl-topo check {questions}; fi")
 
     def survey(self, names: list) -> Survey:
-        """All hosts, and this machine for its version. Throws LaunchError if this machine's own check fails."""
+        """Checks all hosts, and this machine to compare with. Raises LaunchError if this machine's own check fails."""
         mine = next((name for name in names if is_this_machine(name)), HERE)
         answers = ask_all({name: self.command(name) for name in names + [HERE] * (mine == HERE)}, self.seconds)
         found = Survey()
@@ -65,7 +65,7 @@ class Checker:
 
     @staticmethod
     def report_of(answer: Answer) -> Optional[dict]:
-        for line in reversed(answer.output.splitlines()):  # a login script may print something, too
+        for line in reversed(answer.output.splitlines()):  # a login script may have printed other lines
             with contextlib.suppress(ValueError):
                 report = json.loads(line)
                 if isinstance(report, dict) and "ddl_check" in report:

@@ -1,4 +1,4 @@
-"""The hosts of a job, from where the user has named them, and which of them get which ranks."""
+"""The hosts of a job, from whichever source names them, and the placement of ranks on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOTS = re.compile(r"[1-9][0-9]{0,5}")
 @dataclass(frozen=True)
 class Host:
     name: str
-    slots: Optional[int] = None  # ranks that it may have; None: not said
+    slots: Optional[int] = None  # the most ranks that it may have; None: not given
 
 
 def make_host(name: str, slots: Optional[str], origin: str) -> Host:
@@ -71,7 +71,7 @@ def from_file(path: str, origin: str) -> list:
 
 
 def slurm_tasks(text: str) -> list:
-    """'2(x3),1' is [2, 2, 2, 1]."""
+    """Parses SLURM_TASKS_PER_NODE: '2(x3),1' is [2, 2, 2, 1]."""
     tasks = []
     for item in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", item)
@@ -108,7 +108,7 @@ def is_in_slurm(environment: dict) -> bool:
 
 
 def find(options, environment: dict) -> list:
-    """What comes first of: options, Slurm, Open MPI's setting; else this machine."""
+    """The hosts of the first source that names any: options, Slurm, Open MPI's setting; else this machine."""
     if options.has("--hosts") and options.has("--hostfile"):
         raise UsageError("-H and --hostfile both name hosts: give one")
     if options.has("--hosts"):
@@ -123,8 +123,8 @@ def find(options, environment: dict) -> list:
 
 
 def with_slots(hosts: list, np: Optional[int], gpus: dict) -> list:
-    """Hosts whose number of ranks was not said share those of `np` that the others leave; without it they get one for
-    each GPU (`gpus`: by name, as far as known), or one."""
+    """Gives slots to hosts without a number of ranks. They share the part of `np` that the other hosts leave; without
+    `np` each gets one slot per GPU (`gpus`: known numbers by host name), or one."""
     open_hosts = [host for host in hosts if host.slots is None]
     shares = {host.name: max(1, gpus.get(host.name, 0)) for host in open_hosts}
     if np is not None and open_hosts:
@@ -135,7 +135,7 @@ def with_slots(hosts: list, np: Optional[int], gpus: dict) -> list:
 
 
 def by_host(hosts: list, np: int) -> list:
-    """The hosts that get ranks, with their numbers of ranks, filled one after the other."""
+    """The hosts that get ranks, filled one after the other; `slots` becomes the number of ranks."""
     filled = []
     for host in hosts:
         count = min(host.slots, np)
@@ -146,7 +146,7 @@ def by_host(hosts: list, np: int) -> list:
 
 
 def round_robin(hosts: list, np: int) -> list:
-    """The same, dealt out in turns to those that still have room."""
+    """As by_host, but places ranks in turn on the hosts that still have slots."""
     counts = {host.name: 0 for host in hosts}
     while np > 0:
         for host in hosts:

@@ -1,4 +1,4 @@
-"""ddlrun itself: from a command line to an exit status."""
+"""The main program of ddlrun: checks, starts and restarts a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from errors import Interrupted, LaunchError, UsageError
 from host_check import Checker
 from remote import Remote, find_tool, is_this_machine
 
-USAGE_STATUS = 2  # of programs, too: their command line is as wrong the second time
+USAGE_STATUS = 2  # also of programs, which are not restarted: a wrong command line stays wrong
 
 
 def tell(text: str) -> None:
@@ -40,7 +40,7 @@ class Launch:
         self.restarts = options.integer("--max-restarts", 0, 0, 1_000_000)
         self.checkpoints = checkpoints.directory_of(options)
         if self.restarts and options.has("--no-check"):
-            raise UsageError("--max-restarts checks the hosts before it starts a job again: it cannot go with --no-check")
+            raise UsageError("--max-restarts checks the hosts before it restarts a job, so it excludes --no-check")
         self.variables = rank_environment.collect(options, environment)
         port = options.integer("--port", None, 1, 65535)
         self.program = [mpirun.path_of(options.program[0])] + options.program[1:]
@@ -57,7 +57,7 @@ class Launch:
             self.checker = Checker(find_tool(folder), remote, self.program[0], port, seconds)
 
     def check(self) -> None:
-        """Before the first start all hosts must be as they should."""
+        """Raises LaunchError unless all hosts can take part. For the first start."""
         gpus = {}
         if self.checker:
             survey = self.checker.survey([host.name for host in self.hosts])
@@ -74,7 +74,7 @@ class Launch:
         self.hosts = host_list.with_slots(self.hosts, self.np, gpus)
 
     def remaining(self) -> list:
-        """Those of the hosts that can still take part."""
+        """The hosts that can still take part."""
         survey = self.checker.survey([host.name for host in self.hosts])
         for host in self.hosts:
             for problem in survey.problems.get(host.name, []):
@@ -82,7 +82,7 @@ class Launch:
         return [host for host in self.hosts if host.name not in survey.problems]
 
     def local_first(self, placed: list) -> list:
-        """mpirun gives the first ranks to the host that it runs on, wherever -H names it."""
+        """Moves this machine to the front: mpirun gives it the first ranks, wherever -H names it."""
         local = [host for host in placed if host.name == self.local]
         if local and local[0] != placed[0]:
             tell(f"note: rank 0 is on {local[0].name}: mpirun begins with the host that it runs on")
@@ -137,9 +137,9 @@ def end(number, _frame) -> None:
 
 
 def main(arguments: list, folder: str) -> int:
-    signal.pthread_sigmask(signal.SIG_BLOCK, mpirun.PASSED_ON - mpirun.ENDING)  # wait for a job to go to
+    signal.pthread_sigmask(signal.SIG_BLOCK, mpirun.PASSED_ON - mpirun.ENDING)  # pending until a job runs
     for number in mpirun.ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup's ignored signals stay ignored
             signal.signal(number, end)
     try:
         options = command_line.parse(arguments)

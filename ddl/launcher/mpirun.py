@@ -1,4 +1,4 @@
-"""The mpirun command of a job, and running it."""
+"""Builds the mpirun command of a job, and runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from errors import LaunchError
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 PASSED_ON = ENDING | {signal.SIGUSR1, signal.SIGUSR2}
-SI_KERNEL = 0x80  # siginfo's code of signals that a terminal sends, to mpirun as well
+SI_KERNEL = 0x80  # si_code of signals from a terminal, which mpirun receives as well
 
 
 def check_is_there() -> None:
@@ -20,15 +20,15 @@ def check_is_there() -> None:
 
 
 def command(hosts: list, options, agent: str, variables: dict, program: list) -> list:
-    """`hosts` with as many slots as they get ranks."""
+    """The mpirun command. The `slots` of `hosts` are their numbers of ranks."""
     ranks = sum(host.slots for host in hosts)
     words = ["mpirun", "-np", str(ranks), "-H", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
     words += ["--map-by", "slot" if options.text("--by", "host") == "host" else "node"]
     further = options.words("--mpirun-options")
     if not {"--bind-to", "-bind-to"} & set(further):
-        words += ["--bind-to", "none"]  # else each of two processes would get a single core
+        words += ["--bind-to", "none"]  # mpirun binds each of up to two processes to a single core otherwise
     if options.has("--agent"):
-        words += ["--mca", "plm", "rsh"]  # else Slurm's srun would go before it
+        words += ["--mca", "plm", "rsh"]  # otherwise Slurm's srun has precedence over the agent
     if agent:
         words += ["--mca", "plm_rsh_agent", agent]
     for name, value in variables.items():
@@ -37,7 +37,8 @@ def command(hosts: list, options, agent: str, variables: dict, program: list) ->
 
 
 def run(words: list) -> tuple:
-    """The exit status as a shell has it, and whether a signal to ddlrun asked for the end. Signals go on to mpirun."""
+    """Runs mpirun and passes signals on to it. Returns the exit status as a shell gives it, and whether a signal asked
+    ddlrun to end."""
     passed_on = {number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN}  # nohup's stay ignored
     watched = passed_on | {signal.SIGCHLD}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -55,7 +56,7 @@ def run(words: list) -> tuple:
     except OSError as error:
         raise LaunchError(f"{words[0]} cannot be started: {error.strerror}") from None
     finally:
-        while True:  # what came while mpirun ended
+        while True:  # consumes signals that arrived while mpirun was ending
             late = signal.sigtimedwait(watched, 0)
             if late is None:
                 break
@@ -66,12 +67,12 @@ def run(words: list) -> tuple:
 
 
 def agent_of(options, environment: dict) -> str:
-    """Also where it comes from the environment, so that the printed command is complete."""
+    """The agent of the command line or the environment; the command names both, so that the printed one is complete."""
     return options.text("--agent") or environment.get("OMPI_MCA_plm_rsh_agent", "")
 
 
 def path_of(program: str) -> str:
-    """As all hosts should find it; a name that is not here stays one."""
+    """The program's absolute path, which all hosts should have; a name that is not on PATH here stays a name."""
     if "/" in program:
         return os.path.abspath(program)
     return shutil.which(program) or program

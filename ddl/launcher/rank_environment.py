@@ -1,4 +1,4 @@
-"""The variables that all ranks get: DDL_* of the environment, and what ddlrun's options say."""
+"""The environment variables of all ranks: DDL_* variables of the environment, and those from ddlrun's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def contradiction(option: str, value: str, variable: str, found: str) -> UsageEr
 
 
 def merge_ddl_options(options, environment: dict) -> str:
-    """DDL_OPTIONS as the environment has it, and what the command line adds."""
+    """DDL_OPTIONS of the environment with the command line's options added."""
     text = environment.get("DDL_OPTIONS", "")
     words = text.split()
     if not any(options.has("--" + name) for name in IN_DDL_OPTIONS):
@@ -36,7 +36,7 @@ def merge_ddl_options(options, environment: dict) -> str:
 
 
 def collect(options, environment: dict) -> dict:
-    """By name. MASTER_ADDR is not among them: it depends on which hosts there are."""
+    """The variables by name, without MASTER_ADDR, which depends on the hosts of each start."""
     variables = {name: value for name, value in sorted(environment.items()) if DDL_VARIABLE.fullmatch(name)}
     merged = merge_ddl_options(options, environment)
     if merged:
@@ -52,8 +52,8 @@ def collect(options, environment: dict) -> dict:
 
 
 def grid_of(ddl_options: str) -> tuple:
-    """-mode's letter, its grid ("2x4"; empty if there is none) and the number of ranks that the grid is for (None: only
-    the library can tell)."""
+    """-mode's letter, its grid ("2x4", or empty), and the number of ranks of the grid; None if only the library can tell
+    the number."""
     words = ddl_options.split()
     mode = dict(zip(words[::2], words[1::2])).get("-mode", "")
     letter, _, grid = mode.partition(":")
@@ -66,8 +66,8 @@ def grid_of(ddl_options: str) -> tuple:
 
 
 def fit_grid(variables: dict, np: int, is_restart: bool) -> tuple:
-    """The variables for `np` ranks, and a note if they had to change: a restart on fewer ranks leaves the grid to the
-    library."""
+    """The variables for `np` ranks, and a note if they had to change: a restart with a different number of ranks leaves
+    the grid to the library."""
     letter, grid, ranks = grid_of(variables.get("DDL_OPTIONS", ""))
     if ranks is None or ranks == np:
         return variables, None

@@ -1,4 +1,4 @@
-"""Running a command on each of many hosts at once, and what it answered."""
+"""Runs a command on each of many hosts at once and collects the answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Optional
 from errors import Interrupted, LaunchError, UsageError
 from mpirun import ENDING
 
-AT_ONCE = 400  # each takes two file descriptors, of which a process may have 1024
+AT_ONCE = 400  # each command takes two file descriptors, and the usual limit of a process is 1024
 BETWEEN_LOOKS = 0.01  # seconds
 OVER_SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
 
 
 @dataclass
 class Answer:
-    status: Optional[int]  # None: it has none, see `error`
+    status: Optional[int]  # exit status; None if there is none, see `error`
     output: str = ""
     error: str = ""
 
@@ -40,14 +40,14 @@ def find_tool(folder: str) -> str:
 
 
 def is_this_machine(name: str) -> bool:
-    """By its name; that it has others is found out by asking it."""
+    """Compares names only; the check finds other names of this machine by its identity."""
     mine = socket.gethostname()
     return name in ("localhost", "127.0.0.1", mine, mine.partition(".")[0])
 
 
 class Remote:
-    """How a shell's command line gets to a host. `agent` is as in plm_rsh_agent: alternatives with colons between;
-    without it srun reaches a Slurm job's nodes, and ssh all others."""
+    """Runs shell command lines on hosts. `agent` is as in plm_rsh_agent, alternatives separated by colons. Without it
+    srun reaches a Slurm job's nodes, and ssh all other hosts."""
 
     def __init__(self, agent: str, agent_arguments: str, is_in_slurm: bool):
         self.uses_srun = is_in_slurm and not agent and shutil.which("srun") is not None
@@ -68,12 +68,12 @@ class Remote:
     def command(self, host: str, line: str) -> list:
         if self.uses_srun:
             return ["srun", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c", line]
-        # Through sh, whatever shell the user has there.
+        # Runs `line` in sh, because the user's login shell on the host may be another one.
         return self.program() + self.arguments + [host, "sh -c " + shlex.quote(line)]
 
 
 class Running:
-    """The processes that ask. Once they are ended, whichever starts later ends too."""
+    """The running commands. After `end`, commands that are added later are killed, too."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -113,8 +113,8 @@ def ask(command: list, seconds: int, running: Running) -> Answer:
 
 
 def ask_all(commands: dict, seconds: int) -> dict:
-    """The answers, by the same names. What does not answer in time is killed; so are all when a signal asks for the end,
-    which is looked for, and not waited for by a handler: that could come between any two things."""
+    """The answers by the keys of `commands`. Kills commands that take too long, and all of them when a signal asks ddlrun
+    to end. Polls for signals instead of using a handler, which could interrupt any statement."""
     running = Running()
     ending = {number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN}  # nohup's stay ignored
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
@@ -132,7 +132,7 @@ def ask_all(commands: dict, seconds: int) -> dict:
 
 
 def kill(process) -> None:
-    """With all that it has started."""
-    if process.returncode is None:  # else its number may be another's by now
+    """Kills the process and its children."""
+    if process.returncode is None:  # otherwise its process id may have been reused
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

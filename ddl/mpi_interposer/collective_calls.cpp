@@ -1,4 +1,4 @@
-// MPI's collectives that the engine serves. What they mean is MPI's (MPI 3.1, chapter 5).
+// The MPI collectives that the engine serves; their semantics are those of MPI 3.1, chapter 5.
 
 #include <mpi.h>
 
@@ -24,12 +24,12 @@ using collectives::CommunicatorImpl;
 constexpr std::size_t kib = 1024;
 constexpr std::size_t mib = 1024 * kib;
 
-/// Bytes from which on the engine serves a function, where all ranks are on one host and where they are not:
-/// a choice from measurements on memory that the ranks do not share, against Open MPI 4.1 on two cores
-/// (`benchmarks/mpi_program.py`, table in the README). Most of what is served was faster there, not all of it
-/// (MPI_Allreduce of 4 ranks below 1 KiB, and of 256 KiB between hosts). Inside a host, MPI's root of a
-/// broadcast does not wait for anybody. To hand a non-blocking call to the engine's thread, and back, takes a
-/// while.
+/// The smallest size in bytes at which the engine serves a function, with all ranks on one host and on
+/// several. The values come from measurements on unshared memory against Open MPI 4.1 on two cores
+/// (`benchmarks/mpi_program.py`, table in benchmarks/README.md). Most served calls are faster there;
+/// exceptions are MPI_Allreduce of 4 ranks below 1 KiB, and of 256 KiB between hosts. The root of MPI's
+/// broadcast inside a host does not wait for its peers, hence the high limit. Non-blocking calls pay for the
+/// hand-over to the engine's thread and back.
 struct Least {
   std::size_t on_a_host, between_hosts;
 };
@@ -50,34 +50,34 @@ constexpr Least least_for(Function function) noexcept {
 
 constexpr bool blocks(Function function) noexcept { return function < Function::iallreduce; }
 
-/// A call that may be served.
+/// A call that the engine may serve.
 struct Call {
   Function function;
   const CommunicatorImpl& communicator;
   bool serves_all;
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(communicator.size()); }
-  /// `bytes`, of the largest buffer of a rank, is the same on all ranks.
+  /// `bytes`: the size of a rank's largest buffer, which is the same on all ranks.
   [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept {
     if (serves_all) return true;
     const Least least = least_for(function);
     if (communicator.rank_map().hosts() > 1) return bytes >= least.between_hosts;
-    // Large pieces MPI copies from process to process in one go.
+    // MPI copies large pieces between processes with a single copy.
     if (function == Function::allgather && ranks() == 2 && bytes > 64 * kib) return false;
     return bytes >= least.on_a_host;
   }
 };
 
-/// What the engine is to do for a call.
+/// The engine's work for a call.
 struct Task {
   collectives::Request request;
-  std::size_t bytes = 0;              ///< Of the largest buffer of a rank.
-  std::function<void()> finish = {};  ///< What is left to do afterwards, if anything.
+  std::size_t bytes = 0;              ///< Size of a rank's largest buffer.
+  std::function<void()> finish = {};  ///< Called after the request, unless it is empty.
 };
 using Decision = std::variant<PassedOn, Task>;
 
-/// Serves a call, or leaves it to MPI. `decide` gets a Call and the user's arguments, `mpi` the arguments and
-/// `comm`; both get `request` where it is a non-blocking call's.
+/// Serves a call or leaves it to MPI. `decide` gets a Call and the user's arguments; `mpi` gets the
+/// arguments, `comm` and, for a non-blocking call, `request`.
 template <typename... Arguments>
 int serve(Function function, Decision (*decide)(const Call&, Arguments...), const auto& mpi, MPI_Comm comm,
           MPI_Request* request, std::type_identity_t<Arguments>... arguments) {
@@ -118,7 +118,7 @@ int serve(Function function, Decision (*decide)(const Call&, Arguments...), cons
   });
 }
 
-// Each leaves arguments to MPI that it would refuse at first sight.
+// Each decision leaves invalid arguments to MPI, which reports them.
 
 Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op) {
   if (count < 0) return PassedOn::arguments;
@@ -131,7 +131,7 @@ Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI
   return Task{collectives::all_reduce_request(input, to, elements, reduction->type, reduction->op), bytes};
 }
 
-/// The ranks may describe the same bytes in different ways.
+/// Moves bytes, because ranks may describe the same data by different counts and types.
 Decision broadcast(const Call& call, void* data, int count, MPI_Datatype type, int root) {
   if (count < 0 || root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
   std::optional<TypedBuffer> buffer = TypedBuffer::of(data, count, type);
@@ -150,15 +150,14 @@ Decision broadcast(const Call& call, void* data, int count, MPI_Datatype type, i
   return task;
 }
 
-/// To the engine, pieces of equal length. `counts`: of MPI's elements, by rank.
+/// The engine needs pieces of equal length, so shorter ones are padded. `counts`: MPI elements by rank.
 Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std::span<const int> counts,
                                MPI_Datatype type, MPI_Op op) {
-  // All ranks find the same wrong ones.
+  // All ranks see the same counts, so all of them leave the call to MPI.
   if (std::ranges::any_of(counts, [](int count) { return count < 0; })) return PassedOn::arguments;
   const auto longest = static_cast<std::size_t>(std::ranges::max(counts));
   const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  // Shorter pieces are filled up, which costs that much more.
-  constexpr std::size_t most_filling = 4;  // a fourth of all
+  constexpr std::size_t most_filling = 4;  // padding may take a fourth of all elements
   if (longest * counts.size() - total > total / most_filling) return PassedOn::counts;
   const std::optional<Reduction> reduction = reduction_of(type, op);
   if (!reduction) return PassedOn::type_or_operation;
@@ -180,7 +179,7 @@ Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std
     }
     input = pieces.get();
   }
-  // In place, the result goes to where the first piece was, which may still be read.
+  // The engine may still read the first piece, which an in-place result overwrites: hence other memory.
   std::shared_ptr<std::byte[]> beside;
   if (in_place || own_bytes != piece) beside = std::make_shared<std::byte[]>(piece);
   Task task{reduce_scatter_request(call.communicator.place(), input, beside ? beside.get() : to,
@@ -205,7 +204,7 @@ Decision reduce_scatter_block(const Call& call, const void* from, void* to, int 
   return reduce_scatter_pieces(call, from, to, std::vector(call.ranks(), count), type, op);
 }
 
-/// Here, too, the ranks may describe the same bytes in different ways.
+/// Moves bytes, as `broadcast` does.
 Decision all_gather(const Call& call, const void* send, int send_count, MPI_Datatype send_type, void* receive,
                     int receive_count, MPI_Datatype receive_type) {
   if (receive_count < 0 || (send != MPI_IN_PLACE && send_count < 0)) return PassedOn::arguments;
@@ -213,7 +212,7 @@ Decision all_gather(const Call& call, const void* send, int send_count, MPI_Data
       TypedBuffer::of(receive, receive_count * static_cast<std::int64_t>(call.ranks()), receive_type);
   if (!to) return PassedOn::arguments;
   const std::size_t bytes = to->bytes() / call.ranks();
-  std::optional<TypedBuffer> from;  // nothing: in place
+  std::optional<TypedBuffer> from;  // empty: in place
   if (send != MPI_IN_PLACE) {
     from = TypedBuffer::of(send, send_count, send_type);
     if (!from || from->bytes() * call.ranks() != to->bytes()) return PassedOn::arguments;

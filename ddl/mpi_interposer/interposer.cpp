@@ -15,8 +15,8 @@
 namespace ddl::mpi {
 namespace {
 
-/// Throws, agreed, what is wrong with it on any rank. Leaves no trace in the engine: the program's first call
-/// is its first.
+/// Reads DDL_MPI_SERVE. Throws an agreed error if its value is invalid or differs on any rank. Uses MPI
+/// instead of the engine, so that the program's first collective has the engine's first sequence number.
 bool read_serves_all() {
   const char* const text = std::getenv("DDL_MPI_SERVE");
   const std::string_view value = text == nullptr ? "faster" : text;
@@ -32,7 +32,8 @@ bool read_serves_all() {
         .as_agreed();
   }
   if (greatest[0] != -greatest[1]) {
-    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it alike").as_agreed();
+    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it to the same value")
+        .as_agreed();
   }
   return own == 1;
 }
@@ -45,7 +46,7 @@ void Interposer::start() {
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
-    current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`, or never
+    current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`
   } catch (...) {
     const Error error = as_error(std::current_exception());
     const bool speaks = rank == 0 || !error.agreed();
@@ -53,7 +54,7 @@ void Interposer::start() {
       Log(rank, 0).error(
           fmt::format("libddl_mpi cannot serve this program, which runs without it: {}", error.what()));
     }
-    // Others end by themselves where all know.
+    // With an agreed error rank 0 aborts for all; the others wait for that in a barrier.
     if (speaks) PMPI_Abort(MPI_COMM_WORLD, error.code() == ErrorCode::invalid_argument ? 2 : 1);
     PMPI_Barrier(MPI_COMM_WORLD);
   }
@@ -68,7 +69,7 @@ Interposer::Interposer()
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   PMPI_Add_error_class(&error_class_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
-    // There is none once MPI_Finalize has begun, which has let go of what hung on it.
+    // `current` is null during MPI_Finalize, when the Interposer and its communicators are gone.
     if (Interposer* const self = current()) self->forget(static_cast<Served*>(value));
     return MPI_SUCCESS;
   };
@@ -110,7 +111,7 @@ Interposer::Served* Interposer::open(MPI_Comm communicator) {
   return nullptr;
 }
 
-/// Null if its calls are to be left to MPI, which all of its ranks find out alike.
+/// Returns null if the communicator's calls are left to MPI; the result is the same on all of its ranks.
 Interposer::Served Interposer::make(MPI_Comm communicator) {
   int between = 0;
   int size = 0;
@@ -150,7 +151,7 @@ bool Interposer::release(void* data) {
   return allocated_.erase(data) != 0;
 }
 
-/// MPI's code for an error that has been printed. Whatever comes after the first one is its consequence.
+/// Returns an MPI error code for `error`. Reports only the first error, because later ones follow from it.
 int Interposer::explain(const Error& error) {
   if (!has_reported_.exchange(true)) context_.report(error);
   int code = MPI_ERR_OTHER;

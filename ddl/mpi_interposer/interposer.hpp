@@ -19,19 +19,19 @@
 
 namespace ddl::mpi {
 
-/// What serves an MPI program's collectives between MPI_Init and MPI_Finalize.
+/// Serves an MPI program's collectives between MPI_Init and MPI_Finalize.
 ///
-/// Whether a call is served depends only on what MPI demands to be the same on all ranks of its communicator:
-/// all decide alike, and calls of both kinds may be mixed. While a served call waits, its thread drives MPI's
-/// progress.
+/// Whether a call is served depends only on arguments that MPI requires to be the same on all ranks of the
+/// communicator, so all ranks decide the same and served calls may be mixed with calls of MPI. While a served
+/// call waits, its thread drives MPI's progress.
 class Interposer {
  public:
-  /// After MPI_Init; collective. A job that cannot be served ends with a message, as the user has asked for
-  /// it to be.
+  /// To be called after MPI_Init; collective. Aborts the job with a message if it cannot be served, because
+  /// the user asked for this library.
   static void start();
-  /// Before MPI_Finalize; collective.
+  /// To be called before MPI_Finalize; collective.
   static void stop();
-  /// Null before and after.
+  /// Null before `start` and after `stop`.
   [[nodiscard]] static Interposer* current() noexcept { return current_.load(std::memory_order_acquire); }
 
   Interposer();
@@ -39,25 +39,25 @@ class Interposer {
   Interposer& operator=(const Interposer&) = delete;
   ~Interposer();
 
-  /// The engine's communicator for MPI's, or null. `opens`: one that has not been asked for is opened now,
-  /// which all of its ranks do at the same time. The result lives as long as MPI's.
+  /// The engine's communicator for an MPI communicator, or null. `opens`: opens it if that has not been done,
+  /// which is collective. The result lives as long as the MPI communicator.
   collectives::CommunicatorImpl* serving(MPI_Comm communicator, bool opens);
 
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] OpenRequests& requests() noexcept { return requests_; }
   [[nodiscard]] Tally& tally() noexcept { return tally_; }
-  /// DDL_MPI_SERVE=all: also calls that MPI is faster at.
+  /// Whether also calls that MPI executes faster are served (DDL_MPI_SERVE=all).
   [[nodiscard]] bool serves_all() const noexcept { return serves_all_; }
-  /// Whether non-blocking calls go on while nobody waits for them.
+  /// Whether non-blocking calls progress while no thread waits for them.
   [[nodiscard]] bool has_thread() const noexcept { return context_.has_progress_thread(); }
 
-  /// Memory that the ranks of a host share; null if there is none left.
+  /// Allocates memory that the ranks of a host share; null if that fails.
   void* allocate(std::size_t bytes);
-  /// False if it is not from `allocate`.
+  /// Frees memory of `allocate`; false if `data` is other memory.
   bool release(void* data);
 
-  /// Runs `body`, a call on MPI's `communicator` that returns MPI's error code. What it throws becomes one.
-  /// While it waits, MPI's messages move on.
+  /// Runs `body`, a call on the MPI communicator that returns an MPI error code, and turns its exceptions
+  /// into error codes. MPI's messages progress while it waits.
   template <typename F>
   static int guarded(MPI_Comm communicator, F&& body) {
     const collectives::Meanwhile meanwhile(&drive_mpi);
@@ -68,11 +68,11 @@ class Interposer {
     }
   }
 
-  /// Moves MPI's messages on.
+  /// Progresses MPI's messages.
   static void drive_mpi();
 
  private:
-  /// What hangs on one of MPI's communicators. Null: its calls are left to MPI.
+  /// The attribute of an MPI communicator; null if its calls are left to MPI.
   using Served = std::shared_ptr<collectives::CommunicatorImpl>;
   Served* attached(MPI_Comm communicator) const;
   Served* open(MPI_Comm communicator);
@@ -88,12 +88,12 @@ class Interposer {
   Tally tally_;
   OpenRequests requests_;
   bool serves_all_ = false;
-  MPI_Comm silent_ = MPI_COMM_NULL;  // nobody ever sends on it
+  MPI_Comm silent_ = MPI_COMM_NULL;  // carries no messages; probing it progresses MPI
   int attribute_ = MPI_KEYVAL_INVALID;
   int error_class_ = MPI_ERR_OTHER;
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
-  std::list<Served> served_;  // attributes point into it
+  std::list<Served> served_;  // MPI attributes point to its elements
   std::map<void*, SharedBuffer<std::byte>> allocated_;
 };
 

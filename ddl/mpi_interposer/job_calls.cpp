@@ -1,4 +1,4 @@
-// MPI's calls at which a job or a communicator begins or ends.
+// MPI calls that begin or end a job or a communicator.
 
 #include <mpi.h>
 
@@ -7,7 +7,7 @@
 namespace ddl::mpi {
 namespace {
 
-/// Communicators that are made in the usual ways are open from the start: also non-blocking calls are served.
+/// Opens a new communicator at once, because opening is collective and a non-blocking call cannot do it.
 int opened(int result, const MPI_Comm* communicator) {
   Interposer* const interposer = Interposer::current();
   if (result != MPI_SUCCESS || interposer == nullptr || *communicator == MPI_COMM_NULL) return result;

@@ -76,7 +76,7 @@ bool OpenRequests::wait_for_some(std::span<const MPI_Request> requests,
   if (!work) return false;
   try {
     duration ? static_cast<void>(work->wait_for(*duration)) : work->wait();
-  } catch (const Error&) {  // the request's status will say so
+  } catch (const Error&) {  // the request's status reports it
   }
   return true;
 }

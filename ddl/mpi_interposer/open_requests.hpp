@@ -17,14 +17,14 @@
 
 namespace ddl::mpi {
 
-/// Non-blocking calls that the engine has under way. To MPI each is a generalized request, which all of its
-/// functions accept; it is completed by threads that wait or test, so that the engine's own thread makes no
-/// MPI call. Any thread that may call MPI.
+/// Non-blocking calls in flight in the engine. Each is a generalized request, which all MPI functions accept.
+/// Threads that wait or test complete these requests, so that the engine's own thread makes no MPI call. May
+/// be used by any thread that may call MPI.
 class OpenRequests {
  public:
-  /// Called, once the work is over, by the thread that completes the request: for what is left to do.
+  /// Called after the work by the thread that completes the request, for instance to unpack data.
   using Finish = std::function<void()>;
-  /// Returns the error code for a work that failed.
+  /// Returns the MPI error code for failed work.
   using Explain = std::function<int(const Error&)>;
 
   explicit OpenRequests(Explain explain) : explain_(std::move(explain)) {}
@@ -33,11 +33,11 @@ class OpenRequests {
   int add(Work work, Finish finish, MPI_Request* request);
 
   [[nodiscard]] bool empty() const noexcept { return open_count_.load(std::memory_order_acquire) == 0; }
-  /// Completes those that are over.
+  /// Completes the requests whose work is complete.
   void look();
   /// Waits for those of `requests` that are open, and completes them.
   void wait(std::span<const MPI_Request> requests);
-  /// Whether one of `requests` is open. If so, has first waited for one of them, for `duration` at most.
+  /// Waits for one of `requests` that are open, for at most `duration`. Returns false if none is open.
   bool wait_for_some(std::span<const MPI_Request> requests,
                      std::optional<std::chrono::nanoseconds> duration = {});
 
@@ -46,9 +46,9 @@ class OpenRequests {
     Work work;
     Finish finish;
     MPI_Request request;
-    int* code;  // MPI's; freed by it after completion
+    int* code;  // owned by the generalized request, whose free callback deletes it
   };
-  /// The work of one of `requests` that is open, if any is.
+  /// The work of the first open request that is one of `requests`, if there is one.
   std::optional<Work> first_of(std::span<const MPI_Request> requests);
 
   Explain explain_;

@@ -1,5 +1,4 @@
-// MPI's calls that wait for requests or test them: those that the engine works on are MPI's own as soon as
-// they are over.
+// MPI calls that wait for requests or test them: they complete the engine's requests, then call MPI.
 
 #include <mpi.h>
 
@@ -10,7 +9,7 @@
 namespace ddl::mpi {
 namespace {
 
-/// Null if the engine works on none.
+/// Null if no request is in flight in the engine.
 OpenRequests* open_requests() {
   Interposer* const interposer = Interposer::current();
   if (interposer == nullptr || interposer->requests().empty()) return nullptr;
@@ -18,7 +17,7 @@ OpenRequests* open_requests() {
 }
 
 std::span<const MPI_Request> all_of(const MPI_Request* requests, int count) {
-  if (requests == nullptr || count < 0) return {};  // MPI says so
+  if (requests == nullptr || count < 0) return {};  // MPI reports the error
   return {requests, static_cast<std::size_t>(count)};
 }
 
@@ -33,7 +32,7 @@ void wait_for(std::span<const MPI_Request> requests) {
   open->wait(requests);
 }
 
-/// Calls `test` until it returns true, as long as the engine works on one of the requests.
+/// Calls `test` until it returns true, or returns false once none of the requests is in flight in the engine.
 template <typename Test>
 bool poll(std::span<const MPI_Request> requests, const Test& test) {
   collectives::Naps naps = collectives::Naps::for_own();

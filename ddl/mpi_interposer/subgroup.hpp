@@ -8,9 +8,9 @@
 
 namespace ddl::mpi {
 
-/// The engine's communicator of the same ranks as MPI's, in their order. `world` is of those of
-/// MPI_COMM_WORLD; null if there are others. Collective over `communicator`. Throws `transport` if MPI fails,
-/// and as `Communicator::subgroup`.
+/// The engine's communicator with the same ranks, in the same order, as the MPI communicator. `world` holds
+/// the ranks of MPI_COMM_WORLD; returns null if `communicator` has others. Collective over `communicator`.
+/// Throws `transport` if MPI fails, and as CommunicatorImpl::subgroup.
 std::shared_ptr<collectives::CommunicatorImpl> subgroup_of(collectives::CommunicatorImpl& world,
                                                            MPI_Comm communicator);
 

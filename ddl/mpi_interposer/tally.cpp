@@ -7,20 +7,20 @@
 namespace ddl::mpi {
 namespace {
 
-/// In the order of the enumeration, as are the reasons.
+/// In the order of `Function`; `reason_texts` is in the order of `PassedOn`.
 constexpr std::array<const char*, functions> names = {
     "MPI_Allreduce",  "MPI_Bcast",  "MPI_Reduce_scatter",  "MPI_Reduce_scatter_block",  "MPI_Allgather",
     "MPI_Iallreduce", "MPI_Ibcast", "MPI_Ireduce_scatter", "MPI_Ireduce_scatter_block", "MPI_Iallgather",
 };
 
 constexpr std::array reason_texts = {
-    "a communicator that is not of several processes of MPI_COMM_WORLD",
+    "a communicator with one process, or with processes outside MPI_COMM_WORLD",
     "a communicator on which there has been no blocking call",
     "a type or operation that only MPI has",
     "counts that differ much from rank to rank",
     "MPI is faster at this size (DDL_MPI_SERVE=all: serve them, too)",
-    "no UCX, and so no thread that would go on with it",
-    "arguments that MPI is to judge",
+    "without UCX there is no thread that progresses non-blocking calls",
+    "invalid arguments, which MPI reports",
 };
 
 }  // namespace

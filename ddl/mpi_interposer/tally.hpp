@@ -9,7 +9,7 @@
 
 namespace ddl::mpi {
 
-/// MPI's functions that the engine may serve; `i...` are the non-blocking ones.
+/// The MPI functions that the engine may serve; `i...` are the non-blocking ones.
 enum class Function : std::uint8_t {
   allreduce,
   bcast,
@@ -24,24 +24,24 @@ enum class Function : std::uint8_t {
 };
 inline constexpr std::size_t functions = 10;
 
-/// Why a call was left to MPI. The same on all ranks of its communicator.
+/// Why a call is left to MPI. The same on all ranks of its communicator.
 enum class PassedOn : std::uint8_t {
-  communicator,       ///< Of one process, of others than MPI_COMM_WORLD's, or between two groups.
-  not_open,           ///< A non-blocking call on a communicator that has not been opened yet.
-  type_or_operation,  ///< The engine has none like that.
-  counts,             ///< Ranks' shares of a reduce-scatter that are too different.
-  slower,             ///< MPI is faster at calls of this size.
-  no_thread,          ///< A non-blocking call where the engine has no thread of its own.
-  arguments,          ///< MPI says what is wrong with them.
+  communicator,       ///< Has one process, has processes outside MPI_COMM_WORLD, or is an intercommunicator.
+  not_open,           ///< A non-blocking call on a communicator that is not open yet.
+  type_or_operation,  ///< The engine lacks the type or the operation.
+  counts,             ///< The pieces of a reduce-scatter are too different.
+  slower,             ///< MPI is faster at this size.
+  no_thread,          ///< A non-blocking call, but the engine has no progress thread.
+  arguments,          ///< Invalid arguments, which MPI reports.
 };
 
-/// What has been served, and what has not. Any thread.
+/// Counts served calls and calls left to MPI. Thread-safe.
 class Tally {
  public:
   void served(Function function, std::size_t bytes) noexcept;
-  /// Logs the first of each kind, for those who debug.
+  /// Logs the first call of each function and reason at debug level 2.
   void passed_on(Function function, PassedOn reason, Log& log);
-  /// A line for each function that was called.
+  /// Logs a line for each function that was called.
   void print(Log& log) const;
 
  private:

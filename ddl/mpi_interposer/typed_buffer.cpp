@@ -40,7 +40,7 @@ std::optional<TypedBuffer> TypedBuffer::of(const void* data, std::int64_t count,
   return buffer;
 }
 
-/// MPI packs at most 2 GiB at a time.
+/// Calls `move` for pieces of at most 2 GiB, the limit of MPI_Pack.
 template <typename Move>
 void TypedBuffer::each_piece(Move move) {
   if (!type_ || element_bytes_ == 0) return;
@@ -72,7 +72,7 @@ void TypedBuffer::unpack() {
 
 namespace {
 
-/// What the engine can do with a type.
+/// The reductions that the engine supports for a type.
 enum class Arithmetic { all, sums_and_products, sums };
 
 struct KnownType {
@@ -84,7 +84,7 @@ struct KnownType {
 
 bool before(MPI_Datatype a, MPI_Datatype b) { return std::less<>()(a, b); }
 
-/// Sorted.
+/// The supported types, sorted by handle.
 std::vector<KnownType> make_known_types() {
   struct Family {
     DataType element;
@@ -116,7 +116,7 @@ std::vector<KnownType> make_known_types() {
   std::vector<KnownType> known;
   for (const auto& [element, each, arithmetic, types] : families) {
     for (const MPI_Datatype type : types) {
-      // Types of another size are of another family. Fortran's are there, with no size, where MPI was built
+      // A type may be listed in two families; its size decides. Fortran's types have no size if MPI was built
       // without Fortran.
       int bytes = 0;
       if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &bytes) != MPI_SUCCESS) continue;

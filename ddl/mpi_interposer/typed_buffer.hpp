@@ -11,24 +11,23 @@
 
 namespace ddl::mpi {
 
-/// What a call's (address, count, type) is to the engine: bytes in a row. Elements of MPI's own types are
-/// that where they lie; others are packed beside them, in the order of their type's signature: other ranks
-/// may describe the same data by another type. One thread at a time.
+/// Presents a call's (address, count, type) to the engine as contiguous bytes. Elements of predefined types
+/// without gaps are used in place; others are packed into a separate buffer in the order of their type
+/// signature, because other ranks may describe the same data by another type. One thread at a time.
 class TypedBuffer {
  public:
-  /// Nothing for what MPI itself is to refuse: types that are null or not committed, elements of more than
-  /// 2 GiB in pieces. `data` may not be MPI_IN_PLACE.
+  /// Returns nothing for types that MPI refuses or whose size exceeds 2 GiB. `data` must not be MPI_IN_PLACE.
   static std::optional<TypedBuffer> of(const void* data, std::int64_t count, MPI_Datatype type);
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Where the bytes are, or are to be.
+  /// The packed bytes, or the user's memory if nothing is packed.
   [[nodiscard]] std::byte* data() const noexcept { return packed_ ? packed_.get() : data_; }
 
   [[nodiscard]] bool is_packed() const noexcept { return packed_ != nullptr; }
 
-  /// Before the bytes are read from `data()`: brings them there.
+  /// Copies the user's elements to `data()`. To be called before reading `data()`.
   void pack();
-  /// After the bytes have been written to `data()`: puts them where they belong.
+  /// Copies `data()` to the user's elements. To be called after writing `data()`.
   void unpack();
 
  private:
@@ -36,26 +35,27 @@ class TypedBuffer {
   std::int64_t count_ = 0;
   std::size_t element_bytes_ = 0;
   std::size_t bytes_ = 0;
-  std::shared_ptr<MPI_Datatype> type_;  // null: bytes in a row. The user may free his own meanwhile.
+  std::shared_ptr<MPI_Datatype> type_;  // a duplicate, because the user may free the type; null: contiguous
   std::shared_ptr<std::byte[]> packed_;
 
   template <typename Move>
   void each_piece(Move move);
 };
 
-/// What one of MPI's reductions is to the engine.
+/// The engine's form of an MPI reduction.
 struct Reduction {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
-  std::size_t each = 1;  ///< The engine's elements in one of MPI's: 2 for complex numbers.
+  std::size_t each = 1;  ///< Engine elements in an MPI element: 2 for complex numbers.
 };
 
-/// Nothing if the engine has no such type or operation: derived types, operations of the user's, bitwise and
-/// logical ones, locations, long double, 16-bit integers; unsigned integers but for sums and products, which
-/// are the signed ones' bit for bit; complex numbers but for sums.
+/// Returns nothing for types and operations that the engine lacks: derived types, long double, 16-bit
+/// integers; user-defined, bitwise, logical and location operations. Unsigned integers of 32 and 64 bits and
+/// signed bytes have only sums and products, which have the same bits as those of the other signedness;
+/// complex numbers have only sums.
 std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op);
 
-/// Bytes of an element of one of MPI's own types, if they lie without gaps; 0 for all others.
+/// The size in bytes of an element of a predefined type without gaps; 0 for all other types.
 std::size_t plain_bytes(MPI_Datatype type);
 
 }  // namespace ddl::mpi

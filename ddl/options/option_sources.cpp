@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
 
-/// Variables that are read elsewhere: for how ranks meet, by libddl_mpi, by ddl.py, and by this project's
+/// Variables that are read elsewhere: by the start-up without mpirun, libddl_mpi, ddl.py, and this project's
 /// scripts and tests.
 constexpr std::array<std::string_view, 10> other_variables = {
     "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",
@@ -35,7 +35,7 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// Empty if the environment names no place.
+/// Empty if neither XDG_CACHE_HOME nor HOME is set.
 std::string usual_cache_directory() {
   if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) return caches + "/ddl";
   if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/ddl";
@@ -49,7 +49,7 @@ ContextOptions usual_options() {
   return options;
 }
 
-/// The names of all options that have one.
+/// The values of the member `name` of all options, without empty ones.
 std::vector<std::string_view> all_of(std::string_view Option::*name) {
   std::vector<std::string_view> names;
   for (const Option& option : all_options()) {
@@ -81,7 +81,7 @@ class Sources {
   }
 
  private:
-  /// `before`: what the text of an error begins with.
+  /// Sets an option from `text`. `before`: prefix of error messages.
   void set(const Option& option, std::string_view text, const std::string& origin,
            const std::string& before) {
     bool is_right = false;
@@ -141,7 +141,7 @@ class Sources {
     }
   }
 
-  /// A variable that is misspelt would be ignored silently.
+  /// Refuses unknown variables that begin with DDL_, because a misspelt one would be ignored silently.
   static void require_known_variables() {
     std::vector<std::string_view> known = all_of(&Option::variable);
     known.insert(known.begin(), other_variables.begin(), other_variables.end());
@@ -163,7 +163,7 @@ class Sources {
     }
   }
 
-  /// IBM's spelling: "-mode p:4x4 -dbg_level 2 -dump_iter 100".
+  /// Reads options in IBM's spelling: "-mode p:4x4 -dbg_level 2 -dump_iter 100".
   void read_words(std::string_view text, std::string_view origin) {
     const auto refuse = [&](const std::string& reason) {
       throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}': {}", origin, text, reason));

@@ -15,7 +15,7 @@ namespace {
 using O = ContextOptions;
 using Text = std::string_view;
 
-/// The whole of `text` as a number from `least` to `most`.
+/// Parses all of `text` as a number from `least` to `most`; false if it is none.
 template <typename T>
 bool parse(Text text, T& value, T least, T most) {
   if (std::is_integral_v<T> && text.size() > 1 && text.front() == '0') return false;
@@ -27,7 +27,7 @@ bool parse(Text text, T& value, T least, T most) {
   return true;
 }
 
-/// For settings that are one member of the options: names of files and the like.
+/// A text option that is one member of ContextOptions.
 template <std::string O::*Member>
 constexpr Option::Value name_in{[](O& o, Text text) {
                                   o.*Member = text;
@@ -35,7 +35,7 @@ constexpr Option::Value name_in{[](O& o, Text text) {
                                 },
                                 [](const O& o) { return o.*Member; }};
 
-/// Numbers from `least` to `most`.
+/// An integer option from `least` to `most`.
 template <auto Member, std::int64_t least, std::int64_t most>
 constexpr Option::Value number_in{[](O& o, Text text) {
                                     std::int64_t number = 0;
@@ -46,7 +46,7 @@ constexpr Option::Value number_in{[](O& o, Text text) {
                                   },
                                   [](const O& o) { return fmt::format("{:d}", o.*Member); }};
 
-/// Enumerations, whose values have these names in their order.
+/// An enumeration option; `names` are in the order of the enumerators.
 template <auto Member, const auto& names>
 constexpr Option::Value choice_in{
     [](O& o, Text text) {
@@ -60,8 +60,8 @@ constexpr Option::Value choice_in{
 constexpr std::array<Text, 3> network_names = {"auto", "ucx", "mpi"};
 constexpr std::array<Text, 3> probe_names = {"off", "cached", "on"};
 
-/// "p:4x8": the mode, and the grid of workers if there is one; whether that fits the job is known only when
-/// the ranks are.
+/// Reads a mode and an optional grid of workers, as in "p:4x8". The grid is checked against the job later,
+/// when the number of ranks is known.
 bool set_mode(O& o, Text text) {
   const std::size_t colon = text.find(':');
   o.mode = topology::mode_from_letter(text.substr(0, colon));
@@ -80,7 +80,7 @@ std::string mode_of(const O& o) {
   return o.decomposition.empty() ? letter : letter + ":" + o.decomposition;
 }
 
-/// `names` are files' names with commas between.
+/// `names`: file names separated by commas.
 bool set_plans(O& o, Text names) {
   constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
   o.plans.clear();
@@ -110,13 +110,13 @@ std::string deadline_of(const O& o) {
   return fmt::format("{:g}", std::chrono::duration<double>(o.deadline).count());
 }
 
-/// None keeps what is usual.
+/// An empty text keeps the default.
 bool set_cache_directory(O& o, Text text) {
   if (!text.empty()) o.cache_directory = text;
   return true;
 }
 
-// Rows: name, variable, word; values; what it is for; how it is set and told.
+// Rows: name, variable, word; expected values; help; how the option is set and printed.
 constexpr std::array options_ = {
     Option{"mode", "", "-mode", "p, r, n, b, m or c, and the grid of workers if that is not free, as p:4x8",
            "which plans compete for each collective", Option::Value{set_mode, mode_of}},
@@ -126,43 +126,48 @@ constexpr std::array options_ = {
            "0: errors and warnings; 1: a line for each plan, a summary at the end; 2: every choice",
            number_in<&O::debug_level, 0, 2>},
     Option{"timeline", "DDL_TIMELINE", "", "a file's name, or no such variable",
-           "a file for a trace of what all ranks do, and when", name_in<&O::timeline>},
+           "a file for a trace of all ranks", name_in<&O::timeline>},
     Option{"timeline_events", "DDL_TIMELINE_EVENTS", "", "events, from 1 to 2^30",
-           "newest events that each thread keeps for it", number_in<&O::timeline_events, 1, 1 << 30>},
+           "how many of its newest events each thread keeps for the timeline",
+           number_in<&O::timeline_events, 1, 1 << 30>},
     Option{"dump_iterations", "", "-dump_iter", "a number of steps, or 0 for never",
            "steps after which gradient reducers print who was late, and the time of each dimension",
            number_in<&O::dump_iterations, 0, 1 << 30>},
     Option{"device_sync", "", "-dev_sync", "0, 1 or 2",
-           "1: collectives on devices are waited for; 2: what is queued on the device before them too",
+           "1: each collective on devices waits until it is complete; 2: it also waits for all earlier work "
+           "on the "
+           "device",
            number_in<&O::device_sync, 0, 2>},
     Option{"rebind_iterations", "", "-rebind_iter", "a number of steps, or 0 for never",
-           "has no effect: plans are chosen once, so that a run that is resumed has the same bits",
+           "has no effect: plans are chosen once, so that a resumed run has the same bits",
            number_in<&O::rebind_iterations, 0, 1 << 30>},
     Option{"report", "DDL_REPORT", "", "the start of files' names, or no such variable",
            "where a failed job leaves its report and each rank's last collectives", name_in<&O::report>},
-    Option{"strict", "DDL_STRICT", "", "0 or 1", "what is done in another way than asked for is an error",
+    Option{"strict", "DDL_STRICT", "", "0 or 1", "a fallback from what was asked for is an error",
            number_in<&O::strict, 0, 1>},
     Option{"reproducible", "DDL_REPRODUCIBLE", "", "0 or 1",
            "sums of floats have the same bits whatever the topology and plans",
            number_in<&O::reproducible, 0, 1>},
     Option{"check", "DDL_CHECK", "", "0 or 1",
-           "gradients that have moved, are freed, or are written to after ready() are errors",
+           "gradients that are moved, freed, or written to after ready() are errors",
            number_in<&O::check, 0, 1>},
     Option{"topology", "DDL_TOPOLOGY", "", "a preset or a file, or no such variable",
-           "what the ranks run on; empty: discovered", name_in<&O::topology>},
+           "the topology that plans are chosen for; discovered if empty", name_in<&O::topology>},
     Option{"save_topology", "DDL_SAVE_TOPOLOGY", "", "the start of files' names, or no such variable",
-           "where to write what plans are chosen for, for ddl-plan", name_in<&O::save_topology>},
+           "where to write the topologies that plans are chosen for, for ddl-plan",
+           name_in<&O::save_topology>},
     Option{"plans", "DDL_PLAN", "", "files of plans with commas between (which plans compete: DDL_OPTIONS)",
            "plans to use as they are", Option::Value{set_plans, plans_of}},
     Option{"network", "DDL_NETWORK", "", "auto, ucx or mpi", "what carries data between hosts",
            choice_in<&O::network, network_names>},
     Option{"probe", "DDL_PROBE", "", "off, cached or on",
-           "whether plans are chosen by measured figures of links", choice_in<&O::probe, probe_names>},
+           "whether plans are chosen by measured bandwidths and latencies",
+           choice_in<&O::probe, probe_names>},
     Option{"cache_directory", "DDL_CACHE_DIR", "", "a directory",
-           "where measured figures are kept; else $XDG_CACHE_HOME/ddl, else ~/.cache/ddl",
+           "where measurements are kept; else $XDG_CACHE_HOME/ddl, else ~/.cache/ddl",
            Option::Value{set_cache_directory, name_in<&O::cache_directory>.get}},
     Option{"host_id", "DDL_HOST_ID", "", "a name, or no such variable",
-           "the name of this rank's host, with which ranks can pretend to be on several",
+           "the name of this rank's host, so that ranks on one host can pretend to be on several",
            name_in<&O::host_id>},
 };
 

@@ -8,23 +8,22 @@
 
 namespace ddl {
 
-/// A setting of a job, as users give it.
+/// An option of a job: its names, its help, and how it is read and written.
 struct Option {
-  /// How it is read and written.
   struct Value {
-    /// False if the text is no such value. May throw an Error that says more.
+    /// False if `text` is not a valid value. May throw an Error that says more.
     bool (*set)(ContextOptions& options, std::string_view text);
     std::string (*get)(const ContextOptions& options);
   };
   std::string_view name;      ///< In a file of options.
-  std::string_view variable;  ///< Empty: there is none.
-  std::string_view word;      ///< In DDL_OPTIONS; empty: it is not there.
-  std::string_view expected;  ///< What its values are.
+  std::string_view variable;  ///< Environment variable; empty: none.
+  std::string_view word;      ///< In DDL_OPTIONS; empty: none.
+  std::string_view expected;  ///< Describes valid values.
   std::string_view help;
   Value value;
 };
 
-/// All of them, in the order in which people look for them.
+/// All options, the ones that people look for most first.
 std::span<const Option> all_options() noexcept;
 
 }  // namespace ddl

@@ -1,6 +1,6 @@
 # Debian packages of a build without CUDA, by `cpack --config CPackConfig.cmake`: libddl0, libddl-dev,
 # python3-ddl, ddl-tools, ddl-nmt.
-# With CUDA, ddl-nmt and what is for devices are left out: they would need NVIDIA's packages.
+# A build with CUDA leaves out ddl-nmt and ddl_cuda, which would need NVIDIA's packages.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR ddl)
 set(CPACK_PACKAGE_CONTACT "The ddl maintainers <maintainers@ddl.invalid>")
@@ -15,7 +15,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY >=)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own
-# Packages can be made without these two, but say nothing of the shared libraries that they need, or have.
+# Without these two programs, packages do not declare the shared libraries that they need or provide.
 find_program(DDL_SHLIBDEPS dpkg-shlibdeps)
 find_program(DDL_FILE file)
 mark_as_advanced(DDL_SHLIBDEPS DDL_FILE)
@@ -26,7 +26,7 @@ endif()
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ${with_shlibs})
 
 # ddl_add_package(COMPONENT NAME name SECTION section SUMMARY line DETAILS text [SHLIBDEPS] [DEPENDS name...]
-#   [RECOMMENDS name...]). SHLIBDEPS: finds the packages of the shared libraries that its files need.
+#   [RECOMMENDS name...]). SHLIBDEPS: depend on the packages of the shared libraries that the files need.
 function(ddl_add_package component)
   cmake_parse_arguments(arg "SHLIBDEPS" "NAME;SECTION;SUMMARY;DETAILS" "DEPENDS;RECOMMENDS" ${ARGN})
   string(TOUPPER ${component} variable)
@@ -44,7 +44,7 @@ function(ddl_add_package component)
   set(${prefix}_PACKAGE_SHLIBDEPS ${shlibdeps} PARENT_SCOPE)
   set(${prefix}_DESCRIPTION "${arg_SUMMARY}\n${arg_DETAILS}" PARENT_SCOPE)
   set(CPACK_COMPONENTS_ALL ${CPACK_COMPONENTS_ALL} ${component} PARENT_SCOPE)
-  # For packages alone: `cmake --install` leaves it out.
+  # Only packages get this file; `cmake --install` does not install it.
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/${arg_NAME} RENAME copyright
     COMPONENT ${component} EXCLUDE_FROM_ALL)
 endfunction()
@@ -61,7 +61,7 @@ ddl_add_package(ddl_runtime NAME libddl0 SECTION libs SHLIBDEPS
 This package has libddl_c, the library for C and what can call it, and libddl_mpi,
 which serves the collectives of unmodified MPI programs when it is preloaded.")
 
-# What ddlConfig.cmake and ddl.pc ask for.
+# The dependencies of ddlConfig.cmake and ddl.pc.
 set(dev_depends "libddl0 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})"
   libexpat1-dev libfmt-dev libhwloc-dev libspdlog-dev pkg-config zlib1g-dev)
 if(DDL_HAVE_UCX)

@@ -2,20 +2,21 @@
 
     import ddl
 
-    ddl.init()                                    # mpirun's rank and size; without mpirun one rank
-    ddl.broadcast_parameters({"w": weights})      # all ranks start from rank 0's
+    ddl.init()                                    # mpirun's rank and size; one rank without mpirun
+    ddl.broadcast_parameters({"w": weights})      # all ranks start with rank 0's parameters
     reducer = ddl.Reducer({"w": gradient}, gradients="sum")
     for samples in ddl.Sampler(len(data), batch_size=64):
-        backward(samples, when_ready=reducer.ready)   # reducer.ready("w") as soon as that gradient is final
-        reducer.wait(weight=len(samples))             # gradients are now means over all ranks' samples
+        backward(samples, when_ready=reducer.ready)   # calls reducer.ready("w") as soon as that gradient is final
+        reducer.wait(weight=len(samples))             # the gradients are now means over all ranks' samples
         update(rate=ddl.learning_rate(0.1, "linear"))
     ddl.finalize()
 
-Every function that the ranks must call together is called collective: in the same order, with arrays of the same size and
-type. Arrays must be contiguous and stay alive while a reducer or a started call uses them; this module keeps references.
+All ranks must call collective functions together, in the same order, with arrays of the same size and type. Arrays must be
+contiguous, and their memory must stay valid while a reducer or a started call uses it; this module keeps references to them.
 Errors are `ddl.Error`, with the library's message and a `code` such as "mismatch".
 
-The library is libddl_c.so.0: what DDL_LIBRARY names, else beside this file (in a wheel), else where the loader finds it.
+The library is libddl_c.so.0: the file that DDL_LIBRARY names, else the one beside this file (in a wheel), else the one that
+the loader finds.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ REQUESTS = (None, "save", "save_and_end")
 
 
 class Error(RuntimeError):
-    """What the library says went wrong; `code` is "invalid_argument", "mismatch", "timeout", ..."""
+    """An error of the library; `code` is "invalid_argument", "mismatch", "timeout", ..."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -60,8 +61,8 @@ class _Tensor(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """How a step's reduction ended, the same on all ranks: `weight` (items of all ranks), `norm` (of the mean gradients),
-    `finite` (0: some are not, and no rank should update its model)."""
+    """The result of a step's reduction, the same on all ranks: `weight` (items of all ranks), `norm` (of the mean
+    gradients), `finite` (0: a gradient is not finite, and no rank should update its model)."""
     _fields_ = [("weight", ctypes.c_double), ("norm", ctypes.c_double), ("finite", ctypes.c_int)]
 
 
@@ -118,7 +119,7 @@ def _call(function, *arguments):
 
 
 def _made(function, *arguments):
-    """Of a function whose last argument says where the handle goes."""
+    """Calls a function whose last argument receives a handle, and returns the handle."""
     handle = ctypes.c_void_p()
     _call(function, *arguments, ctypes.byref(handle))
     return handle
@@ -132,7 +133,7 @@ def _choice(what, name, choices):
 
 
 class _Memory:
-    """Where an array's elements are: `address`, `count` and `type`."""
+    """The memory of an array: `address`, `count` and `type`."""
 
     def __init__(self, array, what="the array", writable=True):
         if hasattr(array, "data_ptr"):  # torch
@@ -157,7 +158,7 @@ class _Memory:
 
 
 def _pair(input_array, output_array, pieces_in, pieces_out):
-    """Memory of both, and how many elements a piece has."""
+    """The memory of both arrays, and the number of elements of a piece."""
     memory_in, memory_out = _Memory(input_array, "input", writable=False), _Memory(output_array, "output")
     count = memory_in.count // pieces_in
     if memory_in.type != memory_out.type or memory_in.count != count * pieces_in or memory_out.count != count * pieces_out:
@@ -168,7 +169,7 @@ def _pair(input_array, output_array, pieces_in, pieces_out):
 
 
 def _named(arrays):
-    """Pairs of name and array of a dict, or of a list, whose names are numbers."""
+    """Pairs of name and array, of a dict or of a list; arrays of a list are named by their index."""
     return list(arrays.items()) if hasattr(arrays, "items") else [(str(i), each) for i, each in enumerate(arrays)]
 
 
@@ -185,27 +186,27 @@ def _tensors(arrays):
 
 
 def init(options=None, comm=None):
-    """Joins the job that mpirun tells of. `options`: as DDL_OPTIONS ("-mode p -dbg_level 1"). `comm`: mpi4py's
-    COMM_WORLD, for a program that uses it; other communicators are refused. Collective."""
+    """Joins the job that mpirun started. `options`: as DDL_OPTIONS ("-mode p -dbg_level 1"). `comm`: mpi4py's
+    COMM_WORLD, for programs that use mpi4py; other communicators are refused. Collective."""
     if comm is not None:
-        from mpi4py import MPI  # it has initialised MPI, which the library then uses as it is
+        from mpi4py import MPI  # initialises MPI, which the library then uses
         if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
             raise Error("unsupported", "comm: found a communicator of some processes, expected MPI.COMM_WORLD")
     _call("init", None if options is None else options.encode())
 
 
 def finalize():
-    """Leaves the job. Arrays of `empty` must not be used afterwards. Collective, unless there was an error."""
+    """Leaves the job. Arrays of `empty` must not be used afterwards. Collective unless an error occurred."""
     _call("finalize")
 
 
 def abort(reason):
-    """This rank cannot go on: the others fail with `reason`. Not collective."""
+    """Makes the other ranks fail with `reason`, because this rank cannot continue. Not collective."""
     _call("abort", str(reason).encode())
 
 
 def rank():
-    """0 to size() - 1."""
+    """This rank, from 0 to size() - 1."""
     return _number("rank")
 
 
@@ -215,7 +216,7 @@ def size():
 
 
 def local_rank():
-    """This rank's index among those of its host."""
+    """This rank's index among the ranks of its host."""
     return _number("local_rank")
 
 
@@ -227,12 +228,13 @@ def _number(function):
 
 
 def version():
-    """Of the library: "0.1.0"."""
+    """The version of the library, such as "0.1.0"."""
     return _library.ddl_version().decode()
 
 
 def empty(shape, dtype="float32"):
-    """A numpy array of zeros that the ranks of a host share: collectives on it need no copies. Lives until finalize()."""
+    """A numpy array of zeros in memory that the ranks of a host share, so that collectives on it need no copies. Valid
+    until finalize()."""
     import numpy
     kind = numpy.dtype(dtype)
     count = int(numpy.prod(shape, dtype=numpy.int64))
@@ -242,35 +244,35 @@ def empty(shape, dtype="float32"):
     return numpy.frombuffer(block, dtype=kind, count=count).reshape(shape)
 
 
-# Collectives, in place unless there is an output.
+# Collectives, in place unless there is an `output`.
 
 
 def all_reduce(array, op="sum"):
-    """Afterwards all ranks' array holds the reduction of all. Collective."""
+    """Replaces the array on all ranks with the reduction of all ranks' arrays. Collective."""
     memory = _Memory(array)
     _call("all_reduce", memory.address, memory.count, memory.type, _choice("op", op, OPS))
 
 
 def broadcast(array, root=0):
-    """Afterwards all ranks' array holds `root`'s. Collective."""
+    """Replaces the array on all ranks with `root`'s. Collective."""
     memory = _Memory(array)
     _call("broadcast", memory.address, memory.count, memory.type, root)
 
 
 def reduce(array, op="sum", root=0):
-    """Afterwards `root`'s array holds the reduction of all ranks'. Collective."""
+    """Replaces `root`'s array with the reduction of all ranks' arrays. Collective."""
     memory = _Memory(array)
     _call("reduce", memory.address, memory.count, memory.type, _choice("op", op, OPS), root)
 
 
 def reduce_scatter(input_array, output, op="sum"):
-    """`output` gets this rank's of size() equal pieces of the reduction. Collective."""
+    """Reduces all ranks' inputs; `output` receives this rank's piece of size() equal pieces. Collective."""
     memory_in, memory_out, count = _pair(input_array, output, size(), 1)
     _call("reduce_scatter", memory_in.address, memory_out.address, count, memory_in.type, _choice("op", op, OPS))
 
 
 def all_gather(input_array, output):
-    """`output` gets all ranks' inputs, by rank. Collective."""
+    """`output` receives all ranks' inputs, in the order of ranks. Collective."""
     memory_in, memory_out, count = _pair(input_array, output, 1, size())
     _call("all_gather", memory_in.address, memory_out.address, count, memory_in.type)
 
@@ -281,13 +283,13 @@ def barrier():
 
 
 class Work:
-    """A call that is under way: its arrays must be left alone until `wait` returns."""
+    """A call in flight. Its arrays must not be used until it is complete."""
 
     def __init__(self, handle, *arrays):
         self._handle, self._arrays = handle, arrays
 
     def test(self):
-        """Whether it is over. Does not block."""
+        """Whether the call is complete. Does not block."""
         if self._handle is None:
             return True
         done = ctypes.c_int()
@@ -295,7 +297,7 @@ class Work:
         return done.value == 1
 
     def wait(self):
-        """Returns when it is over; raises what it ended with."""
+        """Returns when the call is complete; raises its error."""
         handle, self._handle = self._handle, None
         self._arrays, arrays = (), self._arrays
         _call("wait", handle)
@@ -303,26 +305,26 @@ class Work:
 
 
 def all_reduce_start(array, op="sum"):
-    """`all_reduce` without waiting: a Work."""
+    """Starts an `all_reduce` and returns a Work."""
     memory = _Memory(array)
     return Work(_made("all_reduce_start", memory.address, memory.count, memory.type, _choice("op", op, OPS)), array)
 
 
 def broadcast_start(array, root=0):
-    """`broadcast` without waiting: a Work."""
+    """Starts a `broadcast` and returns a Work."""
     memory = _Memory(array)
     return Work(_made("broadcast_start", memory.address, memory.count, memory.type, root), array)
 
 
 def reduce_scatter_start(input_array, output, op="sum"):
-    """`reduce_scatter` without waiting: a Work."""
+    """Starts a `reduce_scatter` and returns a Work."""
     memory_in, memory_out, count = _pair(input_array, output, size(), 1)
     return Work(_made("reduce_scatter_start", memory_in.address, memory_out.address, count, memory_in.type,
                       _choice("op", op, OPS)), input_array, output)
 
 
 def all_gather_start(input_array, output):
-    """`all_gather` without waiting: a Work."""
+    """Starts an `all_gather` and returns a Work."""
     memory_in, memory_out, count = _pair(input_array, output, 1, size())
     return Work(_made("all_gather_start", memory_in.address, memory_out.address, count, memory_in.type), input_array,
                 output)
@@ -332,11 +334,11 @@ def all_gather_start(input_array, output):
 
 
 class Reducer:
-    """Turns each rank's gradients into their weighted mean over all ranks while backward goes on.
+    """Replaces each rank's gradients with their weighted mean over all ranks, while backward runs.
 
-    `gradients_of`: a dict of names and float32 arrays, or a list; they stay where they are. `gradients`: "sum" if backward
-    leaves sums over this rank's items, "mean" if means; it has no default. `row_width`: a dict of names and elements of a
-    row, for embeddings of which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. Collective.
+    `gradients_of`: a dict of names and float32 arrays, or a list; the arrays are reduced in place. `gradients`: "sum" if
+    backward computes sums over this rank's items, "mean" if it computes means. `row_width`: a dict of names and elements
+    per row, for embeddings of which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. Collective.
     """
 
     def __init__(self, gradients_of, *, gradients, bucket_bytes=0, wire=None, overlap=True, row_width=()):
@@ -361,18 +363,19 @@ class Reducer:
         return self._index.get(which, which) if not isinstance(which, str) else _choice("gradient", which, self._index)
 
     def begin(self, weight):
-        """Starts a step over `weight` items; for sums it may be given to `wait` instead."""
+        """Starts a step over `weight` items; for sums the weight may be given to `wait` instead."""
         _call("reducer_begin", self._handle, weight)
 
     def ready(self, which, rows=None):
-        """Gradient `which` (name or index) is final for this step; `rows`: those that hold anything but zeros. Any thread."""
+        """Tells that gradient `which` (name or index) is final for this step. `rows`: the rows that are not zero.
+        Thread-safe."""
         if rows is None:
             return _call("reducer_ready", self._handle, self._number(which))
         numbers = (ctypes.c_int32 * len(rows))(*rows)
         return _call("reducer_ready_rows", self._handle, self._number(which), numbers, len(rows))
 
     def absent(self, which):
-        """Gradient `which` gets no value on this rank in this step."""
+        """Tells that gradient `which` has no value on this rank in this step."""
         _call("reducer_absent", self._handle, self._number(which))
 
     def wait(self, weight=None):
@@ -383,7 +386,7 @@ class Reducer:
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Inside, `wait` ends a micro-batch and reduces nothing."""
+        """A context in which `wait` ends a micro-batch without reducing anything."""
         _call("reducer_no_sync", self._handle, 1)
         try:
             yield
@@ -391,14 +394,14 @@ class Reducer:
             _call("reducer_no_sync", self._handle, 0)
 
     def close(self):
-        """Frees it; finalize() does so for those that are left."""
+        """Frees the reducer; finalize() frees the remaining ones."""
         handle, self._handle = self._handle, None
         _call("reducer_free", handle)
 
 
 class Sampler:
-    """Deals samples 0 to count - 1 to the ranks, `batch_size` a rank and step: each to exactly one rank in each epoch. Without
-    end; `steps_per_epoch` says how long an epoch is. Iterating gives lists of indices."""
+    """Distributes samples 0 to count - 1 over the ranks, `batch_size` per rank and step. Each goes to exactly one rank
+    in each epoch. Iterating gives lists of indices without end; an epoch has `steps_per_epoch` of them."""
 
     def __init__(self, count, *, batch_size, seed=1, shuffle=True):
         self._handle = _made("sampler_create", count, batch_size, seed, 1 if shuffle else 0)
@@ -416,27 +419,28 @@ class Sampler:
 
 
 def learning_rate(rate, rule, step=0, ramp_steps=0):
-    """`rate` times 1 ("none"), size() ("linear") or its root ("square_root"), growing from `rate` over `ramp_steps` steps."""
+    """`rate` times 1 ("none"), size() ("linear") or sqrt(size()) ("square_root"), growing from `rate` over the first
+    `ramp_steps` steps."""
     scaled = ctypes.c_double()
     _call("learning_rate", rate, _choice("rule", rule, RULES), step, ramp_steps, ctypes.byref(scaled))
     return scaled.value
 
 
 def broadcast_parameters(arrays, root=0):
-    """Gives every rank `root`'s arrays (a dict of names, or a list), and makes sure that all have the same bits then.
-    Collective."""
+    """Copies `root`'s arrays (a dict of names, or a list) to every rank, and checks that all ranks have the same bits
+    afterwards. Collective."""
     tensors = _tensors(arrays)
     _call("broadcast_parameters", tensors, len(tensors), root)
 
 
 def check_same(arrays):
-    """Raises a "mismatch" that names the first array whose bits differ between ranks. Collective."""
+    """Raises a "mismatch" that names the first array whose bits differ between ranks, if any do. Collective."""
     tensors = _tensors(arrays)
     _call("check_same", tensors, len(tensors))
 
 
 class Checkpoint:
-    """Checkpoints in `directory`, of which the newest `keep` stay. A sampler's state is saved and restored with them.
+    """Checkpoints in `directory`, which keeps the newest `keep`. The state of `sampler` is saved and restored with them.
     `handle_signals`: SIGUSR1 asks for a save, SIGTERM for a save and an end; see `poll`. Collective."""
 
     def __init__(self, directory, *, keep=5, sampler=None, handle_signals=False):
@@ -445,33 +449,33 @@ class Checkpoint:
                              None if sampler is None else sampler._handle)
 
     def save(self, step, arrays):
-        """Saves rank 0's arrays (a dict of names, or a list); durable when it returns. Collective."""
+        """Saves rank 0's arrays (a dict of names, or a list). The checkpoint is durable on return. Collective."""
         tensors = _tensors(arrays)
         _call("checkpoint_save", self._handle, step, tensors, len(tensors))
 
     def restore(self, arrays):
-        """Fills the arrays, on all ranks, from the newest checkpoint that is whole; the step it was saved with, or None if
-        there is none. Collective."""
+        """Fills the arrays on all ranks from the newest undamaged checkpoint. Returns its step, or None if there is no
+        checkpoint. Collective."""
         tensors, step = _tensors(arrays), ctypes.c_int64()
         _call("checkpoint_restore", self._handle, tensors, len(tensors), ctypes.byref(step))
         return None if step.value < 0 else step.value
 
     def poll(self):
-        """What signals have asked of any rank: None, "save" or "save_and_end". Once a step. Collective."""
+        """The request of signals to any rank: None, "save" or "save_and_end". To be called once per step. Collective."""
         request = ctypes.c_int()
         _call("checkpoint_poll", self._handle, ctypes.byref(request))
         return REQUESTS[request.value]
 
     def close(self):
-        """Gives the signals back; finalize() does so for those that are left."""
+        """Restores the signal handlers and frees the object; finalize() does so for the remaining ones."""
         handle, self._handle = self._handle, None
         _call("checkpoint_free", handle)
 
 
 @contextlib.contextmanager
 def root_only(name):
-    """`with ddl.root_only("log") as is_root:` — the others wait at the end for rank 0, however long it takes. An exception
-    on rank 0 is raised on all ranks. Collective."""
+    """`with ddl.root_only("log") as is_root:` makes the other ranks wait at the end for rank 0, without a deadline. An
+    exception on rank 0 is raised on all ranks. Collective."""
     is_root = _library.ddl_root_begin(name.encode()) == 1
     try:
         yield is_root
@@ -484,7 +488,7 @@ def root_only(name):
 
 @contextlib.contextmanager
 def scope(name):
-    """Names in the timeline (DDL_TIMELINE) what this rank does inside."""
+    """Records the body as a span called `name` in the timeline (DDL_TIMELINE)."""
     _call("scope_begin", name.encode())
     try:
         yield

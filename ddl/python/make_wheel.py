@@ -1,5 +1,5 @@
-"""Makes a wheel of ddl.py and the C library: make_wheel.py ddl.py LIBRARY VERSION DIRECTORY. Prints its path. It is for
-machines that have the shared libraries that LIBRARY needs (UCX, MPI, fmt, spdlog), as the one that has built it."""
+"""Makes a wheel of ddl.py and the C library: make_wheel.py ddl.py LIBRARY VERSION DIRECTORY. Prints its path. The wheel
+works on machines with the shared libraries that LIBRARY needs (UCX, MPI, fmt, spdlog), such as the one that built it."""
 
 import base64
 import hashlib

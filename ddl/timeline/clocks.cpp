@@ -24,7 +24,7 @@ constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
 using Program = std::shared_ptr<const collectives::PreparedProgram>;
 
-/// A message of `count` elements.
+/// A program of one message of `count` elements.
 Program one_message(const CommunicatorImpl& communicator, StepKind kind, int peer, std::size_t count,
                     std::size_t element_bytes) {
   topology::Program program;
@@ -32,7 +32,7 @@ Program one_message(const CommunicatorImpl& communicator, StepKind kind, int pee
   return communicator.prepare(std::move(program), count, element_bytes);
 }
 
-/// `bytes` of `buffer` go from `sender` to rank 0. All ranks call it.
+/// Sends `bytes` of `buffer` from `sender` to rank 0. Collective.
 void send_piece(CommunicatorImpl& communicator, int sender, std::string& buffer, std::size_t bytes) {
   const int rank = communicator.rank();
   Program program;
@@ -42,9 +42,9 @@ void send_piece(CommunicatorImpl& communicator, int sender, std::string& buffer,
 }
 
 constexpr int trips_each = 24;
-using Answer = std::array<std::int64_t, 2>;  // came, answered
+using Answer = std::array<std::int64_t, 2>;  // RoundTrip's `came` and `answered`
 
-/// Of rank 0 with `other`, of which it asks. All ranks call it; those two exchange messages.
+/// Measures round trips from rank 0 to `other` and back. Collective; only these two ranks exchange messages.
 std::vector<RoundTrip> round_trips(CommunicatorImpl& communicator, int other) {
   const int rank = communicator.rank();
   Program out, back;

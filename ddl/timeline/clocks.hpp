@@ -11,19 +11,19 @@
 
 namespace ddl {
 
-/// Every rank's value, by rank, without a plan. Collective.
+/// Gathers every rank's value without needing a plan. Collective.
 std::vector<std::int64_t> all_values(collectives::CommunicatorImpl& communicator, std::int64_t own);
 
-/// Gives rank 0 every rank's text: `take` is called there with pieces of at most 1 MiB, rank by rank, in
-/// order. Collective; no rank but 0 calls `take`.
+/// Sends every rank's text to rank 0, which calls `take` with pieces of at most 1 MiB, in the order of ranks.
+/// Other ranks do not call `take`. Collective.
 void gather_texts(collectives::CommunicatorImpl& communicator, std::string_view text,
                   const std::function<void(int rank, std::string_view piece)>& take);
 
-/// Turns `Ticks` into nanoseconds of `Clock`, by two moments that it has seen by both.
+/// Converts `Ticks` to nanoseconds of `Clock`, by a line through two moments at which it has read both.
 class TickClock {
  public:
   TickClock() noexcept : first_(now()), last_(first_) {}
-  /// Sees the present; what lies between is most exact.
+  /// Reads both clocks. Conversions are most precise between the construction and the last call.
   void look() noexcept { last_ = now(); }
   [[nodiscard]] std::int64_t nanoseconds(std::uint64_t ticks) const noexcept;
 
@@ -37,8 +37,8 @@ class TickClock {
   Moment first_, last_;
 };
 
-/// A question and its answer, in nanoseconds: the asker's clock says when it was sent and came back, the
-/// other one's when it came and was answered.
+/// A request and its answer, in nanoseconds: `sent` and `returned` by the requester's clock, `came` and
+/// `answered` by the other clock.
 struct RoundTrip {
   std::int64_t sent = 0;
   std::int64_t came = 0;
@@ -48,36 +48,34 @@ struct RoundTrip {
   [[nodiscard]] std::int64_t under_way() const noexcept { return (returned - sent) - (answered - came); }
 };
 
-/// How far a clock was ahead of rank 0's.
+/// The offset of a clock to rank 0's, in nanoseconds.
 struct ClockOffset {
-  std::int64_t at = 0;  ///< By that clock.
-  std::int64_t ahead = 0;
-  std::int64_t error = 0;  ///< It is off by so much at most.
+  std::int64_t at = 0;     ///< Time of the comparison, by this clock.
+  std::int64_t ahead = 0;  ///< This clock minus rank 0's.
+  std::int64_t error = 0;  ///< The largest possible error of `ahead`.
 };
 
-/// By the quickest one. Not of none.
+/// The offset by the fastest round trip. `trips` must not be empty.
 ClockOffset offset_by(std::span<const RoundTrip> trips);
 
-/// The job's time: nanoseconds since rank 0's clock was first compared.
+/// Converts this rank's clock to the job's time, nanoseconds since the first comparison by rank 0's clock.
 class JobClock {
  public:
-  /// `clock_of`: for each rank, the lowest one that reads the same clock.
+  /// `clock_of`: for each rank, the lowest rank that reads the same clock.
   explicit JobClock(std::vector<int> clock_of) : clock_of_(std::move(clock_of)) {}
 
-  /// Compares all clocks with rank 0's. Collective; 2 messages 24 times for each clock but rank 0's, one
-  /// after the other.
+  /// Compares all clocks with rank 0's. Collective; 24 sequential round trips for each other clock.
   void compare(collectives::CommunicatorImpl& communicator);
 
-  /// `own`: nanoseconds of this rank's clock. Between two comparisons offsets change evenly, outside not at
-  /// all.
+  /// `own`: nanoseconds of this rank's clock. Interpolates the offset linearly between comparisons.
   [[nodiscard]] std::int64_t job_time(std::int64_t own) const noexcept;
-  /// Of this rank's clock, at the worse of its comparisons; 0 if it is rank 0's.
+  /// The largest error of this rank's comparisons; 0 if it reads rank 0's clock.
   [[nodiscard]] std::int64_t error() const noexcept;
 
  private:
   std::vector<int> clock_of_;
-  std::vector<ClockOffset> offsets_;    // of this rank's, oldest first
-  std::optional<std::int64_t> origin_;  // by rank 0's clock
+  std::vector<ClockOffset> offsets_;    // of this rank's clock, oldest first
+  std::optional<std::int64_t> origin_;  // rank 0's clock at the first comparison
 };
 
 }  // namespace ddl

@@ -18,7 +18,7 @@
 namespace ddl {
 namespace {
 
-/// For each rank, the lowest one that reads the same clock.
+/// For each rank, the lowest rank that reads the same clock.
 std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {
   std::vector<int> result;
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -81,7 +81,7 @@ void RunObserver::write_trace_of_all(collectives::CommunicatorImpl& communicator
   }
 }
 
-/// What rank 0 alone cannot put into words must not keep it from the collectives that follow.
+/// An error that only rank 0 has must not keep it from the collectives that follow, so it is logged instead.
 void RunObserver::summarise_or_log(collectives::CommunicatorImpl& communicator, Log& log) {
   try {
     summarise(communicator, *recorder_, log);
@@ -99,8 +99,7 @@ void RunObserver::finish(collectives::CommunicatorImpl& communicator, Log& log) 
       communicator.run(collectives::barrier_request());
     }
     if (dumps_ && !has_reducer_) {
-      log.warning(
-          "-dump_iter has printed nothing: it is about steps of a GradientReducer, and there was none");
+      log.warning("-dump_iter has printed nothing: it needs steps of a GradientReducer, and there was none");
     }
     if (summary_) summarise_or_log(communicator, log);
     if (timeline_.empty() || std::exchange(saved_, true)) return;

@@ -12,12 +12,11 @@
 
 namespace ddl {
 
-/// What is kept of a rank's run, and what becomes of it: the trace, the summary at its end, and what is
-/// printed while it goes on. Used by the trainer's thread.
+/// Records a rank's run, and writes the trace and the summary at its end. Also holds the clock for what
+/// gradient reducers print meanwhile. Used by the trainer's thread.
 class RunObserver {
  public:
-  /// Null if nobody wants to know anything. `summary`: whether there is one at the end, the same on all
-  /// ranks.
+  /// Null if no option needs a recording. `summary`, the same on all ranks: log a summary at the end.
   static std::unique_ptr<RunObserver> if_wanted(const ContextOptions& options, bool summary, int rank,
                                                 const topology::RankMap& map, bool one_process);
 
@@ -29,18 +28,18 @@ class RunObserver {
   }
   [[nodiscard]] std::string host_of(int rank) const { return map_.short_name(map_.host_of(rank)); }
 
-  /// Collective; costs something only where ranks read different clocks.
+  /// Collective; sends messages only if ranks read different clocks.
   void compare_clocks(collectives::CommunicatorImpl& communicator) {
     if (uses_clocks_) clock_.compare(communicator);
   }
   [[nodiscard]] const JobClock& clock() const noexcept { return clock_; }
 
-  /// A gradient reducer prints what -dump_iter asks for.
+  /// Tells that a gradient reducer exists, which prints the lines of -dump_iter.
   void note_reducer() noexcept { has_reducer_ = true; }
 
-  /// The end of a job that has not failed: writes and prints. Collective. What goes wrong is logged.
+  /// Writes the trace and logs the summary at the end of a job without failure. Collective. Logs errors.
   void finish(collectives::CommunicatorImpl& communicator, Log& log) noexcept;
-  /// The end of one that has: writes this rank's part, once. What goes wrong is logged. Without other ranks.
+  /// Writes this rank's part of the trace at the end of a failed job, once. Not collective. Logs errors.
   void save_alone(Log& log) noexcept;
 
  private:
@@ -58,7 +57,7 @@ class RunObserver {
   const bool summary_;
   const bool dumps_;
   bool has_reducer_ = false;
-  const bool uses_clocks_;  // for the trace, or for what is printed meanwhile
+  const bool uses_clocks_;  // for the trace or for -dump_iter
   const int rank_;
   const topology::RankMap map_;
   std::shared_ptr<collectives::RunRecorder> recorder_;

@@ -62,9 +62,9 @@ RunFigures figures_of(collectives::CommunicatorImpl& communicator, const collect
   return result;
 }
 
-/// Of each plan that any rank used, the figures of the rank whose mean is least.
+/// For each plan, the figures of the rank with the lowest mean, and the lowest time of all ranks.
 std::vector<RunFigures::Plan> merged_plans(const std::vector<RunFigures>& ranks) {
-  std::map<std::string, RunFigures::Plan> merged;  // by text: ranks of other hosts may have other plans
+  std::map<std::string, RunFigures::Plan> merged;  // by text, because ranks may have used different plans
   for (const RunFigures& rank : ranks) {
     for (const RunFigures::Plan& plan : rank.plans) {
       const auto [found, is_new] = merged.emplace(plan.text, plan);

@@ -1,4 +1,4 @@
-// The Trace Event Format:
+// Writes the Trace Event Format:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
 #include "ddl/timeline/trace.hpp"
@@ -24,7 +24,6 @@ namespace {
 using collectives::Event;
 using collectives::RunRecorder;
 
-// Before the ranks' parts, and after them.
 constexpr std::string_view trace_begin = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
 constexpr std::string_view trace_end = "{\"name\":\"ddl_end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n";
 
@@ -38,17 +37,17 @@ std::vector<std::string> all_quoted(const std::vector<std::string>& texts) {
   return result;
 }
 
-/// An event at the job's time, in nanoseconds.
+/// An event with its times on the job's clock, in nanoseconds.
 struct Timed {
   const Event* event;
   std::int64_t begin;
   std::int64_t end;
 };
 
-/// Spans of a thread nest; what several threads, devices or collectives do may overlap.
+/// Spans of one thread nest and get rows of their own. Other spans of a track share rows and may overlap.
 struct TrackKey {
   std::uint16_t track;
-  std::size_t thread;  // of nesting spans
+  std::size_t thread;  // 0 for spans that do not nest
   auto operator<=>(const TrackKey&) const = default;
 };
 
@@ -78,7 +77,7 @@ class Writer {
   }
 
  private:
-  static constexpr int most_rows = 1000;  // of a track
+  static constexpr int most_rows = 1000;  // per track
 
   static bool nests(const Event& event) noexcept {
     return !event.by_clock && event.kind <= Event::Kind::instant;
@@ -228,7 +227,7 @@ void write_trace(collectives::CommunicatorImpl& communicator, const std::string&
                  std::string_view text) {
   std::optional<AtomicFileWriter> file;
   std::exception_ptr problem;
-  // The other ranks do not know of it, and go on.
+  // The other ranks cannot see an error of rank 0, so rank 0 keeps it until the collective part is over.
   const auto attempt = [&](const auto& work) {
     if (problem) return;
     try {

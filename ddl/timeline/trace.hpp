@@ -13,12 +13,12 @@
 
 namespace ddl {
 
-/// A viewer shows the slices of a row right only where they follow one another or nest. Slices that overlap
-/// are spread over several rows: each goes to the first that has room for it. They come by their begin, and
-/// of those that begin together the longest first.
+/// Assigns slices to rows. A viewer shows the slices of a row correctly only if they are disjoint or nested,
+/// so each slice goes to the first row with room for it. Slices must come ordered by begin, and those with
+/// the same begin longest first.
 class Rows {
  public:
-  /// `nest`: whether a slice may lie inside of another one of its row.
+  /// `nest`: whether a slice may lie inside another slice of its row.
   explicit Rows(bool nest) : nest_(nest) {}
 
   std::size_t row_for(std::int64_t begin, std::int64_t end) {
@@ -36,31 +36,32 @@ class Rows {
 
  private:
   bool nest_;
-  std::vector<std::vector<std::int64_t>> open_;  // by row: ends of slices that are open, the innermost last
+  std::vector<std::vector<std::int64_t>> open_;  // by row: ends of open slices, the innermost last
 };
 
-/// What a rank's part of a trace needs to know besides events.
+/// The inputs of a rank's part of a trace besides events.
 struct TraceSource {
   int rank = 0;
   std::string host;
-  std::int64_t clock_error = 0;                         ///< Nanoseconds.
-  std::vector<collectives::PlanFigures> plans;          ///< As events number them, from 1 on.
-  std::function<std::int64_t(std::uint64_t)> of_ticks;  ///< The job's time in nanoseconds.
-  std::function<std::int64_t(std::int64_t)> of_clock;   ///< The same.
+  std::int64_t clock_error = 0;                 ///< Nanoseconds.
+  std::vector<collectives::PlanFigures> plans;  ///< Events refer to them by index + 1; 0 is no plan.
+  std::function<std::int64_t(std::uint64_t)>
+      of_ticks;                                        ///< Converts `Ticks` to the job's time in nanoseconds.
+  std::function<std::int64_t(std::int64_t)> of_clock;  ///< Converts `Clock` nanoseconds to the job's time.
 };
 
-/// A rank's part of a trace: a line for each event, with a comma at its end.
+/// A rank's part of a trace: a line for each event, ending with a comma.
 std::string trace_text(const collectives::RunRecorder::Recording& recording, const TraceSource& source);
 
-/// Throws `invalid_argument` if no file can be written there. An empty name asks for nothing.
+/// Throws `invalid_argument` if the file cannot be written. Does nothing for an empty name.
 void require_writable_trace(const std::string& name);
 
-/// The name of one rank's own part: "trace.rank3.json" for "trace.json".
+/// The name of a rank's part: "trace.rank3.json" for "trace.json".
 std::filesystem::path part_of_trace(const std::filesystem::path& name, int rank);
 
-/// Rank 0 writes a trace of all ranks' texts. Collective. Throws `io` on rank 0, once all texts have come.
+/// Writes a trace of all ranks' texts on rank 0. Collective. Throws `io` on rank 0 after the collective part.
 void write_trace(collectives::CommunicatorImpl& communicator, const std::string& name, std::string_view text);
-/// A trace of one rank's text.
+/// Writes a trace of one rank's text.
 void write_trace_alone(const std::filesystem::path& name, std::string_view text);
 
 }  // namespace ddl

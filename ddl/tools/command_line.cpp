@@ -37,7 +37,7 @@ po::parsed_options split(std::span<const std::string> arguments, std::span<const
       .run();
 }
 
-/// With K, M or G for powers of 1024; nothing if it is no such number, or does not fit.
+/// Parses a whole number with an optional K, M or G (powers of 1024); nothing if malformed or too large.
 std::optional<std::uint64_t> scaled_number(std::string_view text) {
   constexpr std::string_view units = "KkMmGg";
   const std::size_t unit = text.empty() ? units.npos : units.find(text.back());
@@ -100,7 +100,7 @@ void CommandLine::refuse(std::string_view flag, std::string_view found, std::str
 
 CommandLine parse_command_line(std::span<const std::string> arguments, std::span<const Flag> flags) {
   CommandLine result;
-  std::string* optional = nullptr;  // the value that the next word is
+  std::string* optional = nullptr;  // takes the next word, for a flag with an optional value
   try {
     for (const po::option& option : split(arguments, flags).options) {
       if (option.string_key.empty()) {
@@ -188,7 +188,7 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
 
 double parse_number(std::string_view flag, std::string_view text, double least, double most) {
   const auto number = parse_whole<double>(text);
-  if (number && *number >= least && *number <= most) return *number;  // NaN is neither
+  if (number && *number >= least && *number <= most) return *number;  // NaN fails both comparisons
   throw UsageError(fmt::format("{}: found '{}', expected a number from {} to {}", flag, text, least, most));
 }
 

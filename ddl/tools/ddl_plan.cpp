@@ -1,4 +1,4 @@
-// ddl-plan: which plan a collective gets on a topology, why, and how long it takes.
+// ddl-plan: chooses, explains, verifies and simulates plans.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,75 +24,75 @@ using topology::Planner;
 using topology::Topology;
 
 constexpr std::string_view help =
-    R"(ddl-plan: which plan a collective gets on a machine that may not be there, why, and how long it takes
+    R"(ddl-plan: which plan a collective gets on a machine, real or not, why, and how long it takes
 
   ddl-plan --topology ac922:4 --ranks 16 --bytes 717668352
                                            the plan: a table of its phases, its predicted time, and the time
                                            that no plan can beat
   ddl-plan --topology ac922:4 --bytes 64M --explain
-                                           why this one: what else there is, what the bottleneck is, what to do
+                                           why this plan: the alternatives, the bottleneck, what to do
   ddl-plan --topology ac922:4 --bytes 64M --verify
                                            prove it: every sum complete, every send received, no deadlock
   ddl-plan --topology ac922:4 --bytes 64M --simulate
                                            run it on a virtual clock: time by phase, busiest links, critical path
   ddl-plan --topology ac922:4 --bytes 64M --svg plan.svg
-                                           draw it: machines, links by how busy they are, rings
+                                           draw it: machines, links coloured by utilisation, rings
   ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
                                            every step, for https://ui.perfetto.dev or chrome://tracing
   ddl-plan --topology ac922:4 --bytes 64M --candidates all
                                            every plan that was considered
   ddl-plan --topology ac922:4 --ranks 16 --bytes 64M --mode p:2x2x4 --chunks 8
-                                           what a given decomposition would take
+                                           the time that a given decomposition would take
   ddl-plan --topology ac922:4 --bytes 64M --straggler 3:2 --jitter 0.2 --seed 7 --simulate
-                                           with a rank 3 that is half as fast, and latencies up to 20% longer
+                                           with rank 3 at half its speed, and latencies up to 20% longer
   ddl-plan --topology ac922:4 --bytes 64M --save plan.json
   ddl-plan --topology ac922:4 --plan plan.json --verify
-                                           keep a plan, and take it up again
+                                           save a plan, and use it again
 
-What is asked
-  --topology NAME|FILE|-  a preset (ddl-topo presets), a file (ddl-topo export), or standard input; without it
-                          this machine
-  --ranks N               ranks, one a device; all devices unless given
+Input
+  --topology NAME|FILE|-  a preset (ddl-topo presets), a file (ddl-topo export), or standard input (default: this
+                          machine)
+  --ranks N               number of ranks, one per device (default: all devices)
   --device auto|cpu|gpu   where the ranks of this machine are
   --placement by-host|round-robin
-                          fill one host after the other (default), or deal the ranks out
-  --bytes N               of each rank's buffer; K, M and G are powers of 1024. Of a reduce_scatter or all_gather
-                          the whole buffer, of which a rank has a piece
+                          fill one host after the other (default), or place ranks on the hosts in turn
+  --bytes N               size of each rank's buffer; K, M and G are powers of 1024. For a reduce_scatter or
+                          all_gather the whole buffer, of which a rank has one piece
   --collective all_reduce|broadcast|reduce_scatter|all_gather|reduce
-  --root RANK             of a broadcast or reduce; 0 unless given
+  --root RANK             root of a broadcast or reduce (default 0)
   --type f32|f64|f16|bf16|i32|i64|u8
-  --wire bf16|f16         what sums of f32 travel as between hosts (all_reduce, reduce_scatter)
+  --wire bf16|f16         type in which sums of f32 travel between hosts (all_reduce, reduce_scatter)
   --mode LETTER[:DIMENSIONS]
                           which plans are considered: p everything (default), r rings, n NCCL over all ranks,
-                          b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m what an
-                          MPI library does that knows nothing of the wiring (ranks in order, one chunk, one
+                          b NCCL in each dimension, c reduce-scatter and all-gather in each dimension, m the plan
+                          of an MPI library that does not know the wiring (ranks in order, one chunk, one
                           algorithm); and the sizes of the dimensions, innermost first, as in p:4x4
-  --chunks N              1 to 64 pipelined parts; chosen unless given
-  --no-nccl               as if NCCL were not there
-  --carriers LIST         only what a job on GPUs executes with these carriers, of cuda_ipc, nccl, network and
-                          host_memory, with commas between; cuda_ipc:N for the bytes up to which all read all.
-                          A topology that a job has written (DDL_SAVE_TOPOLOGY) has the job's; such a job plans
-                          for N rounded up to one of four sizes an octave, so that --bytes is best such a size
-  --plan FILE|-           this plan instead of the best one
+  --chunks N              1 to 64 pipelined chunks (default: chosen)
+  --no-nccl               plan as if NCCL were not available
+  --carriers LIST         only plans that a job on GPUs can execute with these carriers: cuda_ipc, nccl, network
+                          and host_memory, separated by commas; cuda_ipc:N gives the largest size in bytes for
+                          one_shot. A topology that a job has saved (DDL_SAVE_TOPOLOGY) has the job's carriers.
+                          Such a job rounds sizes up to one of four per octave: give --bytes a size of that kind
+  --plan FILE|-           use this plan instead of the best one
 
-What is told
+Output
   --explain --verify --simulate --candidates [N|all] --json
   --trace FILE, --svg FILE, --save FILE
-                          - is standard output, then without text
+                          - is standard output, which then has no other text
   --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
   --straggler RANK:FACTOR[,...]
                           ranks whose steps take FACTOR times as long
-  --limit N               the most transfers that are verified or simulated (default 2e7)
+  --limit N               the largest number of transfers to verify or simulate (default 2e7)
   -h, --help
 
-Times are predictions from the topology's bandwidths and latencies; nothing is measured. How to read a plan is in
-README.md, the JSON's schema in topology/README.md.
-Ends with 0, with 2 if the command line is wrong, and with 1 if the plan does not verify or anything else is wrong.
+Times are predictions from the topology's bandwidths and latencies; nothing is measured. README.md explains how to
+read a plan, topology/README.md the JSON's schema.
+The exit status is 0, 2 if the command line is wrong, and 1 if the plan does not verify or another error occurs.
 )";
 
-/// JSON is complete without being asked where that takes no time.
+/// --json also verifies and simulates plans of at most this size without being asked, because that is fast.
 constexpr double most_transfers_unasked = 200'000;
-constexpr double bytes_per_transfer = 150;  // of memory, when verified or simulated
+constexpr double bytes_per_transfer = 150;  // memory of the verifier or the simulator
 
 Topology topology_of(const PlanArguments& arguments, std::vector<std::string>& notes) {
   const Topology topology =
@@ -158,7 +158,7 @@ Plan given_plan(const std::string& path, Planner& planner) {
   return plan;
 }
 
-/// Empty if the plan's schedule is small enough, else what to do.
+/// Empty if the plan's schedule is small enough; otherwise a message with the remedies.
 std::string too_large(const Plan& plan, double transfers, double most_transfers) {
   if (transfers <= most_transfers) return {};
   return fmt::format(
@@ -169,7 +169,7 @@ std::string too_large(const Plan& plan, double transfers, double most_transfers)
       1.1 * transfers);
 }
 
-/// Verifies and simulates as far as that is asked for, or free.
+/// Verifies and simulates if the user asks for it, or if an output uses the result and it is cheap.
 void examine(PlanReport& report, const Planner& planner, const PlanArguments& arguments) {
   const bool verify_if_cheap = arguments.json;
   const bool simulate_if_possible = arguments.explain || arguments.svg_file.has_value();

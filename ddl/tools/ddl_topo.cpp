@@ -1,4 +1,4 @@
-// ddl-topo: shows, converts and describes topologies.
+// ddl-topo: shows, converts, measures and checks topologies and hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,25 +18,25 @@ namespace ddl::tools {
 namespace {
 
 constexpr std::string_view help =
-    R"(ddl-topo: what is wired to what - hosts, packages, GPUs or CPU ranks, NICs, and the links between
+    R"(ddl-topo: how hosts, packages, GPUs or CPU ranks and NICs are wired
 
   ddl-topo show                            this machine: a tree of each host, the network, and a matrix of
-                                           the ways between devices
+                                           the routes between devices
   ddl-topo show --ranks 4                  this machine with 4 ranks on it
-  ddl-topo show --topology ac922:4         four IBM AC922 that are not there
+  ddl-topo show --topology ac922:4         four IBM AC922
   ddl-topo show --topology ethernet:4x8@100gbit
   ddl-topo show --topology cluster.json    a file; --json prints JSON
-  ddl-topo presets                         the machines that have a name
+  ddl-topo presets                         the presets
   ddl-topo export ac922:4 -o cluster.json  to a file to edit; its schema is in topology/README.md
   ddl-topo import node0.xml node1.xml -o cluster.json
-                                           NCCL's topology files (NCCL_TOPO_DUMP_FILE), one a host
+                                           NCCL's topology files (NCCL_TOPO_DUMP_FILE), one per host
   ddl-topo export this --host -o $(hostname).json
   ddl-topo import host0.json host1.json -o cluster.json
-                                           a cluster: describe each host on itself, then join them
-  ddl-topo probe --ranks 2                 how fast bytes really go from rank to rank, here in one process,
-  mpirun -n 4 ddl-topo probe               or between the ranks of a job; kept for the jobs that follow
+                                           a cluster: describe each host on that host, then join the files
+  ddl-topo probe --ranks 2                 measures latency and bandwidth between ranks, here in one process,
+  mpirun -n 4 ddl-topo probe               or between the ranks of a job; kept for later jobs
   ddl-topo check --program ./train --port 29500
-                                           what ddlrun asks each host before a job, as a line of JSON
+                                           the check that ddlrun runs on each host, as a line of JSON
   ddl-topo env                             every option of a job: its value, and where that comes from
 
 Commands
@@ -49,25 +49,24 @@ Commands
   env [--json]
 
 Options
-  --topology NAME|FILE|-  a preset, a file, or standard input; without it this machine
+  --topology NAME|FILE|-  a preset, a file, or standard input (default: this machine)
   --json                  JSON instead of text
   --matrix                the whole matrix, however many devices there are
-  --host                  with `export this`: what this host is, not yet a topology
+  --host                  with `export this`: a description of this host for `import`, not a topology
   -o, --output FILE       write to this file instead of standard output
-  --ranks N               ranks on each host that is discovered or described: one on each GPU, or on each core,
-                          unless given
+  --ranks N               ranks on each host that is discovered or described (default: one per GPU, or per core)
   --device auto|cpu|gpu   where those ranks are; auto: on GPUs if every host has one
-  --dry-run               measure, and keep nothing
-  --program PATH          a program that this host should have; a name without / is looked for on PATH
+  --dry-run               measure, but keep nothing
+  --program PATH          a program that this host should have; a name without / is searched on PATH
   --port N                a TCP port that should be free here
   -h, --help
 
-Bandwidths are GB/s (1e9 bytes) in one direction, latencies us one way. For links of this machine they are
-what their kind, width and speed promise; `probe` measures them for each kind of way: inside a package, between
-packages of a host, between hosts. It keeps the figures in $DDL_CACHE_DIR, $XDG_CACHE_HOME/ddl or ~/.cache/ddl
-under the topology's hash, and jobs with that topology choose their plans by them (unless DDL_PROBE=off;
-DDL_PROBE=on measures while a job starts).
-Ends with 0, with 2 if the command line is wrong, and with 1 if anything else is.
+Bandwidths are GB/s (1e9 bytes) in one direction, latencies us one way. For links of this machine they are nominal
+values by kind, width and speed; `probe` measures them for each kind of route: inside a package, between packages
+of a host, between hosts. It keeps the results in $DDL_CACHE_DIR, $XDG_CACHE_HOME/ddl or ~/.cache/ddl under the
+topology's hash, and jobs with that topology choose their plans by them (unless DDL_PROBE=off; DDL_PROBE=on
+measures while a job starts).
+The exit status is 0, 2 if the command line is wrong, and 1 if another error occurs.
 )";
 
 Placement placement_of(const CommandLine& line) {
@@ -154,7 +153,7 @@ struct Command {
   std::string_view name;
   void (*run)(const CommandLine&);
   std::vector<Flag> flags;
-  std::size_t words = 0;  ///< SIZE_MAX: any number.
+  std::size_t words = 0;  ///< Expected number of words; SIZE_MAX: any number.
   std::string_view what_words = "none";
 };
 

@@ -33,7 +33,7 @@ std::string state_of(const fs::path& path) {
   return ::access(path.c_str(), X_OK) == 0 ? "executable" : "not executable";
 }
 
-/// As a shell finds it: a name without a slash on PATH.
+/// Finds a program as a shell does: a name without a slash is searched on PATH.
 fs::path path_of(const std::string& program) {
   if (program.find('/') != std::string::npos) return program;
   const char* const variable = std::getenv("PATH");
@@ -50,8 +50,9 @@ ordered_json program_json(const std::string& program) {
   return {{"path", path.string()}, {"state", is_on_path ? state_of(path) : "not on PATH"}};
 }
 
-/// 0, or why nothing can listen there. A port whose last connections have just been closed is free, as it is
-/// for the servers that set SO_REUSEADDR; listening is what tells a port that another such server has.
+/// Returns 0, or the error of listening at the address. SO_REUSEADDR makes a port with recently closed
+/// connections free, as it is for servers that set it; because of it only `listen`, not `bind`, finds a port
+/// that another such server uses.
 int listening_error(int family, const sockaddr* address, socklen_t size) {
   const FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -61,7 +62,7 @@ int listening_error(int family, const sockaddr* address, socklen_t size) {
   return listens ? 0 : errno;
 }
 
-/// On all of this host's addresses: those of IPv6 too, unless it has none.
+/// Tries to listen on all addresses of this host, also those of IPv6 if it has any.
 int port_error(int port) {
   sockaddr_in6 six{};
   six.sin6_family = AF_INET6;

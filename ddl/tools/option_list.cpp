@@ -28,7 +28,8 @@ std::string option_list_text() {
     widest_value = std::max(widest_value, setting.value.size());
   }
   std::string text =
-      "Later sources have the last word: defaults, the file of DDL_OPTIONS_FILE (name = value), variables, "
+      "Later sources override earlier ones: defaults, the file of DDL_OPTIONS_FILE (name = value), "
+      "variables, "
       "DDL_OPTIONS, a program's flags.\n\n";
   for (const OptionSetting& setting : settings) {
     text += fmt::format("{:<{}}  {:<{}}  from {}\n", setting.name, widest_name, or_dash(setting.value),

@@ -46,7 +46,7 @@ constexpr std::array flags = {Flag{"--topology", true},
 
 constexpr int most_ranks = 1 << 24;
 
-/// The first one unless given.
+/// The flag's value, which must be one of `names`; the first of these if the flag is not given.
 std::string one_of(const CommandLine& line, std::string_view flag,
                    const std::vector<std::string_view>& names) {
   const std::string text = line.value(flag, names.front());
@@ -63,7 +63,7 @@ std::optional<std::string> optional_value(const CommandLine& line, std::string_v
   return line.value(flag);
 }
 
-/// One of the enumerators, by its name; the first one unless given.
+/// As one_of, for enumerators by their names.
 template <typename Enum>
 Enum named_one(const CommandLine& line, std::string_view flag, std::span<const Enum> all) {
   std::vector<std::string_view> names;
@@ -77,7 +77,7 @@ std::uint64_t parse_seed(const std::string& text) {
   throw UsageError(fmt::format("--seed: found '{}', expected a whole number below 2^64", text));
 }
 
-/// "3:2" or "3:2,5:1.5".
+/// Parses "3:2" or "3:2,5:1.5".
 std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
   std::vector<topology::Straggler> result;
   for (const std::string_view item : topology::split(text, ',')) {
@@ -121,7 +121,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   const CommandLine line = parse_flags(arguments, flags);
   refuse_together(line, "--plan",
                   {"--mode", "--chunks", "--type", "--wire", "--collective", "--bytes", "--no-nccl"},
-                  "the file says it");
+                  "the plan file gives it");
   refuse_together(line, "--plan", {"--candidates"}, "a given plan is not chosen");
   refuse_together(line, "--topology", {"--device"}, "it says where ranks are on this machine");
 

@@ -12,17 +12,17 @@
 
 namespace ddl::tools {
 
-/// What the command line of ddl-plan says, each value checked by itself.
+/// The command line of ddl-plan. Each value is checked on its own, without the topology.
 struct PlanArguments {
   std::string topology = "this machine";
   std::optional<std::string> topology_source;  ///< A preset, a file, or "-".
-  std::string device = "auto";                 ///< Of this machine.
+  std::string device = "auto";                 ///< Where the ranks of this machine are.
   std::optional<int> ranks;
   bool round_robin = false;
-  std::optional<topology::DeviceCarriers> carriers;  ///< In place of the topology's own.
+  std::optional<topology::DeviceCarriers> carriers;  ///< Replace the topology's own.
 
   topology::PlanRequest request;
-  std::string mode_text;  ///< "p:2x2x4"; its decomposition is read when the number of ranks is known.
+  std::string mode_text;  ///< "p:2x2x4"; the decomposition is parsed once the number of ranks is known.
   std::optional<std::uint64_t> bytes;
   std::optional<std::string> plan_file;
   int root = 0;
@@ -40,7 +40,7 @@ struct PlanArguments {
   std::optional<std::string> svg_file;
   std::optional<std::string> save_file;
 
-  /// A file is "-": text would get in its way.
+  /// Whether an output file is "-", so that no text may be printed.
   [[nodiscard]] bool standard_output_is_taken() const;
 };
 

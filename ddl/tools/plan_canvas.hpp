@@ -10,7 +10,7 @@ struct Point {
   double y = 0;
 };
 
-/// Left, top, width, height.
+/// A rectangle by its top left corner and its size.
 struct Box {
   double x = 0;
   double y = 0;
@@ -35,7 +35,7 @@ struct TextStyle {
   bool bold = false;
 };
 
-/// About what a text takes in a sans-serif font.
+/// The approximate width of a text in a sans-serif font.
 double text_width(std::string_view text, const TextStyle& style);
 
 /// Collects SVG elements; later ones cover earlier ones. Lengths are px.
@@ -50,7 +50,7 @@ class Canvas {
   void circle(Point center, double radius, std::string_view fill, std::string_view tooltip = {});
   /// `at` is on the baseline.
   void text(Point at, std::string_view text, const TextStyle& style);
-  /// On a white ground, centred at `at`.
+  /// Draws a text on a white background, centred at `at`.
   void label(Point at, std::string_view text, const TextStyle& style);
 
   [[nodiscard]] std::string document(double width, double height, std::string_view title) const;

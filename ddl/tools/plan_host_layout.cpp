@@ -45,7 +45,7 @@ class HostGraph {
     for (const int link : topology_.links_at(node)) result.push_back(topology_.other_end(link, node));
     return result;
   }
-  /// Nodes above one, the topmost first.
+  /// The nodes above `node`, the topmost first.
   [[nodiscard]] std::vector<int> ancestry(int node) const {
     std::vector<int> result;
     for (auto at = parents_.find(node); at != parents_.end(); at = parents_.find(at->second.node)) {
@@ -71,7 +71,7 @@ class HostGraph {
   std::map<int, Above> parents_;
 };
 
-/// Places a row of nodes, each centred over `below(node)`, a list of middles.
+/// Places a row of nodes, each centred over the mean of `below(node)`, a list of x coordinates.
 template <typename Below>
 void place_row(HostLayout& layout, const HostGraph& graph, const std::vector<int>& nodes, double y,
                Below&& below) {
@@ -85,7 +85,7 @@ void place_row(HostLayout& layout, const HostGraph& graph, const std::vector<int
   place_row(layout.boxes, std::move(row), y, node_height, 12);
 }
 
-/// How far apart in columns the ends of the farthest link between devices are, if it is not 1.
+/// The largest distance in columns between linked devices; 0 if links only join neighbours.
 double longest_arc(const HostGraph& graph) {
   double longest = 0;
   for (std::size_t i = 0; i < graph.devices.size(); ++i) {
@@ -138,7 +138,7 @@ double mean(const std::vector<double>& values, double otherwise) {
 void place_row(std::map<int, Box>& boxes, std::vector<RowNode> row, double y, double height, double gap,
                double least_x) {
   std::ranges::stable_sort(row, {}, &RowNode::wanted);
-  // From left to right without overlaps, then all moved back by what they are too far right on average.
+  // Places nodes from left to right without overlaps, then moves all of them left by their mean displacement.
   std::vector<double> too_far;
   double x = -std::numeric_limits<double>::infinity();
   for (const RowNode& node : row) {
@@ -156,7 +156,7 @@ HostLayout lay_out_host(const Topology& topology, const std::vector<int>& nodes)
   const HostGraph graph(topology, nodes);
   HostLayout layout;
   layout.devices_left_out = graph.left_out;
-  // From the top to the bottom; the devices' columns decide where the others are.
+  // Rows go from top to bottom; the devices' columns determine the places of the other nodes.
   double y = header;
   const auto row = [&](bool is_there, double height) {
     const double top = y;
@@ -194,7 +194,8 @@ HostLayout lay_out_host(const Topology& topology, const std::vector<int>& nodes)
   place_row(layout, graph, graph.bus_switches, bus_y, middles_below);
   place_row(layout, graph, graph.packages, packages_y, middles_below);
   place_row(layout, graph, graph.nics, nics_y, middles_of_neighbours);
-  for (std::size_t i = 0; i < graph.device_switches.size(); ++i) {  // as wide as all devices, side by side
+  // The devices' switches stand side by side and together span all devices.
+  for (std::size_t i = 0; i < graph.device_switches.size(); ++i) {
     const double all = static_cast<double>(graph.devices.size()) * pitch - pitch + device_width;
     const double share = all / static_cast<double>(graph.device_switches.size());
     layout.boxes[graph.device_switches[i]] = {static_cast<double>(i) * share, switches_y,

@@ -10,43 +10,43 @@
 
 namespace ddl::tools {
 
-/// What a node hangs on: the node above it, and the link there.
+/// The parent of a node in the tree of a host, and the link to it.
 struct Above {
   int node;
   int link;
 };
-/// Of the nodes of a host, breadth first from the packages through what can have something below it. NVLinks
-/// count only for what nothing else leads to.
+/// The parents of a host's nodes, found breadth first from the packages; devices and NICs have no children.
+/// NVLinks are used only for nodes that no other links reach.
 std::map<int, Above> find_parents(const topology::Topology& topology, const std::vector<int>& nodes);
 
-/// Without the host.
+/// The node's name without that of its host.
 std::string_view short_name(const topology::Node& node);
 
-/// Where the nodes of one host are drawn, from (0, 0): NICs, packages, PCIe switches, devices and switches of
-/// the devices below one another, each centred over what hangs on it.
+/// The places of one host's nodes in a drawing, relative to (0, 0). Rows from top to bottom: NICs, packages,
+/// PCIe switches, devices, switches of the devices; nodes are centred over their children.
 struct HostLayout {
   static constexpr std::size_t most_devices = 16;
 
   double width = 0;
   double height = 0;
-  std::map<int, Box> boxes;  ///< Of nodes that are drawn.
+  std::map<int, Box> boxes;  ///< By node; only drawn nodes.
   std::size_t devices_left_out = 0;
 };
 
-/// `nodes` are those of a host.
+/// `nodes`: the nodes of one host.
 HostLayout lay_out_host(const topology::Topology& topology, const std::vector<int>& nodes);
 
-/// A node of a row of boxes, and where its middle should be.
+/// A node of a row of boxes, with the x coordinate at which its middle should be.
 struct RowNode {
   int node;
   double wanted;
   double width;
 };
-/// Places nodes in a row, each as near as it can be to where it should be, but not left of `least_x`.
+/// Places nodes in a row without overlaps, near their wanted places, but not left of `least_x`.
 void place_row(std::map<int, Box>& boxes, std::vector<RowNode> row, double y, double height, double gap,
                double least_x = -std::numeric_limits<double>::infinity());
 
-/// Of no values: `otherwise`.
+/// The mean of `values`; `otherwise` if there are none.
 double mean(const std::vector<double>& values, double otherwise);
 
 }  // namespace ddl::tools

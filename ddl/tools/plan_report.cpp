@@ -108,7 +108,7 @@ std::vector<RatedPlan> alternatives_to(const Plan& chosen, topology::Planner& pl
 }
 
 std::string short_name(const Plan& plan) {
-  std::vector<std::pair<Algorithm, int>> runs;  // of dimensions with the same algorithm
+  std::vector<std::pair<Algorithm, int>> runs;  // consecutive dimensions with the same algorithm
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
     if (plan.decomposition.size(d) == 1 && plan.decomposition.ranks() > 1) continue;
     const Algorithm algorithm = plan.dimensions[as_index(d)].algorithm;

@@ -28,7 +28,7 @@ constexpr std::size_t most_hosts = 16;
 constexpr std::size_t most_lanes = 16;
 constexpr std::size_t most_groups = 4096;
 constexpr double margin = 24;
-constexpr double gutter = 168;  // for the dimensions' names
+constexpr double gutter = 168;  // space for the names of dimensions
 constexpr double widest_row = 1560;
 constexpr double host_gap = 20;
 constexpr double bar_height = 26;
@@ -101,12 +101,12 @@ class Picture {
     Box box;
     std::size_t row = 0;
   };
-  /// A group of ranks in one row of hosts.
+  /// The part of a group of ranks that is in one row of hosts.
   struct Lane {
     int dimension = 0;
     std::size_t group = 0;
-    std::vector<std::pair<double, std::size_t>> stops;  // x, and place in the group
-    bool goes_on = false;                               // in other rows, or with ranks that are not drawn
+    std::vector<std::pair<double, std::size_t>> stops;  // x coordinate, and place in the group
+    bool goes_on = false;                               // the group has ranks in other rows, or undrawn ones
     std::size_t line = 0;
   };
   struct DimensionRow {
@@ -146,7 +146,7 @@ class Picture {
     }
     const std::size_t cells = hosts_.size() + (hosts_left_out_ > 0 ? 1 : 0);
     auto in_row = std::max<std::size_t>(1, as_index((widest_row + host_gap) / (widest + host_gap)));
-    if (networks_.size() > 1) in_row = cells;  // their levels stand above a single row
+    if (networks_.size() > 1) in_row = cells;  // several levels of switches need a single row below them
     in_row = std::min(in_row, cells);
     rows_ = (cells + in_row - 1) / in_row;
     in_row = (cells + rows_ - 1) / rows_;
@@ -162,7 +162,7 @@ class Picture {
     row_width_ = static_cast<double>(in_row) * (widest + host_gap) - host_gap;
   }
 
-  /// Levels of network switches above the hosts: those at NICs at the bottom.
+  /// Assigns network switches to levels: those linked to NICs are at the bottom.
   void place_network() {
     std::set<int> placed;
     std::vector<int> level;
@@ -245,7 +245,7 @@ class Picture {
     }
   }
 
-  /// Lanes of all dimensions below a row of hosts; the y below them.
+  /// Places the lanes of all dimensions below a row of hosts. Returns the y coordinate below the lanes.
   double place_lanes(std::size_t row, double y) {
     for (int d = 0; d < plan_.decomposition.dimensions(); ++d) {
       if (plan_.decomposition.size(d) == 1) continue;
@@ -267,7 +267,7 @@ class Picture {
         if (!lane.stops.empty()) lanes.lanes.push_back(std::move(lane));
       }
       std::ranges::stable_sort(lanes.lanes, {}, [](const Lane& lane) { return lane.stops.front().first; });
-      std::vector<double> ends;  // of each line
+      std::vector<double> ends;  // right end of each line
       for (Lane& lane : lanes.lanes) {
         const double begin = lane.goes_on ? 0 : lane.stops.front().first;
         while (lane.line < ends.size() && ends[lane.line] + 5 * stop_radius > begin) ++lane.line;
@@ -356,7 +356,7 @@ class Picture {
   }
 
   void draw_links() {
-    // Busy links cover idle ones.
+    // Busy links are drawn last, so that they cover idle ones.
     std::vector<int> order;
     for (std::size_t i = 0; i < topology_.links().size(); ++i) {
       const Link& link = topology_.links()[i];
@@ -373,7 +373,7 @@ class Picture {
 
   [[nodiscard]] Box box_of(int node, int other) const {
     if (const auto found = boxes_.find(node); found != boxes_.end()) return found->second;
-    // The bar above the other end's row, right above it.
+    // The point of the network bar directly above the other end.
     Box bar = bars_[row_of(other)];
     bar.x = boxes_.at(other).middle();
     bar.width = 0;
@@ -400,7 +400,7 @@ class Picture {
         label = {(left.right() + right.x) / 2, y};
         if (right.x - left.right() < 30) label.y -= 12;
       } else {
-        // Below devices, above all else.
+        // The arc goes below devices and above other nodes.
         const bool below = topology::is_device(topology_.node(link.from).kind);
         const double from = left.middle() + left.width / 5;
         const double to = right.middle() - right.width / 5;
@@ -412,7 +412,7 @@ class Picture {
         return;
       }
     } else {
-      // Each end on its box, towards the other; straight down on a box that is much wider.
+      // Each end is on its box, towards the other end; a link to a much wider box below goes straight down.
       const auto reach = [](const Box& box, double x) {
         const double half = std::max(box.width / 3, box.width / 2 - 12);
         return std::clamp(x, box.middle() - half, box.middle() + half);
@@ -596,7 +596,7 @@ class Picture {
 
   Canvas canvas_;
   std::map<int, int> rank_of_node_;
-  std::map<int, double> busy_;  // share of the time, of a link's busier direction
+  std::map<int, double> busy_;  // by link: utilisation of the busier direction
   std::vector<int> networks_;
   std::vector<std::vector<int>> levels_;
   std::vector<Host> hosts_;
@@ -606,7 +606,7 @@ class Picture {
   std::size_t rows_ = 1;
   double row_width_ = 0;
   double network_y_ = 0;
-  std::vector<Box> bars_;  // of the only network node, one above each row
+  std::vector<Box> bars_;  // if there is only one network node, its bar above each row
   std::map<int, Box> boxes_;
   std::map<std::pair<std::size_t, int>, DimensionRow> lanes_;
   std::map<std::size_t, double> lanes_end_;

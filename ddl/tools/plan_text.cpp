@@ -41,16 +41,16 @@ std::string phase_name(const Plan& plan, std::size_t phase) {
   return fmt::format("{} {}", to_string(phases[phase].kind), phases[phase].dimension);
 }
 
-/// A stretch of the critical path: within one phase, or one rank's turns between several.
+/// A stretch of the critical path, within one phase or, on a single rank, within several phases.
 struct Run {
   std::set<std::size_t> phases;
   double start_us = 0;
   double end_us = 0;
   std::size_t steps = 0;
-  std::vector<int> ranks;  // each once in a row
+  std::vector<int> ranks;  // in the order of the path, without consecutive repeats
 };
 
-/// Runs that are one rank's alone become one.
+/// Joins consecutive runs of the same single rank.
 std::vector<Run> joined(const std::vector<Run>& runs) {
   std::vector<Run> result;
   for (const Run& run : runs) {
@@ -144,12 +144,12 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
   return text;
 }
 
-/// Each kind of link that is used, the most utilised first.
+/// A table of the kinds of used links, the most utilised first.
 std::string kinds_text(const Planner& planner, const Simulation& simulation) {
   struct KindUse {
     std::uint64_t bytes = 0;
-    std::size_t channels = 0;  // directions of links that carried something
-    double highest = 0;        // utilisation of the busiest
+    std::size_t channels = 0;  // directions of links that carried data
+    double highest = 0;        // utilisation of the busiest direction
   };
   std::map<topology::LinkKind, KindUse> uses;
   for (const topology::ChannelUse& use : simulation.channels) {
@@ -168,7 +168,7 @@ std::string kinds_text(const Planner& planner, const Simulation& simulation) {
   return table.text();
 }
 
-/// Rounds of one chunk through all phases, one after the other.
+/// The number of sequential rounds of one chunk through all phases.
 int rounds_of(const Plan& plan) {
   int rounds = 0;
   for (const Phase& phase : phases_of(plan)) rounds += figures_of(plan, phase).rounds;
@@ -180,7 +180,7 @@ const RatedPlan* alternative(const PlanReport& report, std::string_view name) {
   return found == report.alternatives.end() ? nullptr : &*found;
 }
 
-/// A paragraph of at most 100 columns; the mark stands before the first line.
+/// Wraps a paragraph at 100 columns, with `mark` before the first line.
 std::string wrapped(std::string_view mark, const std::string& paragraph) {
   std::string text(mark);
   std::size_t column = mark.size();
@@ -228,11 +228,11 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
   const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
   if (placed != nullptr && by_host != nullptr &&
       placed->plan.predicted_us > 1.05 * by_host->plan.predicted_us) {
-    advice.push_back(
-        fmt::format("The ranks are dealt out over the hosts. A ring in rank order takes {:.1f} times as long "
-                    "as a ring host "
-                    "by host; this plan does not care, so nothing has to be started anew.",
-                    placed->plan.predicted_us / by_host->plan.predicted_us));
+    advice.push_back(fmt::format(
+        "The ranks are placed on the hosts in turn. A ring in rank order takes {:.1f} times as long "
+        "as a ring host by host; this plan does not depend on the placement, so there is no need "
+        "to restart the job.",
+        placed->plan.predicted_us / by_host->plan.predicted_us));
   }
   if (plan.decomposition.ragged()) {
     advice.push_back(fmt::format(
@@ -345,7 +345,7 @@ std::string candidates_text(const PlanReport& report) {
   text += table.text();
   if (left_out) {
     text +=
-        "  -: not simulated, for that would take too long; simulate one with --mode, --chunks and "
+        "  -: not simulated, because that would take too long; simulate one with --mode, --chunks and "
         "--simulate\n";
   }
   return text;

@@ -20,7 +20,7 @@ using topology::LinkKind;
 using topology::Phase;
 using topology::Plan;
 
-/// Calls `visit` with every group of the dimension that exchanges data, the root's first if there is one.
+/// Calls `visit` with every group of the dimension that exchanges data; with a root, its group comes first.
 void for_each_group(const Plan& plan, int dimension, int root, const topology::GroupVisitor& visit) {
   std::vector<topology::Algorithm> algorithms;
   for (const topology::PlanDimension& each : plan.dimensions) algorithms.push_back(each.algorithm);
@@ -29,7 +29,7 @@ void for_each_group(const Plan& plan, int dimension, int root, const topology::G
       .for_each(dimension, visit);
 }
 
-/// Messages that one of the pattern becomes where pieces that lie apart go together, at most.
+/// The largest number of messages for one message of the pattern, if its pieces are not contiguous in memory.
 double ranges_in_message(const Plan& plan, int dimension) {
   if (!has_pieces(plan.collective)) return 1;
   const Decomposition& grid = plan.decomposition;
@@ -53,7 +53,7 @@ double transfers_of(const Plan& plan) {
   double transfers = 0;
   for (const Phase& phase : phases_of(plan)) {
     const topology::Algorithm algorithm = plan.dimensions[as_index(phase.dimension)].algorithm;
-    std::map<std::size_t, double> messages;  // of a group, by its size
+    std::map<std::size_t, double> messages;  // messages of a group, by its size
     double sent = 0;
     for_each_group(plan, phase.dimension, 0, [&](const topology::ProfiledGroup& group) {
       const auto [entry, is_new] = messages.try_emplace(group.ranks.size(), 0);

@@ -31,14 +31,15 @@ void keep(ProbeResult& result, const std::string& directory) {
   const MeasurementCache cache(directory);
   const std::string path = cache.path_for(*result.topology).string();
   if (path.empty()) {
-    result.notes.emplace_back("nothing is kept: set DDL_CACHE_DIR, XDG_CACHE_HOME or HOME to a place for it");
+    result.notes.emplace_back(
+        "the results are not kept: set DDL_CACHE_DIR, XDG_CACHE_HOME or HOME to keep them");
     return;
   }
   cache.store(*result.topology, result.measurements);
   result.notes.push_back(fmt::format("kept in {}", path));
 }
 
-/// What the way promises without measuring.
+/// The topology's latency and bandwidth of the measured route.
 std::pair<double, double> promised(const Topology& topology, const Measurement& m) {
   double latency = 0;
   double bandwidth = std::numeric_limits<double>::infinity();
@@ -58,7 +59,8 @@ std::optional<ProbeResult> probe_ways(int ranks, bool keep_figures) {
   options.probe = ProbeUse::off;
   std::optional<ProbeResult> result;
   if (is_started_by_mpirun()) {
-    if (ranks != 0) throw UsageError("--ranks: mpirun has said how many (-n)");
+    if (ranks != 0)
+      throw UsageError("--ranks cannot be given under mpirun, whose -n gives the number of ranks");
     Context context = Context::from_environment(options);
     ProbeResult own = probe_in(context);
     if (context.is_root()) result = std::move(own);

@@ -12,64 +12,63 @@
 
 namespace ddl::tools {
 
-/// A whole file, or standard input if it is "-". Throws `io`; `corrupt_data` if it has over 256 MiB.
+/// Reads a whole file, or standard input for "-". Throws `io`, and `corrupt_data` for more than 256 MiB.
 std::string read_text(const std::string& path);
 
-/// To a file that takes the place of `path` when it is complete, or to standard output if it is "-". Throws
-/// `io`.
+/// Replaces the file `path` once all is written, or writes to standard output for "-". Throws `io`.
 void write_text(const std::string& path, const std::string& text);
 
-/// How ranks are put on a machine that is discovered or described.
+/// The placement of ranks on hosts that are discovered or described.
 struct Placement {
-  int ranks = 0;  ///< On each host; 0: one on each GPU, or on each core if there are none.
+  int ranks = 0;  ///< On each host; 0: one per GPU, or one per core on CPUs.
   /// "cpu", "gpu", or "auto": GPUs if every host has one.
   std::string device = "auto";
 };
 
-/// This machine. `notes` gets what discovery could not find out.
+/// The topology of this machine. `notes` receives what discovery could not find out.
 topology::Topology this_machine(const Placement& placement, std::vector<std::string>& notes);
 
-/// A preset ("ac922:4"), a file ("./cluster.json", JSON or NCCL's XML), or standard input ("-"). A preset's
-/// name goes before a file's. Throws UsageError for what is neither.
+/// Loads a preset ("ac922:4"), a file ("./cluster.json", JSON or NCCL's XML), or standard input ("-"). A
+/// preset takes precedence over a file of the same name. Throws UsageError if `name` is neither.
 topology::Topology named_topology(const std::string& name, const Placement& placement);
 
-/// One file of a topology, or of each host an NCCL XML or a host description (`ddl-topo export this --host`).
-/// Throws as the readers do; `invalid_argument` if the files do not go together.
+/// Loads one topology file, or joins one NCCL XML or host description (`ddl-topo export this --host`) per
+/// host. Throws as the readers do, and `invalid_argument` if the files are of different kinds.
 topology::Topology import_files(std::span<const std::string> paths, const Placement& placement);
 
-/// What `ddlrun` asks each host of a job: one line of JSON with `ddl_check` (1, the format), `version` of
-/// this library, `host` (its name), `identity` (equal only for names of the same host), `cpus` (logical ones
-/// that processes may use) and `gpus` (their models, in the system's order). If asked for, also `program`:
-/// its `path` and `state` ("executable", or what is wrong with it), and `port`: its `number`, whether it is
-/// `free`, and if not the `reason`. Takes as long as `discover_host`.
+/// The answer of a host to `ddlrun`: one line of JSON with `ddl_check` (1, the format), `version` of this
+/// library, `host` (its name), `identity` (equal only for names of the same host), `cpus` (the number of
+/// logical CPUs) and `gpus` (their models, in the system's order). If requested, also `program`: its `path`
+/// and `state` ("executable", or the problem), and `port`: its `number`, whether it is `free`, and if not the
+/// `reason`. Takes as long as `discover_host`.
 ///
-/// `program` is a path, or a name to look for on PATH; `port` is a TCP port that a job wants to listen on.
-/// Empty and 0: not asked for.
+/// `program` is a path, or a name to search on PATH; `port` is a TCP port that a job wants to listen on.
+/// Empty and 0 request nothing.
 std::string host_check_json(const std::string& program, int port);
 
-/// Every option of a job: its value and default, where the value comes from, and how it is given. For people.
+/// Every option of a job, as text: its value and default, the source of the value, and how to set it.
 std::string option_list_text();
-/// An array of objects.
+/// As option_list_text, as a JSON array of objects.
 std::string option_list_json();
 
 struct ProbeResult {
-  std::shared_ptr<const topology::Topology> topology;  ///< As discovered.
+  std::shared_ptr<const topology::Topology> topology;  ///< Not calibrated.
   std::vector<topology::Measurement> measurements;
   std::vector<std::string> notes;
 };
 
-/// Measures the ways between the ranks of the job that mpirun started, or between threads. Nothing on ranks
-/// other than 0. Throws as `Context` does; UsageError if a number of ranks is given under mpirun.
-/// `ranks` are threads, where mpirun has not started this process; 0: one a core, 2 to 8. `keep_figures`: in
-/// the cache, for jobs that follow.
+/// Measures the routes between the ranks of a job that mpirun started, or between threads otherwise. Returns
+/// nothing on ranks other than 0. `ranks`: the number of threads; 0: one per core, from 2 to 8.
+/// `keep_figures`: whether to keep the results in the cache for later jobs. Throws as Context does, and
+/// UsageError if `ranks` is given under mpirun.
 std::optional<ProbeResult> probe_ways(int ranks, bool keep_figures);
 
-/// A table: what was measured, and what plans would count on otherwise.
+/// A table of the measured values and of those that plans use without measuring.
 std::string probe_text(const ProbeResult& result);
 
-/// A topology for people: each kind of host once as a tree of what hangs on what, the links beside that
-/// tree, the network, and a matrix from device to device. Unless `whole_matrix`, a matrix of over 16 devices,
-/// or 8 on several hosts, is cut to those of the first host and one of another.
+/// A topology as text: each kind of host once as a tree of its nodes, the links outside the tree, the
+/// network, and a matrix of routes between devices. Unless `whole_matrix`, a matrix of more than 16 devices,
+/// or of more than 8 on several hosts, is cut to at most 16 devices of the first host and one of another.
 std::string topology_text(const topology::Topology& topology, std::string_view title, bool whole_matrix);
 
 /// A table of presets.

@@ -58,7 +58,7 @@ enum class Format { topology, nccl_xml, host_description };
 Format format_of(std::string_view text) {
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start != std::string_view::npos && text[start] == '<') return Format::nccl_xml;
-  // The key that a host description begins with.
+  // A host description begins with this key.
   return text.find("\"host_description\"") != std::string_view::npos ? Format::host_description
                                                                      : Format::topology;
 }
@@ -100,11 +100,11 @@ void write_text(const std::string& path, const std::string& text) {
     return;
   }
   std::error_code error;
-  // Through links, so that what they lead to is replaced and not they.
+  // Resolves links, so that their target is replaced instead of the link itself.
   std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
   if (error) target = path;
   if (std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error)) {
-    // A device or pipe, which must not be replaced by a file.
+    // Writes to a device or pipe directly, because a file must not replace it.
     const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(target.c_str(), "we"));
     if (!file) throw_io("open", path, errno);
     write_to(file.get(), path, text);

@@ -36,7 +36,7 @@ class HostView {
   HostView(const Topology& topology, int host, std::vector<int> nodes)
       : topology_(topology), host_(host), nodes_(std::move(nodes)) {}
 
-  /// Equal for hosts that differ in names of the host alone.
+  /// Equal for hosts that differ only in their names.
   [[nodiscard]] std::string signature() const {
     std::string text;
     for (const int node : nodes_) {
@@ -51,7 +51,7 @@ class HostView {
     return text;
   }
 
-  /// A line for each node, indented by what it hangs on; then the links beside that tree.
+  /// A line for each node, indented below its parent; then the links outside the tree.
   [[nodiscard]] std::string tree() {
     parents_ = find_parents(topology_, nodes_);
     std::string text = branches();
@@ -79,10 +79,10 @@ class HostView {
     });
   }
 
-  /// Not by recursion: a file may hang a million switches one below the other.
+  /// Iterative, because a file may contain a chain of a million switches.
   std::string branches() {
     std::map<int, std::vector<int>> below;
-    std::vector<std::pair<int, std::size_t>> pending;  // nodes with their level, the next at the back
+    std::vector<std::pair<int, std::size_t>> pending;  // a stack of nodes with their levels
     for (const int node : nodes_ | std::views::reverse) {
       if (const auto parent = parents_.find(node); parent != parents_.end()) {
         below[parent->second.node].push_back(node);
@@ -116,7 +116,7 @@ class HostView {
   int host_;
   std::vector<int> nodes_;
   std::map<int, Above> parents_;
-  std::size_t width_ = 0;  // of the longest name
+  std::size_t width_ = 0;  // length of the longest name
 };
 
 std::string network_text(const Topology& topology) {
@@ -146,7 +146,7 @@ std::string network_text(const Topology& topology) {
   return text.empty() ? text : "\nnetwork\n" + text;
 }
 
-/// What a way crosses at worst, and its narrowest link.
+/// The worst kind of link on a route, and the bandwidth of its narrowest link.
 std::string cell(const Topology& topology, int from, int to) {
   if (from == to) return "X";
   constexpr std::array order = {LinkKind::nvlink, LinkKind::memory, LinkKind::pcie, LinkKind::socket,

@@ -39,7 +39,7 @@ std::string to_text(const CallCode& call) {
                      to_string(DataType{call.type}), is_rooted ? fmt::format(", root {}", call.root) : "");
 }
 
-/// Of a block: a thread has a pack.
+/// Bytes that a block handles at a time, one pack per thread.
 std::size_t bytes_at_a_time() {
   return static_cast<std::size_t>(collectives::device::exchange_block_threads() *
                                   collectives::device::pack_bytes);
@@ -105,8 +105,8 @@ std::int64_t ExchangeGroup::room_on_device() {
   return std::int64_t{each} * properties.multiProcessorCount;
 }
 
-/// The kernels of all ranks of a device, and of all communicators, must fit on it together, and all ranks
-/// must have as many blocks.
+/// The waiting kernels of all ranks and all communicators on a device must be resident together, and all
+/// ranks must use the same number of blocks.
 void ExchangeGroup::choose_blocks(const DeviceTable& devices) {
   const int device = devices.of(members_.context().rank()).number;
   const auto sharers =
@@ -164,8 +164,8 @@ void ExchangeGroup::run(const DeviceCall& call) {
            {reinterpret_cast<std::uintptr_t>(call.output), stride});
 }
 
-/// What some rank's peers have not mapped goes through memory that they have. Nobody knows of the others'
-/// buffers: all cut the call into the same parts.
+/// Copies buffers that the peers have not mapped through the staging buffer, which they have. A rank does not
+/// know which buffers its peers have registered, so all ranks cut the call into the same parts.
 void ExchangeGroup::run_staged(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);
   const std::size_t in_pieces =
@@ -208,7 +208,7 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   std::size_t elements = part.elements;
   const bool is_reduction = reduces(call.collective);
   DataType type = call.type;
-  if (!is_reduction) {  // copies are of bits
+  if (!is_reduction) {  // only the size matters for a copy
     type = size_of(call.type) >= sizeof(std::int32_t) ? DataType::i32 : DataType::u8;
     elements = elements * size_of(call.type) / size_of(type);
   }
@@ -234,7 +234,7 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
                      bytes <= most_whole_bytes();
   whole ? collectives::device::set_whole(e, elements)
         : collectives::device::set_range(e, call.collective, elements, size_of(type), call.root);
-  // As many as the largest range of any rank needs: the same on all.
+  // Enough blocks for the largest range of any rank, so the number is the same on all ranks.
   const bool is_sliced =
       !whole && call.collective != Collective::reduce_scatter && call.collective != Collective::all_gather;
   const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
@@ -263,7 +263,7 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
     return failure_of(
         found, ErrorCode::mismatch,
         other == now.own
-            ? fmt::format("rank {} cuts it into other parts, or has another plan for it", rank)
+            ? fmt::format("rank {} cuts the call into other parts, or has another plan for it", rank)
             : fmt::format("rank {} calls {} instead; all ranks must make the same calls, in the same order",
                           rank, to_text(other)));
   }
@@ -278,9 +278,10 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
   if (late.empty()) return {};
   return failure_of(
       found, ErrorCode::timeout,
-      fmt::format("waited {:g} s for ranks {}, which have not come to it, or have not finished it (a longer "
-                  "deadline: DDL_DEADLINE, in seconds)",
-                  members_.deadline_seconds(), fmt::join(late, ", ")));
+      fmt::format(
+          "waited {:g} s for ranks {}, which have not arrived, or have not finished the call (a longer "
+          "deadline: DDL_DEADLINE, in seconds)",
+          members_.deadline_seconds(), fmt::join(late, ", ")));
 }
 
 void ExchangeGroup::close(bool in_order) noexcept {
@@ -291,10 +292,10 @@ void ExchangeGroup::close(bool in_order) noexcept {
       meeting_->unmap();
       members_.communicator().barrier();
       return;
-    } catch (const std::exception&) {  // as below
+    } catch (const std::exception&) {  // continues as after a failure
     }
   }
-  // Others may still use what is here, and what they use is not to be unmapped while a kernel waits.
+  // Peers may still use this rank's memory, and unmapping theirs could block behind a waiting kernel.
   for (PeerMemory& window : windows_) window.abandon();
   meeting_->abandon();
   status_.release();

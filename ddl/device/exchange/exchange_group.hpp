@@ -13,11 +13,11 @@
 
 namespace ddl::device {
 
-/// Kernels of ranks of a host that meet and exchange data through memory that all have mapped; several
-/// ranks may share a device. See DeviceCommunicator.
+/// Collectives of the ranks of a host by kernels that synchronize and exchange data through memory that all
+/// ranks have mapped. Several ranks may share a device. See DeviceCommunicator.
 class ExchangeGroup final : public DimensionGroup {
  public:
-  /// On the device that is selected. Collective; errors, agreed, as DeviceCommunicator's.
+  /// Uses the selected device. Collective; throws agreed errors, as DeviceCommunicator's constructor.
   ExchangeGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
 
   void run(const DeviceCall& call) override;
@@ -27,22 +27,23 @@ class ExchangeGroup final : public DimensionGroup {
   void abort() noexcept override;
   void close(bool in_order) noexcept override;
 
-  /// Zeros that the other ranks have mapped. Collective.
+  /// Allocates zeroed memory that the other ranks map. Collective.
   std::byte* allocate(std::size_t bytes);
   [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
     return registered(data, bytes).has_value();
   }
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
-  /// How many blocks of its kernels the selected device holds at a time. Throws `unsupported`, `internal`.
+  /// The number of blocks of the exchange kernels that the selected device can hold at a time. Throws
+  /// `unsupported` and `internal`.
   [[nodiscard]] static std::int64_t room_on_device();
-  /// Of an all_reduce by one_shot.
+  /// The largest all_reduce that the one_shot algorithm takes, in bytes.
   [[nodiscard]] std::size_t most_whole_bytes() const noexcept;
 
  private:
   using Exchange = collectives::device::Exchange;
   using Address = collectives::device::Address;
   using Place = collectives::device::Place;
-  /// Of a call, as one kernel does it.
+  /// The part of a call that one kernel executes.
   struct Part {
     std::size_t elements;
     bool is_last;
@@ -61,10 +62,10 @@ class ExchangeGroup final : public DimensionGroup {
   int blocks_ = 0;
   std::size_t staging_bytes_;
   Pinned<collectives::device::Status> status_;
-  std::optional<PeerMemory> meeting_;  // mailboxes, and then pointers to windows
+  std::optional<PeerMemory> meeting_;  // the mailbox, then the table of window pointers
   std::vector<PeerMemory> windows_;    // the first is for staging, unless all ranks are in one process
   BlockBudget budget_{BlockBudget::Half::exchange};
-  std::uint64_t calls_ = 0;  // but for those that are captured
+  std::uint64_t calls_ = 0;  // without captured calls
 };
 
 }  // namespace ddl::device

@@ -9,7 +9,7 @@
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "ddl/error.hpp"
 
-// Set-up of a queue: its memory on the device, and where buckets are in it.
+// Set-up of a queue: its device memory, and the place of each bucket in it.
 
 namespace ddl {
 
@@ -18,11 +18,12 @@ using topology::Collective;
 
 namespace {
 
-/// Enough for a device's full rate; a first and a last one that are not worth mention.
+/// A bucket of 25 MiB reaches a device's full rate. With 20 buckets or more, the first and the last one,
+/// which do not fully overlap backward, cost little.
 constexpr std::size_t most_bucket_bytes = std::size_t{25} << 20;
 constexpr std::size_t least_bucket_bytes = std::size_t{1} << 20;
 constexpr std::size_t buckets_wanted = 20;
-/// Between which buckets begin.
+/// Alignment of buckets.
 constexpr std::size_t line_bytes = 128;
 
 std::size_t lines_of(std::size_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
@@ -43,7 +44,7 @@ CudaGradientQueue::~CudaGradientQueue() {
   try {
     if (stream_) communicator_.release(stream_.get());
   } catch (const std::exception&) {
-    // What failed is known, or will be: the communicator keeps it. Its kernels do not wait any more.
+    // The communicator keeps the failure and reports it; its kernels no longer wait for other ranks.
     cudaStreamSynchronize(stream_.get());
   }
 }
@@ -63,7 +64,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
     elements += count;
     if (parts.gradients[i].row_width == 0) continue;
     most_rows = std::max(most_rows, count);
-    row_pieces += parts.touched[i].rows() / 2 + 1;  // rows that lie side by side are one piece
+    row_pieces += parts.touched[i].rows() / 2 + 1;  // adjacent rows form one piece
   }
   parts.context.on_all_ranks("device memory", [&] {
     weight_sum_ = allocate<double>(1);
@@ -81,7 +82,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
   }
 }
 
-/// Of which element `at` of a bucket is the first.
+/// The piece of a gradient that begins at element `at` of its bucket.
 Piece CudaGradientQueue::piece_of(const GradientPiece& piece, std::size_t at) const {
   const std::size_t place = places_[piece.gradient] + piece.first;
   const Elements values = parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
@@ -103,7 +104,7 @@ void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool i
   }
   place_buckets();
   write_pieces();
-  // Residuals belong to buckets: there are none before these stay.
+  // A residual belongs to a bucket, so residuals need the final layout.
   if (is_final && parts_->options.wire != DataType::f32 && parts_->context.hosts() > 1) place_residuals();
 }
 
@@ -120,7 +121,7 @@ void CudaGradientQueue::place_residuals() {
   }
 }
 
-/// Shared memory is allocated by all ranks alike, also by those that could do without.
+/// Allocating shared memory is collective, so all ranks allocate the largest size that any of them needs.
 void CudaGradientQueue::place_buckets() {
   const auto bytes_of = [&](const Bucket& bucket) {
     return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.count() * sizeof(float)) : 0;
@@ -140,7 +141,7 @@ void CudaGradientQueue::place_buckets() {
   }
 }
 
-/// For kernels.
+/// Uploads the pieces of all buckets for the kernels.
 void CudaGradientQueue::write_pieces() {
   parts_->context.on_all_ranks("device memory", [&] {
     upload(pieces_,
@@ -155,7 +156,7 @@ void CudaGradientQueue::write_pieces() {
   }
 }
 
-/// Of one bucket after the other. `make(piece, at)`: element `at` of its bucket is the first.
+/// The pieces of all buckets, in order, made by `make(piece, at)`; `at` is the piece's offset in its bucket.
 template <typename Make>
 std::vector<Piece> CudaGradientQueue::all_pieces(const Make& make) const {
   std::vector<Piece> pieces;
@@ -169,7 +170,7 @@ std::vector<Piece> CudaGradientQueue::all_pieces(const Make& make) const {
   return pieces;
 }
 
-/// Waits until they are there.
+/// Returns when the pieces are in device memory.
 void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces) {
   if (pieces.empty()) return;
   enlarge(to, pieces.size());
@@ -179,8 +180,8 @@ void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces
   check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
 }
 
-/// Memory for parameters where others are gathered than before: the pieces of buckets, and room for the
-/// largest of those whose parameters do not lie one after the other.
+/// Prepares `gather` for parameters that differ from those of the last call: uploads their pieces, and makes
+/// room for the largest bucket, for buckets whose parameters are not contiguous.
 void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) {
   std::vector<const void*> places;
   for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());

@@ -9,8 +9,6 @@
 #include "ddl/device/runtime/nvtx_range.hpp"
 #include "ddl/gradients/reducer.hpp"
 
-// A step on a device.
-
 namespace ddl {
 
 using gradient_pass::Piece;
@@ -27,12 +25,13 @@ void CudaGradientQueue::precede(Stream stream) {
 
 void CudaGradientQueue::require_usable(Stream stream) const {
   if (!device::is_capturing(stream)) return;
-  throw Error(ErrorCode::unsupported,
-              "GradientReducer: the stream is being captured, but a step's weight and order are the host's; "
-              "capture what comes before ready() and after finish(), and call these between the graphs");
+  throw Error(
+      ErrorCode::unsupported,
+      "GradientReducer: the stream is being captured, but the host decides a step's weight and order; "
+      "capture the work before ready() and after finish(), and call these between the graphs");
 }
 
-/// The queue waits once for each stream, for the last gradient of a bucket, and so for all of it.
+/// Remembers each stream once, because waiting for it covers all gradients that it has reported.
 void CudaGradientQueue::ready_on(Stream stream) {
   require_usable(stream);
   if (std::ranges::find(reported_on_, stream) == reported_on_.end()) reported_on_.push_back(stream);
@@ -41,8 +40,6 @@ void CudaGradientQueue::ready_on(Stream stream) {
 void CudaGradientQueue::zero(void* data, std::size_t bytes) {
   if (bytes > 0) check_cuda(cudaMemsetAsync(data, 0, bytes, stream_.get()), "cudaMemsetAsync");
 }
-
-// Sums.
 
 void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
   if (accumulated_ == nullptr) {
@@ -109,8 +106,8 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
   communicator_.reduce_scatter(values, own, part, DataType::f32, ReduceOp::sum, stream_.get());
 }
 
-/// Once all ranks have told which rows they have touched; others are zeros. Touched rows are the pieces of
-/// this step's bucket.
+/// Reduces the rows that any rank has touched, once all ranks have reported theirs. These rows are the pieces
+/// of the step's bucket; other rows are zeros and do not travel.
 void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
@@ -142,9 +139,7 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   all_reduce(on_device.values, on_device.count, DataType::f32);
 }
 
-// Results.
-
-/// Of which this rank adds up the squares.
+/// The elements of a bucket whose squares this rank adds up.
 Range CudaGradientQueue::own_range(const Bucket& bucket) const {
   const std::uint64_t count = bucket.on_device.count;
   if (!scatters(bucket)) return {count * rank() / ranks(), count * (rank() + 1) / ranks()};
@@ -165,7 +160,7 @@ void CudaGradientQueue::unpack(std::size_t index) {
       : gradient_pass::launch_unpack(bucket.on_device, weight, own, squares, stream_.get());
 }
 
-/// What is not finite tells all ranks of a problem: the weight may have been sent before it.
+/// A non-finite sum of squares tells all ranks of a problem; this rank's weight may already have been sent.
 void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
   if (exact_squares_ != nullptr) {
     gradient_pass::launch_carry(exact_squares_, has_problem, stream_.get());
@@ -219,7 +214,7 @@ void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream str
     if (part > 0) {
       communicator_.all_gather(values + rank() * part, values, part, DataType::f32, stream_.get());
     }
-    // The step's squares have been added up.
+    // `squares_` is free here: `conclude` has already summed this step's squares.
     if (!in_place) {
       gradient_pass::launch_unpack(all, nullptr, {0, 0}, squares_.data, stream_.get());
     }

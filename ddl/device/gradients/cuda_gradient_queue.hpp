@@ -17,12 +17,12 @@
 
 namespace ddl {
 
-/// Gradients in a device's memory: all is queued on one stream, ahead of others that are ready to run.
+/// Reduces gradients in device memory. All work is queued on one stream of high priority.
 class CudaGradientQueue final : public GradientQueue {
  public:
   /// Collective.
   explicit CudaGradientQueue(DeviceCommunicator& communicator);
-  /// Waits for what is queued; memory that others may still use after a failure is not given back.
+  /// Waits for queued work. After a failure, memory that other ranks may still use is not freed.
   ~CudaGradientQueue() override;
 
   [[nodiscard]] bool is_on_device() const noexcept override { return true; }
@@ -58,9 +58,9 @@ class CudaGradientQueue final : public GradientQueue {
  private:
   struct Bucket {
     BucketLayout layout;
-    gradient_pass::Bucket on_device = {};  // of rows: of this step
-    bool is_packed = false;                // is not where the gradients are
-    float* residual = nullptr;             // what the wire's rounding leaves, of each value
+    gradient_pass::Bucket on_device = {};  // for rows, set in each step
+    bool is_packed = false;                // copied to memory of its own instead of reduced in place
+    float* residual = nullptr;             // rounding error of each value from the 16-bit wire type
     // For rows.
     std::vector<std::uint8_t> map;
     Work exchange;
@@ -68,21 +68,21 @@ class CudaGradientQueue final : public GradientQueue {
   };
   [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(communicator_.rank()); }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(communicator_.size()); }
-  /// What travels between hosts, if that is not f32; rows are.
+  /// The wire type between hosts; empty for f32, which rows always use.
   [[nodiscard]] std::optional<DataType> wire(const Bucket& bucket) const {
     return bucket.residual != nullptr ? std::optional(parts_->options.wire) : std::nullopt;
   }
   [[nodiscard]] bool scatters(const Bucket& bucket) const {
     return parts_->options.sharded_update && !bucket.layout.rows;
   }
-  /// Zeros.
+  /// Allocates zeroed device memory.
   template <typename T>
   T* allocate(std::size_t count) {
     const std::string whose = fmt::format("GradientReducer: rank {}", communicator_.rank());
     memory_.push_back(device::allocate_on_device(count * sizeof(T), whose, stream_.get()));
     return reinterpret_cast<T*>(memory_.back().get());
   }
-  /// Memory of the device that is replaced where more of it is needed.
+  /// Device memory that `enlarge` replaces when more is needed.
   template <typename T>
   struct Room {
     T* data = nullptr;
@@ -92,7 +92,7 @@ class CudaGradientQueue final : public GradientQueue {
   void enlarge(Room<T>& room, std::size_t count) {
     if (count > room.count) room = {allocate<T>(count), count};
   }
-  /// The same of memory that other ranks reach. Collective.
+  /// As `enlarge`, for memory that other ranks can reach. Collective.
   void enlarge_shared(Room<std::byte>& room, std::size_t bytes) {
     if (bytes > room.count) room = {communicator_.allocate(bytes).data, bytes};
   }
@@ -114,25 +114,26 @@ class CudaGradientQueue final : public GradientQueue {
   DeviceCommunicator& communicator_;
   device::Stream stream_;
   device::Event event_;
-  device::Event uploaded_;  // the last step's pieces of rows
+  device::Event uploaded_;  // the last upload of pieces of rows
   std::vector<device::DeviceBytes> memory_;
   device::Pinned<DeviceOutcome> fetched_;
 
   std::optional<ReducerParts> parts_;
-  std::vector<std::size_t> places_;  // of each gradient among all elements
+  std::vector<std::size_t> places_;  // offset of each gradient in the elements of all gradients
   std::vector<Bucket> buckets_;
 
-  // In the device's memory.
+  // In device memory.
   Room<std::byte> packed_;
   Room<gradient_pass::Piece> pieces_;
-  float* accumulated_ = nullptr;           // of all gradients, in order of registration
-  Room<float> residual_;                   // of each bucket that has a wire, one after the other
-  Room<double> squares_;                   // of each bucket
-  ExactSquares* exact_squares_ = nullptr;  // in place of those, in reproducible contexts; zeros between steps
+  float* accumulated_ = nullptr;  // all gradients, in order of registration
+  Room<float> residual_;          // all buckets with a wire type, contiguous
+  Room<double> squares_;          // `unpacking_blocks` sums for each bucket
+  ExactSquares* exact_squares_ =
+      nullptr;  // replaces `squares_` in reproducible contexts; zeros between steps
   double* weight_sum_ = nullptr;
   double* square_sum_ = nullptr;
   DeviceOutcome* outcome_ = nullptr;
-  // Of rows: memory for the largest gradient that has any, and the pieces of a step, here and on the host.
+  // For rows: memory for the largest gradient with rows, and a step's pieces on the device and on the host.
   float* packed_rows_ = nullptr;
   gradient_pass::Piece* row_pieces_ = nullptr;
   device::Pinned<gradient_pass::Piece> staged_;
@@ -141,8 +142,8 @@ class CudaGradientQueue final : public GradientQueue {
   Room<gradient_pass::Piece> parameter_pieces_;
   std::vector<const void*> parameters_;  // that they are of
 
-  // Of a step.
-  std::vector<Stream> reported_on_;  // since the queue has followed them
+  // State of a step.
+  std::vector<Stream> reported_on_;  // streams of `ready_on` that the queue has not waited for yet
   bool has_accumulated_ = false;
   std::size_t staged_pieces_ = 0;
 };

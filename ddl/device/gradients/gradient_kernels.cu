@@ -11,7 +11,7 @@ constexpr unsigned block_threads = 256;
 
 __device__ Lane this_lane() { return {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x}; }
 
-/// The sum of a value of each thread, on the first one; always in the same order.
+/// The sum of all threads' values, always in the same order. Valid on thread 0.
 __device__ double sum_of_block(double own) {
   __shared__ double sums[block_threads];
   sums[threadIdx.x] = own;
@@ -46,7 +46,7 @@ __device__ void add_number(unsigned long long* numbers, int which, std::uint64_t
   if (number != 0) atomicAdd(numbers + which, static_cast<unsigned long long>(number));
 }
 
-/// Whole numbers, so in whatever order.
+/// Sums integers, so the order of the atomics does not change the result.
 __global__ void __launch_bounds__(block_threads)
     unpack_exactly_kernel(Bucket bucket, const double* weight, Range own, ExactSquares* squares) {
   __shared__ unsigned long long sums[ExactSquares::numbers];
@@ -114,7 +114,7 @@ void launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t st
          adds);
 }
 
-// All blocks unpack, whatever there is to do: each leaves its sum.
+// Always launches all blocks, because each one must write its sum.
 void launch_unpack(const Bucket& bucket, const double* weight, const Range& own, double* squares,
                    cudaStream_t stream) {
   launch("launch of unpack", unpack_kernel, unpacking_blocks, block_threads, stream, bucket, weight, own,

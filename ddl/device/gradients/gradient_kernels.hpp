@@ -8,10 +8,10 @@
 
 namespace ddl::gradient_pass {
 
-/// Blocks of the kernel that unpacks: so many sums of squares.
+/// Blocks of the unpacking kernels, and so the number of sums of squares of a bucket.
 inline constexpr std::size_t unpacking_blocks = 512;
 
-// What GradientQueue says, on a stream. Each throws `internal` if it cannot be launched.
+// Launches the functions of gradient_pass.hpp as kernels on a stream. Each throws `internal` if that fails.
 void launch_set(double* to, double value, cudaStream_t stream);
 void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
                        cudaStream_t stream);
@@ -26,7 +26,7 @@ void launch_add_up(const double* values, std::size_t count, double* sum, cudaStr
 void launch_conclude(const double* weight, const double* squares, bool leave_sums, DeviceOutcome* outcome,
                      cudaStream_t stream);
 
-/// Loads all of them: one that is loaded when it is first needed may wait for kernels that wait for it.
+/// Loads all kernels. Loading one on its first launch may block behind waiting kernels and deadlock.
 cudaError_t load_gradient_kernels();
 
 }  // namespace ddl::gradient_pass

@@ -27,8 +27,8 @@ constexpr const char* functions[] = {"ncclAllReduce",     "ncclBroadcast", "nccl
 
 const NcclLibrary& nccl() { return NcclLibrary::get(); }
 
-/// NCCL refuses ranks that share a device, with a message that says little, unless it takes them for ranks on
-/// several hosts.
+/// Refuses members that share a device before NCCL does, whose message is unclear. With NCCL_HOSTID set, NCCL
+/// can take them for ranks on several hosts.
 void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devices) {
   if (std::getenv("NCCL_HOSTID") != nullptr) return;
   for (const int rank : members.ranks()) {
@@ -47,7 +47,7 @@ NcclGroup::NcclGroup(std::string name, GroupMembers& members)
       comparing_(members.communicator().split(0)),
       differs_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
 
-/// Delegates, so that a communicator is given back if other ranks have none.
+/// Delegates to the other constructor, so that the destructor frees the communicator if a later step throws.
 NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
     : NcclGroup(std::move(name), members) {
   const Context& context = members.context();
@@ -60,7 +60,7 @@ NcclGroup::NcclGroup(std::string name, GroupMembers& members, const DeviceTable&
   });
 }
 
-/// Collectives of a communicator that does not block take a thread each, so this one blocks.
+/// Creates a blocking communicator, because NCCL runs each collective of a non-blocking one on a new thread.
 void NcclGroup::open() {
   const Context& context = members_.context();
   ncclUniqueId id{};
@@ -97,28 +97,28 @@ Error NcclGroup::error_of(ncclResult_t result, const char* function) const {
                             members_.size(), nccl().text_of(result, communicator_))};
 }
 
-/// What waits for other ranks without end: on a thread that is left behind at the deadline.
+/// Runs `function`, which may wait for other ranks forever, on a thread that is abandoned at the deadline.
 ncclResult_t NcclGroup::within_deadline(const char* name, std::function<ncclResult_t()> function) const {
   auto task = std::make_shared<std::packaged_task<ncclResult_t()>>(std::move(function));
   std::future<ncclResult_t> result = task->get_future();
   std::thread([task] { (*task)(); }).detach();
   if (result.wait_for(members_.deadline()) == std::future_status::ready) return result.get();
   throw Error(ErrorCode::timeout,
-              fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not come to it", name,
+              fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not arrived", name,
                           name_, members_.deadline_seconds(), members_.rank(), members_.size()));
 }
 
 void NcclGroup::run(const DeviceCall& call) {
   queue(call);
   history_ = mixed(history_, fingerprint_of(call));
-  if (call.is_captured) return;  // it is compared with the next call that is not
+  if (call.is_captured) return;  // part of the fingerprint of the next call that is not captured
   fingerprints_.push_back(static_cast<std::int64_t>(history_));
   if (fingerprints_.size() == compared_at_once) compare();
   mark(call.stream);
 }
 
-/// All ranks have the same fingerprint if the greatest one is each one's own, and the greatest complement
-/// too.
+/// The fingerprints of all ranks are equal if, on each rank, the maximum of the fingerprints is its own and
+/// the maximum of their complements is its own complement.
 void NcclGroup::compare() {
   fingerprints_.resize(compared_at_once);
   const std::vector<std::int64_t> own = std::exchange(fingerprints_, {});
@@ -135,7 +135,7 @@ void NcclGroup::compare() {
   compared_ += compared_at_once;
 }
 
-/// From now on the deadline of what is queued on the stream counts.
+/// Counts the call, and restarts the deadline if no other call is in flight.
 void NcclGroup::mark(DeviceStream stream) {
   if (done_.value() == called_) {
     const std::lock_guard lock(mutex_);
@@ -144,7 +144,7 @@ void NcclGroup::mark(DeviceStream stream) {
   done_.write(++called_, stream);
 }
 
-/// What was aborted meanwhile is given back by who was using it.
+/// `abort` may run during the call. In that case this thread frees the communicator after the call.
 void NcclGroup::queue(const DeviceCall& call) {
   const char* const function = functions[static_cast<std::size_t>(call.collective)];
   {
@@ -196,7 +196,7 @@ std::optional<Error> NcclGroup::failure_of_nccl() const {
   return error_of(state, "a collective");
 }
 
-/// NCCL's kernels wait for ever: the deadline is looked after here.
+/// Also checks the deadline, because NCCL's kernels wait without a timeout.
 std::optional<GroupFailure> NcclGroup::failure() {
   if (const auto found = failure_of_nccl()) return GroupFailure{*found, completed() + 1};
   if (const std::uint64_t call = *differs_; call != 0) {
@@ -214,14 +214,14 @@ std::optional<GroupFailure> NcclGroup::failure() {
   if (Clock::now() - progress_ <= members_.deadline()) return {};
   return GroupFailure{
       {ErrorCode::timeout,
-       fmt::format("no progress for {:g} s; some rank has not come to it, or does not get on (a longer "
+       fmt::format("no progress for {:g} s; some rank has not arrived, or makes no progress (a longer "
                    "deadline: DDL_DEADLINE, in seconds)",
                    members_.deadline_seconds())},
       done + 1};
 }
 
-/// ncclCommAbort ends the kernels and frees what a call would go on to use: while one is under way, the
-/// communicator is revoked, where NCCL can do that, and the call's thread aborts it.
+/// ncclCommAbort ends the kernels, but frees memory that a concurrent call still uses. During a call the
+/// communicator is only revoked, if NCCL can do that, and the thread of the call aborts it.
 void NcclGroup::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_aborted_, true)) return;
@@ -254,7 +254,7 @@ void NcclGroup::close(bool in_order) noexcept {
     };
     static_cast<void>(within_deadline("ncclCommDestroy", end));
   } catch (const Error&) {
-    // The thread that waits in it goes on to use it.
+    // The abandoned thread still uses the communicator.
   }
 }
 

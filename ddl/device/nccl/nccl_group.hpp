@@ -20,14 +20,13 @@
 
 namespace ddl::device {
 
-/// Collectives of a group's members by NCCL, whose kernels wait for ever: `failure` must be asked for now and
-/// then. NCCL does not compare what ranks call: different operations give wrong numbers, and different counts
-/// may. So the hosts compare fingerprints of 64 calls at a time, without waiting for one another.
+/// Collectives by NCCL. Its kernels wait without a timeout, so `failure` must be called regularly. NCCL does
+/// not check that ranks make the same calls: different operations give wrong results, and different counts
+/// may. So the hosts compare fingerprints of 64 calls at a time, asynchronously.
 class NcclGroup final : public DimensionGroup {
  public:
-  /// On the device that is selected. `name`: for messages. Collective; errors are agreed: `unsupported`
-  /// without NCCL, or where members share a device (NCCL refuses that), `timeout` once the deadline has
-  /// passed, `internal` with what NCCL says.
+  /// Uses the selected device. `name` is for messages. Collective; throws agreed errors: `unsupported`
+  /// without NCCL or if members share a device, `timeout` at the deadline, `internal` with NCCL's message.
   NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices);
   ~NcclGroup() override;
 
@@ -35,8 +34,7 @@ class NcclGroup final : public DimensionGroup {
   [[nodiscard]] bool can_be_captured() const noexcept override { return true; }
   [[nodiscard]] std::uint64_t completed() override { return done_.value(); }
   [[nodiscard]] std::optional<GroupFailure> failure() override;
-  /// Also while the other thread is in a call that blocks, because the launch queue is full of kernels that
-  /// wait.
+  /// Also works while another thread is blocked in a launch behind waiting kernels.
   void abort() noexcept override;
   void settle() override;
   void close(bool in_order) noexcept override;
@@ -55,24 +53,24 @@ class NcclGroup final : public DimensionGroup {
 
   const std::string name_;
   GroupMembers& members_;
-  DeviceBytes meeting_;  // what barriers reduce
-  StreamMark done_;      // calls
+  DeviceBytes meeting_;  // the byte that barriers reduce
+  StreamMark done_;      // completed calls
   std::atomic<std::uint64_t> called_ = 0;
 
-  // What ranks have called.
+  // Comparison of the ranks' calls.
   static constexpr std::size_t compared_at_once = 64;
   Communicator comparing_;
   std::uint64_t history_ = 0;
-  std::vector<std::int64_t> fingerprints_;                     // that are to be compared
-  std::uint64_t compared_ = 0;                                 // calls
-  Work comparison_;                                            // the last one
-  const std::shared_ptr<std::atomic<std::uint64_t>> differs_;  // the first call that is known to; 0: none
+  std::vector<std::int64_t> fingerprints_;                     // not compared yet
+  std::uint64_t compared_ = 0;                                 // number of compared calls
+  Work comparison_;                                            // the last comparison
+  const std::shared_ptr<std::atomic<std::uint64_t>> differs_;  // the first call found to differ; 0: none
 
-  mutable std::mutex mutex_;  // of what follows; no launch is made under it
+  mutable std::mutex mutex_;  // protects the members below; not held during launches
   ncclComm_t communicator_ = nullptr;
   bool is_in_call_ = false;
   bool is_aborted_ = false;
-  // What the deadline counts from.
+  // The deadline counts from `progress_`, the time when `seen_` calls were found complete.
   std::uint64_t seen_ = 0;
   std::chrono::steady_clock::time_point progress_;
 };

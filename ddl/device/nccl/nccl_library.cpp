@@ -7,8 +7,8 @@
 namespace ddl::device {
 namespace {
 
-/// Configurations of communicators.
-constexpr int least_version = 21'403;  // 2.14.3
+/// 2.14.3, for ncclCommInitRankConfig.
+constexpr int least_version = 21'403;
 
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);

@@ -8,10 +8,10 @@
 
 namespace ddl::device {
 
-/// NCCL, found when it is first needed: programs run where it is not installed.
+/// NCCL, loaded on first use, so that programs also run where it is not installed.
 class NcclLibrary {
  public:
-  /// Throws `unsupported`, saying what was looked for and what to do.
+  /// Throws `unsupported` with the name of the missing library or function and how to install NCCL.
   static const NcclLibrary& get();
 
   decltype(&::ncclGetUniqueId) get_unique_id;
@@ -19,7 +19,7 @@ class NcclLibrary {
   decltype(&::ncclCommFinalize) finalize;
   decltype(&::ncclCommDestroy) destroy;
   decltype(&::ncclCommAbort) abort;
-  /// Ends what is under way and leaves the communicator to its owner. Null before 2.28.
+  /// Ends operations in flight without freeing the communicator. Null before NCCL 2.28.
   ncclResult_t (*revoke)(ncclComm_t communicator, int flags);
   decltype(&::ncclCommGetAsyncError) async_error;
   decltype(&::ncclAllReduce) all_reduce;
@@ -28,7 +28,7 @@ class NcclLibrary {
   decltype(&::ncclBroadcast) broadcast;
   decltype(&::ncclReduce) reduce;
 
-  /// What NCCL says of a result, with its last words about a communicator (may be null).
+  /// NCCL's text for `result`, with the last error of `communicator`, which may be null.
   [[nodiscard]] std::string text_of(ncclResult_t result, ncclComm_t communicator) const;
 
  private:

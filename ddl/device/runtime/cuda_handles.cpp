@@ -46,7 +46,7 @@ void check_cuda(cudaError_t result, const char* call, std::source_location where
   if (result == cudaSuccess) return;
   int device = -1;
   cudaGetDevice(&device);
-  cudaGetLastError();  // what is not sticky must not be blamed on the next call
+  cudaGetLastError();  // clears a non-sticky error, so that the next call does not report it
   const std::string_view path = where.file_name();
   throw Error(
       ErrorCode::internal,
@@ -109,7 +109,7 @@ bool is_done(cudaStream_t stream) {
     check_cuda(result, "cudaStreamQuery");
     return true;
   }
-  cudaGetLastError();  // it must not be blamed on the next launch
+  cudaGetLastError();  // clears cudaErrorNotReady, so that the next launch does not report it
   return false;
 }
 
@@ -121,10 +121,10 @@ bool is_capturing(cudaStream_t stream) {
 
 void allow_captures_of_others() noexcept {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  cudaThreadExchangeStreamCaptureMode(&mode);  // fails only where every later call does, too
+  cudaThreadExchangeStreamCaptureMode(&mode);  // fails only if every later CUDA call fails too
 }
 
-/// A pitch of 2 GiB or more is one that cudaMemcpy2DAsync refuses.
+/// Copies piece by piece if a pitch exceeds the device's limit for cudaMemcpy2DAsync (about 2 GiB).
 void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
                  std::size_t bytes, std::size_t pieces, cudaMemcpyKind kind, cudaStream_t stream) {
   int most_pitch = 0;
@@ -146,7 +146,7 @@ void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std
 
 namespace {
 
-/// CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned), of the driver.
+/// The driver's CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned).
 using WriteValue = int (*)(cudaStream_t stream, unsigned long long address, std::uint64_t value,
                            unsigned flags);
 
@@ -186,7 +186,7 @@ void StreamMark::write(std::uint64_t value, cudaStream_t stream) const {
   const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value_.get()));
   const int result = write_value()(stream, address, value, behind_all_writes);
   if (result == 0) return;
-  check_cuda(cudaGetLastError(), "cuStreamWriteValue64");  // says more, if the device is lost
+  check_cuda(cudaGetLastError(), "cuStreamWriteValue64");  // explains more if the device is lost
   throw Error(ErrorCode::internal, fmt::format("cuStreamWriteValue64 failed with CUresult {}", result));
 }
 

@@ -18,14 +18,14 @@ struct Destroy {
 using Stream = std::unique_ptr<CUstream_st, Destroy<cudaStreamDestroy>>;
 using Event = std::unique_ptr<CUevent_st, Destroy<cudaEventDestroy>>;
 using DeviceBytes = std::unique_ptr<std::byte, Destroy<cudaFree>>;
-/// Zeros on the device that is selected; waits for `stream`, on which they are written. Throws `unsupported`
-/// if it has no more: "`whose` cannot have 64 bytes of device memory: ...".
+/// Allocates zeroed memory on the selected device. Writes the zeros on `stream` and waits for it. Throws
+/// `unsupported` if the allocation fails: "`whose` cannot have 64 bytes of device memory: ...".
 DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream = nullptr);
 
-/// Page-locked memory of the host, which devices reach at the same address.
+/// Page-locked host memory, which devices reach at the same address.
 template <typename T>
 using Pinned = std::unique_ptr<T, Destroy<cudaFreeHost>>;
-/// `count` of T(). Throws `internal`.
+/// Allocates `count` value-initialized elements. Throws `internal`.
 template <typename T>
 Pinned<T> make_pinned(std::size_t count = 1) {
   void* memory = nullptr;
@@ -36,39 +36,38 @@ Pinned<T> make_pinned(std::size_t count = 1) {
 }
 
 enum class Priority { usual, urgent };
-/// That no default stream orders itself with; urgent ones go before others where devices have priorities.
-/// Throws `internal`, as `make_event`.
+/// Creates a stream that does not synchronize with the default streams. Urgent streams have the highest
+/// priority of the device. Throws `internal`.
 Stream make_stream(Priority priority = Priority::usual);
-/// Without the time when it passes, unless the flags are cudaEventDefault.
+/// Creates an event; only the flags cudaEventDefault give one with timing. Throws `internal`.
 Event make_event(unsigned flags = cudaEventDisableTiming);
-/// What is queued on `then` from now on waits for what is queued on `first`. The event may be recorded again
-/// at once: who waits for it waits for what it held by then.
+/// Lets work that is queued on `then` from now on wait for the work queued on `first` so far. The event may
+/// be recorded again at once: the wait is for the work that it stands for now.
 void join(cudaStream_t first, cudaStream_t then, const Event& event);
-/// Whether all that is queued is done. Throws `internal` with what CUDA says if the stream's device is lost.
+/// Whether all queued work is complete. Throws `internal` with CUDA's message if the device is lost.
 bool is_done(cudaStream_t stream);
-/// Whether what is queued on the stream now runs later, or often, or never. Throws `internal`.
+/// Whether the stream is being captured. Throws `internal`.
 bool is_capturing(cudaStream_t stream);
-/// From now on nothing that the calling thread asks of CUDA spoils what other threads capture. For threads of
-/// the library.
+/// Lets the calling thread, one of the library's, call CUDA without invalidating captures of other threads.
 void allow_captures_of_others() noexcept;
-/// Copies `pieces` of `bytes` each, which begin so many bytes apart.
+/// Copies `pieces` pieces of `bytes` bytes each, which begin `to_pitch` and `from_pitch` bytes apart.
 void copy_pieces(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
                  std::size_t bytes, std::size_t pieces, cudaMemcpyKind kind, cudaStream_t stream);
 
-/// How far streams have come: a number that the device writes to the host's memory when a stream comes to it
-/// (cuStreamWriteValue64). Reading it calls nothing of CUDA's, so it works beside a capture, a launch that
-/// blocks and a device that is lost, and nothing is created while kernels wait, as events would be.
+/// Tracks the progress of streams: the device writes a number to host memory when a stream reaches a mark
+/// (cuStreamWriteValue64). Reading it does not call CUDA, so it works during a capture, during a launch that
+/// blocks and on a lost device. Unlike with events, nothing is created while kernels wait.
 class StreamMark {
  public:
   StreamMark() = default;
 
-  /// 0. Once. Throws `internal`, or `unsupported` where the driver has no such function.
+  /// Must be called once; the value is 0. Throws `internal`, or `unsupported` if the driver is too old.
   void allocate();
-  /// `value` is written behind what is queued on the stream. Values grow in the streams' order.
+  /// Queues the write of `value` on the stream. Values must increase in the order of the streams' execution.
   void write(std::uint64_t value, cudaStream_t stream) const;
-  /// The last value that has been written. What was queued before it is done, and visible. Any thread.
+  /// The last value written. The work queued before it is complete and visible. Thread-safe.
   [[nodiscard]] std::uint64_t value() const noexcept;
-  /// Its memory is never given back: the device may still write to it.
+  /// Leaks the memory, because the device may still write to it.
   void abandon() noexcept { value_.release(); }
 
  private:

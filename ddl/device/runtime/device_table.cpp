@@ -26,7 +26,7 @@
 namespace ddl::device {
 namespace {
 
-/// As LOCAL_RANK says, where a launcher has set it for each process; else the rank's index on its host.
+/// LOCAL_RANK, if ranks are processes and a launcher has set it; else the rank's index on its host.
 int local_rank_of(const Context& context, bool is_process) {
   const char* const text = is_process ? std::getenv("LOCAL_RANK") : nullptr;
   if (text == nullptr) return context.local_rank();

@@ -31,7 +31,7 @@ struct Taken {
   std::map<std::pair<BlockBudget::Half, int>, std::int64_t> of_device;
 };
 
-/// A device's room is the process's, so this is too. Never destroyed: communicators may outlive main.
+/// The blocks that the process has taken. Never destroyed, because communicators may outlive main.
 Taken& all() {
   static Taken* const taken = new Taken;
   return *taken;

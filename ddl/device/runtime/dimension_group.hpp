@@ -32,7 +32,7 @@ inline bool reduces(topology::Collective collective) noexcept {
          collective != topology::Collective::barrier;
 }
 
-/// A call of a user's, or a part of one. Groups may keep it after the user's has returned.
+/// A user's call, or a part of one. Groups may keep it after the user's call has returned.
 struct DeviceCall {
   topology::Collective collective;
   const std::byte* input = nullptr;
@@ -42,18 +42,18 @@ struct DeviceCall {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   DeviceStream stream = nullptr;
-  std::optional<CallCode> part_of = {};
-  /// The hash of the plan that it is of, and the plan of what the group does, which outlives the call. Null
-  /// for a barrier.
+  std::optional<CallCode> part_of = {};  ///< The user's call, if this is a part.
+  /// The hash of the call's plan, and the group's own plan, which must outlive the call. Null for a barrier.
   std::uint64_t plan = 0;
   const topology::Plan* steps = nullptr;
-  /// What sums of f32 travel as where the plan has a wire, and what roundings leave of the input, and have
-  /// left before (in the device's memory, as the input is); null: nothing is kept.
+  /// The 16-bit type in which sums of f32 travel where the plan has a wire type. `residual`, device memory of
+  /// the input's size, keeps rounding errors for the next call's input; null drops them.
   std::optional<DataType> wire = {};
   float* residual = nullptr;
-  bool is_captured = false;  ///< The stream is being captured: what is queued runs later, or often, or never.
+  bool is_captured =
+      false;  ///< The stream is being captured: queued work may run later, repeatedly or never.
 
-  /// As the user's, also where parts of different calls are alike.
+  /// Identifies the user's call, so that equal parts of different calls are told apart.
   [[nodiscard]] CallCode called() const noexcept {
     return part_of.value_or(CallCode{.count = count,
                                      .collective = collective,
@@ -61,7 +61,7 @@ struct DeviceCall {
                                      .op = reduces(collective) ? op : ReduceOp::sum,
                                      .root = static_cast<std::uint16_t>(root)});
   }
-  /// A part of it, or what is done for it.
+  /// A part of this call, or a collective that it needs.
   [[nodiscard]] DeviceCall part(topology::Collective name, const std::byte* from, std::byte* to,
                                 std::size_t elements) const {
     DeviceCall made = *this;
@@ -77,12 +77,12 @@ struct DeviceCall {
 /// Queues a part of a call.
 using PassOn = std::function<void(const DeviceCall& part)>;
 
-/// Pieces of `count` elements that a call is about: one for each rank, or one.
+/// The number of pieces of `count` elements in the larger of a call's buffers: `ranks` or one.
 inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
 }
 
-/// Whether a rank's input of a call is read, and its output is written.
+/// Whether the call reads the rank's input, or writes its output.
 inline bool reads_input(const DeviceCall& call, int rank) noexcept {
   return call.collective != topology::Collective::barrier &&
          (call.collective != topology::Collective::broadcast || rank == call.root);
@@ -92,31 +92,32 @@ inline bool writes_output(const DeviceCall& call, int rank) noexcept {
          (call.collective != topology::Collective::reduce || rank == call.root);
 }
 
-/// A hash of what has been mixed before and of numbers, one after the other.
+/// Continues the hash `before` with `numbers`, in order.
 template <typename... Numbers>
 std::uint64_t mixed(std::uint64_t before, Numbers... numbers) noexcept {
   ((before = mix(before ^ numbers)), ...);
   return before;
 }
 
-/// As good as never the same for different calls of users.
+/// A hash that differs for different users' calls, except with negligible probability.
 inline std::uint64_t fingerprint_of(const DeviceCall& part) noexcept {
   const auto called = std::bit_cast<std::array<std::uint64_t, 2>>(part.called());
-  // Ranks must cut a call alike, and by the same plan.
+  // Includes `count` and `plan`, because ranks must cut a call into the same parts by the same plan.
   return mixed(0, called[0], called[1], part.count, part.plan);
 }
 
-/// What has gone wrong in a group's calls.
+/// A failure of a group's calls.
 struct GroupFailure {
   Error error;
-  /// Which of the group's calls it is about, from 1 on; 0: none, or one that is captured.
+  /// The number of the failed call in the group, counted from 1; 0 for no call or a captured one.
   std::uint64_t call = 0;
-  std::string captured = {};  ///< The captured call that it is about.
-  std::size_t group = 0;      ///< Among an executor's groups.
+  std::string captured = {};  ///< The name of the captured call that failed.
+  std::size_t group = 0;      ///< The index of the group in the executor.
 };
 
-/// What the members of one dimension of a plan do together on streams, or all ranks. Calls are valid, and the
-/// same on all members. One thread makes them; another one may look meanwhile, and abort.
+/// Collectives on streams between the members of one dimension of a plan, or between all ranks. Calls must be
+/// valid and the same on all members. A single thread makes the calls; another thread may call `completed`,
+/// `failure` and `abort` at the same time.
 class DimensionGroup {
  public:
   DimensionGroup() = default;
@@ -124,27 +125,27 @@ class DimensionGroup {
   DimensionGroup& operator=(const DimensionGroup&) = delete;
   virtual ~DimensionGroup() = default;
 
-  /// Queues the call. Throws `internal` with what CUDA, or a library, says.
+  /// Queues the call. Throws `internal` with the message of CUDA or a library.
   virtual void run(const DeviceCall& call) = 0;
-  /// Whether calls on a stream that is being captured are right each time the graph runs.
+  /// Whether calls can be captured in a CUDA graph that runs any number of times.
   [[nodiscard]] virtual bool can_be_captured() const noexcept { return false; }
-  /// Whether reductions of floats have the host's bits in reproducible contexts.
+  /// Whether reductions of floats in reproducible contexts have the same bits as on the host.
   [[nodiscard]] virtual bool is_reproducible() const noexcept { return false; }
-  /// How many calls are over. Does not wait. Any thread.
+  /// The number of completed calls, without captured ones. Does not wait. Thread-safe.
   [[nodiscard]] virtual std::uint64_t completed() = 0;
-  /// What has gone wrong so far. Does not wait. Any thread.
+  /// The failure, if there is one. Does not wait. Thread-safe.
   [[nodiscard]] virtual std::optional<GroupFailure> failure();
-  /// Any thread. Has what waits for other ranks end, and whatever is queued later do nothing.
+  /// Ends work that waits for other ranks; work that is queued later does nothing. Thread-safe.
   virtual void abort() noexcept = 0;
-  /// Once all of this rank's calls are done, in order: looks for what `failure` does not know yet.
-  /// Collective.
+  /// Looks for failures that `failure` cannot know yet. Collective; to be called when all of this rank's
+  /// calls have completed without a failure.
   virtual void settle() {}
-  /// Before it goes, once all of this rank's calls are done: collective unless something has failed
-  /// (`in_order`).
+  /// To be called before the destructor, when all of this rank's calls have ended. `in_order`: nothing has
+  /// failed, and the call is collective.
   virtual void close(bool in_order) noexcept = 0;
 
  protected:
-  /// The call that comes after those that are over has failed. Any thread.
+  /// Records the failure of the call after the last completed one. Thread-safe.
   void fail(const Error& error) noexcept;
 
  private:
@@ -152,23 +153,22 @@ class DimensionGroup {
   std::optional<GroupFailure> failure_;
 };
 
-/// The ranks that do something together on their devices: all of a context's, or those of a dimension of its
-/// plans.
+/// The ranks of a DimensionGroup: all of a context's ranks, or those of a dimension of its plans.
 class GroupMembers {
  public:
-  /// The communicator's ranks, which are some of the context's. Collective among them.
+  /// `communicator` holds the members, a subset of the context's ranks. Collective among them.
   GroupMembers(const Context& context, Communicator communicator);
   GroupMembers(const GroupMembers&) = delete;
   GroupMembers& operator=(const GroupMembers&) = delete;
 
-  /// Of all ranks; what it agrees on, all members of all groups agree on.
+  /// The context of all ranks. Its agreements cover all members of all groups.
   [[nodiscard]] const Context& context() const noexcept { return context_; }
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
   [[nodiscard]] int rank() const noexcept { return communicator_.rank(); }
   [[nodiscard]] int size() const noexcept { return communicator_.size(); }
-  /// The context's rank of each member.
+  /// The rank in the context of each member.
   [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
-  /// How long they wait for each other.
+  /// The longest time that members wait for each other.
   [[nodiscard]] std::chrono::nanoseconds deadline() const { return context_.options().deadline; }
   [[nodiscard]] double deadline_seconds() const { return std::chrono::duration<double>(deadline()).count(); }
 
@@ -178,10 +178,10 @@ class GroupMembers {
   std::vector<int> ranks_;
 };
 
-/// Blocks of a device that kernels which wait for other ranks may take, counted over all communicators of
-/// this process: if more of them waited than fit on the device, those that they wait for could not start.
-/// A half is for the exchange; the other one is for holds (see UcxGroup), a kernel of a block for each rank,
-/// and for what they wait for.
+/// Limits the blocks of waiting kernels on a device, over all communicators of the process. If more blocks
+/// waited than fit on the device, the kernels that they wait for could not start. One half of the device is
+/// for the exchange; the other half is for holds (see UcxGroup), one kernel of one block for each rank, and
+/// for the kernels that holds wait for.
 class BlockBudget {
  public:
   enum class Half : std::uint8_t { exchange, holds };
@@ -191,10 +191,10 @@ class BlockBudget {
   BlockBudget& operator=(const BlockBudget&) = delete;
   ~BlockBudget();
 
-  /// What has been taken of the device's half. Any thread.
+  /// The blocks taken so far from the device's half. Thread-safe.
   [[nodiscard]] std::int64_t taken(int device) const;
-  /// Takes them, until this ends, if that leaves no more than `room` of the half taken; says whether it did.
-  /// Once. Any thread.
+  /// Takes `blocks` for the lifetime of this object if the half then has at most `room` blocks taken, and
+  /// returns whether it did. Must not be called again after it has succeeded. Thread-safe.
   [[nodiscard]] bool take(int device, std::int64_t blocks, std::int64_t room);
 
  private:
@@ -203,7 +203,7 @@ class BlockBudget {
   std::int64_t blocks_ = 0;
 };
 
-/// A context's ranks as those who meet, for what is started beside its communicator.
+/// Presents a context as a Bootstrap, to open networks and discover topologies beside its communicator.
 class ContextBootstrap final : public collectives::Bootstrap {
  public:
   explicit ContextBootstrap(const Context& context) : context_(context) {}

@@ -6,11 +6,11 @@
 
 namespace ddl::device {
 
-/// What the calling thread does while this lives, for NVIDIA's profilers: in the domain "ddl". Some
-/// nanoseconds where no profiler is attached.
+/// Marks the calling thread's work during this object's lifetime for NVIDIA's profilers, in the domain "ddl".
+/// Costs some nanoseconds if no profiler is attached.
 class NvtxRange {
  public:
-  /// `name` lives as long as the program. `bytes`: the payload.
+  /// `name` must live until the end of the program. `bytes` becomes the range's payload.
   NvtxRange(const char* name, std::uint64_t bytes) noexcept {
     nvtxEventAttributes_t attributes{};
     attributes.version = NVTX_VERSION;

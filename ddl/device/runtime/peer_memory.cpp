@@ -13,10 +13,10 @@
 namespace ddl::device {
 namespace {
 
-/// Smaller allocations share a block of this size, and a handle maps the whole of it.
+/// CUDA packs smaller allocations into blocks of this size, and an IPC handle maps a whole block.
 constexpr std::size_t block_bytes = std::size_t{2} << 20;
 
-/// What a rank tells of its memory.
+/// A rank's memory, as exchanged between the members.
 struct Offer {
   PeerMemory::ProcessToken process;
   int device;
@@ -69,7 +69,7 @@ PeerMemory::PeerMemory(GroupMembers& members, std::size_t bytes)
   try {
     share(members);
   } catch (const Error& error) {
-    // What others have mapped is not to be given back; they end here too.
+    // No rank may free memory that a peer has mapped. After an agreed error all ranks come here and can meet.
     unmap();
     if (error.agreed()) members.context().communicator().barrier();
     throw;
@@ -85,7 +85,7 @@ void PeerMemory::share(GroupMembers& members) {
     own.process = own_process();
     own.memory = own_.get();
     check_cuda(cudaGetDevice(&own.device), "cudaGetDevice");
-    // Where there is no IPC, threads can do without.
+    // A failure matters only if peers are other processes, which then fail to map the memory.
     if (cudaIpcGetMemHandle(&own.handle, own_.get()) != cudaSuccess) cudaGetLastError();
   });
   std::vector<Offer> offers(ranks);

@@ -9,30 +9,31 @@
 
 namespace ddl::device {
 
-/// Device memory of each member that all others have mapped: CUDA IPC between processes, plain pointers and
-/// peer access between threads of one.
+/// Device memory of each member that all other members have mapped: by CUDA IPC between processes, by plain
+/// pointers and peer access between threads of one process.
 class PeerMemory {
  public:
-  /// What tells a process from all others.
+  /// A random number that identifies a process.
   using ProcessToken = std::array<std::byte, 16>;
   static const ProcessToken& own_process();
 
-  /// `bytes` zeros of each rank. Collective, and waits for the device. Throws, agreed, `unsupported`.
+  /// Allocates `bytes` zeroed bytes on each rank, rounded up to blocks of 2 MiB. Collective; waits for the
+  /// device. Throws an agreed `unsupported`.
   PeerMemory(GroupMembers& members, std::size_t bytes);
-  /// Lets go of the others' memory and gives back its own, unless `abandon` was called. The others must not
-  /// use it any more; call `unmap`, and meet, before.
+  /// Unmaps the peers' memory and frees the own memory, unless `abandon` was called. Peers must have unmapped
+  /// it before: call `unmap` on all ranks, then a barrier.
   ~PeerMemory();
   PeerMemory(PeerMemory&& other) = default;
 
   void unmap() noexcept;
-  /// After a failure others' kernels may still use it: it is never given back.
+  /// Leaks the own memory, because peers' kernels may still use it after a failure.
   void abandon() noexcept { own_.release(); }
 
   [[nodiscard]] std::byte* own() const noexcept { return own_.get(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Of each rank, as this one reaches it.
+  /// Each member's memory, at its address on this rank.
   [[nodiscard]] const std::vector<std::byte*>& all() const noexcept { return all_; }
-  /// Whether all ranks are threads of this process.
+  /// Whether all members are threads of this process.
   [[nodiscard]] bool in_one_process() const noexcept { return in_one_process_; }
 
  private:
@@ -41,7 +42,7 @@ class PeerMemory {
   std::size_t bytes_;
   DeviceBytes own_;
   std::vector<std::byte*> all_;
-  std::vector<std::byte*> mapped_;  // by IPC
+  std::vector<std::byte*> mapped_;  // opened by CUDA IPC
   bool in_one_process_ = true;
 };
 

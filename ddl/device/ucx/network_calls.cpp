@@ -21,8 +21,8 @@ constexpr std::size_t least_staging = std::size_t{64} << 10;
 constexpr std::size_t least_staging_of_rank = 1024;
 constexpr std::size_t most_programs = 1024;
 constexpr std::size_t line_bytes = 128;
-/// Of programs, after which all ranks meet: numbers in tags are used again, and a root must not be further
-/// ahead than they tell.
+/// The number of programs after which all ranks meet. Tags reuse sequence numbers, so a root must not run
+/// further ahead of its peers than tags can tell apart.
 constexpr std::uint64_t rounds_between_meetings = 32;
 
 std::size_t checked(std::size_t staging_bytes, int ranks) {
@@ -37,7 +37,7 @@ collectives::Buffers in_place(std::byte* elements) {
   return {.input = elements, .output = elements, .end = std::numeric_limits<std::size_t>::max()};
 }
 
-/// The scratch memory that any rank takes, in multiples of what the plan is lowered for; rounded up.
+/// The largest scratch memory of any rank, as a multiple of the element count, rounded up.
 std::size_t scratch_factor(const topology::Plan& plan) {
   const std::size_t count = 64 * plan.order.size() * static_cast<std::size_t>(plan.chunks);
   std::size_t most = 0;
@@ -68,7 +68,7 @@ void NetworkCalls::copy(std::byte* to, const std::byte* from, std::size_t bytes)
              "cudaMemcpyAsync");
 }
 
-/// Messages tell all that has been called so far: what differs is noticed even where nobody waited for it.
+/// Messages carry a hash of all calls so far, which also shows a mismatch in a call that no rank waited for.
 void NetworkCalls::run_next(const Prepared& program, const collectives::Buffers& buffers, DataType type,
                             ReduceOp op) {
   executor_.run({.sequence = ++rounds_,
@@ -95,7 +95,8 @@ void NetworkCalls::run(const DeviceCall& call) {
   }
 }
 
-/// Of the call's `count`. A pure function of the call and the memory here, so that all ranks cut alike.
+/// The largest number of the call's elements that one program may handle. Depends only on the call and on
+/// memory sizes that all ranks share, so all ranks choose the same cuts.
 std::size_t NetworkCalls::most_at_once(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);
   const std::size_t room = staging_bytes_ / element / pieces_of(call.collective, members_.size());
@@ -137,7 +138,9 @@ void NetworkCalls::run_part(const DeviceCall& call, std::size_t first, std::size
   const std::size_t offset = first * size_of(call.type);
   collectives::Buffers buffers = in_place(call.output + offset);
   buffers.input = call.input + offset;
-  if (call.collective == Collective::all_gather) {  // never in parts
+  // The program expects this rank's piece at its place among all pieces, but the input holds only that piece.
+  // An all_gather is never cut.
+  if (call.collective == Collective::all_gather) {
     const std::size_t before = static_cast<std::size_t>(members_.rank()) * call.count * size_of(call.type);
     buffers.input = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(call.input) - before);
   }
@@ -146,7 +149,7 @@ void NetworkCalls::run_part(const DeviceCall& call, std::size_t first, std::size
   run_program(call, program_of(call, count), buffers);
 }
 
-/// Its partial results take as much memory as its input, which is not theirs.
+/// Partial results take as much memory as the input, which must not be overwritten, so they go to `work_`.
 void NetworkCalls::reduce_scatter_part(const DeviceCall& call, std::size_t first, std::size_t count) {
   const std::size_t element = size_of(call.type);
   const std::size_t bytes = count * element;
@@ -169,7 +172,7 @@ void NetworkCalls::run_program(const DeviceCall& call, const Prepared& program,
   }
   run_next(program, buffers, call.type, call.op);
   if (buffers.input == buffers.output || !writes_output(call, members_.rank())) return;
-  // What the output has of this rank's input as it is.
+  // Copies the parts of the input that the output contains unchanged.
   for (const PreparedProgram::Range& range : program->unwritten()) {
     copy(buffers.output + range.begin * element, buffers.input + range.begin * element,
          (range.end - range.begin) * element);

@@ -14,24 +14,26 @@
 
 namespace ddl::device {
 
-/// Does calls on devices' memory through a network, one after the other: all members the same ones, which
-/// messages tell. A call goes in parts that fit the memory here, each by a program: the steps of the call's
-/// plan, whose messages all go through the network. One thread, but for the constructor.
+/// Runs calls on device memory through a network, one after the other. Messages carry a fingerprint, by which
+/// members check that they make the same calls. A call is cut into parts that fit in the staging memory; each
+/// part is a program, the lowered plan of the call with all messages on the network. Apart from the
+/// constructor, only one thread may use it.
 class NetworkCalls {
  public:
-  /// On the device that is selected. Refers to all of them. Twice `staging_bytes` of device memory, and
-  /// 16 MiB. On this rank alone. Throws `unsupported` if there is no more, `invalid_argument` for too few.
+  /// Uses the selected device, and allocates twice `staging_bytes` and 16 MiB of its memory. The arguments
+  /// must outlive the object. Not collective. Throws `unsupported` without enough device memory,
+  /// `invalid_argument` if `staging_bytes` is too small.
   NetworkCalls(GroupMembers& members, collectives::Network& network, collectives::device::Gate& gate,
                std::size_t staging_bytes);
 
-  /// Returns when the device has done all. Throws as NetworkExecutor::run.
+  /// Returns when the device has completed the call. Throws as NetworkExecutor::run.
   void run(const DeviceCall& call);
-  /// After the last call: also finds out whether it was the last one on all ranks.
+  /// To be called after the last call: checks that it was the last call on all ranks.
   void conclude();
   [[nodiscard]] NetworkExecutor& executor() noexcept { return executor_; }
 
  private:
-  /// Collective, root, count, type, the plan's hash.
+  /// Collective, root, count, type, hash of the plan.
   using Key = std::tuple<topology::Collective, int, std::size_t, DataType, std::uint64_t>;
   using Prepared = std::shared_ptr<const collectives::PreparedProgram>;
 
@@ -47,13 +49,13 @@ class NetworkCalls {
 
   GroupMembers& members_;
   const std::size_t staging_bytes_;
-  DeviceBytes work_;  // partial results that are not the output's
+  DeviceBytes work_;  // partial results that do not belong in the output
   NetworkExecutor executor_;
   const Prepared meeting_;
   std::map<Key, Prepared> programs_;
   std::map<std::uint64_t, std::size_t> scratch_factors_;  // by the plan's hash
-  std::uint64_t rounds_ = 0;                              // programs that have begun
-  std::uint64_t history_ = 0;                             // of calls
+  std::uint64_t rounds_ = 0;                              // programs started
+  std::uint64_t history_ = 0;                             // hash of all calls so far
 };
 
 }  // namespace ddl::device

@@ -23,7 +23,7 @@ constexpr auto before_looks_for_trouble = std::chrono::milliseconds(10);
 constexpr std::uint32_t turns_before_yielding = 200;
 constexpr std::uint32_t turns_before_rests = 2000;
 
-/// A receive_reduce is a transfer, too, but what is waited for is what the device does after it.
+/// Steps that are complete when their transfer is. A receive_reduce also waits for the device's reduction.
 bool is_transfer(StepKind kind) { return kind == StepKind::send || kind == StepKind::receive; }
 
 }  // namespace
@@ -38,7 +38,8 @@ NetworkExecutor::NetworkExecutor(collectives::Network& network, collectives::dev
       stream_(make_stream(Priority::urgent)) {
   done_.allocate();
   state_.scratch = allocate_on_device(scratch_bytes, "UCX");
-  receiving_.give_back(receiving_.take());  // allocating later could wait for kernels that wait
+  receiving_.give_back(
+      receiving_.take());  // allocates now, because cudaMalloc may block behind waiting kernels
 }
 
 void NetworkExecutor::run(const collectives::Call& call) {
@@ -70,8 +71,8 @@ void NetworkExecutor::start(const collectives::Call& call) {
   post_receives();
 }
 
-/// What the device does waits for nothing but the stream, so receives are posted in the end, though others
-/// need them.
+/// Starts steps that are ready. At most `most_queued` steps are in flight on the stream; these wait only for
+/// the stream, so the remaining steps get their turn.
 bool NetworkExecutor::run_ready() {
   bool moved = false;
   while (!state_.ready.empty() && queued_.size() < most_queued) {
@@ -96,8 +97,8 @@ void NetworkExecutor::transfer(std::uint32_t index) {
   state_.transferring.push_back(index);
 }
 
-/// Of what is to be reduced: into memory of its own, so it need not wait for its turn. In the program's
-/// order: what comes first in it waits for nothing that comes later.
+/// Posts the receives of receive_reduce steps, before the steps are ready, into blocks of their own. Blocks
+/// are given in the program's order, in which no step waits for a later one.
 void NetworkExecutor::post_receives() {
   const auto all = state_.program().net_reduces();
   while (state_.next_net_reduce < all.size() && receiving_.taken() < blocks) {
@@ -111,7 +112,7 @@ void NetworkExecutor::post_receives() {
   }
 }
 
-/// What the device is to do.
+/// Queues a step's kernel or copy on the stream.
 void NetworkExecutor::queue(std::uint32_t index) {
   const topology::Step& step = state_.step(index);
   const ReduceOp op = state_.call.op;
@@ -127,7 +128,7 @@ void NetworkExecutor::queue(std::uint32_t index) {
   if (step.kind == StepKind::finish) {
     combination.operands = 1;
     combination.divisor = op == ReduceOp::avg ? members_.size() : 1;
-    // Nothing to do, but behind what it depends on.
+    // Needs no kernel, but its successors must still wait for the work queued before it.
     if (combination.divisor == 1 && to == combination.sources[0]) return queued(index);
   } else {
     combination.sources[1] = step.kind == StepKind::receive_reduce ? state_.blocks[state_.way(index).slot]
@@ -137,14 +138,15 @@ void NetworkExecutor::queue(std::uint32_t index) {
   queued(index);
 }
 
-/// The stream keeps the order of what it does; transfers wait until it has done what they depend on.
+/// Marks the step on the stream. Its successors on the stream become ready at once, because the stream keeps
+/// their order; transfers become ready when the mark is reached.
 void NetworkExecutor::queued(std::uint32_t index) {
   done_.write(++marked_, stream());
   queued_.push_back({index, marked_});
   satisfy(index, false);
 }
 
-/// What waits for a run, and is a transfer or not.
+/// Makes successors of a step ready: those that are transfers, or those that are not.
 void NetworkExecutor::satisfy(std::uint32_t index, bool transfers) {
   for (const std::uint32_t later : state_.program().after(index)) {
     if (is_transfer(state_.step(later).kind) != transfers) continue;
@@ -207,8 +209,7 @@ void NetworkExecutor::wait_for_stream() {
   await(done_, marked_);
 }
 
-/// Moves the network on; after many turns in which nothing did, sleeps. `moved`: something else than the
-/// network has.
+/// Polls the network, and sleeps after many idle polls. `moved`: other work made progress.
 void NetworkExecutor::take_turn(bool moved, Awaited awaited) {
   if (ended_) throw Ended();
   __atomic_store_n(&gate_.beat, gate_.beat + 1, __ATOMIC_RELAXED);
@@ -221,7 +222,7 @@ void NetworkExecutor::take_turn(bool moved, Awaited awaited) {
   if (idle_turns_ > turns_before_yielding) std::this_thread::yield();
 }
 
-/// Some 20 us, or, if only the network is awaited, until something comes, 1 ms at most.
+/// Sleeps for about 20 us, or, if only the network is awaited, until a network event or for at most 1 ms.
 void NetworkExecutor::rest(Awaited awaited) {
   if (awaited == Awaited::device || network_.event_descriptor() < 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -232,7 +233,7 @@ void NetworkExecutor::rest(Awaited awaited) {
   }
 }
 
-/// Nothing has moved for so long. Asks the clock only when it begins to be long.
+/// The time without progress. Reads the clock only after some idle polls.
 collectives::Clock::duration NetworkExecutor::idle() const {
   if (idle_turns_ < turns_before_yielding) return {};
   return collectives::Clock::now() - idle_since_;
@@ -258,12 +259,12 @@ void NetworkExecutor::look_for_trouble() {
   }
   if (idle() <= members_.deadline()) return;
   throw Error(ErrorCode::timeout,
-              fmt::format("waited {:g} s for ranks {}, which have not come to it, or do not get on (a longer "
+              fmt::format("waited {:g} s for ranks {}, which have not arrived, or make no progress (a longer "
                           "deadline: DDL_DEADLINE, in seconds)",
                           members_.deadline_seconds(), awaited_ranks()));
 }
 
-/// Those from which something is to come; if there are none, those that do not take what is sent.
+/// The ranks with outstanding receives; if there are none, the ranks with outstanding sends.
 std::string NetworkExecutor::awaited_ranks() const {
   std::vector<int> peers;
   const auto collect = [&](bool senders) {

@@ -14,33 +14,33 @@
 
 namespace ddl::device {
 
-/// Runs programs on a device's memory, one at a time: the network sends and receives it, kernels and copies
-/// on a stream of the executor's do the rest. A kernel is queued when those that it depends on are; a send
-/// waits until the device has done them. One thread, on which the device is selected.
+/// Runs programs on device memory, one at a time: the network sends and receives device memory; kernels and
+/// copies on the executor's stream do the rest. A kernel is queued once the kernels that it depends on are
+/// queued; a send waits until the device has completed them. For one thread, with the device selected.
 class NetworkExecutor {
  public:
   static constexpr std::size_t block_bytes = std::size_t{512} << 10;  ///< Longest message.
-  static constexpr std::size_t blocks = 32;                           ///< For what is to be reduced.
+  static constexpr std::size_t blocks = 32;                           ///< Receive buffers for receive_reduce.
 
-  /// Refers to all of them. Streams that wait at the gate see that the thread goes on. `scratch_bytes`: that
-  /// programs take at most. Throws `unsupported` if the device has no more memory.
+  /// The arguments must outlive the executor. The thread increments a counter at `gate` while it makes turns,
+  /// so that kernels that wait there know that it is alive. `scratch_bytes`: the most that a program may
+  /// take. Throws `unsupported` without enough device memory.
   NetworkExecutor(collectives::Network& network, collectives::device::Gate& gate, const GroupMembers& members,
                   std::size_t scratch_bytes);
   NetworkExecutor(const NetworkExecutor&) = delete;
   NetworkExecutor& operator=(const NetworkExecutor&) = delete;
 
-  /// Returns when the device has done all of the call's program, whose elements are all in the output once
-  /// they are written. Throws `timeout` and `mismatch`, naming ranks, `peer_failed`, `transport`, `internal`,
-  /// and Ended. Then the network must be abandoned before this goes.
+  /// Returns when the device has completed the call's program. Throws `timeout` and `mismatch`, naming ranks,
+  /// `peer_failed`, `transport`, `internal`, and Ended. After an exception the network must be abandoned
+  /// before the executor is destroyed.
   void run(const collectives::Call& call);
-  /// Thrown by what waits once `end` has been called.
+  /// Thrown by waiting functions after `end`.
   struct Ended {};
-  /// Moves the network on until the mark has reached `value`. Throws `internal` with what CUDA says if the
-  /// device is lost.
+  /// Polls the network until `mark` has reached `value`. Throws `internal` if the device is lost.
   void await(const StreamMark& mark, std::uint64_t value);
-  /// The same until what is queued on the stream is done.
+  /// Polls the network until the work queued on the stream is complete.
   void wait_for_stream();
-  /// Any thread.
+  /// Makes waiting functions throw Ended. Thread-safe.
   void end() noexcept { ended_ = true; }
   [[nodiscard]] bool has_ended() const noexcept { return ended_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
@@ -53,7 +53,7 @@ class NetworkExecutor {
   static constexpr std::size_t most_queued = 64;
   static constexpr std::size_t most_sending = 64;
 
-  /// What may bring what is waited for.
+  /// The source of the awaited progress, which decides how to sleep.
   enum class Awaited { device, network };
   void take_turn(bool moved, Awaited awaited);
   void rest(Awaited awaited);
@@ -80,15 +80,15 @@ class NetworkExecutor {
   const std::size_t scratch_bytes_;
   collectives::BlockPool receiving_;
   const Stream stream_;
-  StreamMark done_;  // of what is queued
+  StreamMark done_;  // completed steps of the stream
   std::uint64_t marked_ = 0;
 
   std::atomic<bool> ended_ = false;
-  std::uint32_t idle_turns_ = 0;  // in a row, in which nothing has moved
+  std::uint32_t idle_turns_ = 0;  // consecutive turns without progress
   collectives::Clock::time_point idle_since_ = {};
 
   collectives::OperationState state_;
-  std::deque<Queued> queued_;  // on the stream, in its order
+  std::deque<Queued> queued_;  // steps on the stream, in its order
 };
 
 }  // namespace ddl::device

@@ -14,9 +14,10 @@
 namespace ddl::device {
 namespace {
 
-/// What UCX says of itself is not all: the driver, or an adapter, may not play along.
+/// Sends device memory to the next rank and checks what arrives, because UCX may claim support that the
+/// driver or a network adapter lacks.
 void greet_on_devices(const Context& context, collectives::UcxNetwork& network) {
-  constexpr std::size_t bytes = std::size_t{512} << 10;  // by a rendezvous
+  constexpr std::size_t bytes = std::size_t{512} << 10;  // large enough for UCX's rendezvous protocol
   const int ranks = context.size();
   const auto mark = [](int rank) { return static_cast<std::uint8_t>(rank % 251 + 1); };
   const std::vector<std::uint8_t> sent(bytes, mark(context.rank()));
@@ -32,9 +33,9 @@ void greet_on_devices(const Context& context, collectives::UcxNetwork& network) 
   }
   check_cuda(cudaMemcpy(found.data(), answer, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
   if (found == expected) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{} brings something else than what was in the memory of another rank's device",
-                          network.name()));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{} delivered other data than the memory of another rank's device held", network.name()));
 }
 
 }  // namespace

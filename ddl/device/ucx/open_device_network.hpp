@@ -7,13 +7,13 @@
 
 namespace ddl::device {
 
-/// Whether the network takes pointers to the devices' memory as they are. Not of any other memory: tests
-/// whose devices are the host's threads have an answer of their own.
+/// Whether the network accepts pointers to device memory. Tests on emulated devices, whose memory is the
+/// host's, define their own version.
 bool carries_device_memory(const collectives::UcxNetwork& network);
 
-/// A UCX beside the context's own network, connected, that has brought each rank some of the memory of
-/// another one's device. Collective. Throws `unsupported`, agreed, where UCX cannot be used or does not know
-/// devices' memory, and where what was sent is not what has come.
+/// Opens and connects a UCX network beside the context's own, and checks that it transfers device memory
+/// between ranks. Collective. Throws an agreed `unsupported` if UCX cannot be used, does not know device
+/// memory, or delivers wrong data.
 std::unique_ptr<collectives::UcxNetwork> open_device_network(const Context& context);
 
 }  // namespace ddl::device

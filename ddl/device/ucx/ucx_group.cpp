@@ -16,8 +16,8 @@
 namespace ddl::device {
 namespace {
 
-/// What an adapter has written to the device's memory may be on its way still when a kernel that has been
-/// waiting goes on, though the host has been told of it.
+/// Whether GPUDirect RDMA writes need a flush before a kernel that is already running may read them: a
+/// network adapter's write can still be in flight when the host sees its completion.
 bool needs_flush_of_writes(int device) {
   int ordering = 0;
   int flush = 0;
@@ -50,7 +50,7 @@ UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_
 
 UcxGroup::~UcxGroup() { close(false); }
 
-/// A hold, and a kernel that reduces what it waits for.
+/// Takes one block for a hold and one for a kernel that the hold waits for.
 void UcxGroup::take_blocks() {
   constexpr std::int64_t blocks = 2;
   const std::int64_t room = ExchangeGroup::room_on_device() / 2;
@@ -62,7 +62,7 @@ void UcxGroup::take_blocks() {
                   device_, room, budget_.taken(device_)));
 }
 
-// The caller's side.
+// The caller's thread.
 
 void UcxGroup::run(const DeviceCall& call) {
   reached_.write(++called_, call.stream);
@@ -104,7 +104,7 @@ void UcxGroup::abort() noexcept {
   ring();
 }
 
-/// What ranks have called differently shows up when they meet.
+/// Meets the other ranks, which finds calls that differ.
 void UcxGroup::settle() {
   push([this] {
     calls_->conclude();
@@ -119,14 +119,14 @@ void UcxGroup::close(bool in_order) noexcept {
   if (!thread_.joinable()) return;
   in_order ? push([this] { is_closed_ = true; }) : abort();
   thread_.join();
-  if (!in_order) {  // kernels may still look at them
+  if (!in_order) {  // kernels may still access them
     gate_.release();
     reached_.abandon();
   }
   network_.reset();
 }
 
-// The thread's side.
+// The group's own thread.
 
 void UcxGroup::work() noexcept {
   try {
@@ -140,7 +140,7 @@ void UcxGroup::work() noexcept {
   } catch (const std::exception& error) {
     fail(Error(ErrorCode::internal, error.what()));
   }
-  // Nothing touches the streams' memory any more when they go on.
+  // Opens the gate only after the network and the stream have stopped accessing the callers' buffers.
   network_->abandon();
   cudaStreamSynchronize(calls_->executor().stream());
   __atomic_store_n(&gate_->opened, 1U, __ATOMIC_RELEASE);
@@ -162,7 +162,8 @@ void UcxGroup::work_off() {
   }
 }
 
-/// Others may still need what this rank has sent, or ask for it.
+/// Sleeps until a task or a network event arrives. Progresses and flushes the network first, because peers
+/// may still wait for data that this rank has sent.
 void UcxGroup::sleep_until_called() {
   if (network_->progress()) return;
   if (network_->may_hold_back()) network_->flush();

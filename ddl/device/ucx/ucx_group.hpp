@@ -21,21 +21,21 @@
 
 namespace ddl::device {
 
-/// Collectives through a UCX that knows devices' memory, by a worker of its own: what is sent and received is
-/// that memory (over GPUDirect RDMA where the fabric has it), and kernels reduce it. The plans are those of
-/// the host's engine, for the job's topology.
+/// Collectives through a CUDA-aware UCX worker of the group's own: UCX sends and receives device memory (over
+/// GPUDirect RDMA where the fabric has it), and kernels reduce it. Programs are lowered from plans as in the
+/// host engine.
 ///
-/// A thread takes the calls in their order; each begins when its stream has come to it. Behind it the stream
-/// holds a kernel of one thread that waits for word in the host's memory: unlike functions of the host, of
-/// which CUDA has one thread do all of a process's, it keeps nothing else waiting, so ranks may be threads,
-/// and UCX's own callbacks run. It ends by itself, at the deadline, should the thread stand still. What the
-/// thread queues goes to a stream of the highest priority: devices have a queue for several streams of one
-/// priority, and what is needed to end a hold must not stand behind what waits for the hold.
+/// A thread runs the calls in order; each starts when its stream has reached it. There the stream is blocked
+/// by a hold, a kernel of one thread that polls a flag in host memory. CUDA runs all host functions of a
+/// process on one thread, so a host function would block other ranks in the process and UCX's own callbacks;
+/// a hold does not. A hold ends by itself at the deadline if the group's thread makes no progress. The thread
+/// queues its work on a stream of the highest priority: streams of the same priority may share a hardware
+/// queue, and the work that a hold waits for must not be queued behind work that waits for the hold.
 class UcxGroup final : public DimensionGroup {
  public:
-  /// On the device that is selected. `staging_bytes`: see DeviceOptions. Collective; errors are agreed:
-  /// `unsupported` where UCX cannot be used, does not know devices' memory, or nothing of it arrives;
-  /// `invalid_argument` for too few `staging_bytes`.
+  /// Uses the selected device. `staging_bytes`: see DeviceOptions. Collective; throws agreed errors:
+  /// `unsupported` if UCX cannot be used or does not transfer device memory; `invalid_argument` if
+  /// `staging_bytes` is too small.
   UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
   ~UcxGroup() override;
 
@@ -60,17 +60,17 @@ class UcxGroup final : public DimensionGroup {
   std::unique_ptr<collectives::UcxNetwork> network_;
   BlockBudget budget_{BlockBudget::Half::holds};
   Pinned<collectives::device::Gate> gate_;
-  StreamMark reached_;           // calls, by their streams
-  bool flushes_writes_ = false;  // of the network's adapters, before a kernel that runs may see them
+  StreamMark reached_;           // calls that their streams have reached
+  bool flushes_writes_ = false;  // see needs_flush_of_writes
   std::optional<NetworkCalls> calls_;
   collectives::FileDescriptor bell_;
 
   std::uint64_t called_ = 0;
   std::atomic<std::uint64_t> completed_ = 0;
   std::atomic<bool> is_concluded_ = false;
-  bool is_closed_ = false;  // for the thread alone
+  bool is_closed_ = false;  // only used by the thread
   std::mutex mutex_;
-  std::deque<std::function<void()>> tasks_;  // of the thread
+  std::deque<std::function<void()>> tasks_;  // for the thread
   std::thread thread_;
 };
 

@@ -134,7 +134,7 @@ class Perceptron {
   std::span<float> parameters() { return parameters_; }
   std::span<float> gradients() { return gradients_; }
 
-  /// Leaves the gradients of the samples' losses, summed, and returns that sum.
+  /// Computes the gradients of the sum of the samples' losses, and returns that sum.
   double backward(const Dataset& points, std::span<const std::size_t> samples) {
     std::fill(gradients_.begin(), gradients_.end(), 0.0F);
     double loss = 0;
@@ -146,7 +146,7 @@ class Perceptron {
     for (float& gradient : gradients_) gradient /= static_cast<float>(divisor);
   }
 
-  /// The share of points whose arm is found.
+  /// The share of points that are assigned to the right arm.
   double accuracy(const Dataset& points) {
     const auto right = std::count_if(points.begin(), points.end(), [&](const Point& point) {
       const std::array<float, arms> scores = forward(point);
@@ -157,7 +157,7 @@ class Perceptron {
   }
 
  private:
-  // All are in one block: the first layer's weights and biases, then the second's.
+  // One block holds all parameters: the first layer's weights and biases, then the second's.
   static std::span<float> span_of(std::vector<float>& block, std::size_t first, std::size_t count) {
     return std::span(block).subspan(first, count);
   }
@@ -208,7 +208,7 @@ class Perceptron {
   std::size_t hidden_;
   std::vector<float> parameters_;
   std::vector<float> gradients_;
-  std::vector<float> units_;  // of the last point
+  std::vector<float> units_;  // hidden units of the last point
 };
 
 /// SGD with momentum.
@@ -240,7 +240,7 @@ struct SamplerOptions {
   std::size_t batch_size = 1;
 };
 
-/// Deals out all samples in each epoch, in another order each time.
+/// Returns each sample once per epoch, in a new random order in each epoch.
 class Sampler {
  public:
   Sampler(std::size_t size, SamplerOptions options)

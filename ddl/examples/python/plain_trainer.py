@@ -8,7 +8,7 @@ EPOCHS, BATCH, RATE, HIDDEN = 30, 64, 0.05, 48
 
 
 def spirals(count, seed):
-    """Points of three spiral arms, and which arm each is on."""
+    """Points on three spiral arms, and the arm of each point."""
     random = np.random.default_rng(seed)
     arms, radius = random.integers(0, 3, count), random.uniform(0.05, 1, count)
     angles = arms * 2 * np.pi / 3 + radius * 4 + random.normal(0, 0.05, count)
@@ -28,7 +28,7 @@ class Network:
         return hidden, hidden @ self.parameters["w2"] + self.parameters["b2"]
 
     def backward(self, points, labels, ready):
-        """Sums of gradients over these points; `ready(name)` as soon as one is final."""
+        """Sums the gradients over these points; calls `ready(name)` as soon as a sum is final."""
         hidden, logits = self.forward(points)
         errors = np.exp(logits - logits.max(axis=1, keepdims=True))
         errors /= errors.sum(axis=1, keepdims=True)
@@ -48,7 +48,7 @@ class Network:
 
 
 def batches(count, seed):
-    """Indices of one batch after the other, each epoch in another order."""
+    """Yields the indices of each batch, in a new random order in each epoch."""
     random = np.random.default_rng(seed)
     while True:
         order = random.permutation(count)

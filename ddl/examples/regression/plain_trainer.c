@@ -22,7 +22,7 @@ static int fail(const char* message) {
   return 1;
 }
 
-/* From -1 to 1 (SplitMix64, Steele et al. 2014). */
+/* Draws a number from -1 to 1 (SplitMix64, Steele et al. 2014). */
 static double draw(uint64_t* state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15U);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -30,7 +30,7 @@ static double draw(uint64_t* state) {
   return (double)((z ^ (z >> 31)) >> 11) / (double)(1ULL << 52) - 1;
 }
 
-/* Weights are 1, 2, ... and the offset is -1. */
+/* The true weights are 1, 2, ... and the true offset is -1. */
 static void make_points(struct point* points, uint64_t seed) {
   int i, f;
   for (i = 0; i < POINTS; ++i) {
