@@ -13,13 +13,13 @@
 #include <optional>
 
 #include "ddl/error.hpp"
-#include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/nearest_name.hpp"
 #include "topology/units.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "ddl/nearest_name.hpp"
+#include "topology/nearest_name.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -9,6 +9,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
 

@@ -11,6 +11,7 @@
 
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -17,6 +17,7 @@
 #include "collectives/executor/waiting.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
 

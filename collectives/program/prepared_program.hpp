@@ -10,6 +10,7 @@
 
 #include "ddl/topology/plan.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
 

@@ -239,6 +239,7 @@ SavedCheckpoint SavedCheckpoint::open_step(const Context& context, const fs::pat
   return saved;
 }
 
+const Context& SavedCheckpoint::context() const noexcept { return state_->context; }
 const fs::path& SavedCheckpoint::path() const noexcept { return state_->path; }
 std::uint64_t SavedCheckpoint::step() const noexcept { return state_->manifest.step; }
 const std::string& SavedCheckpoint::state() const noexcept { return state_->state; }

@@ -13,7 +13,7 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
-#include "ddl/nearest_name.hpp"
+#include "topology/nearest_name.hpp"
 
 namespace ddl {
 

@@ -11,6 +11,7 @@
 #include "collectives/watch/socket_watch.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
+#include "ddl/parameter.hpp"
 #include "ddl/timeline.hpp"
 #include "ddl/timeline/run_observer.hpp"
 
@@ -85,6 +86,7 @@ struct ContextState {
   std::shared_ptr<collectives::CommunicatorImpl> impl;
   Communicator communicator;
   Log log;
+  std::vector<Parameter> broadcast_parameters;  ///< With DDL_CHECK: those that all ranks must have alike.
 };
 
 /// A context of all ranks, once they are connected: plans by measured figures if the options want them.

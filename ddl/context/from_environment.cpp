@@ -22,6 +22,7 @@
 #include "ddl/topology/program.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/context/bootstrap_mpi.hpp"
+#include "topology/program/passes.hpp"
 #endif
 
 namespace ddl {

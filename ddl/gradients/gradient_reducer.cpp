@@ -14,6 +14,22 @@ GradientReducer::GradientReducer(const Context& context, std::vector<Gradient> g
     : state_(std::make_unique<State>(context, std::move(gradients), options,
                                      std::make_unique<HostQueue>(context))) {}
 
+std::vector<Gradient> gradients_of(const Model& model) {
+  std::vector<Gradient> gradients;
+  for (const auto& [name, values, gradient, row_width, summands, shape] : model) {
+    if (gradient.data() == nullptr) continue;
+    if (gradient.size() != values.size()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("gradients_of: parameter '{}' has {} elements and a gradient of {}, expected as "
+                      "many",
+                      name, values.size(), gradient.size()));
+    }
+    gradients.push_back({name, gradient, row_width, summands});
+  }
+  return gradients;
+}
+
 GradientReducer::~GradientReducer() = default;
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
 GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = default;

@@ -8,6 +8,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer.hpp"
+#include "ddl/parameters/parameters.hpp"
 #include "topology/json_text.hpp"
 
 // One step of a reducer, from the first report to the means.
@@ -289,7 +290,10 @@ ReducedStep GradientReducer::State::agree_on_step() {
   }
   if (!is_learned() && !gradients.empty()) learn();
   observer_.step_over();
-  if (memory_check_) memory_check_->after_step();
+  if (memory_check_) {
+    memory_check_->after_step();
+    check_broadcast_parameters(context);
+  }
   outcome.step.bytes = bytes_of_step_;
   return outcome.step;
 }

@@ -76,7 +76,7 @@ std::string plan_line(const std::string& head, std::uint64_t steps, const PlanFi
     text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.chosen->dimensions.at(i),
                         each_us(plan.dimension_seconds[i], steps));
   }
-  return text + fmt::format("; {} (hash {:016x})", plan.chosen->text, plan.chosen->hash);
+  return text + fmt::format("; {}", plan.chosen->text);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
-#include "ddl/nearest_name.hpp"
 #include "ddl/options.hpp"
 #include "ddl/options/option_table.hpp"
+#include "topology/nearest_name.hpp"
 
 namespace ddl {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/context/agreement.hpp"
+#include "ddl/context/context_state.hpp"
 #include "ddl/drift_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
@@ -145,6 +146,19 @@ void broadcast_parameters(const Context& context, const std::vector<Parameter>& 
       context, "broadcast_parameters", parameters,
       "after the broadcast all must have the root's bits: parameters of a rank overlap in memory, "
       "or something writes to them meanwhile; if neither, please report it");
+  if (context.options().check) {
+    std::vector<Parameter>& all = context.state().broadcast_parameters;
+    all.insert(all.end(), parameters.begin(), parameters.end());
+  }
+}
+
+void check_broadcast_parameters(const Context& context) {
+  const std::vector<Parameter>& parameters = context.state().broadcast_parameters;
+  if (parameters.empty()) return;
+  require_same_bits(context, "DDL_CHECK", parameters,
+                    "the ranks' models have drifted apart in the last step, by an update that one skips, a "
+                    "random number, or memory that is overwritten; or what broadcast_parameters was given "
+                    "is not the model's memory any more");
 }
 
 void check_same_parameters(const Context& context, const std::vector<Parameter>& parameters) {

@@ -36,4 +36,8 @@ void require_same_shapes(const Context& context, std::string_view operation,
 void require_same_bits(const Context& context, std::string_view operation,
                        const std::vector<Parameter>& parameters, std::string_view advice);
 
+/// Collective. With DDL_CHECK=1: throws `mismatch`, agreed, unless all ranks' parameters that
+/// `broadcast_parameters` was given still have the same bits.
+void check_broadcast_parameters(const Context& context);
+
 }  // namespace ddl

@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "ddl/nearest_name.hpp"
 #include "ddl/tools/topo_commands.hpp"
+#include "topology/nearest_name.hpp"
 #include "topology/parse_whole.hpp"
 
 namespace ddl::tools {

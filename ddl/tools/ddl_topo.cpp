@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "ddl/error.hpp"
-#include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/nearest_name.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -8,8 +8,8 @@
 #include <initializer_list>
 
 #include "ddl/error.hpp"
-#include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
+#include "topology/nearest_name.hpp"
 #include "topology/parse_whole.hpp"
 
 namespace ddl::tools {

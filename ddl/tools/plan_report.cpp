@@ -12,6 +12,7 @@
 #include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/plan/phases.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
-#include "ddl/nearest_name.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/nearest_name.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl::tools {

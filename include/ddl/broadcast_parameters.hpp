@@ -1,18 +1,11 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "ddl/elements.hpp"
+#include "ddl/parameter.hpp"
 
 namespace ddl {
-
-/// One parameter on this rank, of any element type: `{"w", weights}` of a span or a vector.
-struct Parameter {
-  std::string name;
-  Elements values;
-};
 
 /// Gives every rank `root`'s values, so that all start from the same model, and makes sure that they do: a
 /// hash of the exact bits is compared over all ranks afterwards.

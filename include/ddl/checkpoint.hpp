@@ -15,6 +15,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/data_type.hpp"
+#include "ddl/parameter.hpp"
 
 namespace ddl {
 
@@ -48,6 +49,9 @@ struct CheckpointGroup {
   /// this number saved.
   std::vector<NamedTensor> per_rank = {};
 };
+
+/// A model's tensors, whole.
+[[nodiscard]] CheckpointGroup group_of(const Model& model);
 
 /// What one rank gives to be saved. Names of groups and files are plain names, without directories.
 struct CheckpointContents {
@@ -99,6 +103,7 @@ class SavedCheckpoint {
   ~SavedCheckpoint();
 
   // Not collective.
+  [[nodiscard]] const Context& context() const noexcept;
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
   [[nodiscard]] std::uint64_t step() const noexcept;
   [[nodiscard]] const std::string& state() const noexcept;

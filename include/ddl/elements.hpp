@@ -10,8 +10,8 @@
 
 namespace ddl {
 
-/// A view of elements of any type: made of a span or a vector, whose memory must stay where it is while it is
-/// used.
+/// A view of elements of any type: made of a span, a vector, or a pointer and a count, whose memory must stay
+/// where it is while it is used.
 class Elements {
  public:
   Elements() = default;
@@ -19,6 +19,8 @@ class Elements {
   Elements(std::span<T, Extent> values) : Elements(values.data(), values.size(), data_type_of<T>()) {}
   template <Element T>
   Elements(std::vector<T>& values) : Elements(std::span<T>(values)) {}
+  template <Element T>
+  Elements(T* data, std::size_t count) : Elements(data, count, data_type_of<T>()) {}
   Elements(void* data, std::size_t count, DataType type) : data_(data), count_(count), type_(type) {}
 
   [[nodiscard]] void* data() const noexcept { return data_; }
@@ -58,6 +60,8 @@ class ConstElements {
   template <Element T>
   ConstElements(const std::vector<T>& values) : ConstElements(std::span<const T>(values)) {}
   ConstElements(const Elements& values) : ConstElements(values.data(), values.size(), values.type()) {}
+  template <Element T>
+  ConstElements(const T* data, std::size_t count) : ConstElements(data, count, data_type_of<T>()) {}
   ConstElements(const void* data, std::size_t count, DataType type)
       : data_(data), count_(count), type_(type) {}
 

@@ -35,7 +35,9 @@ class GradientBuffer {
 
   /// Views, valid while this lives.
   [[nodiscard]] const std::vector<Gradient>& gradients() const noexcept { return gradients_; }
-  [[nodiscard]] std::span<float> operator[](std::size_t index) const { return gradients_.at(index).values.as<float>(); }
+  [[nodiscard]] std::span<float> operator[](std::size_t index) const {
+    return gradients_.at(index).values.as<float>();
+  }
   /// All of them.
   [[nodiscard]] std::span<float> values() const noexcept { return memory_.span(); }
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 #include "ddl/device_outcome.hpp"
 #include "ddl/elements.hpp"
+#include "ddl/parameter.hpp"
 
 struct CUstream_st;
 
@@ -35,6 +35,10 @@ struct Gradient {
   /// `values`, in the memory of the host, f32 or f64. `ready` adds them to `values` and zeroes them.
   std::vector<Elements> summands = {};
 };
+
+/// Those of a model's parameters that have one, in order; a gradient's index is its place among them.
+/// Throws `invalid_argument` for a gradient of another size than its parameter.
+[[nodiscard]] std::vector<Gradient> gradients_of(const Model& model);
 
 /// What the trainer's backward pass leaves in the gradients.
 enum class GradientKind {

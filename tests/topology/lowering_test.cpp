@@ -20,6 +20,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 #include "ddl/topology/verifier.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::topology {
 namespace {

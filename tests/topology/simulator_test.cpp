@@ -13,6 +13,7 @@
 #include "ddl/topology/physical_bound.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/graph_support.hpp"
+#include "topology/program/passes.hpp"
 #include "topology/program_support.hpp"
 #include "topology/random_graph.hpp"
 

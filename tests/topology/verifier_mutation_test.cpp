@@ -16,6 +16,7 @@
 #include "ddl/topology/verifier.hpp"
 #include "topology/concrete_run.hpp"
 #include "topology/mutants.hpp"
+#include "topology/program/passes.hpp"
 #include "topology/program_support.hpp"
 
 namespace ddl::topology {

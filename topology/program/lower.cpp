@@ -5,6 +5,7 @@
 
 #include "ddl/topology/program.hpp"
 #include "topology/program/lowering.hpp"
+#include "topology/program/passes.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl::topology {

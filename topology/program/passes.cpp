@@ -1,5 +1,7 @@
 // Passes over one rank's program: each takes a program and returns a new one.
 
+#include "topology/program/passes.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -7,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/topology/program.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl::topology {

@@ -10,6 +10,7 @@
 #include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/program/passes.hpp"
 
 namespace ddl::device {
 namespace {

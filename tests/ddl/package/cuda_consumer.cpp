@@ -1,8 +1,5 @@
 // Gradients on a device, as somebody else's trainer has them.
-#include <cuda_runtime_api.h>
-
 #include <cstdio>
-#include <ddl/cuda_check.hpp>
 #include <ddl/ddl.hpp>
 #include <ddl/device.hpp>
 
