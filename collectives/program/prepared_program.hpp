@@ -16,11 +16,10 @@ namespace ddl::collectives {
 /// A plan and what is derived from it once, for messages and records. Programs that come from no plan have
 /// only a text.
 struct ChosenPlan {
-  std::string text;                      ///< One line.
-  std::vector<std::string> phases = {};  ///< By `Step::phase`, for example "all_gather in dimension 1".
-  std::vector<int> dimension_of = {};    ///< By phase.
-  std::vector<std::string> dimensions =
-      {};  ///< For example "4 members, ring, network"; empty if there is no plan.
+  std::string text;                          ///< One line.
+  std::vector<std::string> phases = {};      ///< By `Step::phase`, for example "all_gather in dimension 1".
+  std::vector<int> dimension_of = {};        ///< By phase.
+  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network"; empty without a plan.
   std::uint64_t hash = 0;
   topology::Plan plan = {};
 };

@@ -212,7 +212,7 @@ void await_readable(const FileDescriptor& socket, Clock::time_point until, std::
   if (ready < 0) throw_failed("poll");
   if (ready == 0) {
     throw Error(ErrorCode::transport,
-                fmt::format("{} did not come within {} s", what, host_patience.count()));
+                fmt::format("{} did not arrive within {} s", what, host_patience.count()));
   }
 }
 
