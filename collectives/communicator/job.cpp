@@ -43,7 +43,7 @@ void Job::close() {
     }
     try {
       work->wait();
-    } catch (const Error&) {  // somebody else has a handle of it
+    } catch (const Error&) {  // reported to the owner of the handle
     }
     forget(work);
   }

@@ -146,7 +146,7 @@ std::size_t checked_heap_bytes(const FileDescriptor& file, int members, const Jo
   struct stat status {};
   if (fstat(file.get(), &status) != 0) refuse("fstat failed: {}", std::strerror(errno));
   if (const int found = fcntl(file.get(), F_GET_SEALS); found < 0 || (found & seals) != seals) {
-    refuse("the size of the memory received is not fixed (not sealed)");
+    refuse("the file received is not a memory file whose size is fixed");
   }
   HostHeader header;
   const ssize_t read = pread(file.get(), static_cast<void*>(&header), sizeof header, 0);
