@@ -68,7 +68,7 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
       problem = text.empty() ? "nothing came" : text.substr(1);
     }
     result.warnings.push_back(
-        fmt::format("host {} could not be described, so plans take it for one package of equal cores: {}",
+        fmt::format("host {} could not be described, so plans treat it as one package of equal cores: {}",
                     map.host_name(host), problem));
     hosts.push_back(plain(host));
   }
@@ -81,7 +81,7 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
     result.topology = merged();
   } catch (const Error& error) {
     result.warnings.push_back(
-        fmt::format("plans take every host for one package of equal cores: {}", error.what()));
+        fmt::format("plans treat every host as one package of equal cores: {}", error.what()));
     hosts.clear();
     for (int host = 0; host < map.hosts(); ++host) hosts.push_back(plain(host));
     result.topology = merged();

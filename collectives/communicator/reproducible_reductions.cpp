@@ -371,8 +371,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
     if (!block.memory) block.memory = job_->engine().allocate(block.bytes);
     if (!block.memory) {
       const Error problem(ErrorCode::transport,
-                          fmt::format("the system has no {} bytes of memory left for this rank, which "
-                                      "reproducible reductions need",
+                          fmt::format("the system has no {} bytes left for this rank's scratch memory, "
+                                      "which reproducible reductions need",
                                       block.bytes));
       throw Error(job_->give_up(reduction.part_of.id, place_.rank, problem));
     }

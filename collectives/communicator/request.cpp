@@ -21,12 +21,13 @@ template <typename... Values>
 
 std::size_t element_size(const char* name, DataType type) {
   const std::size_t bytes = size_of(type);
-  if (bytes == 0) refuse(name, "found type number {}, which is none", static_cast<int>(type));
+  if (bytes == 0) refuse(name, "found type number {}, which does not exist", static_cast<int>(type));
   return bytes;
 }
 
 void require_operation(const char* name, ReduceOp op) {
-  if (op > ReduceOp::prod) refuse(name, "found operation number {}, which is none", static_cast<int>(op));
+  if (op > ReduceOp::prod)
+    refuse(name, "found operation number {}, which does not exist", static_cast<int>(op));
 }
 
 void require_root(const char* name, Place place, int root) {
@@ -168,11 +169,11 @@ Request reduce_request(Place place, const void* input, void* output, std::size_t
 
 Request with_wire(Request request, const Wire& wire, std::size_t residual) {
   if (wire.type != DataType::bf16 && wire.type != DataType::f16) {
-    refuse(request.name, "found the wire {}, expected bf16 or f16", to_string(wire.type));
+    refuse(request.name, "found the wire type {}, expected bf16 or f16", to_string(wire.type));
   }
   if (wire.kept.size() != wire.left.size() || (!wire.kept.empty() && wire.kept.size() != residual)) {
     refuse(request.name,
-           "found {} elements that were kept and memory for {} that are left, expected {} of both "
+           "found {} elements in Wire::kept and {} in Wire::left, expected {} in both "
            "(Communicator::residual_size), or none",
            wire.kept.size(), wire.left.size(), residual);
   }

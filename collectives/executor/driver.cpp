@@ -59,7 +59,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
   if (memory_ != nullptr) {
     const auto own = std::ranges::find(settings_.members, settings_.rank);
     if (own == settings_.members.end()) {
-      throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
+      throw Error(ErrorCode::internal, "this rank is not among the members of its host's memory");
     }
     self_ = static_cast<int>(own - settings_.members.begin());
     bell_ = &memory_->member(self_).bell;
@@ -90,7 +90,7 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
   if (data == nullptr) {
     throw Error(
         ErrorCode::transport,
-        fmt::format("the host's shared memory has no room for {} bytes more of working memory", bytes));
+        fmt::format("the host's shared memory has no room for {} more bytes of working memory", bytes));
   }
   return {static_cast<std::byte*>(data),
           [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};

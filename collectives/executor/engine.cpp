@@ -168,7 +168,7 @@ struct Engine::State {
   }
   [[nodiscard]] Error failed_before(const char* name) const {
     const std::lock_guard lock(mutex);
-    if (!failure) return {ErrorCode::transport, fmt::format("{}: this rank has given up before", name)};
+    if (!failure) return {ErrorCode::transport, fmt::format("{}: this rank has already given up", name)};
     const std::string_view first = failure->what();
     return {failure->code(), fmt::format("{}: the job has failed before; restart it. The first failure: {}",
                                          name, first.substr(0, first.find('\n')))};

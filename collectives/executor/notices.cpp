@@ -57,8 +57,8 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   const std::uint32_t index = operation.program().send_of(link.peer, notice.tag.message);
   if (index == StepWay::none || !operation.post(index).is_out) {
     throw_about(operation.call, ErrorCode::internal,
-                fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
-                            rank_and_host(link.rank), notice.tag.message));
+                fmt::format("{}: {} acknowledges message {}, which was not sent to it",
+                            describe(operation.call), rank_and_host(link.rank), notice.tag.message));
   }
   OperationState::Post& post = operation.post(index);
   post.is_out = false;

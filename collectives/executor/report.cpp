@@ -45,7 +45,7 @@ void Driver::each_awaited(const OperationState& operation, const Awaited& visit)
     for (std::uint32_t i = run; i < program.end_of_run(run); ++i) {
       const bool waits =
           is_receive(program.step(i).kind) && operation.arrivals[program.way(i).slot].data == nullptr;
-      if (waits) visit(program.way(i).peer, i, "nothing has come of");
+      if (waits) visit(program.way(i).peer, i, "not sent");
     }
   }
   for (const std::uint32_t index : operation.transferring) {

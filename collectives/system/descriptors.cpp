@@ -199,8 +199,8 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     throw Error(ErrorCode::transport,
-                fmt::format("this process may not open the file descriptors that the host's ranks share: it "
-                            "may have {} (ulimit -n)",
+                fmt::format("this process cannot open the file descriptors that the host's ranks share: its "
+                            "limit is {} (ulimit -n)",
                             limit.rlim_cur));
   }
   return result;

@@ -43,8 +43,9 @@ std::int64_t checked_largest_tag(MPI_Comm communicator) {
   constexpr std::int64_t least_by_the_standard = 32767;
   const std::int64_t largest = found != 0 ? *value : least_by_the_standard;
   if (largest < (std::int64_t{1} << MpiTags::least_bits) - 1) {
-    throw Error(ErrorCode::unsupported, fmt::format("this MPI's tags end at {}: at least {} bits are needed",
-                                                    largest, MpiTags::least_bits));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("this MPI's largest tag is {}, expected tags of at least {} bits", largest,
+                            MpiTags::least_bits));
   }
   return largest;
 }

@@ -41,7 +41,7 @@ void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const
   network.abandon();  // the buffers live no longer than this call
   if (why.empty()) {
     why = fmt::format("{} rank {} within 15 s; is there a firewall?",
-                      received.over() ? "nothing reaches" : "nothing comes from",
+                      received.over() ? "nothing reaches" : "nothing arrives from",
                       received.over() ? next : previous);
   }
   throw Error(ErrorCode::transport, fmt::format("{}: {}", network.name(), why));

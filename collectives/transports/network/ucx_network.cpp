@@ -572,7 +572,7 @@ std::string UcxNetwork::failure() const {
       }
       return fmt::format(
           "the connection to rank {} broke ({}): its process has died, or its host or the network "
-          "fails",
+          "has failed",
           failure.peer, ucs_status_string(failure.status));
     case Kind::left:
       return fmt::format(
@@ -580,9 +580,8 @@ std::string UcxNetwork::failure() const {
           failure.peer, message, direction);
     case Kind::length:
       return fmt::format(
-          "rank {} sent {} bytes as {}: do all ranks make the same calls with the same counts?", failure.peer,
-          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many",
-          "what should be " + message);
+          "rank {} sent {} bytes, {}: do all ranks make the same calls with the same counts?", failure.peer,
+          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many", "expected " + message);
     case Kind::transfer:
       return fmt::format("{} {} rank {} failed: {}", message, direction, failure.peer,
                          ucs_status_string(failure.status));
