@@ -191,8 +191,8 @@ CallId CommunicatorImpl::id_of(const Request& request) const {
       request.op,   has_root(request.collective) ? request.root : -1};
 }
 
-/// Numbers the call, without its program, and records it. Records the user's call; stages of a reproducible
-/// reduction are not recorded.
+/// Numbers the call, without its program. Records the user's call; stages of a reproducible reduction are not
+/// recorded.
 Call CommunicatorImpl::next_call(const Request& request) {
   job_->require_usable(request.name);
   ++sequence_;

@@ -19,7 +19,7 @@ namespace {
 /// Scratch memory of a part, and the limit for all parts in flight.
 constexpr std::size_t part_bytes = std::size_t{9} << 20;
 constexpr std::size_t most_bytes = 3 * part_bytes;
-/// Up to this size an all_reduce reduces limbs by an all_reduce: one collective fewer, but more bytes.
+/// Up to this size an all_reduce of floats is one of limbs, which saves a collective but moves more bytes.
 constexpr std::size_t whole_bytes = std::size_t{16} << 10;
 
 constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }

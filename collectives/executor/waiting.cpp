@@ -49,7 +49,7 @@ int Driver::most_yields() const noexcept {
   return by_network ? yields_before_sleep_with_network : yields_before_sleep;
 }
 
-/// Do not spin if a peer is on this rank's core: it could not run.
+/// Disables spinning, and tries to move away, if a peer is on this rank's core, where it could not run.
 void Driver::look_for_company() noexcept {
   if (memory_ == nullptr) return;
   const std::int32_t here = 1 + sched_getcpu();
@@ -92,7 +92,7 @@ std::int32_t Driver::rings_needed() const {
   for (std::uint32_t run = 0; run < size; run = program.end_of_run(run)) {
     if (program.step(run).kind == topology::StepKind::send) {
       if (!operation.posts[program.way(run).slot].is_out) continue;
-      // An acknowledgement completes the send, or an answer the receive: a run may wait for that.
+      // An acknowledgement completes the send, and an answer also the receive: a run may wait for it.
       const std::uint32_t answer = program.way(run).answer;
       if (!program.after(answer == StepWay::none ? run : answer).empty()) return 1;
       continue;

@@ -62,8 +62,7 @@ FlightRecord record_of(const CallId& call);
 struct FlightTape {
   static constexpr std::size_t most_records = 256;
   struct alignas(64) Slot {
-    std::atomic<std::uint64_t>
-        number;  ///< Number of the record in this slot, from 1; 0 while it is written, or if empty.
+    std::atomic<std::uint64_t> number;  ///< Of the record, from 1; 0 while it is written, or if empty.
     std::atomic<std::uint64_t> sequence;
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> about;   ///< Communicator, root, type, op and state.
@@ -87,8 +86,8 @@ class FlightRecorder {
   std::uint64_t called(const CallId& call) noexcept;
   void begun(std::uint64_t number) noexcept;
   struct Times {
-    std::uint64_t called,
-        ended;  ///< In `Ticks`. `called` equals `ended` for a call that is no longer among the newest 256.
+    /// In `Ticks`. `called` equals `ended` for a call that is no longer among the newest 256.
+    std::uint64_t called, ended;
   };
   Times over(std::uint64_t number, bool failed) noexcept;
   /// Ticks at which the call was recorded; 0 if it is no longer among the newest 256.

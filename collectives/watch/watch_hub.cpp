@@ -242,8 +242,8 @@ struct WatchHub::State {
     early_deaths.clear();
   }
 
-  /// The first failure counts, except that a later one replaces a broken connection or explains it: peers see
-  /// a rank's connections break before its own message arrives or its death is noticed.
+  /// The first failure counts, except that a broken connection is replaced by a later failure that explains
+  /// it: peers see a rank's connections break before its own message arrives or its death is noticed.
   void fail(JobFailure next) {
     if (failure) {
       if (reported || failure->kind != JobFailure::Kind::network) return;
