@@ -21,13 +21,12 @@ template <typename... Values>
 
 std::size_t element_size(const char* name, DataType type) {
   const std::size_t bytes = size_of(type);
-  if (bytes == 0) refuse(name, "found type number {}, which does not exist", static_cast<int>(type));
+  if (bytes == 0) refuse(name, "there is no type number {}", static_cast<int>(type));
   return bytes;
 }
 
 void require_operation(const char* name, ReduceOp op) {
-  if (op > ReduceOp::prod)
-    refuse(name, "found operation number {}, which does not exist", static_cast<int>(op));
+  if (op > ReduceOp::prod) refuse(name, "there is no operation number {}", static_cast<int>(op));
 }
 
 void require_root(const char* name, Place place, int root) {

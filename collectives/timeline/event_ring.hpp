@@ -36,11 +36,8 @@ struct CallFacts {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::int32_t root = -1;
-  enum class Way : std::uint8_t {
-    done,
-    failed,
-    compared
-  } way = Way::done;  ///< `compared`: the comparison before a call.
+  /// `compared`: the comparison before a call.
+  enum class Way : std::uint8_t { done, failed, compared } way = Way::done;
 };
 
 struct PhaseFacts {

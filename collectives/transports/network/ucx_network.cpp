@@ -145,8 +145,7 @@ struct UcxNetwork::State {
     configuration.prefer("TLS", "^sm");
     if (!settings.devices.empty()) {
       configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
-      if (!set_by_user("TLS"))
-        configuration.prefer("WARN_INVALID_CONFIG", "n");  // about adapters that UCX cannot use
+      if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // for unusable adapters
     }
     if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
       if (std::none_of(devices.begin(), devices.end(), is_rdma)) {

@@ -194,8 +194,7 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   offered = bootstrap.all_gather(offered)[static_cast<std::size_t>(ranks.front())];
   if (member > 0) {
     attempt([&] {
-      if (offered.size() != sizeof offer)
-        throw Error(ErrorCode::transport, "the host's lowest rank offers no memory");
+      if (offered.size() != sizeof offer) throw Error(ErrorCode::transport, "no memory was offered");
       std::memcpy(&offer, offered.data(), sizeof offer);
       socket = knock(offer, member);  // the kernel queues the connection until the lowest rank accepts it
     });
