@@ -16,7 +16,6 @@
 
 namespace ddl::collectives {
 
-/// The user's choices for plans.
 struct PlanWishes {
   topology::Mode mode = topology::Mode::explore;
   std::optional<topology::Decomposition> decomposition = {};

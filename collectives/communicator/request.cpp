@@ -34,7 +34,6 @@ void require_root(const char* name, Place place, int root) {
   refuse(name, "root {} does not exist: this communicator has ranks 0 to {}", root, place.size - 1);
 }
 
-/// Size in bytes of `pieces` times `count` elements.
 std::size_t bytes_of(const char* name, std::size_t pieces, std::size_t count, std::size_t element) {
   // No process can have half of all addresses, and the rest leaves room for sums.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;

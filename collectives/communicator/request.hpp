@@ -11,7 +11,6 @@
 
 namespace ddl::collectives {
 
-/// One rank of a communicator.
 struct Place {
   int rank = 0;
   int size = 1;

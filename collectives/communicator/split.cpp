@@ -17,7 +17,6 @@ struct Wish {
   std::int64_t key;
 };
 
-/// The ranks of `color`, ordered by key, then by rank.
 std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {

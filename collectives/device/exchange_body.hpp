@@ -203,7 +203,6 @@ DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&resul
   for (int i = 0; i < lanes; ++i) results[i] = narrow<T>(Op::finished(sums[i], e.divisor));
 }
 
-/// Calls `put(target)` for every target.
 template <typename Put>
 DDL_HOST_DEVICE void put_everywhere(const Exchange& e, const Meeting& meeting, const Put& put) {
   int rank = e.rank;  // start elsewhere on each rank, to spread the writes

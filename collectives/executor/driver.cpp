@@ -205,7 +205,6 @@ void Driver::set_up(OperationState& operation) {
   operation.receiving_blocks = 0;
 }
 
-/// Chooses where elements are read and written.
 void Driver::place_elements(OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;

@@ -52,7 +52,6 @@ class Driver {
   /// The lowest sequence number of the communicator's calls in flight; a very large number if there are none.
   [[nodiscard]] std::uint64_t oldest_call(std::uint16_t communicator) const noexcept;
 
-  /// Ends all operations with `error`.
   void fail(const Error& error);
 
   /// Ends a `wait`. Thread-safe.
@@ -153,7 +152,6 @@ class Driver {
   [[nodiscard]] std::string rank_and_host(int rank) const;
   [[nodiscard]] std::string describe_awaited(const OperationState& operation) const;
   using Awaited = std::function<void(int rank, std::uint32_t step, const char* what)>;
-  /// Visits each awaited message.
   void each_awaited(const OperationState& operation, const Awaited& visit) const;
   [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text,
                                 std::string brief = {});

@@ -13,8 +13,8 @@
 namespace ddl::collectives {
 
 struct EngineSettings {
-  int rank = 0;                                  ///< This rank, in the job.
-  topology::RankMap map{{""}};                   ///< The job's.
+  int rank = 0;  ///< This rank, in the job.
+  topology::RankMap map{{""}};
   int spins = 0;                                 ///< Polls before the core is offered to other threads.
   std::shared_ptr<HostMemory> memory = nullptr;  ///< Null if this rank shares memory with no other.
   std::vector<int> members = {};                 ///< Rank in the job of each member of `memory`.

@@ -1,5 +1,3 @@
-// Messages between members of a host.
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -134,7 +132,6 @@ void Driver::keep_for_later(const MemberLink& link, const Notice& notice) {
   std::memcpy(kept.held, link.arrived_parcel(), std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
 }
 
-/// Takes messages that arrived before the operation began.
 void Driver::take_early(OperationState& operation) {
   std::size_t left = 0;
   for (Early& kept : kept_early_) {

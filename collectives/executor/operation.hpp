@@ -42,7 +42,6 @@ struct Residual {
   float* left = nullptr;
 };
 
-/// One call of a collective.
 struct Call {
   /// Messages carry a 16-bit channel number; each communicator takes two.
   static constexpr int most_channels = 1 << 16;

@@ -59,7 +59,6 @@ class BlockPool {
 
 /// The progress of a call. Reused for later calls, so that they allocate nothing.
 struct OperationState {
-  /// A message from a member.
   struct Arrival {
     const std::byte* data = nullptr;  ///< Null until the message has arrived.
     std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.

@@ -1,5 +1,3 @@
-// Recording of calls.
-
 #include "collectives/executor/recording.hpp"
 
 #include <algorithm>

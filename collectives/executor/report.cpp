@@ -1,5 +1,3 @@
-// Messages to users.
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

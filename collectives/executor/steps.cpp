@@ -1,5 +1,3 @@
-// The steps of a program.
-
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -201,7 +199,6 @@ void Driver::release_arrival(OperationState& operation, std::uint32_t index) {
   if (arrival.wants_read) acknowledge(operation, link(way.member), way.message, Notice::Kind::read);
 }
 
-/// Starts to send or receive a range through the network.
 void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   Network& network = *network_of(operation);

@@ -1,5 +1,3 @@
-// How a rank waits.
-
 #include "collectives/executor/waiting.hpp"
 
 #include <fmt/format.h>

@@ -11,7 +11,6 @@
 
 namespace ddl::collectives {
 
-/// Tells the core that this is a spin loop.
 inline void pause_briefly() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -41,7 +41,6 @@ Program checked(Program program, std::size_t count, std::size_t ranks) {
 
 enum class Written { no, yes, partly };
 
-/// The elements that have been written.
 class WrittenElements {
  public:
   [[nodiscard]] Written look(std::size_t begin, std::size_t end) const {

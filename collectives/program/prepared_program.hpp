@@ -33,7 +33,6 @@ struct Ways {
   /// Steps are cut into messages of this size. Equal on all ranks.
   topology::MessageSizes message_bytes = topology::message_bytes;
 
-  /// Whether the rank's memory is accessible.
   [[nodiscard]] bool shares_with(int rank) const noexcept {
     return !mpi_alone && member[static_cast<std::size_t>(rank)] != no_member;
   }

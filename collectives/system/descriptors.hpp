@@ -15,7 +15,6 @@
 
 namespace ddl::collectives {
 
-/// Owns a file descriptor.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -61,7 +60,6 @@ JobToken draw_token();
 FileDescriptor listen_at(const JobToken& name);
 /// `what` names the peer in error messages.
 FileDescriptor connect_to(const JobToken& name, std::string_view what);
-/// Accepts the next pending connection.
 FileDescriptor accept_from(const FileDescriptor& listener);
 /// Whether the process at the other end runs as the same user.
 bool is_own_user(const FileDescriptor& connection);

@@ -19,7 +19,6 @@
 
 namespace ddl::collectives {
 
-/// Up to three named integers.
 struct NamedNumbers {
   static constexpr std::size_t most = 3;
   std::array<std::uint32_t, most> names{};

@@ -38,7 +38,6 @@ class RunRecorder {
   // These lock only for a name that the thread has not used before. Names beyond the limit become "other".
   std::uint32_t name(std::string_view text);
   std::uint16_t track(std::string_view text);
-  /// Does nothing unless events are kept.
   void add(const Event& event) {
     if (!settings_.keeps_events) return;
     if (ThreadEvents* const events = own()) {

@@ -59,7 +59,6 @@ class RunStatistics {
   // Thread-safe.
   /// Adds time for which a thread of the trainer waited for calls.
   void waited(std::uint64_t ticks) noexcept { waited_.fetch_add(ticks, std::memory_order_relaxed); }
-  /// Adds a step of a gradient reducer to `gradients`.
   void gradient_step(double busy_seconds, double waited_seconds);
 
   struct Shares {

@@ -30,7 +30,6 @@ class FrameReader {
  public:
   static constexpr std::size_t header_bytes = 12;
 
-  /// Appends bytes in the order of arrival.
   void put(std::string_view bytes) { bytes_.append(bytes); }
   /// Returns the next complete frame, if any. `kinds`: the kinds that are allowed now, as a mask of `bit`s.
   /// Throws `corrupt_data` for anything else; the reader is unusable afterwards.
@@ -74,7 +73,6 @@ class Connection {
   [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
   /// Reads all bytes that have arrived. Returns false if the peer has closed the connection.
   bool receive();
-  /// See `FrameReader::next`.
   std::optional<Frame> next(unsigned kinds) { return reader_.next(kinds); }
 
   /// Sends as much as the socket takes now; `flush` sends the rest.

@@ -11,7 +11,6 @@
 
 namespace ddl::collectives {
 
-/// Why a job ends.
 struct JobFailure {
   enum class Kind : std::uint8_t {
     died,     ///< A rank's process is gone.

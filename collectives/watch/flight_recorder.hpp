@@ -31,7 +31,6 @@ struct CallId {
   int root = -1;  ///< -1 if the collective has no root.
 };
 
-/// A recorded call and its state.
 struct FlightRecord {
   enum class State : std::uint8_t { called, begun, finished, failed };
 

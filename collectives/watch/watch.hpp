@@ -56,7 +56,6 @@ class Watch {
   std::atomic<bool> failed_ = false;
 };
 
-/// What a watch knows about its own rank.
 struct WatchedRank {
   std::string host;
   const FlightRecorder* recorder = nullptr;

@@ -16,7 +16,6 @@ enum class NetworkChoice {
   mpi,
 };
 
-/// Returns "auto", "ucx" or "mpi".
 const char* to_string(NetworkChoice choice) noexcept;
 
 struct OpenedNetwork {

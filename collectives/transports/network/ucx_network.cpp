@@ -84,7 +84,6 @@ class Configuration {
 struct UcxNetwork::State {
   enum class Link : std::uint8_t { unused, up, breaking, broken, left };
 
-  /// A send or a receive in flight.
   struct Operation {
     State* state = nullptr;
     Transfer* transfer = nullptr;  // null once it is forgotten
@@ -107,7 +106,6 @@ struct UcxNetwork::State {
     bool sent_since_flush = false;
   };
 
-  /// The first failure.
   struct Failure {
     enum class Kind : std::uint8_t { none, connection, left, length, transfer };
     Kind kind = Kind::none;
@@ -304,7 +302,6 @@ struct UcxNetwork::State {
     }
   }
 
-  /// Processes everything that has arrived.
   void drain() noexcept {
     for (int round = 0; round < most_rounds_to_drain && ucp_worker_progress(worker) != 0; ++round) {
     }
