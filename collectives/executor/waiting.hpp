@@ -17,7 +17,7 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-/// While one lives, all waits of the engine in its thread call `at` repeatedly, and sleep for 5 ms at most:
+/// While one lives, unbounded waits of the engine in its thread call `at` often, and sleep for 5 ms at most:
 /// for callers that must also make progress elsewhere while they wait, for example on MPI's messages.
 class Meanwhile {
  public:
