@@ -19,7 +19,7 @@ const topology::RankMap& Communicator::rank_map() const noexcept { return impl_-
 
 namespace {
 
-/// Elements of the smaller one. Throws unless both have one type, and `whole` is `times` as many as `part`.
+/// Number of elements of `part`. Throws unless both have one type and `whole` has `times` as many elements.
 std::size_t count_of(const char* name, const ConstElements& whole, const ConstElements& part, int times) {
   if (whole.type() == part.type() && whole.size() == part.size() * static_cast<std::size_t>(times)) {
     return part.size();

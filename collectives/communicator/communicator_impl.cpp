@@ -18,7 +18,7 @@ using topology::Collective;
 
 namespace {
 
-// Programs of earlier calls are kept up to these limits; a job that needs more starts over.
+// Limits for cached programs. The cache is emptied when it reaches one.
 constexpr std::size_t most_programs = 512;
 constexpr std::size_t most_kept_steps = std::size_t{1} << 20;
 
@@ -55,10 +55,10 @@ std::shared_ptr<WorkState> over(std::optional<Error> error) {
 
 }  // namespace
 
-/// A call that waits for others, and then for its comparison if it has one.
+/// A call that waits for other calls, and then for its comparison if it needs one.
 struct CommunicatorImpl::Pending {
   Call call;
-  Agreed* agreed;  // null: it has no plan
+  Agreed* agreed;  // null if there is no plan
   Comparison comparison;
   std::shared_ptr<WorkState> work;
 };
@@ -84,7 +84,7 @@ void CommunicatorImpl::open_lanes() {
   reproducible_ = std::make_shared<ReproducibleReductions>(job_, std::move(lanes));
 }
 
-/// Calls under way have kept it until now.
+/// Calls in flight hold a reference, so there are none.
 CommunicatorImpl::~CommunicatorImpl() {
   if (settings_.number != 0) job_->give_back_number(settings_.number);
 }
@@ -177,7 +177,7 @@ bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
 }
 
 void CommunicatorImpl::run_trivial(const Request& request, const Call& call) const {
-  const Buffers& buffers = request.buffers;  // of one rank, or of no element
+  const Buffers& buffers = request.buffers;  // of a single rank, or without elements
   const std::size_t bytes = request.count * size_of(request.type);
   if (buffers.output != nullptr && buffers.output != buffers.input && size() == 1 && bytes != 0) {
     std::memcpy(buffers.output, buffers.input, bytes);
@@ -192,7 +192,8 @@ CallId CommunicatorImpl::id_of(const Request& request) const {
       request.op,   has_root(request.collective) ? request.root : -1};
 }
 
-/// Without its program. It is in the flight recorder; of what is done in parts, the whole is there.
+/// Numbers the call, without its program. Records the user's call; stages of a reproducible reduction are not
+/// recorded.
 Call CommunicatorImpl::next_call(const Request& request) {
   job_->require_usable(request.name);
   ++sequence_;
@@ -208,8 +209,8 @@ Call CommunicatorImpl::next_call(const Request& request) {
   return call;
 }
 
-/// The fingerprint is one of what is called, most of which has been hashed before: small calls take less than
-/// that would.
+/// The fingerprint identifies the call. Most of it was hashed when the program was prepared, which keeps
+/// small calls fast.
 CommunicatorImpl::Agreed* CommunicatorImpl::add_program(Call& call, const Request& request) {
   const CachedProgram& cached = program_for(request);
   call.program = cached.program;
@@ -254,7 +255,7 @@ const CommunicatorImpl::CachedProgram& CommunicatorImpl::program_for(const Reque
     recent = &*programs_.emplace(key, std::move(made)).first;
     return recent->second;
   } catch (const std::exception& problem) {
-    // The other ranks may be able to, and wait for this one.
+    // The other ranks may succeed, and would wait for this one.
     throw Error(job_->give_up(id_of(request), rank(), problem));
   }
 }
@@ -277,7 +278,7 @@ CommunicatorImpl::CachedProgram CommunicatorImpl::prepare(const Request& request
 
 // The comparison of plans.
 
-/// Of a call without a plan, which needs none, zeros.
+/// Zeros for a call without a plan, which is not compared.
 CommunicatorImpl::Comparison CommunicatorImpl::comparison_for(const Request& request, const Call& call) {
   if (!call.program->plan()) return {};
   return comparison_of(
@@ -290,7 +291,7 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
   auto* const data = reinterpret_cast<std::byte*>(comparison.data());
   Call result = call;
   result.compares = true;
-  result.fingerprint = 0;  // the comparison is to say what differs
+  result.fingerprint = 0;  // the comparison itself finds differences
   result.buffers = {data, data, 0, comparison.size()};
   result.type = DataType::i64;
   result.op = ReduceOp::max;
@@ -298,7 +299,7 @@ Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison)
   return result;
 }
 
-/// After a comparison: throws if the ranks are not alike.
+/// Evaluates a comparison: throws if the ranks differ.
 void CommunicatorImpl::settle(const Call& call, Agreed& agreed, const Comparison& greatest) {
   const ChosenPlan& chosen = *call.program->plan();
   if (!are_equal(greatest)) {
@@ -321,13 +322,13 @@ void CommunicatorImpl::settle(const Call& call, Agreed& agreed, const Comparison
 
 // The order of calls.
 
-/// Whether a call may start now, and without a comparison. With order_mutex_.
+/// Whether a call may start now and without a comparison. Caller holds order_mutex_.
 bool CommunicatorImpl::may_start(const Agreed* agreed) const noexcept {
   return !makes_wait_.load(std::memory_order_acquire) &&
          (agreed == nullptr || agreed->load(std::memory_order_acquire));
 }
 
-/// Whether a call may start now with a comparison, which has begun then.
+/// Whether a call may start now with a comparison. If so, the comparison has begun.
 bool CommunicatorImpl::begin_comparison(const Agreed* agreed) {
   const std::lock_guard flow(flow_mutex_);
   if (makes_wait_ || agreed == nullptr || *agreed) return false;
@@ -353,7 +354,8 @@ std::shared_ptr<WorkState> CommunicatorImpl::queue(const Call& call, Agreed* agr
   return pending->work;
 }
 
-/// Starts what may start. Calls that end at once come back here: they leave it to the loop.
+/// Starts waiting calls. A call that completes at once re-enters this function and leaves the rest to the
+/// outer loop.
 void CommunicatorImpl::start_waiting() {
   std::unique_lock flow(flow_mutex_);
   if (starting_) return;
@@ -395,7 +397,7 @@ void CommunicatorImpl::begin_call(const std::shared_ptr<Pending>& pending) {
   });
 }
 
-/// `over` is called once the call is over, or cannot be made.
+/// `over` is called when the call is complete or cannot be made.
 void CommunicatorImpl::start_in_engine(const Call& call, const WorkState::Continuation& over) {
   try {
     if (job_->failed()) throw Error(job_->engine().failed_before(call.id.name));

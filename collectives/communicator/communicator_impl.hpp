@@ -25,25 +25,25 @@
 namespace ddl::collectives {
 
 struct CommunicatorSettings {
-  int number = 0;                  ///< Which of the job's communicators this is; the same on all its ranks.
-  int rank = 0;                    ///< In this communicator.
-  std::vector<int> members = {0};  ///< Each rank's number in the job.
+  int number = 0;                  ///< The communicator's number in the job; the same on all of its ranks.
+  int rank = 0;                    ///< This rank, in the communicator.
+  std::vector<int> members = {0};  ///< By rank: its rank in the job.
   topology::RankMap map{{""}};
   std::shared_ptr<PlanBook> plans;
-  /// Numbers of communicators for the parts of reproducible reductions; none: they need not be reproducible.
+  /// The communicators' numbers for the stages of reproducible reductions; empty if reductions need not be
+  /// reproducible.
   std::vector<int> lanes = {};
 };
 
-/// What stands behind `ddl::Communicator`: it numbers the calls, asks for plans, keeps the programs of
-/// earlier calls, and hands them to the job's engine.
+/// The implementation of `ddl::Communicator`: numbers the calls, asks for plans, caches programs, and passes
+/// calls to the job's engine.
 ///
-/// Before a plan is used for the first time all ranks compare it, with what is being called: where they
-/// differ each throws `mismatch`. Calls that come while a comparison is under way wait for it, in order; so
-/// do those that would be too many at a time. They are started by the threads that finish what they wait for.
-/// All ranks make a communicator's calls in the same order, so the first one that waits on any of them can
-/// always run.
+/// Before a plan is first used, all ranks compare it and the call; if they differ, each rank throws
+/// `mismatch`. Calls that are made during a comparison, or while other calls wait, wait in order. The threads
+/// that complete what they wait for start them. All ranks make a communicator's calls in the same order, so
+/// the first waiting call of all ranks can always run.
 ///
-/// Any thread.
+/// Thread-safe.
 class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
  public:
   CommunicatorImpl(std::shared_ptr<Job> job, CommunicatorSettings settings);
@@ -57,20 +57,20 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] Job& job() const noexcept { return *job_; }
   [[nodiscard]] const std::shared_ptr<Job>& job_pointer() const noexcept { return job_; }
 
-  /// Returns when this rank's part is over.
+  /// Returns when this rank's part is complete.
   void run(const Request& request);
-  /// What is wrong with this job or its plans comes by the result.
+  /// Errors of the job and of its plans are reported by the result.
   std::shared_ptr<WorkState> start(const Request& request);
 
-  /// How many elements' rounding a call leaves something of on this rank.
+  /// The number of residual elements of the call on this rank.
   [[nodiscard]] std::size_t residual_size(const Request& request);
 
-  /// A program of the caller's for elements of `element_bytes`.
+  /// Prepares a program of the caller for elements of `element_bytes`.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> prepare(
       topology::Program program, std::size_t count, std::size_t element_bytes,
       std::shared_ptr<const ChosenPlan> plan = nullptr) const;
-  /// Runs it, in place: every rank runs one of its own, all of which fit together, or none, and makes the
-  /// call all the same. `name` is for messages.
+  /// Runs `program` in place. Every rank must make the call, with programs that fit together or with none
+  /// (null). `name` is for messages.
   void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
            DataType type, ReduceOp op);
 
@@ -89,12 +89,12 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     auto operator<=>(const Key&) const = default;
     [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
   };
-  /// Whether all ranks have agreed on a plan.
+  /// Set once all ranks have agreed on a plan.
   using Agreed = std::atomic<bool>;
   struct CachedProgram {
     std::shared_ptr<const PreparedProgram> program;
-    std::uint32_t fingerprint = 0;  // of all but the operation
-    Agreed* agreed = nullptr;       // null: it has no plan
+    std::uint32_t fingerprint = 0;  // of everything but the operation
+    Agreed* agreed = nullptr;       // null if there is no plan
   };
   using Comparison = std::array<std::int64_t, 2>;
   struct Pending;
@@ -130,23 +130,22 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   const std::shared_ptr<Job> job_;
   const CommunicatorSettings settings_;
   std::shared_ptr<const PreparedProgram> comparison_;
-  std::shared_ptr<ReproducibleReductions> reproducible_;  // null: reductions are done in their plans' order
+  std::shared_ptr<ReproducibleReductions> reproducible_;  // null if reductions follow their plans' order
 
-  // Held while a call gets its number and its program, so that calls are numbered in the order of their
-  // turns.
+  // Held while a call gets its number and its program, so that numbers follow the order of calls.
   std::mutex order_mutex_;
   std::uint64_t sequence_ = 0;
   std::map<std::shared_ptr<const ChosenPlan>, Agreed> agreed_;
   std::map<Key, CachedProgram> programs_;
   std::array<const std::pair<const Key, CachedProgram>*, 64> recent_{};  // of `programs_`, by `Key::slot`
-  std::size_t kept_steps_ = 0;                                           // of all programs
+  std::size_t kept_steps_ = 0;                                           // of all cached programs
 
-  // Held for moments; never while something else is called.
+  // Held briefly; no other code is called while it is held.
   std::mutex flow_mutex_;
   std::deque<std::shared_ptr<Pending>> waiting_;
   bool comparing_ = false;
-  bool starting_ = false;  // some thread is in start_waiting
-  /// Whether calls have to wait: there is a comparison under way, or others wait.
+  bool starting_ = false;  // a thread is in start_waiting
+  /// New calls must wait, because a comparison is in flight or other calls wait.
   std::atomic<bool> makes_wait_ = false;
 };
 

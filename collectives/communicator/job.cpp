@@ -43,7 +43,7 @@ void Job::close() {
     }
     try {
       work->wait();
-    } catch (const Error&) {  // somebody else has a handle of it
+    } catch (const Error&) {  // reported to the owner of the handle
     }
     forget(work);
   }
@@ -92,9 +92,10 @@ bool Job::take_number(int number) {
   if (number >= most_communicators_) {
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("split: the ranks have {} communicators, and this job's messages can name no more: make "
-                    "communicators once and keep them, and let go of those that are not needed any more",
-                    most_communicators_))
+        fmt::format(
+            "split: this job has {} communicators in use, and its messages can tell no more apart: reuse "
+            "communicators, and destroy those that are no longer needed",
+            most_communicators_))
         .as_agreed();
   }
   const std::lock_guard lock(mutex_);

@@ -18,22 +18,23 @@
 
 namespace ddl::collectives {
 
-/// Called with each plan that a communicator uses for the first time, and what its use falls short of it.
+/// Called with each plan that a communicator uses for the first time, with notes on where its execution
+/// deviates from it.
 using PlanObserver = std::function<void(const topology::Plan& plan, const std::vector<std::string>& notes)>;
 
-/// What all communicators of a rank's context share. Any thread.
+/// What all communicators of a rank's context share. Thread-safe.
 class Job {
  public:
-  /// `most_communicators`: how many can be told apart at a time, the first one among them.
+  /// `most_communicators`: the limit for communicators at a time, including the first one.
   Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators);
 
   [[nodiscard]] Engine& engine() const noexcept { return *engine_; }
 
-  /// For calls that are made now.
+  /// The deadline of calls that are made now.
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
     return pauses_.load(std::memory_order_relaxed) != 0 ? std::chrono::milliseconds::max() : deadline_;
   }
-  /// Calls made while one of these lives wait for as long as it takes.
+  /// Calls made while one of these lives have no deadline.
   class PausedDeadline {
    public:
     explicit PausedDeadline(Job& job) : job_(job) { ++job_.pauses_; }
@@ -48,33 +49,35 @@ class Job {
   void on_new_plan(PlanObserver observer);
   void tell_of_plan(const topology::Plan& plan, const std::vector<std::string>& notes);
 
-  /// True once a collective has gone wrong half-way: later calls throw that failure.
+  /// True once a collective has failed; later calls throw that failure.
   [[nodiscard]] bool failed() const noexcept { return failed_ || engine_->failed(); }
-  /// For what goes wrong while leaving, after the last collective.
+  /// Marks the job as failed, for failures after the last collective.
   void fail() noexcept { failed_ = true; }
-  /// Throws the first failure after one, and `transport` once the job is closed.
+  /// Throws the first failure if there was one, and `transport` once the job is closed.
   void require_usable(const char* name) const {
     if (closed_.load(std::memory_order_relaxed) || failed()) refuse(name);
   }
-  /// Tells the peers that this rank will not go on, and why. Does nothing the second time.
+  /// Tells the peers that this rank gives up, and why. Only the first call has an effect.
   void announce_failure(const std::string& why);
-  /// Waits for calls under way and leaves in order; after a failure, waits for nothing.
+  /// Waits for calls in flight and leaves normally; after a failure, waits for nothing.
   void close();
 
-  /// Between the two the engine does not know of all of a call: `close` waits for it.
+  /// Registers an operation of which the engine does not know all calls, so that `close` waits until it is
+  /// finished.
   [[nodiscard]] std::shared_ptr<WorkState> open_work();
   void finish(const std::shared_ptr<WorkState>& work, std::optional<Error> error);
 
-  /// This rank cannot do a call: fails the job. Returns the error to throw. `rank`: in the communicator.
+  /// Fails the job because this rank cannot do a call. Returns the error to throw. `rank`: in the
+  /// communicator.
   [[nodiscard]] Error give_up(const CallId& call, int rank, const std::exception& problem);
 
-  /// A number for a new communicator that this rank does not use, `least` or more; may be too high. Those
-  /// that were given back come last.
+  /// Proposes a number from `least` on for a new communicator, unused on this rank. It may exceed the limit.
+  /// Numbers that were given back are proposed last.
   [[nodiscard]] int proposed_number(int least);
-  /// False if this rank has begun to use the number meanwhile. Throws `unsupported`, agreed, if there is no
-  /// such number.
+  /// Returns false if this rank uses the number by now. Throws `unsupported`, on all ranks, if the number
+  /// exceeds the limit.
   [[nodiscard]] bool take_number(int number);
-  /// No call with this number is under way on this rank.
+  /// No call with this number may be in flight on this rank.
   void give_back_number(int number);
 
  private:
@@ -92,7 +95,7 @@ class Job {
   std::mutex mutex_;
   std::set<std::shared_ptr<WorkState>> open_;
   int next_number_ = 1;
-  std::set<int> taken_;  // numbers of communicators
+  std::set<int> taken_;  // numbers of communicators in use
 };
 
 }  // namespace ddl::collectives

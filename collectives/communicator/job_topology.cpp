@@ -17,7 +17,7 @@ using topology::Topology;
 
 namespace {
 
-// What a rank sends: nothing, or a letter and a text.
+// A rank sends nothing, or one of these letters and a text.
 constexpr char found = '+';
 constexpr char failed = '-';
 
@@ -29,7 +29,7 @@ std::string described(const DiscoverHost& discover) {
   }
 }
 
-/// All that is known of a host that cannot be described.
+/// The description of a host about which nothing else is known.
 HostDescription plain_host(const std::string& name, std::size_t ranks) {
   HostDescription host;
   host.hostname = name;
@@ -44,7 +44,7 @@ std::vector<int> hosts_of_ranks(const RankMap& map) {
   return hosts;
 }
 
-/// `texts[h]` is what host h's lowest rank said. `gpus`: each rank's; empty: ranks are on cores.
+/// `texts[h]`: the text of host h's lowest rank. `gpus`: by rank; empty if ranks are on cores.
 JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
                  const std::vector<topology::GpuDescription>& gpus = {}) {
   JobTopology result;
@@ -68,7 +68,7 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
       problem = text.empty() ? "nothing came" : text.substr(1);
     }
     result.warnings.push_back(
-        fmt::format("host {} could not be described, so plans take it for one package of equal cores: {}",
+        fmt::format("host {} could not be described, so plans treat it as one package of equal cores: {}",
                     map.host_name(host), problem));
     hosts.push_back(plain(host));
   }
@@ -81,7 +81,7 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
     result.topology = merged();
   } catch (const Error& error) {
     result.warnings.push_back(
-        fmt::format("plans take every host for one package of equal cores: {}", error.what()));
+        fmt::format("plans treat every host as one package of equal cores: {}", error.what()));
     hosts.clear();
     for (int host = 0; host < map.hosts(); ++host) hosts.push_back(plain(host));
     result.topology = merged();
@@ -101,7 +101,7 @@ void require_same_topology(Bootstrap& bootstrap, const Topology& topology) {
   }
 }
 
-/// What the lowest rank of each host says of it.
+/// By host: the text of its lowest rank.
 std::vector<std::string> gather_hosts(Bootstrap& bootstrap, const RankMap& map,
                                       const DiscoverHost& discover) {
   const int rank = bootstrap.rank();
@@ -124,7 +124,7 @@ JobTopology discover_job(Bootstrap& bootstrap, const RankMap& map, const Discove
 
 JobTopology discover_devices(Bootstrap& bootstrap, const RankMap& map, const topology::GpuDescription& own,
                              const DiscoverHost& discover) {
-  HostDescription sent = plain_host("a rank's", 1);  // the rest of it does not count
+  HostDescription sent = plain_host("a rank's", 1);  // only the GPU is used
   sent.packages.front().cpus = {0};
   sent.gpus = {own};
   std::vector<topology::GpuDescription> gpus;
@@ -166,7 +166,7 @@ JobTopology share_topology(Bootstrap& bootstrap, const std::function<Topology()>
 
 bool has_same_hosts(const Topology& topology, const RankMap& map) {
   std::map<int, int> device_host_of;  // by the ranks' host
-  std::map<int, int> host_of;         // the other way
+  std::map<int, int> host_of;         // the inverse
   for (int rank = 0; rank < map.ranks(); ++rank) {
     const int device = topology.devices().at(static_cast<std::size_t>(rank));
     const int device_host = topology.nodes()[static_cast<std::size_t>(device)].host;

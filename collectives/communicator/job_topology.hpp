@@ -13,34 +13,33 @@
 
 namespace ddl::collectives {
 
-/// What a job's ranks run on; the same on all of them.
+/// What a job's ranks run on; the same on all ranks.
 struct JobTopology {
   std::shared_ptr<const topology::Topology> topology;
-  std::vector<std::string> warnings;  ///< What could not be had, and what is used instead.
-  std::vector<std::string> notes;     ///< What discovery could not find out.
+  std::vector<std::string> warnings;  ///< What could not be discovered, and what is used instead.
+  std::vector<std::string> notes;     ///< What discovery could not determine.
 };
 
 using DiscoverHost = std::function<topology::HostDescription()>;
 
-/// Collective. The lowest rank of each host describes it, all get all descriptions and join them: rank r on
-/// a core of its host is device r. A host that cannot be described counts as one package with a core for each
-/// of its ranks; that is a warning. Throws `mismatch`, agreed, if the ranks do not end with the same
-/// topology.
+/// Collective. The lowest rank of each host describes it; all ranks get all descriptions and merge them.
+/// Device r is a core of rank r's host. A host that cannot be described counts as one package with a core per
+/// rank, and causes a warning. Throws `mismatch` on all ranks if their topologies differ.
 JobTopology discover_job(Bootstrap& bootstrap, const topology::RankMap& map, const DiscoverHost& discover);
 
-/// The same for ranks on GPUs: device r is the GPU of rank r, which describes its own; what its host knows of
-/// it besides (NVLinks, the place on PCIe) counts too.
+/// Like `discover_job` for ranks on GPUs: device r is the GPU of rank r. Each rank describes its own GPU; the
+/// host's description adds what it knows about it (NVLinks, place on PCIe).
 JobTopology discover_devices(Bootstrap& bootstrap, const topology::RankMap& map,
                              const topology::GpuDescription& own, const DiscoverHost& discover);
 
-/// The same as `discover_job` for ranks that are all in this process: every host is described as this
-/// machine.
+/// Like `discover_job` for ranks that are all in this process: every host is described as this machine.
 JobTopology discover_in_process(const topology::RankMap& map, const DiscoverHost& discover);
 
-/// Collective. Rank 0's topology, on every rank. What `load` throws there is thrown everywhere, agreed.
+/// Collective. Gives every rank the topology that rank 0 loads. An exception of `load` is thrown on all
+/// ranks.
 JobTopology share_topology(Bootstrap& bootstrap, const std::function<topology::Topology()>& load);
 
-/// Whether the first devices are grouped into hosts as the ranks are.
+/// Whether the first devices are grouped into hosts like the ranks.
 bool has_same_hosts(const topology::Topology& topology, const topology::RankMap& map);
 
 }  // namespace ddl::collectives

@@ -185,7 +185,7 @@ Plan PlanBook::choose(const Key& key) {
         "sizes: the plan is chosen without it",
         summary(given)));
   }
-  // No engine of hosts runs NCCL's collectives.
+  // The host engine does not run NCCL's collectives.
   Plan plan = planner_->choose({.collective = collective,
                                 .bytes = bytes,
                                 .type = type,
@@ -227,7 +227,7 @@ std::array<std::int64_t, 2> comparison_of(std::uint64_t value) noexcept {
 }
 
 bool are_equal(const std::array<std::int64_t, 2>& greatest) noexcept {
-  // ~x falls as x grows: the second is the complement of the least.
+  // ~x decreases as x grows, so the second number is the complement of the minimum.
   return greatest[0] == ~greatest[1];
 }
 

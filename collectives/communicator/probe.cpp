@@ -25,20 +25,20 @@ constexpr std::size_t large_bytes = std::size_t{4} << 20;
 constexpr int round_trips = 50;
 constexpr int large_messages = 4;
 constexpr int repeats = 10;
-// Around rings of hosts: as much as an all-reduce of 16 MiB of 4 ranks a host sends.
+// Around rings of hosts: as much as a 16 MiB all-reduce sends with 4 ranks per host.
 constexpr std::size_t ring_bytes = std::size_t{2} << 20;
 constexpr int ring_messages = 3;
 constexpr std::size_t most_bytes = 2 * ring_messages * ring_bytes;
 
-/// What is measured together.
+/// Ways that are measured at the same time.
 struct MeasuredWays {
-  std::vector<std::pair<int, int>> pairs;  ///< The first stands for all.
-  std::vector<std::vector<int>> rings;     ///< Between hosts: of one rank of each host.
+  std::vector<std::pair<int, int>> pairs;  ///< The first pair represents the way.
+  std::vector<std::vector<int>> rings;     ///< Between hosts: each has one rank of each host.
 };
 
 int node_of(const Topology& topology, int rank) { return topology.devices()[static_cast<std::size_t>(rank)]; }
 
-/// The package that a rank's way to the rest of its host begins at; -1 if it has none.
+/// The package through which a rank reaches the rest of its host; -1 if there is none.
 int package_of(const Topology& topology, int rank) {
   const int node = node_of(topology, rank);
   for (const int link : topology.links_at(node)) {
@@ -54,7 +54,7 @@ std::vector<std::pair<int, int>> side_by_side(const std::vector<int>& left, cons
   return pairs;
 }
 
-/// All hosts at once: ranks that share cores and links do so in collectives, too.
+/// All hosts at once, because ranks share cores and links in collectives, too.
 MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
   MeasuredWays ways;
   std::size_t least = std::numeric_limits<std::size_t>::max();
@@ -69,7 +69,7 @@ MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
   return ways;
 }
 
-/// By kind of way between ranks; the same on all ranks.
+/// The ways between ranks, by kind; the same on all ranks.
 std::map<WayKind, MeasuredWays> ways_between(const Topology& topology, int ranks) {
   std::map<int, std::vector<int>> of_host;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -98,7 +98,7 @@ std::map<WayKind, MeasuredWays> ways_between(const Topology& topology, int ranks
   return found;
 }
 
-/// `times` messages there and back, one after the other.
+/// `round_trips` small messages back and forth.
 Program ping_pong(bool begins, int peer) {
   Program program;
   for (int i = 0; i < round_trips; ++i) {
@@ -110,7 +110,7 @@ Program ping_pong(bool begins, int peer) {
   return program;
 }
 
-/// Large messages one way, and a small one back when the last has come.
+/// Large messages in one direction, then a small one back.
 Program stream(bool sends, int peer) {
   Program program;
   for (int i = 0; i < large_messages; ++i) {
@@ -122,7 +122,7 @@ Program stream(bool sends, int peer) {
   return program;
 }
 
-/// To the next of a ring, while the same comes from the one before it.
+/// Large messages to the next rank of a ring, and from the previous one.
 Program around(int next, int previous) {
   Program program;
   for (std::size_t i = 0; i < ring_messages; ++i) {
@@ -135,7 +135,7 @@ Program around(int next, int previous) {
   return program;
 }
 
-/// As trainers' memory should be: shared with the ranks of the host, if there are any.
+/// Shared with the ranks of the host, if there are any, as trainers' buffers should be.
 class ProbedMemory {
  public:
   explicit ProbedMemory(Engine& engine) : shared_(engine.allocate(most_bytes)) {
@@ -163,7 +163,7 @@ class Prober {
                                     : std::ranges::min(run_pairs(pairs.first(1), ping_pong));
     result.latency = std::max(0.0, round * 1e6 / (2 * round_trips) - cost_.step_overhead);
     result.latency = std::min(result.latency, Topology::highest_latency);
-    // Whatever else the machine does only slows: of the rates, the best is the links'.
+    // Other load on the machine only slows runs down, so the best rate is that of the links.
     const double slowest = std::ranges::min(is_network ? run_rings(ways.rings) : run_pairs(pairs, stream));
     const double bytes = is_network ? static_cast<double>(ways.rings.size()) * ring_messages * ring_bytes
                                     : static_cast<double>(ways.pairs.size()) * large_messages * large_bytes;
@@ -200,8 +200,8 @@ class Prober {
     return run({}, false);
   }
 
-  /// Seconds of each of several runs: those of the slowest rank that `counts`, for another one's best would
-  /// be a run in which it got more than its share.
+  /// The seconds of each of several runs, on the slowest rank that `counts`: a faster rank may have had more
+  /// than its share of the links.
   Times run(topology::Program steps, bool counts) {
     std::shared_ptr<const PreparedProgram> program;
     if (!steps.steps.empty()) program = communicator_.prepare(std::move(steps), most_bytes, 1);

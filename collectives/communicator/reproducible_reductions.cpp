@@ -16,10 +16,10 @@ using topology::Collective;
 
 namespace {
 
-/// Scratch memory of one part, and of all that are under way.
+/// Scratch memory of a part, and the limit for all parts in flight.
 constexpr std::size_t part_bytes = std::size_t{9} << 20;
 constexpr std::size_t most_bytes = 3 * part_bytes;
-/// Up to this an all_reduce is one of limbs: a collective less, for more bytes.
+/// Up to this size an all_reduce of floats is one of limbs, which saves a collective but moves more bytes.
 constexpr std::size_t whole_bytes = std::size_t{16} << 10;
 
 constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
@@ -35,16 +35,16 @@ struct ReproducibleReductions::Reduction {
   DataType type;
   ReduceOp op;
   int root;
-  std::size_t count;  // as the caller gave it
+  std::size_t count;  // as passed by the caller
   std::size_t element;
   const std::byte* input;
-  std::byte* output;  // where this rank's results begin; null: it has none
+  std::byte* output;  // where this rank's results begin; null if it gets none
   Request::PartOf part_of;
   std::uint64_t record;
   std::shared_ptr<WorkState> work;
   std::optional<ExactForm> form;  // none for products
 
-  // Under the mutex.
+  // Protected by the mutex.
   std::size_t parts_left = 0;
   std::optional<Error> error = {};
 
@@ -57,16 +57,16 @@ struct ReproducibleReductions::Reduction {
   }
 };
 
-/// Elements [begin, begin + length) of the reduction, or of each rank's piece for reduce_scatter.
+/// Elements [begin, begin + length) of the reduction, or of each rank's piece in a reduce_scatter.
 struct ReproducibleReductions::Part {
   std::shared_ptr<Reduction> reduction;
   std::size_t begin = 0;
   std::size_t length = 0;
-  bool is_scattered = false;  // an all_reduce of which each rank rounds its share
+  bool is_scattered = false;  // an all_reduce in which each rank rounds its share
   Stage next = Stage::limbs;
   std::byte* scratch = nullptr;
 
-  // Under the mutex.
+  // Protected by the mutex.
   bool is_running = false;
   Block* block = nullptr;
 
@@ -80,7 +80,7 @@ struct ReproducibleReductions::Part {
   [[nodiscard]] std::size_t scratch_bytes(int ranks) const noexcept {
     return elements(ranks) * reduction->scratch_per_element(ranks) + 64;
   }
-  /// Of element `first` in scratch memory, as are its limbs, after all scales.
+  /// The scales of element `first` in scratch memory. All limbs follow all scales.
   [[nodiscard]] std::byte* scales(std::size_t first = 0) const noexcept {
     return scratch + first * reduction->scale_bytes();
   }
@@ -91,7 +91,8 @@ struct ReproducibleReductions::Part {
   void decode(int ranks, std::size_t first, std::byte* output, std::size_t count) const noexcept {
     reduction->form->decode(scales(first), limbs(ranks, first), output, count);
   }
-  /// Calls `use(input, first, count)` for each run of elements, which are from `first` on in scratch memory.
+  /// Calls `use(input, first, count)` for each contiguous range of input, which begins at element `first` of
+  /// scratch memory.
   template <typename Use>
   void each_run(int ranks, const Use& use) const {
     const std::byte* const input = reduction->input + begin * reduction->element;
@@ -112,7 +113,7 @@ bool ReproducibleReductions::concerns(const Request& request) noexcept {
   return reduces && is_float(request.type);
 }
 
-// What is under way.
+// Parts in flight.
 
 std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accept(const Request& request,
                                                                                   const Call& call,
@@ -157,7 +158,7 @@ void ReproducibleReductions::add_parts(const std::shared_ptr<Reduction>& reducti
   const bool is_scattered = request.collective == Collective::all_reduce && reduction->form &&
                             count >= ranks && count * reduction->element > whole_bytes;
   const std::size_t unit = is_scattered ? ranks : 1;
-  if (is_scattered && count % ranks != 0) {  // first, so that it is not waited for at the end
+  if (is_scattered && count % ranks != 0) {  // the remainder first, so that it is not the last to finish
     add(count - count % ranks, count % ranks, false);
     count -= count % ranks;
   }
@@ -190,7 +191,7 @@ void ReproducibleReductions::run(const std::shared_ptr<Reduction>& reduction) {
       pumping_ = true;
     }
   }
-  if (only) {  // in this thread: no hand-over
+  if (only) {  // in this thread, which saves a hand-over
     run_here(only);
     const std::lock_guard lock(mutex_);
     pumping_ = false;
@@ -216,7 +217,7 @@ void ReproducibleReductions::run_here(const std::shared_ptr<Part>& part) {
   finish(part);
 }
 
-/// Begins and ends what is due, in one thread at a time.
+/// Begins and finishes parts that are due, in one thread at a time.
 void ReproducibleReductions::pump() {
   {
     const std::lock_guard lock(mutex_);
@@ -244,8 +245,8 @@ void ReproducibleReductions::pump() {
   }
 }
 
-/// The first part whose next stage may begin: it is over with the one before, no part before it has this
-/// stage still to come, and there is memory. With the mutex.
+/// The first part whose next stage may begin: its previous stage is complete, no earlier part has this stage
+/// still to begin, and there is memory. Caller holds the mutex.
 std::shared_ptr<ReproducibleReductions::Part> ReproducibleReductions::next_due() {
   std::array<bool, lanes> is_blocked{};
   bool has_memory = true;
@@ -254,22 +255,22 @@ std::shared_ptr<ReproducibleReductions::Part> ReproducibleReductions::next_due()
     if (!part->is_running) {
       if (part->reduction->error) part->next = Stage::finish;
       const bool is_over = part->next == Stage::finish;
-      // In the order of parts: the later ones wait for the earlier ones, never the other way round.
+      // In the order of parts, so that only later parts wait for earlier ones.
       if (!is_over && part->block == nullptr) has_memory = has_memory && take_block(*part);
       if (is_over || (part->block != nullptr && !is_blocked[stage])) {
         part->is_running = true;
         return part;
       }
     }
-    // What this part has still to begin goes before what later ones begin. `next` of one that is running is
-    // the stage after the one that it is in.
+    // Stages that this part has still to begin precede those of later parts. A running part's `next` is the
+    // stage after the one that it is in.
     const std::size_t stages = part->is_scattered ? lanes : lanes - 1;
     for (std::size_t later = stage; later < stages; ++later) is_blocked[later] = true;
   }
   return nullptr;
 }
 
-/// With the mutex.
+/// Caller holds the mutex.
 bool ReproducibleReductions::take_block(Part& part) {
   const std::size_t bytes = part.scratch_bytes(place_.size);
   std::size_t used = 0;
@@ -295,7 +296,7 @@ bool ReproducibleReductions::take_block(Part& part) {
   return true;
 }
 
-/// `is_running` is set.
+/// The part's `is_running` must be set.
 void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
   try {
     const Stage stage = part->next;
@@ -320,7 +321,7 @@ void ReproducibleReductions::completed(const std::shared_ptr<Part>& part, const 
   pump();
 }
 
-/// Ends a part, and with the last one its reduction.
+/// Finishes a part, and with the last part the reduction.
 void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
   Reduction& reduction = *part->reduction;
   bool has_failed = false;
@@ -353,7 +354,7 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
   job_->finish(reduction.work, std::move(error));
 }
 
-/// Whoever throws an `Error` has told the other ranks.
+/// An `Error` has been announced to the other ranks by the function that threw it.
 Error ReproducibleReductions::error_of(const Part& part, const std::exception& problem) const {
   if (const auto* own = dynamic_cast<const Error*>(&problem)) return *own;
   return job_->give_up(part.reduction->part_of.id, place_.rank, problem);
@@ -361,7 +362,7 @@ Error ReproducibleReductions::error_of(const Part& part, const std::exception& p
 
 // Stages.
 
-/// What goes before the part's next stage, and the call that it is. The stage counts as begun.
+/// Computes the input of the part's next stage and returns the stage's call. Advances `next`.
 Request ReproducibleReductions::prepared(Part& part) const {
   const Reduction& reduction = *part.reduction;
   const std::size_t elements = part.elements(place_.size);
@@ -370,8 +371,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
     if (!block.memory) block.memory = job_->engine().allocate(block.bytes);
     if (!block.memory) {
       const Error problem(ErrorCode::transport,
-                          fmt::format("the system has no {} bytes of memory left for this rank, which "
-                                      "reproducible reductions need",
+                          fmt::format("the system has no {} bytes left for this rank's scratch memory, "
+                                      "which reproducible reductions need",
                                       block.bytes));
       throw Error(job_->give_up(reduction.part_of.id, place_.rank, problem));
     }

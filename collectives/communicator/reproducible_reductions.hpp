@@ -18,19 +18,20 @@ namespace ddl::collectives {
 class CommunicatorImpl;
 class Job;
 
-/// A communicator's reductions of floats, with bits that depend on nothing but the elements and the number of
-/// ranks: made of collectives whose plans do not matter, because they reduce integers or only copy.
+/// A communicator's reproducible reductions of floats: their bits depend only on the elements and the number
+/// of ranks. They consist of collectives whose order does not matter, because they reduce integers or only
+/// copy.
 ///
-/// Sums and averages take three: the greatest of the ranks' scales, the sum of limbs (`ExactForm`) by
-/// reduce_scatter, and an all_gather of the rounded results; `min` and `max` leave out the first one.
-/// Products are multiplied in the order of ranks, after an all_gather. With f32 that is 1.75 times the bytes
-/// of a plain all_reduce for sums (f64 2, 16-bit floats 2), 1 times (16-bit: 1.5) for `min` and `max`, and
-/// ranks / 2 times for products.
+/// Sums and averages take three stages: the maximum of the ranks' scales, the sum of limbs (`ExactForm`) by
+/// reduce_scatter, and an all_gather of the rounded results. `min` and `max` skip the first. Products are
+/// multiplied in rank order after an all_gather. For f32 this moves 1.75 times the bytes of a plain
+/// all_reduce for sums (f64: 2, 16-bit floats: 2), 1 times (16-bit: 1.5) for `min` and `max`, and ranks / 2
+/// times for products.
 ///
-/// A reduction is cut into parts of some MiB, several of which are under way at a time. Each kind of stage
-/// has a communicator ("lane") of its own, in which all ranks start the parts' stages in the order of the
-/// parts. What goes before and after a stage is computed by the thread that finds it due: a caller's, or the
-/// one that finishes the stage before. Any thread.
+/// A reduction is cut into parts of some MiB, several of which are in flight at a time. Each stage has a
+/// communicator ("lane") of its own, in which all ranks start the parts in order. Computations before and
+/// after a stage run in the thread that finds it due: a caller's, or the one that completes the previous
+/// stage. Thread-safe.
 class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleReductions> {
  public:
   static constexpr std::size_t lanes = 3;
@@ -38,14 +39,14 @@ class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleR
 
   ReproducibleReductions(std::shared_ptr<Job> job, Lanes communicators);
 
-  /// Whether the order of this reduction would matter.
+  /// Whether the request is a reduction of floats.
   [[nodiscard]] static bool concerns(const Request& request) noexcept;
 
   struct Reduction;
-  /// Takes calls in the order in which all ranks make them. `call`: as the user's communicator numbers it.
-  /// `fingerprint`: of what the user called.
+  /// Accepts calls in the order in which all ranks make them. `call`: numbered by the user's communicator.
+  /// `fingerprint`: of the user's call.
   std::shared_ptr<Reduction> accept(const Request& request, const Call& call, std::uint32_t fingerprint);
-  /// Each once; one of them must follow.
+  /// Exactly one of these must be called once for each reduction.
   void run(const std::shared_ptr<Reduction>& reduction);
   std::shared_ptr<WorkState> start(const std::shared_ptr<Reduction>& reduction);
 
@@ -73,7 +74,7 @@ class ReproducibleReductions : public std::enable_shared_from_this<ReproducibleR
   const Lanes lanes_;
   const Place place_;
 
-  // Held for moments; never while something else is called.
+  // Held briefly; no other code is called while it is held.
   std::mutex mutex_;
   std::deque<std::shared_ptr<Part>> parts_;
   std::vector<std::unique_ptr<Block>> blocks_;

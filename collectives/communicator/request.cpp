@@ -21,12 +21,12 @@ template <typename... Values>
 
 std::size_t element_size(const char* name, DataType type) {
   const std::size_t bytes = size_of(type);
-  if (bytes == 0) refuse(name, "found type number {}, which is none", static_cast<int>(type));
+  if (bytes == 0) refuse(name, "there is no type number {}", static_cast<int>(type));
   return bytes;
 }
 
 void require_operation(const char* name, ReduceOp op) {
-  if (op > ReduceOp::prod) refuse(name, "found operation number {}, which is none", static_cast<int>(op));
+  if (op > ReduceOp::prod) refuse(name, "there is no operation number {}", static_cast<int>(op));
 }
 
 void require_root(const char* name, Place place, int root) {
@@ -34,9 +34,8 @@ void require_root(const char* name, Place place, int root) {
   refuse(name, "root {} does not exist: this communicator has ranks 0 to {}", root, place.size - 1);
 }
 
-/// Bytes of `pieces` times `count` elements.
 std::size_t bytes_of(const char* name, std::size_t pieces, std::size_t count, std::size_t element) {
-  // Half of all addresses is more than a process can have, and leaves room for sums.
+  // No process can have half of all addresses, and the rest leaves room for sums.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
   if (count <= most / element / pieces) return pieces * count * element;
   if (pieces == 1) refuse(name, "{} elements of {} bytes are more than memory can hold", count, element);
@@ -64,7 +63,7 @@ void require_apart(const char* name, Extent input, Extent output, const char* in
          input.bytes, input.data, output.bytes, output.data, in_place);
 }
 
-/// For `bytes` bytes to either side of an object; such addresses are only computed.
+/// `data` less `bytes`, which may be outside of an object: such addresses are never accessed.
 template <typename Pointer>
 Pointer moved_back(Pointer data, std::size_t bytes) {
   return reinterpret_cast<Pointer>(address_of(data) - bytes);
@@ -73,7 +72,7 @@ Pointer moved_back(Pointer data, std::size_t bytes) {
 const std::byte* in(const void* input) { return static_cast<const std::byte*>(input); }
 std::byte* out(void* output) { return static_cast<std::byte*>(output); }
 
-/// All elements go from one to the other.
+/// For calls whose input and output both hold all elements.
 void set_buffers(Request& request, const void* input, void* output, std::size_t bytes) {
   if (input != output) {
     require_apart(request.name, {input, bytes}, {output, bytes}, "the same memory (in place)");
@@ -168,11 +167,11 @@ Request reduce_request(Place place, const void* input, void* output, std::size_t
 
 Request with_wire(Request request, const Wire& wire, std::size_t residual) {
   if (wire.type != DataType::bf16 && wire.type != DataType::f16) {
-    refuse(request.name, "found the wire {}, expected bf16 or f16", to_string(wire.type));
+    refuse(request.name, "found the wire type {}, expected bf16 or f16", to_string(wire.type));
   }
   if (wire.kept.size() != wire.left.size() || (!wire.kept.empty() && wire.kept.size() != residual)) {
     refuse(request.name,
-           "found {} elements that were kept and memory for {} that are left, expected {} of both "
+           "found {} elements in Wire::kept and {} in Wire::left, expected {} in both "
            "(Communicator::residual_size), or none",
            wire.kept.size(), wire.left.size(), residual);
   }
@@ -182,7 +181,7 @@ Request with_wire(Request request, const Wire& wire, std::size_t residual) {
 }
 
 Request barrier_request() noexcept {
-  // Never written to: what the program writes stays in memory of the engine's.
+  // Never written: the program writes to memory of the engine.
   static constexpr std::byte nothing{};
   return {"barrier", Collective::barrier, 0, 0, 1, DataType::u8, ReduceOp::sum, {&nothing, nullptr, 0, 0}};
 }

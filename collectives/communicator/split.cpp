@@ -17,7 +17,6 @@ struct Wish {
   std::int64_t key;
 };
 
-/// Ranks of `color`, by key and rank.
 std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
@@ -29,8 +28,8 @@ std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
 
 }  // namespace
 
-/// A number that none of these ranks uses for a communicator. Another thread may be making another
-/// communicator with some of these ranks, which may choose the same number: then they all try again.
+/// Agrees on a number that none of these ranks uses. Another thread that makes another communicator with some
+/// of these ranks may choose the same number; then they all retry.
 int CommunicatorImpl::agreed_number(const Greatest& greatest) const {
   for (int least = 0;;) {
     const int number = static_cast<int>(greatest(job_->proposed_number(least)));
@@ -41,7 +40,7 @@ int CommunicatorImpl::agreed_number(const Greatest& greatest) const {
   }
 }
 
-/// Of `ranks` of this one, in this order; `greatest` is among them alone.
+/// Makes a communicator of `ranks` of this one, in this order. `greatest` takes the maximum over them.
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::part(std::span<const int> ranks,
                                                          const Greatest& greatest) const {
   std::vector<int> numbers;

@@ -4,7 +4,7 @@
 
 namespace ddl::collectives::device {
 
-/// The `Block` of exchange_body.hpp on a device: for nvcc alone.
+/// The `Block` of exchange_body.hpp on a device. Only nvcc compiles it.
 class DeviceBlock {
  public:
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
@@ -28,8 +28,8 @@ class DeviceBlock {
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(&flag) : "memory");
     return value;
   }
-  // A release is cumulative (PTX ISA, "Memory Consistency Model"): it also publishes what the block's other
-  // threads wrote before a `sync`, so no fence is needed.
+  // A release is cumulative (PTX ISA, "Memory Consistency Model"): it also publishes what other threads of
+  // the block wrote before a `sync`, so no fence is needed.
   __device__ void store(std::uint64_t& flag, std::uint64_t value) const {
     asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(&flag), "l"(value) : "memory");
   }

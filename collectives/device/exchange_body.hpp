@@ -5,18 +5,18 @@
 #include "collectives/device/exchange.hpp"
 #include "collectives/kernels/element.hpp"
 
-/// What a thread of an exchange does. `Block` says where it is and how it waits: `index()`, `blocks()`,
-/// `thread()`, `threads()`, `sync()`, `now_ns()`, `pause()`; and how it talks to other devices: `load`, which
-/// sees what was written before the value that it finds was stored with `store`; to the host: `tell`, which
-/// orders nothing. `round` is the number of this exchange among those of the block, from 1 on.
+/// The code of a thread of an exchange. `Block` gives its place and its means to wait: `index()`, `blocks()`,
+/// `thread()`, `threads()`, `sync()`, `now_ns()`, `pause()`; and to communicate with other devices: `load`
+/// acquires what was written before the `store` of the value that it reads; and with the host: `tell`, which
+/// orders nothing. `round` is the number of this exchange among those of the block, from 1.
 namespace ddl::collectives::device {
 
-/// What the threads of a block share. By rank:
+/// Shared by the threads of a block. Indexed by rank.
 struct Meeting {
-  const std::byte* sources[most_ranks];  ///< where this rank's range begins in its input,
-  std::byte* targets[most_ranks];        ///< and in its output,
-  bool in_packs[most_ranks];             ///< whether both can be read and written in packs,
-  bool met[most_ranks];                  ///< and whether it has come.
+  const std::byte* sources[most_ranks];  ///< start of this rank's range in its input
+  std::byte* targets[most_ranks];        ///< the same in its output
+  bool in_packs[most_ranks];             ///< whether both are aligned for packs
+  bool met[most_ranks];                  ///< whether it has arrived
 };
 
 struct alignas(pack_bytes) Raw {
@@ -65,7 +65,7 @@ DDL_HOST_DEVICE std::byte* pointer_to(const Exchange& e, const Place& place, int
 
 DDL_HOST_DEVICE bool is_among(std::uint32_t ranks, int rank) { return (ranks >> rank & 1U) != 0; }
 
-/// Only what is read and written has a place.
+/// Only ranks that are read or written have places.
 DDL_HOST_DEVICE void set_places(const Exchange& e, Meeting& meeting, int rank, const Place& input,
                                 const Place& output) {
   std::uintptr_t places = 0;
@@ -89,14 +89,15 @@ DDL_HOST_DEVICE void tell_peer(Block& block, const Exchange& e, int peer, std::u
   block.store(told.arrived, round);
 }
 
-/// `what`: a number of each rank in this rank's status.
+/// `what`: a rank's entry in this rank's status.
 template <typename Block>
 DDL_HOST_DEVICE void report(Block& block, const Exchange& e, std::uint64_t& what) {
   e.status->own = e.call;
   block.store(what, 1 + e.part_of);
 }
 
-/// Whether a peer comes and calls the same: then it has told where its data is.
+/// Waits for a peer's arrival. Returns false if it does not come or calls something else; otherwise sets
+/// where its data is.
 template <typename Block>
 DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, std::uint64_t round, Place& input,
                           Place& output) {
@@ -117,7 +118,7 @@ DDL_HOST_DEVICE bool hear(Block& block, const Exchange& e, int peer, std::uint64
   return true;
 }
 
-/// Tells each peer where this rank's data is, and waits until it has told the same.
+/// Tells each peer where this rank's data is, and waits until each has done the same.
 template <typename Block>
 DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t round) {
   DDL_NO_UNROLL
@@ -130,7 +131,7 @@ DDL_HOST_DEVICE void arrive(Block& block, const Exchange& e, Meeting& meeting, s
   }
 }
 
-/// Tells each peer that this block has read and written all, and waits until it has told the same.
+/// Tells each peer that this block has read and written everything, and waits until each has done the same.
 template <typename Block>
 DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t round) {
   DDL_NO_UNROLL
@@ -142,15 +143,15 @@ DDL_HOST_DEVICE void leave(Block& block, const Exchange& e, Meeting& meeting, st
   }
 }
 
-/// Only after a `sync`, and before what changes it.
+/// Must be called after a `sync`, and before `of_ranks` changes.
 DDL_HOST_DEVICE bool all_of(const Exchange& e, const bool (&of_ranks)[most_ranks]) {
   bool all = true;
   for (int rank = 0; rank < e.ranks; ++rank) all &= of_ranks[rank];
   return all;
 }
 
-/// Tells the host that the call is over: the first block speaks for all, which end when it does. All threads
-/// of the block, after `leave`.
+/// Tells the host that the call is complete. The first block does it for all, because all blocks finish when
+/// it does. Called by all threads of the block, after `leave`.
 template <typename Block>
 DDL_HOST_DEVICE void tell_host(Block& block, const Exchange& e, const Meeting& meeting) {
   if (block.index() != 0 || !e.is_last || e.part_of == 0) return;
@@ -158,7 +159,8 @@ DDL_HOST_DEVICE void tell_host(Block& block, const Exchange& e, const Meeting& m
   if (block.thread() == 0 && all_of(e, meeting.met)) block.tell(e.status->finished, e.part_of);
 }
 
-/// Whether all are there, and call the same: the places are known then. All threads of the block.
+/// Whether all ranks have arrived with the same call; then their places are known. Called by all threads of
+/// the block.
 template <typename Block>
 DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting, std::uint64_t& round) {
   std::uint64_t& rounds = e.mailboxes[e.rank]->rounds[block.index()];
@@ -171,9 +173,9 @@ DDL_HOST_DEVICE bool meet(Block& block, const Exchange& e, Meeting& meeting, std
   return met;
 }
 
-/// `load(rank, values)` reads `lanes` elements of a rank. Those of `at_a_time` ranks are under way at a time:
-/// read from this rank's own on, so that not all ranks ask the same one first, and added in the order of
-/// ranks.
+/// `load(rank, values)` reads `lanes` elements of a rank. Reads of `at_a_time` ranks are in flight at a time.
+/// They start with this rank's own, so that not all ranks read from the same one first; sums are in rank
+/// order.
 template <int lanes, int at_a_time, typename Op, typename T, typename Load>
 DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&results)[lanes]) {
   WideOf<T> sums[lanes];
@@ -183,7 +185,7 @@ DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&resul
   for (int first = 0; first < e.ranks; first += at_a_time) {
     T values[at_a_time][lanes] = {};
     DDL_UNROLL
-    for (int r = 0; r < at_a_time; ++r) {  // first all reads, so that none waits for a sum
+    for (int r = 0; r < at_a_time; ++r) {  // issue all reads before the first sum
       if (first + r >= e.rank && is_among(e.sources, first + r)) load(first + r, values[r]);
     }
     DDL_UNROLL
@@ -201,10 +203,9 @@ DDL_HOST_DEVICE void reduce_lanes(const Exchange& e, const Load& load, T (&resul
   for (int i = 0; i < lanes; ++i) results[i] = narrow<T>(Op::finished(sums[i], e.divisor));
 }
 
-/// `put(target)` writes to a target.
 template <typename Put>
 DDL_HOST_DEVICE void put_everywhere(const Exchange& e, const Meeting& meeting, const Put& put) {
-  int rank = e.rank;  // not all ranks to the same one at a time
+  int rank = e.rank;  // start elsewhere on each rank, to spread the writes
   DDL_NO_UNROLL
   for (int i = 0; i < e.ranks; ++i) {
     rank = rank + 1 == e.ranks ? 0 : rank + 1;
@@ -212,7 +213,7 @@ DDL_HOST_DEVICE void put_everywhere(const Exchange& e, const Meeting& meeting, c
   }
 }
 
-/// `packs` of them, `stride` apart from one another: as many reads are under way at a time.
+/// Transfers `packs` packs, `stride` apart. All their reads are in flight at the same time.
 template <int packs, int at_a_time, typename T, typename Op>
 DDL_HOST_DEVICE void transfer_packs(const Exchange& e, const Meeting& meeting, std::uint64_t at,
                                     std::uint64_t stride) {
@@ -237,7 +238,8 @@ DDL_HOST_DEVICE void transfer_element(const Exchange& e, const Meeting& meeting,
   put_everywhere(e, meeting, [&](std::byte* target) { reinterpret_cast<T*>(target)[at] = *value; });
 }
 
-/// From pack `at` on, `stride` apart, as long as there are `packs_at_once` of them; returns where it stops.
+/// Transfers packs from `at` on, `stride` apart, as long as there are `packs_at_once` left. Returns where it
+/// stops.
 template <int packs_at_once, int ranks_at_once, typename T, typename Op>
 DDL_HOST_DEVICE std::uint64_t transfer_run(const Exchange& e, const Meeting& meeting, std::uint64_t at,
                                            std::uint64_t stride, std::uint64_t packs) {
@@ -248,10 +250,10 @@ DDL_HOST_DEVICE std::uint64_t transfer_run(const Exchange& e, const Meeting& mee
   return at;
 }
 
-/// The range of this rank, which no other one writes to.
+/// Transfers this rank's range, which no other rank writes.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void transfer(Block& block, const Exchange& e, const Meeting& meeting) {
-  constexpr int reads = sizeof(T) == 1 ? 2 : 4;  // that a thread has under way: as many as registers hold
+  constexpr int reads = sizeof(T) == 1 ? 2 : 4;  // in flight per thread: as many as registers hold
   const auto stride =
       static_cast<std::uint64_t>(block.blocks()) * static_cast<std::uint64_t>(block.threads());
   const std::uint64_t first =
@@ -285,13 +287,13 @@ DDL_HOST_DEVICE void exchange_ranges(Block& block, const Exchange& e, Meeting& m
   tell_host(block, e, meeting);
 }
 
-/// Every rank reduces everything for itself, a pack a thread, and writes once all have read: for little data.
-/// Needs `blocks() * threads()` packs or less, and this rank as the only target.
+/// Every rank reduces everything for itself, one pack per thread, and writes after all ranks have read: for
+/// small data. Needs at most `blocks() * threads()` packs, and this rank as the only target.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void exchange_all(Block& block, const Exchange& e, Meeting& meeting) {
   std::uint64_t round = 0;
   if (!meet(block, e, meeting, round)) return;
-  // A block reads what the same block of others writes, whether in packs or not.
+  // A block reads only what the same block of other ranks writes, in packs or not.
   const auto first = static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(block.threads());
   const std::uint64_t at = (first + static_cast<std::uint64_t>(block.thread())) * per_pack<T>;
   const bool is_whole = all_of(e, meeting.in_packs) && at + per_pack<T> <= e.elements;

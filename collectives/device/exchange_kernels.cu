@@ -11,7 +11,7 @@ namespace ddl::collectives::device {
 namespace {
 
 constexpr int block_threads = 512;
-constexpr int blocks_at_a_time = 2;  // on a multiprocessor at least: ranks may share a device
+constexpr int blocks_at_a_time = 2;  // at least, per multiprocessor: ranks may share a device
 
 template <typename T, typename Op>
 __global__ void __launch_bounds__(block_threads, blocks_at_a_time)

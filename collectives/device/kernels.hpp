@@ -11,14 +11,14 @@
 #include "collectives/device/network_body.hpp"
 #include "ddl/data_type.hpp"
 
-/// Kernels of collectives on devices. Those that launch one throw `internal` if they cannot.
+/// Kernels of collectives on devices. Launch functions throw `internal` if the launch fails.
 namespace ddl::collectives::device {
 
-/// Of each kernel's blocks.
+/// Threads in each block of an exchange.
 int exchange_block_threads();
 
-/// Loads kernels, or arrays of them; null: there is none. One that is loaded when it is first needed would
-/// have the device wait for kernels that wait for it.
+/// Loads kernels or arrays of them, skipping null ones. Loading a kernel at its first launch could make the
+/// device wait for kernels that wait for it.
 template <typename Kernel, typename... Others>
 cudaError_t load_kernels(const Kernel& kernel, const Others&... others) {
   cudaError_t result = cudaSuccess;
@@ -36,38 +36,39 @@ cudaError_t load_kernels(const Kernel& kernel, const Others&... others) {
   return result;
 }
 
-/// Kernels of a kind, `Of<T, Op>::value`, by ReduceOp: sum, avg, min, max, prod.
+/// Kernels `Of<T, Op>::value`, indexed by ReduceOp: sum, avg, min, max, prod.
 template <template <typename, typename> typename Of, typename T>
 constexpr std::array by_op = {Of<T, Sum>::value, Of<T, Sum>::value, Of<T, Minimum>::value,
                               Of<T, Maximum>::value, Of<T, Product>::value};
-/// By DataType, and then by ReduceOp.
+/// Indexed by DataType, then by ReduceOp.
 template <template <typename, typename> typename Of>
 constexpr std::array by_type_and_op = {
     by_op<Of, std::uint8_t>, by_op<Of, std::int32_t>, by_op<Of, std::int64_t>, by_op<Of, float>,
     by_op<Of, double>,       by_op<Of, float16>,      by_op<Of, bfloat16>};
 static_assert(static_cast<int>(DataType::u8) == 0 && static_cast<int>(DataType::bf16) == 6);
 
-/// Queues a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`.
-/// `blocks` is the same on all ranks.
+/// Launches a rank's part of a collective: `exchange_ranges`, or `exchange_all` if `whole`. `blocks` must be
+/// the same on all ranks.
 void launch_exchange(const Exchange& exchange, DataType type, ReduceOp op, bool whole, int blocks,
                      cudaStream_t stream);
 
-/// Loads all of them: see `load_kernels`. How many blocks of any of them fit on a multiprocessor at a time.
+/// Loads the exchange kernels (see `load_kernels`), and finds how many blocks of any of them fit on a
+/// multiprocessor.
 cudaError_t load_exchange_kernels(int& blocks_per_multiprocessor);
 
-// Of network_body.hpp.
+// See network_body.hpp.
 void launch_combine(const Combination& combination, DataType type, ReduceOp op, cudaStream_t stream);
-/// `type`: f16 or bf16. `narrows`: to it, else back.
+/// `type`: f16 or bf16. `narrows`: to `type`, else from it.
 void launch_wire(const WirePass& pass, DataType type, bool narrows, cudaStream_t stream);
-/// `gate` as the device sees it.
+/// `gate`: its device address.
 void launch_hold(Gate* gate, std::uint64_t call, std::uint64_t timeout_ns, cudaStream_t stream);
 cudaError_t load_network_kernels();
 
-/// What a kernel does to each of its elements: see ExactForm, and `multiply_in_order`.
+/// What a kernel computes for each element: see ExactForm and `multiply_in_order`.
 enum class ExactStep : std::uint8_t {
   scales,
   encode,
-  encode_short,  ///< To limbs of 32 bits: of 16-bit floats alone.
+  encode_short,  ///< To 32-bit limbs, only for 16-bit floats.
   decode,
   decode_short,
   least_keys,
@@ -78,8 +79,8 @@ enum class ExactStep : std::uint8_t {
 };
 inline constexpr std::size_t exact_steps = 10;
 
-/// Elements in runs of `length`: they begin `stride` elements apart in the input, `pitch` apart elsewhere.
-/// For `multiply` the input has a run of each rank, and the results are one.
+/// Elements in runs of `length`, which begin `stride` elements apart in the input and `pitch` apart in other
+/// arrays. For `multiply` the input has one run per rank, and there is one run of results.
 struct ExactPass {
   const std::byte* input = nullptr;
   std::byte* scales = nullptr;
@@ -91,10 +92,10 @@ struct ExactPass {
   std::uint64_t pitch = 0;
   std::uint64_t ranks = 1;  ///< For `multiply`.
   int bits = 0;             ///< See `encode_element`.
-  double divisor = 1;       ///< Of sums.
+  double divisor = 1;       ///< Divides sums.
 };
 
-/// Queues a kernel. The bits are those of the host's functions.
+/// Launches a kernel, which gives the same bits as the host's functions.
 void launch_exact_step(ExactStep step, DataType type, const ExactPass& pass, cudaStream_t stream);
 
 cudaError_t load_exact_kernels();

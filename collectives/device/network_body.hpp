@@ -2,10 +2,10 @@
 
 #include "collectives/device/exchange_body.hpp"
 
-/// What devices do in collectives whose data the network brings. `Block` as in exchange_body.hpp.
+/// What devices compute in collectives over a network. `Block`: see exchange_body.hpp.
 namespace ddl::collectives::device {
 
-/// target[i] = sources[0][i] op sources[1][i], or sources[0][i] alone, divided by `divisor`.
+/// target[i] = (sources[0][i] op sources[1][i]) / divisor; with one operand, sources[0][i] / divisor.
 struct Combination {
   const std::byte* sources[2] = {};
   std::byte* target = nullptr;
@@ -14,7 +14,7 @@ struct Combination {
   std::uint64_t elements = 0;
 };
 
-/// An exchange in which one rank has all operands.
+/// Uses an exchange in which one rank has all operands.
 template <typename T, typename Op, typename Block>
 DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeting& meeting) {
   if (block.thread() == 0) {
@@ -36,11 +36,11 @@ DDL_HOST_DEVICE void combine(Block& block, const Combination& combination, Meeti
   transfer<T, Op>(block, e, meeting);
 }
 
-/// Values, and the same in 16 bits. `pieces` runs of `length` values begin `stride` apart, in `values` and in
-/// `residual`; packed they lie one after the other.
+/// f32 values and the same values in 16 bits. In `values` and `residual`, `pieces` runs of `length` begin
+/// `stride` apart; packed values are contiguous.
 struct WirePass {
   float* values = nullptr;
-  float* residual = nullptr;  ///< What the roundings before left, and then these; null: nothing is kept.
+  float* residual = nullptr;  ///< Rounding errors, read and then replaced; null to drop them.
   std::byte* packed = nullptr;
   std::uint64_t pieces = 1;
   std::uint64_t length = 0;
@@ -63,20 +63,21 @@ DDL_HOST_DEVICE void pass_wire(Block& block, const WirePass& pass) {
       packed[i] = narrow<T>(wanted);
       if (pass.residual == nullptr) continue;
       const float left = wanted - widen(packed[i]);
-      pass.residual[at] = left - left == 0 ? left : 0;  // 0 where it is not finite
+      pass.residual[at] = left - left == 0 ? left : 0;  // 0 if not finite
     }
   }
 }
 
-/// Where a stream's kernels wait for a thread of the host: in memory of the host that the device reaches.
+/// Where kernels of a stream wait for a thread of the host. In host memory that the device can access.
 struct Gate {
-  std::uint64_t released = 0;  ///< Calls up to this one are over.
-  std::uint64_t expired = 0;   ///< By the device: the call for which it waited while `beat` stood still.
-  std::uint32_t opened = 0;    ///< Not 0: nobody is to wait any more.
-  std::uint32_t beat = 0;      ///< Goes on as long as the host's thread does.
+  std::uint64_t released = 0;  ///< Calls up to this one are complete.
+  std::uint64_t expired = 0;   ///< Set by the device: the call that timed out while `beat` stood still.
+  std::uint32_t opened = 0;    ///< If not 0, nothing waits any more.
+  std::uint32_t beat = 0;      ///< Advances as long as the host's thread runs.
 };
 
-/// One thread: until `call` is over. It ends by itself when the host's thread has stood still for so long.
+/// Run by one thread: waits until `call` is complete. Gives up if the host's thread stands still for
+/// `timeout_ns`.
 template <typename Block>
 DDL_HOST_DEVICE void hold(Block& block, Gate& gate, std::uint64_t call, std::uint64_t timeout_ns) {
   std::uint32_t beat = block.load(gate.beat);

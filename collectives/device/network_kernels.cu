@@ -9,7 +9,7 @@ namespace ddl::collectives::device {
 namespace {
 
 constexpr int block_threads = 512;
-constexpr std::uint64_t most_combining_blocks = 64;  // more than any network brings work for
+constexpr std::uint64_t most_combining_blocks = 64;  // enough for any network's bandwidth
 constexpr std::uint64_t most_wire_blocks = 512;
 constexpr std::uint64_t packs_of_thread = 4;
 
@@ -39,7 +39,7 @@ struct CombineKernel {
 constexpr auto& kernels = by_type_and_op<CombineKernel>;
 
 using WireKernel = void (*)(WirePass);
-// f16 and bf16, each back and there.
+// For f16 and bf16: widen, narrow.
 constexpr WireKernel wire_kernels[2][2] = {{wire_kernel<float16, false>, wire_kernel<float16, true>},
                                            {wire_kernel<bfloat16, false>, wire_kernel<bfloat16, true>}};
 

@@ -9,10 +9,10 @@
 #include "collectives/device/kernels.hpp"
 #include "collectives/kernels/exact_decoding.hpp"
 
-/// What a thread of a kernel of reproducible reductions does.
+/// The code of a thread of a kernel for reproducible reductions.
 namespace ddl::collectives::device {
 
-/// `at`: an element of a run.
+/// `at`: index of the element in its run.
 template <ExactStep step, typename F>
 DDL_HOST_DEVICE void take_step(const ExactPass& pass, std::uint64_t run, std::uint64_t at) {
   using Bits = typename F::Bits;
@@ -44,7 +44,7 @@ DDL_HOST_DEVICE void take_step(const ExactPass& pass, std::uint64_t run, std::ui
   }
 }
 
-/// A kernel of a kind; null where there is none.
+/// The kernel for a step and a format; null if there is none.
 template <typename Kernel, template <ExactStep, typename> typename Of, typename F, ExactStep step>
 constexpr Kernel exact_kernel_of() {
   constexpr bool is_short = step == ExactStep::encode_short || step == ExactStep::decode_short;
@@ -55,13 +55,13 @@ constexpr Kernel exact_kernel_of() {
   }
 }
 
-/// All of a kind, by ExactStep.
+/// The kernels for a format, indexed by ExactStep.
 template <typename Kernel, template <ExactStep, typename> typename Of, typename F, std::size_t... steps>
 constexpr std::array<Kernel, exact_steps> exact_kernels_of(std::index_sequence<steps...>) {
   return {exact_kernel_of<Kernel, Of, F, static_cast<ExactStep>(steps)>()...};
 }
 
-/// By type: `index_of_float`.
+/// Indexed by type: see `index_of_float`.
 template <typename Kernel, template <ExactStep, typename> typename Of>
 constexpr std::array<std::array<Kernel, exact_steps>, 4> exact_kernels_of_all() {
   constexpr auto all = std::make_index_sequence<exact_steps>();

@@ -8,8 +8,8 @@ namespace ddl::collectives::device {
 namespace {
 
 constexpr unsigned block_threads = 256;
-constexpr std::uint64_t most_blocks_of_pass = 2048;  // fills any device
-constexpr std::uint64_t most_runs_at_once = 65'535;  // what CUDA takes
+constexpr std::uint64_t most_blocks_of_pass = 2048;  // enough for any device
+constexpr std::uint64_t most_runs_at_once = 65'535;  // CUDA's limit for gridDim.y
 
 template <ExactStep step, typename F>
 __global__ void __launch_bounds__(block_threads) exact_kernel(const __grid_constant__ ExactPass pass) {

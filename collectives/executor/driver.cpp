@@ -20,7 +20,7 @@ constexpr std::size_t staging_blocks_per_slab = 8;
 constexpr std::size_t receiving_blocks_per_slab = 32;
 constexpr std::size_t parcels_per_slab = 64;
 constexpr std::size_t alignment = 64;
-/// Of memory that members can read themselves: longer messages are not copied.
+/// Longer messages in shared memory are read in place.
 constexpr std::size_t most_eager_bytes = 1024;
 
 std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
@@ -28,8 +28,8 @@ std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
           [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
 }
 
-/// What a host's ranks can count on of the cache that a package's cores share. Others use it as well, other
-/// virtual machines too: with half of it in use, results stored past it were 1.5 times as fast.
+/// The part of the cores' shared cache that a host's ranks may count on. Other processes and virtual machines
+/// use it too: with half of it in use, streaming stores were 1.5 times as fast.
 std::size_t usable_cache_bytes() {
   constexpr std::size_t usual = std::size_t{32} << 20;
   constexpr std::size_t part = 4;
@@ -60,13 +60,13 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
   if (memory_ != nullptr) {
     const auto own = std::ranges::find(settings_.members, settings_.rank);
     if (own == settings_.members.end()) {
-      throw Error(ErrorCode::internal, "a rank is no member of its host's memory");
+      throw Error(ErrorCode::internal, "this rank is not among the members of its host's memory");
     }
     self_ = static_cast<int>(own - settings_.members.begin());
     bell_ = &memory_->member(self_).bell;
     links_.resize(settings_.members.size());
     cores_.assign(settings_.members.size(), -1);
-    left_before_.reserve(links_.size());  // not when it sleeps for the first time, long after warm-up
+    left_before_.reserve(links_.size());  // so that the first sleep, long after warm-up, allocates nothing
   }
   const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;
   if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);
@@ -79,7 +79,7 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
 }
 
 Driver::~Driver() {
-  // Transfers of operations that failed may still be under way: the network goes first.
+  // Transfers of failed operations may still use their memory: destroy the networks first.
   settings_.network.reset();
   settings_.mpi.reset();
   if (owns_event_) close(event_);
@@ -91,7 +91,7 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
   if (data == nullptr) {
     throw Error(
         ErrorCode::transport,
-        fmt::format("the host's shared memory has no room for {} bytes more of working memory", bytes));
+        fmt::format("the host's shared memory has no room for {} more bytes of working memory", bytes));
   }
   return {static_cast<std::byte*>(data),
           [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
@@ -136,7 +136,7 @@ OperationState& Driver::free_operation() {
   return operation;
 }
 
-/// Says where a call's elements are; it is not under way yet.
+/// Determines where the call's elements are. The call does not run yet.
 void Driver::place(OperationState& operation, Call&& arrived) {
   operation.call = std::move(arrived);
   const Call& call = operation.call;
@@ -148,13 +148,13 @@ void Driver::place(OperationState& operation, Call&& arrived) {
     operation.scratch = shared_bytes(operation.scratch_bytes);
   }
   place_elements(operation);
-  // What the members of the host read and write together; a run sees only its part of it.
+  // Bytes that the members of the host access together; a single run touches only a part of them.
   const std::size_t touched = (program.members().size() + 1) * 2 * program.count() * operation.element;
   const bool in_place = call.buffers.input == call.buffers.output;
   operation.stores = !in_place && touched > cache_bytes_ ? Stores::streaming : Stores::automatic;
 }
 
-/// The runs before `step` are done.
+/// Begins the call after the runs before `step`, which are complete.
 void Driver::begin_from(OperationState& operation, std::uint32_t step) {
   set_up(operation);
   if (run_ != nullptr) note_begun(operation);
@@ -206,7 +206,6 @@ void Driver::set_up(OperationState& operation) {
   operation.receiving_blocks = 0;
 }
 
-/// Where elements are read and written.
 void Driver::place_elements(OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;
@@ -233,14 +232,14 @@ void Driver::place_elements(OperationState& operation) {
     std::memmove(operation.target(from), buffers.input + from * operation.element,
                  (to - from) * operation.element);
   };
-  // The places differ between inside and outside of what goes to the output.
+  // The output and the work memory are different places.
   copy(buffers.input_begin, std::min(end, buffers.begin));
   copy(std::max(buffers.input_begin, buffers.begin), std::min(end, buffers.end));
   copy(std::max(buffers.input_begin, buffers.end), end);
   operation.input_was_copied = true;
 }
 
-/// Copies to the output what the program has left elsewhere.
+/// Copies results that the program left elsewhere to the output.
 void Driver::deliver(const OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;
@@ -284,7 +283,7 @@ void Driver::give_back(OperationState& operation) {
 }
 
 void Driver::fail(const Error& error) {
-  // Nothing is given back: peers and the network may still use the memory.
+  // Operations are not given back: peers and the network may still use their memory.
   const std::vector<OperationState*> failed = std::exchange(operations_, {});
   for (OperationState* operation : failed) {
     operation->active = false;
@@ -312,9 +311,9 @@ bool Driver::progress() {
   return moved;
 }
 
-/// Whether what was sent has left this process: its peers should not have to wait for this rank's next call.
-/// To make sure of it can take as long as a small call; where there is a thread that goes on later, that is
-/// not needed. Where there is none, a peer that is elsewhere keeps it for so long at most.
+/// Whether everything that was sent has left this process, so that peers need not wait for this rank's next
+/// call. A flush can take as long as a small call, so it is left to the engine's thread if there is one.
+/// Without a thread it is bounded, because it may need a peer that is not in the library.
 bool Driver::has_flushed(OperationState& operation) {
   constexpr auto longest_flush = std::chrono::milliseconds(10);
   if (has_thread_ || operation.program().transfers() == 0) return true;

@@ -15,62 +15,62 @@
 
 namespace ddl::collectives {
 
-/// What moves a rank's operations. One thread at a time, whoever holds the engine's ownership token; what
-/// other threads may call says so.
+/// Makes progress on a rank's operations. Only the thread that holds the engine's ownership token may use it,
+/// except for functions that say otherwise.
 class Driver {
  public:
-  /// `has_thread`: there is one that calls `progress` now and then after calls are over.
+  /// `has_thread`: a thread calls `progress` now and then after calls have finished.
   Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread);
   ~Driver();
 
   [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
 
-  /// Begins a call. `work` is null if the caller waits for `done` of the result, and gives it back then.
+  /// Begins a call. `work` is null if the caller waits for `done` of the result and then gives the operation
+  /// back.
   OperationState& begin(const Call& call, std::shared_ptr<WorkState> work);
   void give_back(OperationState& operation);
-  /// Begins a call as `begin` does, or, if its messages are small and nobody keeps it waiting, runs its
-  /// program in the order of the list and returns null.
-  /// `call` may lose its program: a copy of that would cost a small call as much as a message.
+  /// If the call's messages are small and arrive soon, runs its program in the order of the list and returns
+  /// null. Otherwise begins it like `begin`. May move the program out of `call`: a copy of the shared pointer
+  /// would cost a small call as much as a message.
   OperationState* run_small(Call& call);
-  /// That call is over.
+  /// Records the call that `run_small` has just completed.
   void note_small(const FlightRecorder::Times& times);
 
-  /// Does what can be done now. False if that was nothing.
+  /// Does all work that is possible now. Returns false if there is none.
   bool progress();
-  /// Spins, yields, and sleeps at last, until something may have come. Throws when a deadline has passed or a
-  /// peer is gone.
+  /// Spins, yields, and finally sleeps until something may have arrived. Throws when a deadline has passed or
+  /// a peer has failed.
   void wait(int& idle);
   [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
-  /// Whether what was sent by calls that are over may not have left this process yet: peers wait for it.
+  /// Whether data of finished calls may still be in this process, so that peers wait for it.
   [[nodiscard]] bool may_hold_back() const noexcept {
     return settings_.network != nullptr && settings_.network->may_hold_back();
   }
 
-  /// Whether peers still have to be told something.
+  /// Whether notices to peers are pending.
   [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
-  /// The least sequence number of a communicator's calls under way; the greatest number if there are none.
+  /// The lowest sequence number of the communicator's calls in flight; a very large number if there are none.
   [[nodiscard]] std::uint64_t oldest_call(std::uint16_t communicator) const noexcept;
 
-  /// Ends all operations with this error.
   void fail(const Error& error);
 
-  /// Any thread: ends a `wait`.
+  /// Ends a `wait`. Thread-safe.
   void interrupt() noexcept;
 
   void announce_leaving();
-  /// What the last error was about.
+  /// The call and the message of the last error that was thrown.
   struct About {
     CallId call = {};
-    std::string brief = {};  ///< What to tell the other ranks.
+    std::string brief = {};  ///< The text for the other ranks.
   };
   [[nodiscard]] const About& about() const noexcept { return about_; }
-  /// Which messages of whom are waited for; empty if none.
+  /// Which messages are awaited, and from whom; empty if no call is in flight.
   [[nodiscard]] std::string describe_awaited() const;
-  /// Nothing is waited for from here on.
+  /// Abandons the networks: nothing waits for them afterwards.
   void abandon() noexcept;
 
  private:
-  // What is under way: driver.cpp.
+  // Calls in flight: driver.cpp.
   [[nodiscard]] OperationState* find(const MessageTag& tag) noexcept;
   OperationState& free_operation();
   void place(OperationState& operation, Call&& call);
@@ -101,7 +101,7 @@ class Driver {
   }
   MemberLink& open_link(int member);
 
-  // What steps do: steps.cpp.
+  // Steps of programs: steps.cpp.
   bool run_ready(OperationState& operation);
   void run(OperationState& operation, std::uint32_t index);
   void complete(OperationState& operation, std::uint32_t index);
@@ -126,7 +126,7 @@ class Driver {
   void reduce_received(OperationState& operation, std::uint32_t index);
   bool sweep_transfers(OperationState& operation);
 
-  // The run's record, of which there may be none: recording.cpp.
+  // The run's record (only if `run_` is set): recording.cpp.
   void note_begun(OperationState& operation);
   void note_over(OperationState& operation, std::uint64_t ended);
   void note_failed(const OperationState& operation);
@@ -146,57 +146,56 @@ class Driver {
   [[nodiscard]] Clock::time_point next_deadline() const;
   void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
 
-  // Messages for people: report.cpp.
+  // Messages to users: report.cpp.
   [[nodiscard]] std::string describe(const Call& call) const;
   [[nodiscard]] std::string describe_plan(const Call& call) const;
   [[nodiscard]] std::string rank_and_host(int rank) const;
   [[nodiscard]] std::string describe_awaited(const OperationState& operation) const;
   using Awaited = std::function<void(int rank, std::uint32_t step, const char* what)>;
-  /// Visits each message that is waited for.
   void each_awaited(const OperationState& operation, const Awaited& visit) const;
   [[noreturn]] void throw_about(const Call& call, ErrorCode code, const std::string& text,
                                 std::string brief = {});
-  /// `rank` has called something else.
+  /// Throws `mismatch`, because `rank` called something else.
   [[noreturn]] void throw_differs(const Call& call, int rank);
   [[noreturn]] void throw_transfer_failed(const OperationState& operation, std::uint32_t index);
   [[noreturn]] void throw_timeout(const OperationState& operation);
 
-  /// A notice that came before its operation began.
+  /// A notice that arrived before its operation began.
   struct Early {
     int member;
     Notice notice;
-    std::byte* held;  // a parcel's copy; null: it has none
+    std::byte* held;  // copy of the parcel; null if it has none
   };
 
   EngineSettings settings_;
   FlightRecorder& recorder_;
-  RunRecorder* run_;  // null: there is none
+  RunRecorder* run_;  // null if the run is not recorded
   CallEvents events_;
-  std::uint64_t busy_since_ = 0;  // Ticks; while there are operations
+  std::uint64_t busy_since_ = 0;  // in Ticks; valid while there are operations
   HostMemory* memory_;
   int self_ = Ways::no_member;
-  Doorbell own_bell_{};  // where there is no host memory
+  Doorbell own_bell_{};  // used if there is no host memory
   Doorbell* bell_;
   int event_ = -1;  // eventfd of this rank
   bool owns_event_ = false;
-  std::vector<std::unique_ptr<MemberLink>> links_;  // by member
+  std::vector<std::unique_ptr<MemberLink>> links_;  // by member; null until first used
   std::vector<MemberLink*> listened_;
-  std::vector<bool> left_before_;            // by index in listened_: before the last look
-  std::vector<OperationState*> operations_;  // under way, oldest first
+  std::vector<bool> left_before_;  // by index in listened_: the peer had left before the last progress()
+  std::vector<OperationState*> operations_;  // in flight, oldest first
   std::vector<std::unique_ptr<OperationState>> all_operations_;
   std::vector<OperationState*> free_operations_;
-  OperationState* small_ = nullptr;  // of the last call that `run_small` did by itself
+  OperationState* small_ = nullptr;  // reused by `run_small` for calls that it completes
   std::vector<Early> kept_early_;
-  BlockPool staging_;    // copies for members to read
-  BlockPool receiving_;  // what comes through the network, before it is reduced
+  BlockPool staging_;    // copies of ranges outside of shared memory, for members to read
+  BlockPool receiving_;  // received data before its reduction, and narrow copies
   BlockPool parcels_;
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;
   std::vector<const std::byte*> sources_;
-  std::size_t waiting_notices_ = 0;  // in outboxes
+  std::size_t waiting_notices_ = 0;  // in all outboxes
   std::size_t cache_bytes_;
   bool has_thread_;
-  int spins_;  // times to look again before the core is offered to others: see `look_for_company`
+  int spins_;  // polls before yielding: see `look_for_company`
   CoreSpreading spreading_;
   std::vector<int> cores_;  // by member
   Naps naps_ = Naps::for_own();

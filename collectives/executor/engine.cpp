@@ -22,7 +22,7 @@
 namespace ddl::collectives {
 namespace {
 
-/// Calls of one communicator that are under way at a time: far from what a tag's 16 bits tell apart.
+/// Limit for a communicator's calls in flight: far below what the 16-bit call number of a tag tells apart.
 constexpr std::uint64_t most_calls = 64;
 
 Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
@@ -34,13 +34,13 @@ Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
   return ways;
 }
 
-/// How often the thread sees to it that what calls have sent leaves, while nobody calls anything. Hardly ever
-/// is anything left to do: a socket that was full. Nor can it be known when all is done.
+/// How often the engine's thread polls the network while no call is in flight, so that data of finished calls
+/// leaves. It rarely finds any (a socket was full), but the network cannot tell when everything has left.
 constexpr Naps naps_between_looks() noexcept {
   return {std::chrono::milliseconds(5), 4, std::chrono::milliseconds(50)};
 }
 
-/// What the job's first failure is to a rank whose own error is `own`.
+/// The error code for the job's first failure on a rank whose own error has code `own`.
 ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
   switch (failure.kind) {
     case JobFailure::Kind::died:
@@ -56,7 +56,7 @@ ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
   return own;
 }
 
-/// An error, and what came of the report: a line, if another rank writes the whole of it.
+/// Adds the report to a rank's own error: one line if rank 0 writes the report.
 std::string explained(const std::string& own, const ExitReport& report, bool is_written_elsewhere) {
   const bool is_said = own.find(report.failure.text) != own.npos;
   if (is_written_elsewhere && report.scope.empty()) {
@@ -71,7 +71,7 @@ std::string explained(const std::string& own, const ExitReport& report, bool is_
 
 bool is_for_any_thread(const Network* network) { return network == nullptr || network->any_thread(); }
 
-/// Large blocks take up memory only where they are touched.
+/// calloc leaves large blocks untouched, so they take up memory only where they are used.
 std::shared_ptr<void> plain_memory(std::size_t bytes) {
   constexpr std::size_t alignment = 64;
   void* const block = std::calloc(1, bytes + alignment);
@@ -80,7 +80,7 @@ std::shared_ptr<void> plain_memory(std::size_t bytes) {
   return {reinterpret_cast<void*>(start), [block](void*) { std::free(block); }};
 }
 
-/// Its holder alone uses the driver.
+/// A lock that knows its holder. Only the holder may use the driver.
 class Token {
  public:
   void lock() {
@@ -132,10 +132,10 @@ struct Engine::State {
   const topology::RankMap map;
   const Ways ways;
   const Ways mpi_ways;
-  const bool threaded;  // a thread of the engine's own may do the work
+  const bool threaded;  // a thread of the engine may drive calls
   const std::shared_ptr<HostMemory> memory;
   const std::shared_ptr<Watch> watch;
-  const bool has_run;  // beside what small calls look at
+  const bool has_run;  // `run != nullptr`, next to what small calls read
   FlightRecorder recorder;
   const std::shared_ptr<RunRecorder> run;
   const bool has_mpi;
@@ -144,12 +144,12 @@ struct Engine::State {
   Token token;
   std::unique_ptr<Driver> driver;
 
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // protects everything below
   std::condition_variable changed;
   std::deque<Queued> queue;
   std::thread thread;
-  bool left_over = false;  // operations that whoever held the token has not finished
-  bool looking = false;    // the thread sees to it that what was sent leaves
+  bool left_over = false;  // a token holder left operations in flight
+  bool looking = false;    // the thread polls so that sent data leaves
   std::uint64_t hand_overs = 0;
   bool stopping = false;
   std::optional<Error> failure;
@@ -169,7 +169,7 @@ struct Engine::State {
   }
   [[nodiscard]] Error failed_before(const char* name) const {
     const std::lock_guard lock(mutex);
-    if (!failure) return {ErrorCode::transport, fmt::format("{}: this rank has given up before", name)};
+    if (!failure) return {ErrorCode::transport, fmt::format("{}: this rank has already given up", name)};
     const std::string_view first = failure->what();
     return {failure->code(), fmt::format("{}: the job has failed before; restart it. The first failure: {}",
                                          name, first.substr(0, first.find('\n')))};
@@ -179,8 +179,9 @@ struct Engine::State {
     return driver->busy() || queued.load(std::memory_order_acquire) != 0;
   }
 
-  /// With the token. A call may fail the engine as it begins: what has come to it may be of another call. So
-  /// may a thread that waits for the token. The calls behind it end with the queue then.
+  /// Begins queued calls. Caller holds the token. Beginning a call may fail the engine, because messages that
+  /// arrived early may be of another call; another thread may fail it too. The remaining calls then end with
+  /// the queue.
   void take_queue() {
     while (queued.load(std::memory_order_acquire) != 0) {
       const std::optional<Queued> next = next_queued();
@@ -189,7 +190,7 @@ struct Engine::State {
       if (failed) return;
     }
   }
-  /// The first call of the queue that may begin.
+  /// Removes and returns the first queued call that may begin.
   std::optional<Queued> next_queued() {
     const std::lock_guard lock(mutex);
     const auto next = std::ranges::find_if(queue, [&](const Queued& entry) {
@@ -203,7 +204,7 @@ struct Engine::State {
     return taken;
   }
 
-  /// With the token: until `is_over`.
+  /// Makes progress until `is_over`. Caller holds the token.
   template <typename IsOver>
   void drive(const IsOver& is_over) {
     int idle = 0;
@@ -219,9 +220,10 @@ struct Engine::State {
     }
   }
 
-  /// Whatever goes wrong is the end of all. Returns the error with what the watch has found. With the token.
+  /// Fails the engine and all its calls. Returns the first failure with the watch's report. Caller holds the
+  /// token.
   Error fail(const Error& error, const Driver::About& about) {
-    failed = true;  // no call begins any more
+    failed = true;  // no further call begins
     const Error full = watch ? examined(error, about) : error;
     if (driver->settings().on_failure) driver->settings().on_failure(recorder.records());
     std::deque<Queued> dropped;
@@ -241,7 +243,7 @@ struct Engine::State {
     return first;
   }
   Error fail(const Error& error) { return fail(error, driver->about()); }
-  /// Tells the others, and hears what they have to say.
+  /// Tells the other ranks, and waits for their reports.
   Error examined(const Error& error, const Driver::About& about) {
     watch->stopped(driver->describe_awaited());
     watch->announce({failure_kind(error.code()), rank, about.brief.empty() ? error.what() : about.brief,
@@ -264,7 +266,7 @@ struct Engine::State {
       if (has_run) driver->note_small(times);
       return;
     }
-    if (operation->failed) {  // by a continuation
+    if (operation->failed) {  // a continuation failed the engine
       const std::lock_guard lock(mutex);
       throw Error(*failure);
     }
@@ -272,8 +274,8 @@ struct Engine::State {
     driver->give_back(*operation);
   }
 
-  /// For a failure: whether this thread has the token, which it may have already, in a continuation. Whoever
-  /// holds it lets go of it once the watch announces the failure; without a watch, perhaps never.
+  /// After a failure, whether this thread holds the token; in a continuation it already does. With a watch
+  /// the holder releases it once the failure is announced; without one it may never do so, hence try_lock.
   bool get_token(std::unique_lock<Token>& hold) {
     if (token.is_mine()) return true;
     if (!watch) return hold.try_lock();
@@ -281,7 +283,7 @@ struct Engine::State {
     return true;
   }
 
-  /// What the token's holder leaves undone is the thread's.
+  /// Leaves unfinished work to the engine's thread. Caller holds the token.
   void hand_over() {
     const bool has_rest = has_work();
     const bool must_look = threaded && driver->may_hold_back();
@@ -297,14 +299,14 @@ struct Engine::State {
     if (wakes) changed.notify_one();
   }
 
-  /// With the mutex.
+  /// Caller holds the mutex.
   void start_thread() {
     if (threaded && !stopping && !thread.joinable()) thread = std::thread([this] { work(); });
   }
 
   void work() {
     Naps naps = naps_between_looks();
-    std::uint64_t seen = 0;  // hand-overs
+    std::uint64_t seen = 0;  // hand_overs at the last turn
     std::unique_lock lock(mutex);
     for (;;) {
       const auto is_wanted = [&] { return stopping || left_over || !queue.empty(); };
@@ -326,12 +328,12 @@ struct Engine::State {
       }
       const bool goes_on = hold && go_on(drives);
       lock.lock();
-      // Whoever else has the token moves the network on, and hands over at the end, if that has not been.
+      // Another holder of the token makes progress itself, and hands over when it is done if it has not yet.
       if (hold || hand_overs == seen) looking = goes_on;
     }
   }
 
-  /// With the token: does what there is to do, or else has a look. Whether there may be more to look at.
+  /// Drives all calls, or else polls once. Returns whether to keep polling. Caller holds the token.
   bool go_on(bool drives) {
     try {
       if (drives) {
@@ -390,7 +392,7 @@ Engine::Engine(EngineSettings settings) : state_(std::make_unique<State>(std::mo
 
 Engine::~Engine() {
   if (!state_->closed) {
-    state_->failed = true;  // nothing is waited for
+    state_->failed = true;  // so that close() waits for nothing
     close();
   }
 }

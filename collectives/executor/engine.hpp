@@ -13,28 +13,28 @@
 namespace ddl::collectives {
 
 struct EngineSettings {
-  int rank = 0;                 ///< In the job, as all ranks here are.
-  topology::RankMap map{{""}};  ///< Of the job.
-  int spins = 0;                ///< Times to look again before the core is offered to others.
-  std::shared_ptr<HostMemory> memory = nullptr;  ///< Null: shares memory with nobody.
-  std::vector<int> members = {};                 ///< Rank of each member of `memory`.
-  std::unique_ptr<Network> network = nullptr;    ///< To those who are not members. May be null.
-  std::unique_ptr<Network> mpi = nullptr;        ///< For programs that want MPI alone. May be null.
-  /// Null: failures of other ranks are noticed by deadlines and broken connections alone.
+  int rank = 0;  ///< This rank, in the job.
+  topology::RankMap map{{""}};
+  int spins = 0;                                 ///< Polls before the core is offered to other threads.
+  std::shared_ptr<HostMemory> memory = nullptr;  ///< Null if this rank shares memory with no other.
+  std::vector<int> members = {};                 ///< Rank in the job of each member of `memory`.
+  std::unique_ptr<Network> network = nullptr;    ///< To ranks that are not members. May be null.
+  std::unique_ptr<Network> mpi = nullptr;        ///< For programs that use MPI only. May be null.
+  /// If null, failures of other ranks are noticed only by deadlines and broken connections.
   std::shared_ptr<Watch> watch = nullptr;
-  /// Gets what the flight recorder holds once a call has failed; may be empty.
+  /// Called with the flight recorder's records once a call has failed. May be empty.
   std::function<void(const std::vector<FlightRecord>&)> on_failure = nullptr;
-  /// What is kept of calls besides; null: nothing.
+  /// Records statistics and events of calls. May be null.
   std::shared_ptr<RunRecorder> run = nullptr;
 };
 
-/// Runs a rank's part of collectives: of all its communicators, any number at a time. `run` does so in the
-/// caller's thread if nothing else is under way. What was started with `start` is driven by a thread of the
-/// engine's own, which sleeps while there is nothing to do. Any thread.
+/// Runs a rank's part of collectives: any number at a time, of all its communicators. `run` uses the caller's
+/// thread if no other thread is driving. Calls from `start` are driven by the engine's own thread, which
+/// sleeps while there is nothing to do. Thread-safe.
 ///
-/// A call that fails fails the engine: all other calls, later ones too, end with its error. So does the
-/// failure of another rank, as soon as a call waits. The error says which failure of the job was the first,
-/// and how far each rank had come.
+/// A call that fails also fails the engine: all other calls, and later ones, end with its error. A failure of
+/// another rank does the same as soon as a call waits. The error names the first failure of the job and how
+/// far each rank had come.
 class Engine {
  public:
   explicit Engine(EngineSettings settings);
@@ -45,48 +45,49 @@ class Engine {
   [[nodiscard]] HostMemory* memory() const noexcept;
   /// This rank's index in the host's memory.
   [[nodiscard]] int member() const noexcept;
-  /// `bytes` bytes of zeros, aligned to 64, that the host's ranks share if they share any; null if there is
-  /// no more. May outlive the engine.
+  /// `bytes` zeroed bytes, aligned to 64, shared with the host's ranks if there is shared memory; null if no
+  /// memory is left. The block may outlive the engine.
   [[nodiscard]] std::shared_ptr<void> allocate(std::size_t bytes) const;
   [[nodiscard]] bool has_mpi() const noexcept;
-  /// Whether what is started moves on by itself; else by those who wait for it or test it.
+  /// Whether started calls progress by themselves, or only while a thread waits for or tests them.
   [[nodiscard]] bool has_thread() const noexcept;
-  /// "ucx (tcp)"; empty if there is none.
+  /// For example "ucx (tcp)"; empty if there is no network.
   [[nodiscard]] std::string network_name() const;
 
-  /// What `PreparedProgram` needs to know of ways to other ranks. Valid as long as the engine.
+  /// How this rank reaches other ranks, for `PreparedProgram`. Valid as long as the engine.
   [[nodiscard]] const Ways& ways(bool mpi_alone) const noexcept;
 
-  /// Null if there is none.
+  /// May be null.
   [[nodiscard]] Watch* watch() const noexcept;
-  /// What this rank calls. Calls with a record there are kept up to date.
+  /// This rank's calls. The engine updates the records of calls whose `record` is set.
   [[nodiscard]] FlightRecorder& recorder() noexcept;
-  /// Null: nobody wants to know.
+  /// Null if the run is not recorded.
   [[nodiscard]] const std::shared_ptr<RunRecorder>& run_recorder() const noexcept;
 
-  /// Returns when this rank's part is over. Throws `timeout`, `peer_failed`, `mismatch` or `transport`;
-  /// messages name the collective, the plan, the peers that are waited for and the phases in which they are.
-  /// What is left of the call afterwards is unspecified: a small one costs less than a copy of it.
+  /// Returns when this rank's part is complete. Throws `timeout`, `peer_failed`, `mismatch` or `transport`;
+  /// the message names the collective, the plan, and the awaited peers with their phases. The contents of
+  /// `call` are unspecified afterwards, because a copy would cost more than a small call.
   void run(Call&& call);
   void run(const Call& call) { run(Call(call)); }
   std::shared_ptr<WorkState> start(const Call& call);
-  /// For something that takes several calls, which its maker finishes.
+  /// For an operation of several calls. The caller must finish it.
   [[nodiscard]] std::shared_ptr<WorkState> new_work();
 
   [[nodiscard]] bool failed() const noexcept;
-  /// What a call gets after the first failure: that one's code, and its text in a line.
+  /// The error of a call after the first failure: that failure's code, and the first line of its text.
   [[nodiscard]] Error failed_before(const char* name) const;
-  /// This rank cannot go on, for reasons that the engine does not know: fails the engine and the job. Returns
-  /// the error to throw. `call`: the collective that it is about, if any.
+  /// Fails the engine and the job because of an error outside of the engine. Returns the error to throw.
+  /// `call`: the collective that failed, if any.
   [[nodiscard]] Error give_up(const Error& error, const CallId& call = {});
-  /// The same, in one line, if there has been no failure; and lets go of the network. Waits for nothing.
+  /// Announces such a failure in one line unless there has been one already, and abandons the network. Waits
+  /// for nothing.
   void announce_failure(const std::string& why);
-  /// Moves on what can be moved, of peers as well, without a call of this rank's. Does not block.
+  /// Does the work that is possible now, for peers too, without a call of this rank. Does not block.
   void progress();
-  /// Waits for what is under way. What goes wrong fails the engine.
+  /// Waits for all calls in flight. An error fails the engine.
   void drain();
-  /// Drains, tells the peers that this rank has left, and gives everything back; later
-  /// calls throw `transport`. After a failure it waits for nothing.
+  /// Drains, tells the peers that this rank has left, and releases all resources; later calls throw
+  /// `transport`. After a failure it waits for nothing.
   void close();
 
  private:

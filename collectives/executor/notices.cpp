@@ -1,5 +1,3 @@
-// Messages between members of a host.
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -12,12 +10,12 @@ namespace ddl::collectives {
 bool Driver::drain() {
   bool moved = false;
   if (waiting_notices_ != 0) {
-    // Operations that have ended leave some, too.
+    // Links of finished operations may have some, too.
     for (const std::unique_ptr<MemberLink>& link : links_) {
       if (link && !link->outbox.empty() && empty_outbox(*link)) moved = true;
     }
   }
-  // By index: an operation that ends takes links away.
+  // By index, because a finished operation removes links.
   for (std::size_t i = 0; i < listened_.size(); ++i) {
     if (drain(*listened_[i])) moved = true;
   }
@@ -40,8 +38,8 @@ bool Driver::drain(MemberLink& link) {
   return moved;
 }
 
-/// All messages of a comparison are taken before its call begins: one that comes later is of a rank that
-/// calls something else, for the first time.
+/// A call begins after it has received all messages of its comparison. One that arrives later is from a rank
+/// that called something else, which is new to it.
 void Driver::check_comparison(const MemberLink& link, const Notice& notice) {
   if (!Call::is_comparison(notice.tag.communicator)) return;
   const MessageTag call{Call::channel_of_calls(notice.tag.communicator), notice.tag.call, 0};
@@ -57,8 +55,8 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   const std::uint32_t index = operation.program().send_of(link.peer, notice.tag.message);
   if (index == StepWay::none || !operation.post(index).is_out) {
     throw_about(operation.call, ErrorCode::internal,
-                fmt::format("{}: {} acknowledges message {}, which it was not sent", describe(operation.call),
-                            rank_and_host(link.rank), notice.tag.message));
+                fmt::format("{}: {} acknowledges message {}, which was not sent to it",
+                            describe(operation.call), rank_and_host(link.rank), notice.tag.message));
   }
   OperationState::Post& post = operation.post(index);
   post.is_out = false;
@@ -71,7 +69,7 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   if (notice.kind != Notice::Kind::answered) return;
   const std::uint32_t answer = operation.way(index).answer;
   complete(operation, answer);
-  operation.missing[answer] = 0;  // its message is not waited for any more
+  operation.missing[answer] = 0;  // its message will not come
 }
 
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
@@ -134,7 +132,6 @@ void Driver::keep_for_later(const MemberLink& link, const Notice& notice) {
   std::memcpy(kept.held, link.arrived_parcel(), std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
 }
 
-/// What came for an operation before it began.
 void Driver::take_early(OperationState& operation) {
   std::size_t left = 0;
   for (Early& kept : kept_early_) {

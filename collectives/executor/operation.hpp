@@ -21,52 +21,52 @@
 
 namespace ddl::collectives {
 
-/// Where a program's elements are. Element i's first value is at `input` + i; from the program's first write
-/// to it on it is at `output` + i if i is in [begin, end), else in memory of the engine's own. With `input`
-/// == `output` and all elements in the range, the program runs in place. Addresses of elements that do not
-/// exist at that place are only computed, never used.
+/// Where a program's elements are. The initial value of element i is at `input` + i. After the program's
+/// first write to it, it is at `output` + i if i is in [begin, end), and otherwise in memory of the engine.
+/// If `input` == `output` and the range covers all elements, the program runs in place. Addresses of elements
+/// outside of a buffer are computed but never accessed.
 struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
-  /// Elements that `input` has.
+  /// The elements that `input` holds.
   std::size_t input_begin = 0;
   std::size_t input_end = std::numeric_limits<std::size_t>::max();
 };
 
-/// Memory for the program's residual: what the last call has left, and what this one leaves; null: neither.
+/// The residuals of a compressed reduction: those of the previous call, and where this call stores its own.
+/// Null if there are none.
 struct Residual {
   const float* kept = nullptr;
   float* left = nullptr;
 };
 
-/// One call of a collective.
 struct Call {
-  /// Numbers that messages tell apart at most, and how many of them a communicator takes.
+  /// Messages carry a 16-bit channel number; each communicator takes two.
   static constexpr int most_channels = 1 << 16;
   static constexpr int channels_each = 2;
   static constexpr int most_communicators = most_channels / channels_each;
 
-  /// What messages call it. Of a call that is part of another one, that one.
+  /// The call that messages name. For a part of a larger call, the larger call.
   CallId id = {};
   std::uint16_t communicator = 0;
-  std::uint64_t sequence = 0;  ///< In the communicator, from 1 on.
-  /// It is the comparison that goes before a call with this number. What its messages carry is not mixed up
-  /// with the call's, though some ranks may compare and others not.
+  std::uint64_t sequence = 0;  ///< Counts the communicator's calls, from 1.
+  /// This is the comparison that precedes the call with this number. It has its own channel, because some
+  /// ranks may compare while others already run the call.
   bool compares = false;
   Buffers buffers = {};
   Residual residual = {};
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
-  /// Equal for equal collectives of equal counts, types, operations and roots. Goes along with every message.
+  /// Equal for collectives with equal counts, types, operations and roots. Every message carries it.
   std::uint32_t fingerprint = 0;
-  std::uint64_t record = 0;  ///< The flight recorder's number; 0: it is not to know.
+  std::uint64_t record = 0;  ///< Number in the flight recorder; 0: not recorded.
   std::shared_ptr<const PreparedProgram> program = nullptr;
-  /// From when the call is made; max: none.
+  /// Counted from when the engine begins the call; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();
 
-  /// What messages call the communicator.
+  /// The communicator number in message tags.
   [[nodiscard]] std::uint16_t channel() const noexcept {
     return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));
   }
@@ -76,14 +76,14 @@ struct Call {
   }
 };
 
-/// What a `Work` refers to. Any thread.
+/// The shared state of a `Work`. Thread-safe.
 class WorkState {
  public:
   using Continuation = std::function<void(const Error*)>;
-  /// Moves the operation on in the caller's thread: until it is done, or by what can be done now.
+  /// Makes progress in the caller's thread: until the operation is done, or once without blocking.
   using Help = std::function<void(const WorkState&, bool until_done)>;
 
-  /// `help`: for operations that no thread moves by itself. `run`: told of waits, if not null.
+  /// `help`: for operations that no thread drives. `run`: records the time of waits; may be null.
   explicit WorkState(Help help = nullptr, std::shared_ptr<RunRecorder> run = nullptr)
       : help_(std::move(help)), run_(std::move(run)) {}
 
@@ -93,10 +93,10 @@ class WorkState {
   void then(Continuation continuation);
   [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 
-  /// Holds on to something until this is done.
+  /// Keeps an object alive until this is done.
   void keep(std::shared_ptr<const void> what);
 
-  /// Called once; runs the continuations.
+  /// Must be called once. Runs the continuations.
   void finish(std::optional<Error> error);
 
  private:

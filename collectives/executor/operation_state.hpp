@@ -18,7 +18,7 @@
 
 namespace ddl::collectives {
 
-/// Blocks of one size, used again and again, the last one first because caches still hold it.
+/// A pool of blocks of one size. The block returned last is taken first, because it may still be in a cache.
 class BlockPool {
  public:
   using Slab = std::shared_ptr<std::byte>;
@@ -38,7 +38,7 @@ class BlockPool {
     return block;
   }
   void give_back(std::byte* block) noexcept {
-    free_.push_back(block);  // within capacity
+    free_.push_back(block);  // grow() has reserved the capacity
     --taken_;
   }
 
@@ -57,56 +57,54 @@ class BlockPool {
   std::size_t taken_ = 0;
 };
 
-/// How far a call has come. Used again for later calls, so that those allocate nothing.
+/// The progress of a call. Reused for later calls, so that they allocate nothing.
 struct OperationState {
-  /// What is known of a message from a member.
   struct Arrival {
-    const std::byte* data = nullptr;  ///< Null: has not come yet.
-    std::byte* held = nullptr;        ///< A block that `data` was copied to.
-    bool wants_read = false;          ///< The sender waits until it has been read.
+    const std::byte* data = nullptr;  ///< Null until the message has arrived.
+    std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.
+    bool wants_read = false;          ///< The sender waits for an acknowledgement.
   };
   struct Post {
-    std::byte* staging = nullptr;  ///< A copy of the range, for want of shared memory.
-    SharedAddress answer_at = 0;   ///< Where the peer wants it.
-    std::uint32_t answers = 0;     ///< To which message of the peer it is the answer.
+    std::byte* staging = nullptr;  ///< A copy in shared memory, if the range is not there.
+    SharedAddress answer_at = 0;   ///< Where the peer wants the result.
+    std::uint32_t answers = 0;     ///< The peer's message that this post answers.
     bool is_answer = false;
-    bool is_written = false;  ///< By the pass before it.
-    bool is_out = false;      ///< The peer has been told, and is to say when it has read it.
+    bool is_written = false;  ///< The reduction before it has already written to `answer_at`.
+    bool is_out = false;      ///< The peer has the notice and has not acknowledged it yet.
   };
 
   Call call;
-  std::shared_ptr<WorkState> work;  ///< Null: somebody waits for `done`.
+  std::shared_ptr<WorkState> work;  ///< Null if a thread waits for `done`.
   bool active = false;
   bool done = false;
   bool failed = false;
-  std::size_t element = 1;  ///< Bytes.
+  std::size_t element = 1;  ///< Size in bytes.
   Clock::time_point started;
   Clock::time_point until;
 
-  std::uint64_t begun = 0;  ///< `Ticks`, where the run is recorded.
-  PhaseTimes phase_times;   ///< There, too.
+  std::uint64_t begun = 0;  ///< In `Ticks`; set only if the run is recorded.
+  PhaseTimes phase_times;   ///< Used only if the run is recorded.
 
-  std::size_t unfinished = 0;          ///< Runs of the program.
-  std::vector<std::uint32_t> missing;  ///< By run: as in the program, less what has come.
-  std::vector<std::uint64_t> ready;    ///< Urgencies of runs that can be done: a heap.
+  std::size_t unfinished = 0;          ///< Number of runs.
+  std::vector<std::uint32_t> missing;  ///< By run: runs and messages that it still waits for.
+  std::vector<std::uint64_t> ready;    ///< Heap of the urgencies of runs that can start.
   std::vector<Arrival> arrivals;       ///< By slot.
   std::vector<Post> posts;             ///< By slot.
   std::size_t posts_out = 0;
   std::vector<std::uint32_t> unstaged;  ///< Posts that wait for staging memory.
   std::vector<Transfer> transfers;      ///< By slot.
-  /// By slot: what is received into before it is reduced or widened, or narrowed into before it is sent.
+  /// By slot: received data before it is reduced or widened, or the narrow copy of a range to send.
   std::vector<std::byte*> blocks;
   std::vector<std::uint32_t> transferring;
-  std::vector<std::uint32_t> unsent;  ///< Sends through the network that wait for their turn.
+  std::vector<std::uint32_t> unsent;  ///< Network sends beyond the limit of sends in flight.
   std::size_t sending = 0;
-  std::optional<Clock::time_point>
-      flush_until;  ///< At the end; it may need a peer that is not in the library.
+  std::optional<Clock::time_point> flush_until;  ///< Deadline of the final flush, once all runs are complete.
   std::size_t next_net_reduce = 0;
   std::size_t receiving_blocks = 0;
 
   Stores stores = Stores::automatic;
-  bool input_was_copied = false;  ///< To where the output is.
-  bool all_in_work = false;       ///< The output as well, until the end.
+  bool input_was_copied = false;  ///< Into the output's place.
+  bool all_in_work = false;       ///< The output too is in work memory until the end.
   std::shared_ptr<std::byte> scratch;
   std::size_t scratch_bytes = 0;
   std::shared_ptr<std::byte> work_memory;
@@ -126,7 +124,7 @@ struct OperationState {
     return step(index).size() * (step(index).narrow ? size_of(program().program().wire) : element);
   }
 
-  /// Where a range is to be written.
+  /// Where the element at `begin`, and the range that starts there, is written.
   [[nodiscard]] std::byte* target(std::size_t begin) const noexcept {
     const std::size_t count = call.program->count();
     if (begin >= count) return scratch.get() + (begin - count) * element;
@@ -134,7 +132,7 @@ struct OperationState {
     return in_output ? call.buffers.output + begin * element : work_memory.get() + begin * element;
   }
   [[nodiscard]] std::byte* target_of(std::uint32_t index) const noexcept { return target(step(index).begin); }
-  /// Where a range, or a step's, is to be read.
+  /// Where it is read. `is_input`: it has not been written yet.
   [[nodiscard]] const std::byte* source(std::size_t begin, bool is_input) const noexcept {
     if (is_input && !input_was_copied) return call.buffers.input + begin * element;
     return target(begin);
@@ -146,7 +144,7 @@ struct OperationState {
     return source(step(index).source, way(index).source_is_input);
   }
 
-  /// How many messages of members a run still waits for.
+  /// How many messages from members the run still waits for.
   [[nodiscard]] std::uint32_t arrivals_missing(std::uint32_t first) const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t i = first; i < call.program->end_of_run(first); ++i) {
@@ -167,10 +165,10 @@ struct OperationState {
   }
 };
 
-/// This rank's end of the two rings of notices that it shares with one member.
+/// This rank's end of the two rings of notices that it shares with another member.
 class MemberLink {
  public:
-  /// What could not be sent because the ring was full: a send's message, or that a message is done with.
+  /// A notice that did not fit into the ring: a send (if `operation` is set) or an acknowledgement.
   struct Waiting {
     OperationState* operation = nullptr;
     std::uint32_t step = 0;
@@ -190,17 +188,17 @@ class MemberLink {
         in_parcels_(memory.parcels(peer_index, self)),
         in_state_(memory.ring_state(peer_index, self)) {}
 
-  const int peer;  ///< Index in the memory.
-  const int rank;  ///< In the job.
+  const int peer;  ///< Index in the host's memory.
+  const int rank;  ///< Rank in the job.
   std::deque<Waiting> outbox;
-  int listeners = 0;  ///< Operations with messages from or to the peer.
+  int listeners = 0;  ///< Operations in flight that exchange messages with the peer.
 
   [[nodiscard]] bool is_full() noexcept {
     if (written_ - read_by_peer_ <= mask_) return false;
     read_by_peer_ = out_state_.read.load(std::memory_order_seq_cst);
     return written_ - read_by_peer_ > mask_;
   }
-  /// The next notice, which says what it is about. Not if it is full.
+  /// The next free notice, with its header filled in. The ring must not be full.
   Notice& next(const MessageTag& tag, Notice::Kind kind, std::size_t bytes = 0) noexcept {
     Notice& notice = out_[written_ & mask_];
     notice.tag = tag;
@@ -208,13 +206,13 @@ class MemberLink {
     notice.bytes = static_cast<std::uint32_t>(bytes);
     return notice;
   }
-  /// Sends it.
+  /// Sends the notice that `next` returned.
   void publish() noexcept {
     out_[written_ & mask_].stamp.store(written_ + 1, std::memory_order_seq_cst);
     ++written_;
     memory_.ring(peer);
   }
-  /// Sends a notice that has the message's bytes with it.
+  /// Sends a notice that carries the message's bytes.
   void send_small(const MessageTag& tag, const std::byte* data, std::size_t bytes) noexcept {
     if (bytes <= Notice::most_inline) {
       std::memcpy(next(tag, Notice::Kind::here, bytes).inlined.data(), data, bytes);
@@ -225,7 +223,7 @@ class MemberLink {
     publish();
   }
 
-  /// The next notice that has come; null if there is none.
+  /// The next notice that has arrived; null if there is none.
   [[nodiscard]] const Notice* arrived() const noexcept {
     const NoticeSlot& slot = in_[read_ & mask_];
     return slot.stamp.load(std::memory_order_seq_cst) == read_ + 1 ? &slot : nullptr;
@@ -234,8 +232,8 @@ class MemberLink {
     return in_parcels_ + (read_ & mask_) * memory_.parcel_bytes();
   }
   void drop() noexcept { ++read_; }
-  /// Lets the peer use the places of dropped notices again. A peer that sleeps because its ring is full has a
-  /// ring's notices to be read yet, and is woken on the way.
+  /// Lets the peer reuse the slots of dropped notices. A sleeping peer whose ring is full is woken once more
+  /// than a quarter of the ring is free.
   void make_room() noexcept {
     const std::uint64_t dropped = read_ - given_back_;
     if (dropped == 0) return;

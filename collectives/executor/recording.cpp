@@ -1,5 +1,3 @@
-// What goes into the run's record.
-
 #include "collectives/executor/recording.hpp"
 
 #include <algorithm>
@@ -15,7 +13,7 @@ void Driver::note_begun(OperationState& operation) {
   if (operations_.empty()) busy_since_ = operation.begun;
 }
 
-/// `ended` 0: now. It is no longer among the operations.
+/// The operation is not in `operations_` any more. `ended` 0: now.
 void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   if (ended == 0) ended = Ticks::now();
   const Call& call = operation.call;

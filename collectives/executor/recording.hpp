@@ -14,17 +14,17 @@
 
 namespace ddl::collectives {
 
-/// When each chunk of a call was in each phase of its plan, on this rank. With the engine's token.
+/// When each chunk of a call was in each phase of its plan, on this rank. Used with the engine's token.
 class PhaseTimes {
  public:
   struct Span {
-    std::uint64_t begin = 0;  ///< `Ticks`; when the first of its runs began.
+    std::uint64_t begin = 0;  ///< In `Ticks`: when its first run began.
     std::uint64_t end = 0;
-    std::uint32_t left = 0;      ///< Runs.
-    std::uint64_t elements = 0;  ///< Of its runs.
+    std::uint32_t left = 0;      ///< Runs that are not complete.
+    std::uint64_t elements = 0;  ///< In all its runs.
   };
 
-  /// None of a program without a plan's phases.
+  /// Records nothing for a program whose plan has no phases.
   void start(const PreparedProgram& program);
   void begun(const topology::Step& run) noexcept {
     if (spans_.empty()) return;
@@ -42,7 +42,7 @@ class PhaseTimes {
   [[nodiscard]] const Span& at(std::size_t phase, std::size_t chunk) const noexcept {
     return spans_[phase * chunks_ + chunk];
   }
-  /// For how many ticks some chunk was in each dimension. Valid until the next call.
+  /// Ticks during which any chunk was in each dimension. Valid until the next call.
   std::span<const std::uint64_t> dimension_ticks(const ChosenPlan& plan);
 
  private:
@@ -51,19 +51,19 @@ class PhaseTimes {
   }
 
   std::size_t chunks_ = 1;
-  std::vector<Span> spans_;  // by phase, then chunk
+  std::vector<Span> spans_;  // by phase, then by chunk
   std::vector<std::pair<std::uint64_t, std::uint64_t>> intervals_;
   std::vector<std::uint64_t> ticks_;
 };
 
-/// Puts an engine's calls into the run's record. With the engine's token.
+/// Adds an engine's calls to the run's events. Used with the engine's token.
 class CallEvents {
  public:
-  /// `run` null: `add` must not be called.
+  /// If `run` is null, `add` must not be called.
   CallEvents(RunRecorder* run, const FlightRecorder& calls) : run_(run), calls_(calls) {}
 
   struct Course {
-    std::uint64_t begun, ended;  // Ticks
+    std::uint64_t begun, ended;  // in Ticks
     CallFacts::Way way = CallFacts::Way::done;
   };
   void add(const Call& call, std::uint32_t plan, const Course& course);
@@ -71,7 +71,7 @@ class CallEvents {
  private:
   RunRecorder* run_;
   const FlightRecorder& calls_;
-  const char* labelled_ = nullptr;  // the call of which `label_` is
+  const char* labelled_ = nullptr;  // the name that `label_` stands for
   std::uint32_t label_ = 0;
   std::uint16_t track_ = 0;
 };

@@ -1,5 +1,3 @@
-// Messages for people.
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -40,12 +38,12 @@ void Driver::each_awaited(const OperationState& operation, const Awaited& visit)
     const bool is_post = program.step(run).kind == topology::StepKind::send && !way.by_network();
     if (is_post && operation.posts[way.slot].is_out) visit(way.peer, run, "not read");
     const std::uint32_t to_come = operation.arrivals_missing(run);
-    // Only what waits for messages alone.
+    // Skips runs that also wait for other runs.
     if (to_come == 0 || operation.missing[run] != to_come) continue;
     for (std::uint32_t i = run; i < program.end_of_run(run); ++i) {
       const bool waits =
           is_receive(program.step(i).kind) && operation.arrivals[program.way(i).slot].data == nullptr;
-      if (waits) visit(program.way(i).peer, i, "nothing has come of");
+      if (waits) visit(program.way(i).peer, i, "not sent");
     }
   }
   for (const std::uint32_t index : operation.transferring) {
@@ -75,7 +73,7 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
     }
     all.push_back({rank, std::move(text)});
   });
-  // Ranks that are waited for in the same way are named together.
+  // Names ranks together that are waited for in the same way.
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (const Peer& each : all) {
     std::string text = each.text;

@@ -1,5 +1,3 @@
-// What the steps of a program do.
-
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -16,13 +14,13 @@ using topology::StepKind;
 
 namespace {
 
-/// Copies of ranges that are not in shared memory: so much at a time stays in a core's cache. More is taken
-/// only if nothing else can be done, since others may wait for any of them.
+/// Limit for copies of ranges outside of shared memory, so that they stay in a core's cache. Exceeded only if
+/// nothing else can make progress, because peers may wait for any of them.
 constexpr std::size_t most_staged_bytes = std::size_t{2} << 20;
-/// Memory to receive into before it is known when it can be reduced.
+/// Limit for blocks that hold received data until its reduction can run.
 constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
-constexpr std::size_t most_sending_narrow = 64;  // each in a block of its own
+constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `receiving_`
 constexpr int runs_at_a_time = 8;
 
 }  // namespace
@@ -36,7 +34,7 @@ bool Driver::run_ready(OperationState& operation) {
   return moved;
 }
 
-/// Does a run, by its first step.
+/// Does the run whose first step is `index`.
 void Driver::run(OperationState& operation, std::uint32_t index) {
   const Step& step = operation.step(index);
   if (run_ != nullptr) operation.phase_times.begun(step);
@@ -49,8 +47,8 @@ void Driver::run(OperationState& operation, std::uint32_t index) {
   complete(operation, index);
 }
 
-/// Collects what a run takes in, in `sources_`. `data_of(i)`: what step i has received, null if it has not
-/// come. Returns what the result is divided by; 0 if something has not come.
+/// Collects a run's operands in `sources_`. `data_of(i)`: the data that step i received, or null if it has
+/// not arrived. Returns the divisor of the result; 0 if data is missing.
 template <typename DataOf>
 int Driver::collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
                             const DataOf& data_of) {
@@ -73,7 +71,7 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
   return divisor;
 }
 
-/// One pass over memory: each of `targets_` = source op source ...
+/// In one pass over memory, writes sources_[0] op sources_[1] op ... to each of `targets_`.
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets_.size() == 1) {
     if (targets_[0] != sources_[0]) std::memmove(targets_[0], sources_[0], operation.bytes_of(first));
@@ -84,7 +82,8 @@ void Driver::combine_sources(const OperationState& operation, std::uint32_t firs
          reads_peers ? operation.stores : Stores::automatic);
 }
 
-/// A run whose messages have all come. What is to go back to the peers is written there in the same pass.
+/// Does a run whose messages have all arrived. The same pass writes results into the memory of peers that
+/// lent it.
 void Driver::combine(OperationState& operation, std::uint32_t first) {
   const PreparedProgram& program = operation.program();
   const std::uint32_t end = program.end_of_run(first);
@@ -124,7 +123,7 @@ void Driver::post(OperationState& operation, std::uint32_t index) {
   post_now(operation, peer, index);
 }
 
-/// There is room in the ring.
+/// The ring must have room.
 void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   OperationState::Post& post = operation.post(index);
@@ -165,7 +164,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   link.publish();
 }
 
-/// Copies the range to shared memory. False if that has to wait.
+/// Copies the range to shared memory. Returns false if no staging memory is available now.
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
   if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
   std::byte* block = staging_.take();
@@ -183,7 +182,7 @@ void Driver::unstage(OperationState& operation, std::uint32_t index) {
   }
 }
 
-/// Posts the first one that has waited for memory.
+/// Posts the first range that waits for staging memory.
 bool Driver::stage_more(OperationState& operation, bool beyond_limit) {
   if (operation.unstaged.empty()) return false;
   const std::uint32_t index = operation.unstaged.front();
@@ -200,7 +199,6 @@ void Driver::release_arrival(OperationState& operation, std::uint32_t index) {
   if (arrival.wants_read) acknowledge(operation, link(way.member), way.message, Notice::Kind::read);
 }
 
-/// Sends or receives a range through the network.
 void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   Network& network = *network_of(operation);
@@ -228,7 +226,7 @@ void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
   operation.transferring.push_back(index);
 }
 
-/// Range = the nearest values of the wire's type; what that leaves is kept for the next call.
+/// Rounds the range to values of the wire type, and keeps the rounding errors for the next call.
 void Driver::round_range(const OperationState& operation, std::uint32_t index) const {
   const Step& step = operation.step(index);
   Rounding rounding{reinterpret_cast<const float*>(operation.range_of(index)),
@@ -241,7 +239,7 @@ void Driver::round_range(const OperationState& operation, std::uint32_t index) c
   round_to(operation.program().program().wire, rounding, step.size());
 }
 
-/// A narrow message that has come, or what has been sent of one.
+/// Widens a received narrow message, or releases the narrow copy of a sent one.
 void Driver::widen_block(OperationState& operation, std::uint32_t index, std::byte* target) {
   const Step& step = operation.step(index);
   std::byte*& block = operation.blocks[operation.way(index).slot];
@@ -251,8 +249,8 @@ void Driver::widen_block(OperationState& operation, std::uint32_t index, std::by
   receiving_.give_back(std::exchange(block, nullptr));
 }
 
-/// Receives that end in a reduction go to memory of their own, so they need not wait for their turn. In the
-/// program's order: what comes first in it waits for nothing that comes later.
+/// Posts receives whose data is reduced later. They have blocks of their own, so they can be posted early; in
+/// program order, because an earlier one never waits for a later one.
 void Driver::post_receives(OperationState& operation) {
   const std::span<const std::uint32_t> all = operation.program().net_reduces();
   while (operation.next_net_reduce < all.size() && operation.receiving_blocks < most_receiving_blocks) {
@@ -330,7 +328,7 @@ OperationState* Driver::run_small(Call& call) {
   return &operation;
 }
 
-/// Whether a call's messages are copied to their receivers at once, so that no send waits.
+/// Whether all messages are sent as copies, so that no send waits.
 bool Driver::is_small(const Call& call) const {
   const PreparedProgram& program = *call.program;
   return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 && !program.rounds() &&
@@ -338,9 +336,10 @@ bool Driver::is_small(const Call& call) const {
          (run_ == nullptr || program.has_one_phase());
 }
 
-/// Does runs in the order of the list, each as soon as its messages are there. Returns the first that would
-/// keep this rank waiting for longer than it spins; the end if there is none. A result that is copied next is
-/// written there: nobody reads the range any more, as what was to be sent has been.
+/// Does runs in the order of the list, each as soon as its messages have arrived. Returns the first run that
+/// would wait for longer than this rank spins, or the number of steps. A result that the next step only
+/// copies is written straight to the copy's target: its sends are complete, so nothing reads the range any
+/// more.
 std::uint32_t Driver::run_in_order(OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const auto size = static_cast<std::uint32_t>(program.steps().size());
@@ -371,7 +370,8 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
   return run;
 }
 
-/// What a step receives, if that comes soon, and before anything else; else null.
+/// The data that a step receives, if it arrives within the spin limit and before any other message; else
+/// null.
 const std::byte* Driver::await_small(const OperationState& operation, std::uint32_t step, int& idle) {
   const StepWay& way = operation.way(step);
   MemberLink& peer = link(way.member);

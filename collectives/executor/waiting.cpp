@@ -1,5 +1,3 @@
-// What a rank does while there is nothing to do.
-
 #include "collectives/executor/waiting.hpp"
 
 #include <fmt/format.h>
@@ -18,12 +16,12 @@
 namespace ddl::collectives {
 namespace {
 
-/// A peer on this rank's core is let run; one that waits for the network itself is not soon done.
+/// A yield lets a peer on this rank's core run. Waits for the network are long, so they yield less often.
 constexpr int yields_before_sleep = 100;
 constexpr int yields_before_sleep_with_network = 8;
 constexpr std::size_t most_steps_looked_at = 4096;
 constexpr std::size_t most_receives_looked_at = 16;
-// At what only concerns this thread's caller.
+// How often waits call `Meanwhile::look`.
 constexpr int spins_between_looks = 64;
 constexpr int others_between_looks = 16;
 
@@ -38,7 +36,7 @@ void Driver::wait(int& idle) {
     sched_yield();
     if (idle % others_between_looks == 0) Meanwhile::look();
   } else {
-    // Something may keep it from falling asleep for long, such as a network that has more to do.
+    // sleep() may return early many times, for example while the network makes progress.
     if (idle % others_between_looks == 0) Meanwhile::look();
     sleep();
   }
@@ -49,7 +47,7 @@ int Driver::most_yields() const noexcept {
   return by_network ? yields_before_sleep_with_network : yields_before_sleep;
 }
 
-/// Spinning would keep a peer that is on this rank's core from ever coming.
+/// Disables spinning, and tries to move away, if a peer is on this rank's core, where it could not run.
 void Driver::look_for_company() noexcept {
   if (memory_ == nullptr) return;
   const std::int32_t here = 1 + sched_getcpu();
@@ -67,21 +65,21 @@ void Driver::look_for_company() noexcept {
   spreading_.spread(cores_, static_cast<std::size_t>(self_));
 }
 
-/// What to look at while asleep: MPI, which cannot wake anyone, before any other. Also where no operation of
-/// this rank needs it: a peer's send may not be over before this rank's library has moved on once more.
+/// The network to poll while asleep; MPI first, which cannot wake a thread. Polled even if no operation of
+/// this rank uses it, because a peer's send may need progress in this rank's library.
 Network* Driver::watched_network() const noexcept {
   if (operations_.empty()) return nullptr;
   return settings_.mpi ? settings_.mpi.get() : settings_.network.get();
 }
 
-/// Whether some operation waits for it.
+/// Whether an operation uses `network`.
 bool Driver::needs(const Network* network) const noexcept {
   return std::ranges::any_of(operations_, [&](const OperationState* operation) {
     return operation->program().transfers() != 0 && network_of(*operation) == network;
   });
 }
 
-/// How many rings it takes at least until there is something to do.
+/// The least number of rings until there can be something to do.
 std::int32_t Driver::rings_needed() const {
   if (operations_.size() != 1 || waiting_notices_ != 0) return 1;
   const OperationState& operation = *operations_.front();
@@ -92,7 +90,7 @@ std::int32_t Driver::rings_needed() const {
   for (std::uint32_t run = 0; run < size; run = program.end_of_run(run)) {
     if (program.step(run).kind == topology::StepKind::send) {
       if (!operation.posts[program.way(run).slot].is_out) continue;
-      // Its answer may come in the place of what it waits for; then nothing else may wait for that.
+      // An acknowledgement completes the send, and an answer also the receive: a run may wait for it.
       const std::uint32_t answer = program.way(run).answer;
       if (!program.after(answer == StepWay::none ? run : answer).empty()) return 1;
       continue;
@@ -100,11 +98,11 @@ std::int32_t Driver::rings_needed() const {
     const std::uint32_t missing = operation.missing[run];
     if (missing == 0) continue;
     const std::uint32_t to_come = operation.arrivals_missing(run);
-    // What waits for other runs as well cannot be the next one.
+    // A run that also waits for other runs cannot be the next one.
     if (to_come == missing) least = std::min(least, to_come);
   }
   if (least == StepWay::none) least = static_cast<std::uint32_t>(operation.posts_out);
-  // A member whose ring is full cannot ring any more.
+  // A member can ring once per notice at most, and only until its ring is full.
   const std::size_t most = memory_ == nullptr ? 1 : memory_->notices_per_ring();
   return static_cast<std::int32_t>(std::clamp<std::size_t>(least, 1, most));
 }
@@ -113,7 +111,8 @@ void Driver::sleep() {
   Network* network = watched_network();
   const bool polls = network != nullptr && event_ >= 0 && network->event_descriptor() >= 0;
   const std::uint32_t ticket = bell_->prepare(polls);
-  // Whether a peer has left is asked before the last look: what it wrote, it wrote before it left.
+  // Check whether peers have left before the last progress(): everything that a peer wrote, it wrote before
+  // it left.
   left_before_.clear();
   for (const MemberLink* link : listened_) {
     left_before_.push_back(memory_->member(link->peer).left.load(std::memory_order_seq_cst) != 0);
@@ -149,7 +148,7 @@ void Driver::sleep() {
 }
 
 void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* network) {
-  // What cannot wake this thread is looked at again and again.
+  // What cannot wake this thread must be polled.
   if (network == nullptr && watched_network() != nullptr)
     until = std::min(until, Clock::now() + naps_.next());
   if (Meanwhile::wanted()) {
@@ -175,7 +174,7 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
   }
 }
 
-/// Who has left, or is to end with the job, reads no more that its messages were read.
+/// Drops acknowledgements to members that have left, or to all if the job has failed: nobody reads them.
 void Driver::drop_notices_to_nobody() {
   const bool failed = settings_.watch && settings_.watch->failed();
   for (const std::unique_ptr<MemberLink>& link : links_) {
@@ -213,9 +212,9 @@ void Driver::check_peers() {
   }
 }
 
-/// Messages through the network of ranks that have called something else: they match no receive.
+/// Detects messages from ranks that called something else; they match no receive.
 void Driver::look_for_others(const OperationState& operation) {
-  if (operation.call.compares) return;  // the others' calls may have begun
+  if (operation.call.compares) return;  // peers may be past the comparison
   const std::size_t looked_at = std::min(operation.transferring.size(), most_receives_looked_at);
   for (std::size_t i = 0; i < looked_at; ++i) {
     const std::uint32_t index = operation.transferring[i];
@@ -260,7 +259,7 @@ void Meanwhile::look() {
 namespace {
 
 constexpr auto shortest_stay = std::chrono::milliseconds(5);
-/// With more members than that a core, each core always has some, and counting them costs more than it gains.
+/// With more members per core every core is busy, and counting them costs more than it gains.
 constexpr std::size_t most_members_per_core = 4;
 
 }  // namespace

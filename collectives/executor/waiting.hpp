@@ -11,16 +11,14 @@
 
 namespace ddl::collectives {
 
-/// Tells the core that it is in a loop that waits for memory to change.
 inline void pause_briefly() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-/// While one of these lives, its thread calls it again and again in all waits of the engine: for callers
-/// in whose waits something else has to move on as well, such as MPI's messages. The thread then sleeps for 5
-/// ms at most at a time.
+/// While one lives, unbounded waits of the engine in its thread call `at` often, and sleep for 5 ms at most:
+/// for callers that must also make progress elsewhere while they wait, for example on MPI's messages.
 class Meanwhile {
  public:
   using Look = void (*)();
@@ -30,16 +28,17 @@ class Meanwhile {
   Meanwhile& operator=(const Meanwhile&) = delete;
   ~Meanwhile();
 
-  /// Whether this thread has something to look at.
+  /// Whether this thread has a function to call.
   [[nodiscard]] static bool wanted() noexcept;
-  /// Calls what this thread wants called, if anything.
+  /// Calls this thread's function, if any.
   static void look();
 
  private:
   Look before_;
 };
 
-/// How long to sleep before the next look at what cannot wake anyone: little at first, then more and more.
+/// The sleep times between polls of something that cannot wake the thread: short at first, then longer and
+/// longer.
 class Naps {
  public:
   using Duration = std::chrono::microseconds;
@@ -55,7 +54,7 @@ class Naps {
 
   /// For what this thread itself waits for.
   static constexpr Naps for_own() noexcept { return {Duration(50), 20, Duration(1000)}; }
-  /// For what concerns others: each look takes a core away from somebody.
+  /// For the progress of others. Each poll takes a core from some other thread.
   static constexpr Naps for_others() noexcept { return {Duration(500), 2, Duration(5000)}; }
 
  private:
@@ -66,18 +65,18 @@ class Naps {
 };
 
 /// Moves the calling thread away from a crowded core. Ranks that start, or wake each other, on one core may
-/// stay there for a long time while other cores idle: a kernel's balancing does not notice ranks that take
-/// turns. No core is kept: where the thread may run is as before afterwards.
+/// stay there for long while other cores idle, because the kernel's load balancing does not notice ranks that
+/// take turns. The thread's affinity mask is unchanged afterwards.
 class CoreSpreading {
  public:
   CoreSpreading();
 
-  /// `cores[i]` is the core that member i was last seen on, -1 if unknown; `self` is one of them. Moves it if
-  /// another core it may use has at least two members less than its own, and no later member is there to do
-  /// so. At most once in some milliseconds.
+  /// `cores[i]`: the core that member i was last seen on, or -1. Moves `self`, the calling thread's member,
+  /// if an allowed core has at least two members fewer than its own and no later member is on its core to
+  /// move instead. Acts at most once in some milliseconds.
   void spread(const std::vector<int>& cores, std::size_t self) noexcept;
 
-  /// The core with the least members that `self` should move to; -1: it should stay.
+  /// The core with the fewest members if `self` should move there, else -1.
   [[nodiscard]] static int better_core(const std::vector<int>& allowed, const std::vector<int>& cores,
                                        std::size_t self) noexcept;
 

@@ -11,10 +11,11 @@
 #include <cuda_fp16.h>
 #endif
 
-/// Elements as kernels reduce them: the same bits as `collectives::reduce`, but for those that a NaN carries.
+/// Elements as device kernels reduce them. Gives the same bits as `collectives::reduce`, except for NaN
+/// payloads.
 namespace ddl::collectives::device {
 
-/// What partial results are kept in: 16-bit floats are combined in f32 and rounded once.
+/// The type of partial results: 16-bit floats are combined in f32 and rounded once.
 template <typename T>
 using WideOf = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
@@ -44,12 +45,12 @@ DDL_HOST_DEVICE T narrow(WideOf<T> value) {
   return static_cast<T>(value);
 }
 
-/// Integers wrap around.
+/// The type to compute in: integers wrap around.
 template <typename T>
 using Wrapping = std::conditional_t<!std::is_integral_v<T>, T,
                                     std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>>;
 
-/// What is above or below every other value.
+/// The highest or lowest value, infinity included.
 template <typename T>
 DDL_HOST_DEVICE constexpr T extreme(bool highest) {
   using Limits = std::numeric_limits<T>;
@@ -57,11 +58,11 @@ DDL_HOST_DEVICE constexpr T extreme(bool highest) {
   return highest ? Limits::max() : Limits::lowest();
 }
 
-// `identity` with any value is that value. `finished` is what is made of a result.
+// `identity` combined with any value is that value. `finished` turns the combined value into the result.
 struct Sum {
   template <typename T>
   static DDL_HOST_DEVICE constexpr T identity() {
-    if constexpr (std::is_floating_point_v<T>) return T{-0.0};  // with 0, -0 would turn into 0
+    if constexpr (std::is_floating_point_v<T>) return T{-0.0};  // 0 would turn -0 into 0
     return T{};
   }
   template <typename T>
@@ -69,7 +70,7 @@ struct Sum {
     using U = Wrapping<T>;
     return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
   }
-  /// `divisor` above 1 makes it an average. Integers truncate towards zero.
+  /// A `divisor` above 1 makes it an average. Integers truncate towards zero.
   template <typename T>
   static DDL_HOST_DEVICE T finished(T sum, int divisor) {
     if (divisor <= 1) return sum;
@@ -97,7 +98,7 @@ struct Product : Unchanged {
     return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
   }
 };
-// An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
+// The comparison x != x selects x if it is NaN; a NaN y is selected because the other comparison fails.
 template <bool greatest>
 struct Extremum : Unchanged {
   template <typename T>

@@ -1,8 +1,8 @@
 #pragma once
 
-// What comes back to an element of a reproducible reduction, and becomes its result, see ExactForm: for the
-// host and for devices, which must give the same bits. What is rounded, is so by single operations of IEEE
-// 754, none of which is a sum that a product could be fused with.
+// Decoding for reproducible reductions (see ExactForm), for the host and for devices, which must give the
+// same bits. Each rounding is a single IEEE 754 operation, and none is a sum that a compiler could fuse with
+// a product.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ DDL_HOST_DEVICE typename F::Bits with_sign(typename F::Bits magnitude, bool nega
   return negative ? static_cast<typename F::Bits>(magnitude | sign) : magnitude;
 }
 
-/// To the nearest number of the type: bits.
+/// Rounds to the nearest number of the type; returns its bits.
 template <typename F>
 DDL_HOST_DEVICE typename F::Bits rounded(double value) {
   if (value != value) return nan_of<F>();
@@ -38,8 +38,8 @@ DDL_HOST_DEVICE typename F::Bits rounded(double value) {
   }
 }
 
-/// What infinite and NaN elements have left: infinite ones of either sign are counted in one half of the
-/// limb, a NaN counts as both.
+/// The result of elements that include infinities or NaN: each half of the limb counts the infinities of one
+/// sign, and a NaN counts in both.
 template <typename F, typename Limb>
 DDL_HOST_DEVICE typename F::Bits special_result(Limb limb) {
   constexpr int half = static_cast<int>(sizeof(Limb)) * 4 - 1;
@@ -48,7 +48,7 @@ DDL_HOST_DEVICE typename F::Bits special_result(Limb limb) {
   return positive == negative ? nan_of<F>() : with_sign<F>(Parts<F>::infinity, negative);
 }
 
-/// Of a number that is not 0.
+/// `number` must not be 0.
 DDL_HOST_DEVICE int leading_zeros(std::uint64_t number) {
 #if defined(__CUDA_ARCH__)
   return __clzll(static_cast<long long>(number));
@@ -57,9 +57,10 @@ DDL_HOST_DEVICE int leading_zeros(std::uint64_t number) {
 #endif
 }
 
-/// upper * 2^bits + lower, below 2^127 and `bits` from 1 to 63, to the nearest double.
+/// upper * 2^bits + lower, rounded to the nearest double. The sum must be below 2^127, and `bits` from 1 to
+/// 63.
 DDL_HOST_DEVICE double joined(std::int64_t upper, std::int64_t lower, int bits) {
-  // In two words, the upper one with the sign.
+  // The sum in two words; the upper one has the sign.
   std::uint64_t low = static_cast<std::uint64_t>(upper) << bits;
   std::uint64_t high = static_cast<std::uint64_t>(upper >> (64 - bits));
   low += static_cast<std::uint64_t>(lower);
@@ -73,7 +74,7 @@ DDL_HOST_DEVICE double joined(std::int64_t upper, std::int64_t lower, int bits) 
   if (high == 0) {
     magnitude = static_cast<double>(low);
   } else {
-    // The first 64 bits; of the others it matters only whether there are any.
+    // Keeps the first 64 bits. The rest only matters as a sticky bit for rounding.
     const int shift = leading_zeros(high);
     const std::uint64_t first = high << shift | low >> (64 - shift);
     magnitude = static_cast<double>(first | (low << shift != 0 ? 1U : 0U)) * power_of_two(64 - shift);
@@ -81,17 +82,18 @@ DDL_HOST_DEVICE double joined(std::int64_t upper, std::int64_t lower, int bits) 
   return is_negative ? -magnitude : magnitude;
 }
 
-/// value * 2^exponent, rounded once: for exponents down to -1200, and values from 2^-400 to 2^400, and 0.
+/// value * 2^exponent, rounded once. Valid for exponents down to -1200, and for 0 and values from 2^-400 to
+/// 2^400.
 DDL_HOST_DEVICE double scaled(double value, int exponent) {
   const int first = exponent / 2;
   return value * power_of_two(first) * power_of_two(exponent - first);
 }
 
-/// `limbs`: the sums of all ranks'. The sum, divided by `divisor`.
+/// Decodes `limbs`, the sums over all ranks, and divides by `divisor`.
 template <typename F, typename Limb>
 DDL_HOST_DEVICE typename F::Bits decode_sum(int scale, const Limb* limbs, int bits, double divisor) {
   if (scale == F::special) return special_result<F>(limbs[0]);
-  const int unit = (scale > 1 ? scale : 1) - F::bias + 1 - bits;  // its power of two
+  const int unit = (scale > 1 ? scale : 1) - F::bias + 1 - bits;  // exponent of its power of two
   if constexpr (F::limbs == 1) {
     return rounded<F>(static_cast<double>(limbs[0]) / divisor * power_of_two(unit));
   } else {
@@ -99,7 +101,7 @@ DDL_HOST_DEVICE typename F::Bits decode_sum(int scale, const Limb* limbs, int bi
   }
 }
 
-/// `key`: the least or greatest of all ranks'.
+/// `key`: the minimum or maximum over all ranks.
 template <typename F, bool greatest>
 DDL_HOST_DEVICE typename F::Bits decode_key(typename F::Key key) {
   using Bits = typename F::Bits;
@@ -107,7 +109,8 @@ DDL_HOST_DEVICE typename F::Bits decode_key(typename F::Key key) {
   return key < 0 ? with_sign<F>(static_cast<Bits>(~key), true) : static_cast<Bits>(key);
 }
 
-/// The product of element `i` of all ranks; rank r's elements begin r * `stride` elements after `first`.
+/// The product of element `i` over all ranks; the elements of rank r begin r * `stride` elements after
+/// `first`.
 template <typename F>
 DDL_HOST_DEVICE typename F::Bits product_of(const std::byte* first, std::size_t stride, std::size_t ranks,
                                             std::size_t i) {

@@ -14,14 +14,14 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr int most_bits = 50;  // that one addition of doubles rounds to an integer
+constexpr int most_bits = 50;  // limit at which adding a constant to a double still rounds to an integer
 constexpr int fewest_short_bits = 18;
 
 int log2_above(int ranks) noexcept { return std::bit_width(static_cast<unsigned>(ranks) - 1); }
 int short_bits(int ranks) noexcept { return 30 - log2_above(ranks); }
 int long_bits(int ranks) noexcept { return std::min(most_bits, 62 - log2_above(ranks)); }
 
-/// Callers may have denormal numbers flushed, or have another rounding mode.
+/// The caller may flush denormal numbers or use another rounding mode.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() noexcept {

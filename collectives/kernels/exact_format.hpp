@@ -13,17 +13,17 @@ struct bfloat16;
 
 namespace ddl::collectives {
 
-/// What a float type is made of, and what stands for it where the order of a reduction must not matter.
+/// The layout of a float type, and the integers that stand for it in order-independent reductions.
 template <typename Float, typename Unsigned, typename Integer, int mantissa_bits, int exponent_bits>
 struct FloatFormat {
   using Number = Float;
   using Bits = Unsigned;
-  using Signed = Integer;                         ///< Holds the mantissa, with its first bit and the sign.
-  using Key = Integer;                            ///< For `min` and `max`: ordered as the floats are.
-  static constexpr int mantissa = mantissa_bits;  ///< Without the first bit.
+  using Signed = Integer;                         ///< Holds the mantissa with its leading bit and a sign.
+  using Key = Integer;                            ///< For `min` and `max`: in the order of the floats.
+  static constexpr int mantissa = mantissa_bits;  ///< Without the leading bit.
   static constexpr int exponent = exponent_bits;
   static constexpr int bias = (1 << (exponent_bits - 1)) - 1;
-  static constexpr int special = (1 << exponent_bits) - 1;  ///< The exponent of infinity and NaN.
+  static constexpr int special = (1 << exponent_bits) - 1;  ///< The exponent field of infinity and NaN.
   using Scale = std::conditional_t<exponent_bits <= 8, std::uint8_t, std::int32_t>;
   static constexpr std::size_t limbs = sizeof(Bits) == 8 ? 2 : 1;
 };
@@ -33,7 +33,7 @@ using F64Format = FloatFormat<double, std::uint64_t, std::int64_t, 52, 11>;
 using F16Format = FloatFormat<float16, std::uint16_t, std::int32_t, 10, 5>;
 using BF16Format = FloatFormat<bfloat16, std::uint16_t, std::int32_t, 7, 8>;
 
-/// What wins over all other keys.
+/// The key of NaN, which wins over all other keys.
 template <typename Key>
 struct ExactKey {
   static constexpr Key of_nan(bool greatest) noexcept {
@@ -42,14 +42,13 @@ struct ExactKey {
   }
 };
 
-// One element of a reproducible reduction on its way to the other ranks, see ExactForm: for the host's vector
-// loops and for devices, which must give the same bits. Every step is exact, but for one rounding to nearest
-// even, by addition; so it does not matter either whether a product and a sum are fused. All is in an unnamed
-// namespace, and inlined, for the reason that exact_loops.hpp gives.
+// Encoding for reproducible reductions (see ExactForm), for the host's vector loops and for devices, which
+// must give the same bits. All steps are exact except one rounding to nearest even, by an addition; so it
+// does not matter whether a compiler fuses a product and a sum. Everything is inlined and in an unnamed
+// namespace, for the reason in exact_loops.hpp.
 
 namespace {
 
-/// An element's parts.
 template <typename F>
 struct Parts {
   using Bits = typename F::Bits;
@@ -71,7 +70,7 @@ struct Parts {
   [[gnu::always_inline]] static DDL_HOST_DEVICE bool is_negative(Bits bits) {
     return magnitude(bits) != bits;
   }
-  /// In units of 2^(max(exponent, 1) - bias - mantissa).
+  /// The signed mantissa, in units of 2^(max(exponent, 1) - bias - mantissa).
   [[gnu::always_inline]] static DDL_HOST_DEVICE Signed integer(Bits bits) {
     const Bits fraction = static_cast<Bits>(bits & ((one << F::mantissa) - 1));
     const Bits whole = static_cast<Bits>(exponent(bits) != 0 ? fraction | (one << F::mantissa) : fraction);
@@ -83,15 +82,15 @@ struct Parts {
   return __builtin_bit_cast(double, static_cast<std::uint64_t>(1023 + exponent) << 52U);
 }
 
-/// Added to |x| up to 2^51, it makes a sum whose last bit is worth 1.
+/// Added to |x| <= 2^51, it gives a sum whose last bit is worth 1.
 constexpr double to_integer = 6755399441055744.0;  // 1.5 * 2^52
 
-/// That integer.
+/// The integer that a sum with `to_integer` holds.
 [[gnu::always_inline]] DDL_HOST_DEVICE std::int64_t integer_of(double sum) {
   return __builtin_bit_cast(std::int64_t, sum) - __builtin_bit_cast(std::int64_t, to_integer);
 }
 
-/// An element's F::limbs limbs, if no rank's is infinite or NaN. An element of the greatest scale is below
+/// An element's F::limbs limbs, if all ranks' elements are finite. An element of the maximum scale is below
 /// 2^bits in limbs.
 template <typename F, typename Limb>
 [[gnu::always_inline]] DDL_HOST_DEVICE void encode_element(typename F::Bits element, int scale, int bits,
@@ -103,7 +102,7 @@ template <typename F, typename Limb>
     const double value = static_cast<double>(P::integer(element)) * power_of_two(shift);
     limbs[0] = static_cast<Limb>(integer_of(value + to_integer));
   } else {
-    // What is below half of the second limb's last bit is nothing.
+    // Values below half of the second limb's last bit become 0.
     const double value = static_cast<double>(P::integer(element)) * power_of_two(shift > -500 ? shift : -500);
     const double sum = value + to_integer;
     limbs[0] = integer_of(sum);
@@ -111,7 +110,7 @@ template <typename F, typename Limb>
   }
 }
 
-/// If some rank's is: a flag in place of a number.
+/// Encodes an element if some rank's is infinite or NaN: flags instead of a number.
 template <typename F, typename Limb>
 [[gnu::always_inline]] DDL_HOST_DEVICE void encode_special(typename F::Bits element, Limb* limbs) {
   using P = Parts<F>;
@@ -129,7 +128,7 @@ template <typename F, bool greatest>
   using P = Parts<F>;
   using Key = typename F::Key;
   const Key size = static_cast<Key>(P::magnitude(element));
-  const Key key = P::is_negative(element) ? ~size : size;  // -0 is below 0
+  const Key key = P::is_negative(element) ? ~size : size;  // so -0 is below 0
   return P::magnitude(element) > P::infinity ? ExactKey<Key>::of_nan(greatest) : key;
 }
 

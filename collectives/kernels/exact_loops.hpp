@@ -1,8 +1,8 @@
 #pragma once
 
-// The loops, for the compiler to vectorise. Like those in collectives/kernels they are compiled once for each
-// instruction set: everything here is in an unnamed namespace and calls nothing from elsewhere, so that no
-// program runs what was compiled for another machine.
+// Loops for the compiler to vectorise, compiled once per instruction set. Everything is in an unnamed
+// namespace and calls no code from elsewhere: otherwise the linker could keep a copy that was compiled for
+// another machine.
 
 #include "collectives/kernels/exact_format.hpp"
 #include "collectives/kernels/kernel_table.hpp"

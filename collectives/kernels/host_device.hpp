@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels do is written in headers that both compilers read: nvcc for the device, the host's compiler
-// for tests that run a kernel's blocks and threads as threads of a processor.
+// Kernel bodies are in headers that two compilers read: nvcc for devices, and the host's for tests, which run
+// a kernel's blocks and threads as host threads.
 
 #if defined(__CUDACC__)
 #define DDL_HOST_DEVICE __host__ __device__ __forceinline__

@@ -1,6 +1,6 @@
 #pragma once
 
-// The loops; see the remark in kernel_vectors.hpp.
+// The loops. See the comment in kernel_vectors.hpp.
 
 #include "collectives/kernels/exact_loops.hpp"
 #include "collectives/kernels/kernel_operations.hpp"
@@ -10,8 +10,8 @@
 namespace ddl::collectives {
 namespace {
 
-/// `input_count` and `target_count`: 0 if they are not known before the program runs. `streaming`: no target
-/// is an input, and all have the same, whole, number of elements to their next multiple of `width`.
+/// `input_count` and `target_count`: 0 if known only at run time. `streaming`: no target is an input, and all
+/// targets are the same whole number of elements away from their next multiple of `width`.
 template <typename Element, typename Op, std::size_t input_count, std::size_t target_count, bool streaming>
 class Loop {
   using T = typename Element::Number;
@@ -24,8 +24,8 @@ class Loop {
     for (std::size_t i = 0; i < target_count; ++i) targets_[i] = operands.targets[i];
   }
 
-  /// Needs `width` bytes. The last ones are computed before anything is written and written when all is done:
-  /// they overlap others, and targets may be inputs.
+  /// Needs at least `width` bytes. The last vector is computed first and written last, because it overlaps
+  /// others and targets may be inputs.
   [[gnu::always_inline]] void run() const {
     const std::size_t bytes = operands_.bytes;
     Value tail[1];
@@ -51,8 +51,8 @@ class Loop {
     if constexpr (streaming) finish_streaming();
   }
 
-  /// Goes through one operand after the other, 2 KiB at a time: with many, their lines may not fit into the
-  /// few places that a cache has for addresses that are alike, and are more streams than processors prefetch.
+  /// Processes one operand after the other, 2 KiB at a time: many operands at once may conflict in the
+  /// cache's sets, and are more streams than processors prefetch.
   [[gnu::always_inline]] void run_by_blocks() const {
     const std::size_t bytes = operands_.bytes;
     Value tail[1];
@@ -139,7 +139,7 @@ template <std::size_t bytes>
   }
 }
 
-/// Fewer bytes than `width`.
+/// Copies fewer than `width` bytes.
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const std::byte* from, std::size_t length) {
   std::size_t at = 0;
   copy_piece<32>(to, from, length, at);
@@ -150,7 +150,7 @@ template <std::size_t bytes>
   copy_piece<1>(to, from, length, at);
 }
 
-/// Fewer bytes than `width`.
+/// Reduces fewer than `width` bytes.
 template <typename Element, typename Op>
 void reduce_short(const Operands& operands) noexcept {
   using T = typename Element::Number;

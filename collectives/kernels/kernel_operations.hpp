@@ -1,13 +1,13 @@
 #pragma once
 
-// What is done to numbers; see the remark in kernel_vectors.hpp.
+// The operations. See the comment in kernel_vectors.hpp.
 
 #include "collectives/kernels/kernel_vectors.hpp"
 
 namespace ddl::collectives {
 namespace {
 
-/// Integers wrap around.
+/// The vector to compute in: integers wrap around.
 template <typename T>
 using Unsigned =
     Vector<std::conditional_t<std::is_same_v<T, std::int32_t>, std::uint32_t,
@@ -37,7 +37,7 @@ struct Product {
   }
 };
 
-// An x that is NaN is chosen by x != x, a y that is NaN because it fails the comparison.
+// The comparison x != x selects x if it is NaN; a NaN y is selected because the other comparison fails.
 template <bool greatest>
 struct Extremum {
   template <typename T>
@@ -52,7 +52,7 @@ struct Extremum {
 using Minimum = Extremum<false>;
 using Maximum = Extremum<true>;
 
-/// Divides by an integer of at least 2. Floats:
+/// Divides by an integer of at least 2. This template is for floats.
 template <typename T>
 class Division {
  public:
@@ -67,7 +67,6 @@ class Division {
   Vector<T> divisor_;
 };
 
-/// Changes each number of a vector.
 template <typename T, typename Change>
 [[gnu::always_inline]] inline void change_each(Vector<T>& x, const Change& change) {
   T numbers[width / sizeof(T)];
@@ -76,7 +75,7 @@ template <typename T, typename Change>
   __builtin_memcpy(&x, numbers, width);
 }
 
-/// x * ceil(2^16 / d) / 2^16: the error, x * (d - 1) / (d * 2^16) at most, is below 1 / d.
+/// x * ceil(2^16 / d) / 2^16. Its error, at most x * (d - 1) / (d * 2^16), is below 1 / d.
 template <>
 class Division<std::uint8_t> {
  public:
@@ -91,7 +90,7 @@ class Division<std::uint8_t> {
   int factor_;
 };
 
-/// In f64: the distance of a quotient to the integer above, 1 / d at least, is more than its rounding.
+/// In f64: a quotient is at least 1 / d below the next integer, which is more than its rounding error.
 template <>
 class Division<std::int32_t> {
  public:
@@ -105,8 +104,8 @@ class Division<std::int32_t> {
   double divisor_;
 };
 
-/// |x| * (floor(2^(63 + l) / d) + 1) / 2^(63 + l), with 2^l the power of two that is not below d. Granlund
-/// and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2.
+/// |x| * (floor(2^(63 + l) / d) + 1) / 2^(63 + l), where 2^l is the least power of two that is at least d.
+/// Granlund and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2.
 template <>
 class Division<std::int64_t> {
  public:

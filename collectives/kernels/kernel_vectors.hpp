@@ -1,8 +1,8 @@
 #pragma once
 
-// Vectors of the instruction set that the including source is compiled for. Here, and in the headers that
-// include this one, all is in an anonymous namespace, and no inline function or template of another header is
-// used: the linker keeps one copy of those, and that copy must not need more than the oldest machine has.
+// Vectors of the instruction set that the including source file is compiled for. This header, and those that
+// include it, put everything in an unnamed namespace and use no inline functions or templates of other
+// headers: the linker keeps one copy of those, which could need a newer machine than the one it runs on.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,7 @@ template <typename V>
   __builtin_memcpy(to, &vector, sizeof(V));
 }
 
-/// Past the caches, to a multiple of the vector's size.
+/// Stores past the caches. `to` must be aligned to the vector's size.
 template <typename V>
 [[gnu::always_inline]] inline void store_streaming(std::byte* to, V vector) {
 #if defined(DDL_KERNELS_AVX512)
@@ -60,7 +60,7 @@ template <typename V>
   return store(to, vector);
 }
 
-/// Makes what was streamed visible before anything that is stored later.
+/// Orders streamed stores before all later stores.
 [[gnu::always_inline]] inline void finish_streaming() {
 #if defined(__x86_64__)
   _mm_sfence();
@@ -79,16 +79,16 @@ template <bool streaming, typename V>
 using Floats = Vector<float>;
 using Words = Vector<std::uint32_t>;
 
-/// Vectors of numbers that a loop works on at a time.
+/// Vectors per loop iteration.
 constexpr std::size_t unrolled = 4;
 
-/// What `width` bytes of 16-bit floats become.
+/// `width` bytes of 16-bit floats, widened.
 struct FloatPair {
   Floats a;
   Floats b;
 };
 
-/// `width` bytes of a type that is combined as it is.
+/// `width` bytes of a type that is combined without conversion.
 template <typename T>
 struct Plain {
   using Number = T;
@@ -102,7 +102,7 @@ struct Plain {
   }
 };
 
-/// The even elements are in `a`, the odd ones in `b`: that takes shifts alone.
+/// Even elements are in `a` and odd ones in `b`, which takes only shifts.
 struct BrainFloat {
   using Number = float;
   using Value = FloatPair;
@@ -118,8 +118,8 @@ struct BrainFloat {
   }
 
  private:
-  /// To nearest even in the upper half; the lower half is rubbish. A NaN comes from `get` or is the
-  /// processor's own: its lower half is zero, so nothing is carried and it stays what it is.
+  /// Rounds to nearest even in the upper half; the lower half is garbage. The lower half of a NaN is zero,
+  /// because it comes from `get` or from the processor, so there is no carry and it remains a NaN.
   [[gnu::always_inline]] static Words rounded(Floats value) {
     const Words bits = reinterpret_cast<Words>(value);
     return bits + ((bits >> 16) & 1U) + 0x7fffU;
@@ -128,7 +128,7 @@ struct BrainFloat {
 
 #if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2)
 
-/// The first elements are in `a`, the last ones in `b`.
+/// The first half of the elements is in `a`, the second in `b`.
 struct Half {
   using Number = float;
   using Value = FloatPair;
@@ -145,7 +145,7 @@ struct Half {
 
  private:
 #if defined(DDL_KERNELS_AVX512)
-  // GCC 12 takes the operand that the forms without a mask leave undefined for a mistake of ours.
+  // GCC 12 warns about the undefined operand of the intrinsics without a mask.
   static constexpr __mmask16 all = 0xffff;
 
   [[gnu::always_inline]] static Floats widened(const std::byte* from) {
@@ -166,7 +166,7 @@ struct Half {
 
 #else
 
-/// As the instructions of F16C do it. Even elements are in `a`, odd ones in `b`.
+/// Gives the bits of the F16C instructions. Even elements are in `a`, odd ones in `b`.
 struct Half {
   using Number = float;
   using Value = FloatPair;
@@ -186,7 +186,7 @@ struct Half {
 
   [[gnu::always_inline]] static Floats widened(Words half) {
     const Words magnitude = half & 0x7fffU;
-    const Ints compared = reinterpret_cast<Ints>(magnitude);  // SSE2 compares signed words alone
+    const Ints compared = reinterpret_cast<Ints>(magnitude);  // SSE2 compares only signed words
     const Words normal = (magnitude << 13) + (112U << 23);
     const Words special =
         (magnitude << 13) | (compared > 0x7c00 ? Words{} + 0x7fc0'0000U : Words{} + 0x7f80'0000U);
@@ -201,7 +201,7 @@ struct Half {
     const Words magnitude = bits & 0x7fff'ffffU;
     const Ints compared = reinterpret_cast<Ints>(magnitude);
     const Words normal = (magnitude + ((magnitude >> 13) & 1U) + 0xfffU - (112U << 23)) >> 13;
-    // The addition of 0.5, whose last bit is worth 2^-24, rounds.
+    // Adding 0.5, whose last bit is worth 2^-24, rounds.
     const Words half = reinterpret_cast<Words>(Floats{} + 0.5F);
     const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) + 0.5F) - half;
     const Words nan = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;

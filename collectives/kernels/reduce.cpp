@@ -23,7 +23,7 @@ static_assert(static_cast<std::size_t>(ReduceOp::sum) == 0 && static_cast<std::s
 
 #if defined(DDL_X86_KERNELS)
 InstructionSet find_instruction_set() noexcept {
-  __builtin_cpu_init();  // its answers include what the operating system saves
+  __builtin_cpu_init();  // covers what the operating system saves, too
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
@@ -41,7 +41,7 @@ InstructionSet find_instruction_set() noexcept {
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
 #endif
 
-/// To all targets while the piece is in the core's cache.
+/// Copies to all targets while a piece is in the core's cache.
 void copy(std::span<std::byte* const> targets, const std::byte* input, std::size_t bytes) noexcept {
   const std::size_t piece = targets.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += piece) {
@@ -52,14 +52,14 @@ void copy(std::span<std::byte* const> targets, const std::byte* input, std::size
   }
 }
 
-/// From there on targets are taken to be more than the caches keep until somebody reads them.
+/// Targets from this size on are assumed to leave the caches before anyone reads them.
 constexpr std::size_t streaming_bytes = std::size_t{8} << 20;
 
 bool wants_streaming(Stores stores, std::size_t bytes) noexcept {
   return stores == Stores::streaming || (stores == Stores::automatic && bytes >= streaming_bytes);
 }
 
-/// What `Operands::streaming` needs.
+/// Whether the conditions of `Operands::streaming` hold.
 bool can_stream(std::span<std::byte* const> targets, std::span<const std::byte* const> inputs,
                 std::size_t element) noexcept {
   const auto place = [](const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % 64; };

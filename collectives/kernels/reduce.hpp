@@ -8,37 +8,37 @@
 
 namespace ddl::collectives {
 
-/// What kernels are compiled for; a machine that has one has all before it.
+/// Instruction sets with kernels. A machine that has one also has those before it.
 enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with F16C and FMA; avx512: F, BW, DQ, VL
 
 std::string_view to_string(InstructionSet set) noexcept;
-/// The best one that this machine has; found once.
+/// The best one of this machine; determined once.
 InstructionSet native_instruction_set() noexcept;
 
-/// How targets that are no inputs are written.
+/// How to write targets that are not inputs.
 enum class Stores {
-  automatic,  ///< As the size of this call's targets suggests.
-  cached,     ///< Somebody reads them soon, and they fit into the caches.
-  /// Past the caches, where the addresses allow it: saves reading the targets first, which is a fourth of the
-  /// traffic of two inputs and one target. For pieces of something large.
+  automatic,  ///< Chosen by the size of this call's targets.
+  cached,     ///< The targets are read soon and fit into the caches.
+  /// Past the caches, if the addresses allow it. Saves reading the targets first, which is a fourth of the
+  /// traffic with two inputs and one target. For parts of a large buffer.
   streaming,
 };
 
-/// One pass over memory: every target[i] = (inputs[0][i] op inputs[1][i]) op inputs[2][i] ..., for i in
-/// [0, count). `avg` sums. With `divisor` above 1, which only goes with `avg`, the result is divided by it,
-/// integers truncating towards zero. One input is a copy.
+/// In one pass over memory, target[i] = (inputs[0][i] op inputs[1][i]) op inputs[2][i] ... for every target
+/// and i in [0, count). `avg` sums. A `divisor` above 1, allowed only with `avg`, divides the result;
+/// integers truncate towards zero. With one input this is a copy.
 ///
-/// Operands may start at any byte. A target may be the same memory as an input, or not overlap it at all.
-/// Integers wrap around. `min` and `max` of anything and NaN are NaN. 16-bit floats are combined in f32 and
-/// rounded once, to nearest even. All instruction sets give the same bits, but for those that a NaN carries.
-/// At least one input and one target.
+/// Operands may start at any byte. A target may be the same memory as an input, or must not overlap it.
+/// Integers wrap around. `min` and `max` of NaN and anything are NaN. 16-bit floats are combined in f32 and
+/// rounded once, to nearest even. All instruction sets give the same bits, except for NaN payloads. Needs at
+/// least one input and one target.
 ///
-/// Memory limits it from about 1 MiB on: `benchmarks/reduce_speed`. Targets that are inputs cost no reading
-/// of their own; other targets of 8 MiB or more in one call are written past the caches (`Stores`).
+/// Bound by memory from about 1 MiB on: see `benchmarks/reduce_speed`. A target that is an input costs no
+/// extra read; other targets of 8 MiB or more in one call are written past the caches (`Stores`).
 void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
             std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
             Stores stores = Stores::automatic) noexcept;
-/// With a given instruction set, which the machine must have.
+/// The same with a given instruction set, which the machine must have.
 void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
                  std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
                  Stores stores = Stores::automatic) noexcept;

@@ -7,19 +7,19 @@
 
 namespace ddl::collectives {
 
-// f32 in 16 bits: `type` is bf16 or f16. All instruction sets give the same bits, but for those that a NaN
-// carries. One pass over memory each.
+// f32 values in 16 bits; `type` is bf16 or f16. All instruction sets give the same bits, except for NaN
+// payloads. Each function makes one pass over memory.
 
-/// What `round_to` reads and writes. `rounded` may be `values`; the others overlap nothing.
+/// The operands of `round_to`. `rounded` may be `values`; other buffers must not overlap.
 struct Rounding {
   const float* values = nullptr;
   float* rounded = nullptr;
-  const float* kept = nullptr;  ///< Added first; null: nothing is.
-  float* left = nullptr;        ///< values + kept - rounded, 0 where that is not finite. Null with `kept`.
+  const float* kept = nullptr;  ///< Added to the values; null if there is nothing to add.
+  float* left = nullptr;        ///< values + kept - rounded, or 0 if that is not finite. Null if `kept` is.
 };
-/// rounded[i] = the nearest value of `type` to values[i] + kept[i], to even if there are two.
+/// rounded[i] = the value of `type` nearest to values[i] + kept[i]; ties go to even.
 void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept;
-/// Of values that `type` has.
+/// For values that `type` can represent.
 void narrow(DataType type, std::span<const float> values, std::byte* packed) noexcept;
 void widen(DataType type, const std::byte* packed, std::span<float> values) noexcept;
 

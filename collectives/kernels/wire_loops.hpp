@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by sources that are compiled for one instruction set; see kernel_vectors.hpp.
+// Included by source files that are compiled for one instruction set; see kernel_vectors.hpp.
 
 #include "collectives/kernels/kernel_table.hpp"
 #include "collectives/kernels/kernel_vectors.hpp"
@@ -9,11 +9,11 @@
 namespace ddl::collectives {
 namespace {
 
-/// Numbers that a loop works on at a time.
+/// Numbers per loop iteration.
 constexpr std::size_t eight = 8;
 
 struct BrainWire {
-  /// As `bfloat16` converts.
+  /// Rounds like `bfloat16`.
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
     for (std::size_t i = 0; i < eight; ++i) {
       const auto wide = __builtin_bit_cast(std::uint32_t, values[i]);
@@ -39,7 +39,7 @@ struct HalfWire {
     _mm256_storeu_ps(values, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(packed))));
   }
 #else
-  // `Half` has eight, the even ones apart from the odd ones.
+  // `Half` holds eight numbers, with even and odd ones apart.
   static_assert(width == eight * sizeof(std::uint16_t));
 
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {

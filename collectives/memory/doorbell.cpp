@@ -11,7 +11,7 @@
 namespace ddl::collectives {
 namespace {
 
-// Not the private kind: the word may be shared between processes.
+// No FUTEX_PRIVATE_FLAG: processes may share the word.
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }

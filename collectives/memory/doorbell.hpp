@@ -8,16 +8,16 @@
 
 namespace ddl::collectives {
 
-/// One rank's place to sleep. It lives in memory that is shared between threads or processes, starts out as
-/// zeros, and costs whoever rings it next to nothing unless its owner sleeps.
+/// A place for one rank to sleep. It lives in memory that threads or processes share, starts as zeros, and a
+/// ring costs next to nothing unless the owner sleeps.
 ///
-/// The owner: `prepare`; look once more at all that may have come; then `cancel`, or `sleep` until so many
-/// rings as it still needs at least. Everything published before a `ring` is either seen by that last look or
-/// counts as one of the rings.
+/// The owner calls `prepare`, checks once more for everything that may have been published, and then calls
+/// `cancel`, or `expect` with the least number of rings that it needs, and `sleep`. Everything published
+/// before a `ring` is either seen by that check or counts as a ring.
 class Doorbell {
  public:
-  /// Returns the ticket for `sleep`. With an event descriptor (an eventfd of the owner's) the owner sleeps in
-  /// poll, with it, and rings go there.
+  /// Returns the ticket for `sleep`. `by_descriptor`: the owner sleeps in poll on its own eventfd, which
+  /// ringers must signal.
   std::uint32_t prepare(bool by_descriptor) noexcept {
     const std::uint32_t ticket = word_.load(std::memory_order_seq_cst);
     needed_.store(many, std::memory_order_seq_cst);
@@ -25,17 +25,17 @@ class Doorbell {
     return ticket;
   }
   void cancel() noexcept { sleeping_.store(awake, std::memory_order_relaxed); }
-  /// True if the owner must not sleep: so many rings have come since `prepare`.
+  /// Returns true if at least `rings` rings have come since `prepare`, so the owner must not sleep.
   bool expect(std::int32_t rings) noexcept {
     return needed_.fetch_add(rings - many, std::memory_order_seq_cst) + (rings - many) <= 0;
   }
-  /// After `prepare(false)` and `expect`. May return early and for no reason.
+  /// Call after `prepare(false)` and `expect`. Spurious wake-ups are possible.
   void sleep(std::uint32_t ticket, Clock::time_point until) noexcept;
 
-  /// Called after something was published with a sequentially consistent store. True if the owner sleeps by
-  /// descriptor and this was the last ring it needs: the caller writes to the owner's eventfd.
+  /// Call after publishing with a sequentially consistent store. Returns true if the owner sleeps by
+  /// descriptor and this was the last ring it needs: the caller must then signal the owner's eventfd.
   [[nodiscard]] bool ring() noexcept { return sleeping_.load(std::memory_order_seq_cst) != awake && count(); }
-  /// Wakes the owner whatever it still needs. As `ring`.
+  /// Like `ring`, but wakes the owner no matter how many rings it still needs.
   [[nodiscard]] bool ring_loudly() noexcept { return wake(); }
 
  private:

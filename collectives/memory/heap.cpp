@@ -12,12 +12,12 @@
 namespace ddl::collectives {
 namespace {
 
-// A multiple of every usual page size, so that a large block has its pages for itself.
+// A multiple of all usual page sizes, so that a large block shares no page with another block.
 constexpr std::size_t large_granule = std::size_t{64} << 10;
 
 std::size_t up(std::size_t bytes, std::size_t granule) { return (bytes + granule - 1) / granule * granule; }
 
-/// Leaves zeros.
+/// Leaves the range zeroed.
 void give_back_pages(std::byte* data, std::size_t bytes) noexcept {
   if (madvise(data, bytes, MADV_REMOVE) != 0) std::memset(data, 0, bytes);
 }
@@ -63,7 +63,7 @@ void* Heap::allocate(std::size_t bytes) {
   const std::size_t length =
       is_large ? up(bytes, large_granule) : up(std::max<std::size_t>(bytes, 1), small_alignment);
   std::size_t offset = 0;
-  std::size_t used_before = 0;  // bytes of the block that may hold something
+  std::size_t used_before = 0;  // bytes of the block that may not be zero
   {
     const std::lock_guard lock(mutex_);
     const auto free = is_large ? place_high(length, offset) : place_low(length, alignment_of(bytes), offset);
@@ -86,7 +86,7 @@ void Heap::release(void* data) noexcept {
   if (data == nullptr) return;
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - data_);
   std::unique_lock lock(mutex_);
-  // Moving the node between the maps needs no memory.
+  // Moving the map node allocates nothing, so this cannot throw.
   auto node = used_.extract(offset);
   assert(!node.empty());
   if (node.empty()) return;
@@ -129,7 +129,7 @@ void* ProcessHeap::allocate(std::size_t bytes) {
 }
 
 void ProcessHeap::release(void* data) noexcept {
-  Mapping mapping;  // goes away without the lock
+  Mapping mapping;  // unmapped after the lock is released
   {
     const std::lock_guard lock(mutex_);
     const auto found = large_.find(data);

@@ -9,35 +9,36 @@
 
 namespace ddl::collectives {
 
-/// Hands out blocks of a range of shared memory: small ones from its start on, large ones (`large` bytes or
-/// more) from its end. What it knows of them is kept outside the range, where no other process can reach it.
+/// Allocates blocks of a range of shared memory: small ones from its start, large ones (`large` bytes or
+/// more) from its end. The bookkeeping is kept outside the range, where other processes cannot reach it.
 ///
-/// First fit, O(free blocks). Any thread.
+/// First fit, O(free blocks). Thread-safe.
 class Heap {
  public:
   static constexpr std::size_t large = std::size_t{1} << 20;
   static constexpr std::size_t small_alignment = 64;
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t large_alignment = std::size_t{2} << 20;
-  /// An all-reduce of 4 KiB takes 1% longer where they lie in two pages.
+  /// Blocks of a page or more start at a page: a 4 KiB all-reduce takes 1% longer if its buffers straddle
+  /// pages.
   static constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
     if (bytes >= large) return large_alignment;
     return bytes >= page ? page : small_alignment;
   }
 
-  /// The range must hold zeros, be aligned to `large_alignment`, and be mapped from a file in memory.
+  /// The range must hold zeros, be aligned to `large_alignment`, and be a mapping of a memory file (memfd or
+  /// tmpfs).
   Heap(std::byte* data, std::size_t bytes);
 
-  /// Zeros; null if there is no such room. Large blocks may be given huge pages by the system.
+  /// Returns zeroed memory, or null if no free block fits. The system may back large blocks with huge pages.
   [[nodiscard]] void* allocate(std::size_t bytes);
-  /// The pages of a large block go back to the system. Null is allowed; what `allocate` has not returned is
-  /// not.
+  /// Returns the pages of a large block to the system. `data` must come from `allocate` or be null.
   void release(void* data) noexcept;
 
  private:
-  using Blocks = std::map<std::size_t, std::size_t>;  // offset, bytes
+  using Blocks = std::map<std::size_t, std::size_t>;  // size by offset
 
-  /// Takes [offset, offset + bytes) from a free block.
+  /// Removes [offset, offset + bytes) from the free block.
   void take(Blocks::iterator free, std::size_t offset, std::size_t bytes);
   Blocks::iterator place_low(std::size_t bytes, std::size_t alignment, std::size_t& offset);
   Blocks::iterator place_high(std::size_t bytes, std::size_t& offset);
@@ -46,15 +47,15 @@ class Heap {
   std::mutex mutex_;
   Blocks free_;
   Blocks used_;
-  std::size_t written_ = 0;  // small blocks have been here; beyond, everything is zeros
+  std::size_t written_ = 0;  // end of all small blocks so far; memory beyond it holds zeros
 };
 
-/// Blocks of this process's own memory, with the alignments of `Heap`. Any thread.
+/// Blocks of the process's private memory, with the alignments of `Heap`. Thread-safe.
 class ProcessHeap {
  public:
-  /// Zeros; null if there is no more.
+  /// Returns zeroed memory, or null if the system has none left.
   [[nodiscard]] void* allocate(std::size_t bytes);
-  /// Null is allowed.
+  /// `data` may be null.
   void release(void* data) noexcept;
 
  private:

@@ -14,7 +14,7 @@ std::size_t whole_pages(std::size_t bytes) noexcept {
   return (bytes + page - 1) / page * page;
 }
 
-/// `bytes` of address space, aligned; null if there is none.
+/// Maps `bytes` bytes aligned to a huge page, and unmaps the slack around them. Null on failure.
 std::byte* reserve(std::size_t bytes, int protection) noexcept {
   const std::size_t roomy = bytes + Mapping::huge_page;
   if (roomy < bytes) {
@@ -58,7 +58,7 @@ Mapping Mapping::of_file(int fd, std::size_t bytes) noexcept {
     errno = error;
     return {};
   }
-  // A core dump would read, and so fill, every page of the file.
+  // A core dump would read every page of the file and so allocate all of it.
   madvise(place, bytes, MADV_DONTDUMP);
   return {place, bytes};
 }

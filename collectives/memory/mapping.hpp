@@ -5,16 +5,16 @@
 
 namespace ddl::collectives {
 
-/// Owns pages of the address space that hold zeros until they are written. They take up memory when they are
-/// first touched.
+/// Owns mapped pages that read as zeros until they are written. Physical memory is allocated at first touch.
 class Mapping {
  public:
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
   Mapping() = default;
-  /// `bytes` bytes, aligned to a huge page; `data` is null, and errno says why, if the system refuses.
+  /// Private memory, aligned to a huge page. If the system refuses, `data` is null and errno holds the
+  /// reason.
   static Mapping of_process(std::size_t bytes) noexcept;
-  /// The same of an open file, which may be closed afterwards.
+  /// Maps an open file, which may be closed afterwards; otherwise like `of_process`.
   static Mapping of_file(int fd, std::size_t bytes) noexcept;
 
   Mapping(Mapping&& other) noexcept

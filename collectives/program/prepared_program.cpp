@@ -17,12 +17,12 @@ using topology::StepKind;
 
 namespace {
 
-/// The program, if it can be run.
+/// Throws unless the program can be run.
 Program checked(Program program, std::size_t count, std::size_t ranks) {
   const std::size_t size = count + program.scratch;
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
-    // Buffer and scratch memory are two pieces.
+    // Buffer and scratch memory are not contiguous.
     const auto is_in_one_piece = [&](std::size_t begin, std::size_t end) {
       return begin < end && end <= size && (end <= count || begin >= count);
     };
@@ -42,7 +42,6 @@ Program checked(Program program, std::size_t count, std::size_t ranks) {
 
 enum class Written { no, yes, partly };
 
-/// Which elements have been written to.
 class WrittenElements {
  public:
   [[nodiscard]] Written look(std::size_t begin, std::size_t end) const {
@@ -80,7 +79,7 @@ class WrittenElements {
   }
 
  private:
-  std::map<std::size_t, std::size_t> ranges_;  // disjoint, not touching: begin and end
+  std::map<std::size_t, std::size_t> ranges_;  // end by begin; disjoint and not adjacent
 };
 
 }  // namespace
@@ -180,7 +179,7 @@ class PreparedProgram::Builder {
     }
     runs_before_ = result_.missing_;
     for (std::uint32_t i = 0; i < size_; ++i) {
-      // What arrives through the network comes by itself, but is reduced only once it is there.
+      // Data from the network arrives without a run, but a reduction waits for it.
       const bool waits = is_receive(steps_[i].kind) &&
                          (!ways()[i].by_network() || steps_[i].kind == StepKind::receive_reduce);
       if (waits) ++result_.missing_[result_.begin_of_run(i)];
@@ -213,7 +212,7 @@ class PreparedProgram::Builder {
     }
   }
 
-  /// A send after which nothing happens to the range until the same member's answer overwrites it.
+  /// Finds the receive that overwrites a send's range with the same member's answer before any other access.
   void find_overwriting(std::uint32_t send) {
     const std::span<const std::uint32_t> after = result_.after(send);
     if (steps_[send].begin >= result_.count_ || after.size() != 1) return;
@@ -225,8 +224,8 @@ class PreparedProgram::Builder {
     }
   }
 
-  /// What others wait for goes out first: piece by piece, so that ranks that can only hold some pieces at a
-  /// time hold the same ones. The rest goes by the program's order.
+  /// Sends come first, because peers wait for them: by chunk and piece, so that ranks that can stage only
+  /// some pieces at a time stage the same ones. Other runs follow in program order.
   void order() {
     std::uint64_t piece = 0;
     const Step* previous = nullptr;

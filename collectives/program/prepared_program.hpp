@@ -14,27 +14,26 @@
 
 namespace ddl::collectives {
 
-/// A plan, and what is derived from it once, for messages and records. What programs without a plan are run
-/// for has a text alone.
+/// A plan and what is derived from it once, for messages and records. Programs that come from no plan have
+/// only a text.
 struct ChosenPlan {
   std::string text;                          ///< One line.
-  std::vector<std::string> phases = {};      ///< By `Step::phase`: "all_gather in dimension 1".
-  std::vector<int> dimension_of = {};        ///< Of each phase.
-  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network"; empty: there is no plan.
+  std::vector<std::string> phases = {};      ///< By `Step::phase`, for example "all_gather in dimension 1".
+  std::vector<int> dimension_of = {};        ///< By phase.
+  std::vector<std::string> dimensions = {};  ///< "4 members, ring, network"; empty without a plan.
   std::uint64_t hash = 0;
   topology::Plan plan = {};
 };
 
-/// How a rank reaches the others of the job.
+/// How a rank reaches the other ranks of the job.
 struct Ways {
   static constexpr int no_member = -1;
-  /// By rank: its index in the memory that it shares with this rank; `no_member` if it shares none.
+  /// By rank: its index in the memory that it shares with this rank, or `no_member`.
   std::vector<int> member;
-  bool mpi_alone = false;  ///< Everything goes through MPI.
-  /// At which steps are cut. The same on all ranks.
+  bool mpi_alone = false;  ///< All messages go through MPI.
+  /// Steps are cut into messages of this size. Equal on all ranks.
   topology::MessageSizes message_bytes = topology::message_bytes;
 
-  /// Whether a rank's memory can be read.
   [[nodiscard]] bool shares_with(int rank) const noexcept {
     return !mpi_alone && member[static_cast<std::size_t>(rank)] != no_member;
   }
@@ -44,36 +43,37 @@ struct Ways {
 struct StepWay {
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  std::int32_t peer = -1;                 ///< Rank in the job.
-  std::int32_t member = Ways::no_member;  ///< The peer's index in the host's memory; none: by the network.
-  std::uint32_t message = 0;              ///< Index in the stream to or from the peer.
-  /// A number of its own among the receives from members, the sends to members, or what goes by the network.
+  std::int32_t peer = -1;                 ///< Its rank in the job.
+  std::int32_t member = Ways::no_member;  ///< The peer's index in the host's memory; none: by network.
+  std::uint32_t message = 0;              ///< Index in the sequence of messages to or from the peer.
+  /// Index among the receives from members, the sends to members, or the network transfers.
   std::uint32_t slot = 0;
-  /// Of a receive_reduce from a member: the send that brings the same range back to it, if there is one. Of a
-  /// send to a member: the receive that its peer may do in its place, because it comes next for the range.
+  /// For a receive_reduce from a member: the send that returns the result to that member, if any. For a send
+  /// to a member: the receive that the peer may do in its place by writing the result, because it is the next
+  /// access to the range.
   std::uint32_t answer = none;
-  /// Of a run's first step: the copy of the result that is all that waits for it.
+  /// For a run's first step: the copy of its result, if nothing else waits for the run.
   std::uint32_t copied_by = none;
-  bool follows_run = false;      ///< A send that waits for one run alone, which can do it.
-  bool reads_input = false;      ///< The range has not been written to before.
-  bool source_is_input = false;  ///< The same of the source range.
+  bool follows_run = false;      ///< A send that waits only for the run that it answers, which can do it.
+  bool reads_input = false;      ///< The range has not been written before.
+  bool source_is_input = false;  ///< The same for the source range.
 
   [[nodiscard]] bool by_network() const noexcept { return peer >= 0 && member == Ways::no_member; }
 };
 
-/// A program as it runs, and what an `Engine` needs to run it any number of times: how each step is done,
-/// what each run waits for, and in which order. A run goes by its first step; steps that are not joined are
-/// runs of one. Immutable; any thread.
+/// A program in the form in which an `Engine` runs it, any number of times: how each step is done, what each
+/// run waits for, and in which order runs start. A run is a step and the steps joined to it, and is
+/// identified by its first step. Immutable.
 class PreparedProgram {
  public:
   /// Cuts and fuses a program for buffers of `count` elements of `element_bytes`. `ranks`: the rank in the
   /// job of each of the program's peers. Throws `internal` for a program that cannot be run: an address
-  /// outside buffer and scratch memory, a range that is partly in either, a step without a peer.
+  /// outside of buffer and scratch memory, a range that spans both, or a step without a peer.
   PreparedProgram(topology::Program program, std::size_t count, std::size_t element_bytes,
                   std::span<const int> ranks, const Ways& ways,
                   std::shared_ptr<const ChosenPlan> plan = nullptr);
 
-  /// What runs.
+  /// The program after cutting and fusing.
   [[nodiscard]] const topology::Program& program() const noexcept { return program_; }
   [[nodiscard]] std::span<const topology::Step> steps() const noexcept { return program_.steps; }
   [[nodiscard]] const topology::Step& step(std::uint32_t index) const noexcept {
@@ -92,31 +92,31 @@ class PreparedProgram {
   [[nodiscard]] bool rounds() const noexcept { return rounds_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
-  /// Null: it has none.
+  /// May be null.
   [[nodiscard]] const std::shared_ptr<const ChosenPlan>& plan() const noexcept { return plan_; }
 
   [[nodiscard]] std::size_t runs() const noexcept { return runs_; }
-  /// By a run's first step: runs that must be complete before it, and messages that it takes.
+  /// By a run's first step: how many runs and messages it waits for.
   [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
-  /// The runs that wait for one.
+  /// The runs that wait for `run`.
   [[nodiscard]] std::span<const std::uint32_t> after(std::uint32_t run) const noexcept {
     return std::span(after_).subspan(after_begin_[run], after_begin_[run + 1] - after_begin_[run]);
   }
-  /// Runs that nothing is missing of, as they are to be started.
+  /// The runs that wait for nothing, most urgent first.
   [[nodiscard]] std::span<const std::uint32_t> first() const noexcept { return first_; }
-  /// In which order runs are started that could be: the least first.
+  /// Among runs that can start, the one with the lowest value starts first.
   [[nodiscard]] std::uint64_t urgency(std::uint32_t run) const noexcept { return urgency_[run]; }
-  /// Receives through the network that end in a reduction, in the program's order.
+  /// Receives through the network that are reduced, in program order.
   [[nodiscard]] std::span<const std::uint32_t> net_reduces() const noexcept { return net_reduces_; }
 
-  // How many steps have a slot.
-  [[nodiscard]] std::uint32_t transfers() const noexcept { return transfers_; }  ///< By the network.
+  // The number of slots of each kind.
+  [[nodiscard]] std::uint32_t transfers() const noexcept { return transfers_; }  ///< By network.
   [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrivals_; }    ///< From members.
   [[nodiscard]] std::uint32_t posts() const noexcept { return posts_; }          ///< To members.
 
-  /// Members of the host that it exchanges messages with.
+  /// The members that it exchanges messages with.
   [[nodiscard]] std::span<const std::int32_t> members() const noexcept { return members_; }
-  /// The step that receives a member's message, or sends one to it; none if there is no such message.
+  /// The step that receives a message from a member, or sends one to it; none if there is no such message.
   [[nodiscard]] std::uint32_t receive_of(std::int32_t member, std::uint32_t message) const noexcept {
     return receives_.of(member, message);
   }
@@ -124,11 +124,11 @@ class PreparedProgram {
     return sends_.of(member, message);
   }
 
-  /// How many elements come from each peer, a rank in the job.
+  /// How many elements come from each peer, by its rank in the job.
   [[nodiscard]] const std::map<std::int32_t, std::uint64_t>& elements_from() const noexcept {
     return elements_from_;
   }
-  /// Elements of the longest message.
+  /// In elements.
   [[nodiscard]] std::size_t longest_message() const noexcept { return longest_message_; }
   [[nodiscard]] bool has_one_phase() const noexcept { return has_one_phase_; }
 
@@ -136,17 +136,18 @@ class PreparedProgram {
     std::size_t begin;
     std::size_t end;
   };
-  /// Elements that the program does not write to.
+  /// Ranges that the program does not write.
   [[nodiscard]] std::span<const Range> unwritten() const noexcept { return unwritten_; }
-  /// Whether some step reads a range of which parts were written before and parts were not.
+  /// Whether a step reads a range that was written only partly.
   [[nodiscard]] bool reads_mixtures() const noexcept { return reads_mixtures_; }
-  /// Whether all writes are inside of [begin, end); outside of it; or some is partly in either.
+  /// Where the writes are: all inside of [begin, end), all outside of it, some of each, or one that crosses
+  /// its boundary.
   enum class Writes { inside, outside, both, across };
   [[nodiscard]] Writes writes_of(std::size_t begin, std::size_t end) const;
 
  private:
   class Builder;
-  /// Steps by the member that they exchange a message with, and its number.
+  /// Steps by member and message number.
   struct Messages {
     std::vector<std::vector<std::uint32_t>> steps;
 

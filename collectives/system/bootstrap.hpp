@@ -7,8 +7,8 @@
 
 namespace ddl::collectives {
 
-/// How ranks find each other before there is anything to send data through: started by MPI, as
-/// threads of one process, or otherwise. Collective calls are made by all ranks in the same order.
+/// How ranks exchange start-up data before any transport exists: through MPI, between the threads of one
+/// process, or otherwise. All ranks must make the collective calls in the same order.
 class Bootstrap {
  public:
   Bootstrap() = default;
@@ -18,15 +18,15 @@ class Bootstrap {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
-  /// Every rank's `bytes`, by rank. Collective. For start-up: it may be slow.
+  /// Returns every rank's `bytes`, indexed by rank. Collective. Meant for start-up: it may be slow.
   virtual std::vector<std::string> all_gather(std::string_view bytes) = 0;
-  /// The job cannot go on, and the others may be waiting: ends all its processes. Returns where
-  /// there is no such thing to do.
+  /// Ends all processes of the job, because this rank cannot go on and its peers may be waiting. Returns if
+  /// the implementation has no way to do that.
   virtual void abort(int status) noexcept = 0;
-  /// `idle` is called again and again while `all_gather` waits; empty: nothing is. Where waiting does not
-  /// keep others from their work it may be ignored.
+  /// Sets a function that is called repeatedly while `all_gather` waits; an empty function disables this.
+  /// Implementations whose waiting does not keep other threads from working may ignore it.
   virtual void set_idle(std::function<void()> /*idle*/) {}
-  /// From here on the job is not left in order any more (no MPI_Finalize).
+  /// Tells the bootstrap that the job will not be shut down in an orderly way (no MPI_Finalize).
   virtual void abandon() noexcept {}
 };
 

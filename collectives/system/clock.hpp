@@ -7,15 +7,15 @@ namespace ddl::collectives {
 
 using Clock = std::chrono::steady_clock;
 
-/// Moments for a few nanoseconds each: the processor's time stamp counter where it runs evenly, else `Clock`.
-/// All processes of a host count alike.
+/// Cheap timestamps (a few nanoseconds each): the processor's time stamp counter where it is invariant, else
+/// `Clock`. All processes of a host share one time base.
 class Ticks {
  public:
   [[nodiscard]] static std::uint64_t now() noexcept;
 
-  /// Notes the present by both clocks; what comes later is converted by the rate since.
+  /// Samples both clocks. `seconds_each` derives the rate from the time that has passed since.
   Ticks() noexcept;
-  /// How long one is. The error is below 1% from a millisecond after construction on.
+  /// Length of a tick in seconds. The error is below 1% once a millisecond has passed since construction.
   [[nodiscard]] double seconds_each() const noexcept;
 
  private:

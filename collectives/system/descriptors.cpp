@@ -45,7 +45,7 @@ struct Address {
   explicit Address(const JobToken& name) {
     const std::string text = fmt::format("ddl-{:016x}{:016x}", name[0], name[1]);
     socket.sun_family = AF_UNIX;
-    // The first byte is zero: not a place in the file system.
+    // A leading zero byte makes it an abstract socket name.
     std::memcpy(socket.sun_path + 1, text.data(), text.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
   }
@@ -78,7 +78,7 @@ auto uninterrupted(F&& call) {
   return result;
 }
 
-/// Room for descriptors beside a message.
+/// A message header with room for a control message that carries `descriptors` descriptors.
 struct Envelope {
   Envelope(std::byte* bytes, std::size_t size, std::size_t descriptors)
       : control((CMSG_SPACE(descriptors * sizeof(int)) + sizeof(cmsghdr) - 1) / sizeof(cmsghdr)) {
@@ -90,7 +90,7 @@ struct Envelope {
       message.msg_controllen = CMSG_SPACE(descriptors * sizeof(int));
     }
   }
-  std::vector<cmsghdr> control;  // for its alignment
+  std::vector<cmsghdr> control;  // cmsghdr elements, for their alignment
   iovec part{};
   msghdr message{};
 };
@@ -105,7 +105,7 @@ FileDescriptor new_event() {
 
 void signal_event(int event) noexcept {
   const std::uint64_t one = 1;
-  // It fails only if the counter is full: the owner wakes up in any case.
+  // A write fails only when the counter is full, and then the owner wakes up anyway.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
 }
 
@@ -163,7 +163,7 @@ bool is_own_user(const FileDescriptor& connection) {
 
 void send_descriptors(const FileDescriptor& connection, std::span<const std::byte> bytes,
                       std::span<const int> descriptors) {
-  // sendmsg does not write to it.
+  // sendmsg does not write to the buffer.
   Envelope envelope(const_cast<std::byte*>(bytes.data()), bytes.size(), descriptors.size());
   if (!descriptors.empty()) {
     cmsghdr* const header = CMSG_FIRSTHDR(&envelope.message);
@@ -199,8 +199,8 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     throw Error(ErrorCode::transport,
-                fmt::format("this process may not open the file descriptors that the host's ranks share: it "
-                            "may have {} (ulimit -n)",
+                fmt::format("this process cannot open the file descriptors that the host's ranks share: its "
+                            "limit is {} (ulimit -n)",
                             limit.rlim_cur));
   }
   return result;
@@ -212,7 +212,7 @@ void await_readable(const FileDescriptor& socket, Clock::time_point until, std::
   if (ready < 0) throw_failed("poll");
   if (ready == 0) {
     throw Error(ErrorCode::transport,
-                fmt::format("{} did not come within {} s", what, host_patience.count()));
+                fmt::format("{} did not arrive within {} s", what, host_patience.count()));
   }
 }
 

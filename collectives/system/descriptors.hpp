@@ -15,7 +15,6 @@
 
 namespace ddl::collectives {
 
-/// Owns a file descriptor.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -32,55 +31,55 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-/// "Too many open files (ulimit -n)".
+/// Text of an errno value, for example "Too many open files (ulimit -n)".
 std::string error_text(int error);
-/// "bind failed: ...", as errno says: `transport`.
+/// Throws `transport` with "<operation> failed: " and the text of errno.
 [[noreturn]] void throw_failed(std::string_view operation);
 
-/// How long a process waits for another one of its host.
+/// Time limit for start-up exchanges with another process of the host.
 inline constexpr std::chrono::seconds host_patience{30};
 
-/// An eventfd, to wake a thread that waits for it in poll. Throws `transport`.
+/// Creates an eventfd that wakes a thread from poll. Throws `transport`.
 FileDescriptor new_event();
 void signal_event(int event) noexcept;
-/// It is not readable any more until the next signal.
+/// Makes the eventfd unreadable until the next signal.
 void clear_event(int event) noexcept;
 
-/// As poll, but goes on after a signal; 0 if nothing comes before `until` (`time_point::max()`: waits for
-/// ever).
+/// Like poll, but restarts after EINTR. Returns 0 if nothing is ready by `until`; `time_point::max()` means
+/// no limit.
 int poll_until(std::span<pollfd> waiting, Clock::time_point until);
 
-/// Random, 128 bits: who knows it belongs to the job.
+/// A random 128-bit secret. A peer that presents it belongs to the job.
 using JobToken = std::array<std::uint64_t, 2>;
 /// Throws `transport`.
 JobToken draw_token();
 
-// Messages that carry file descriptors between processes of a host (and network namespace). All throw
-// `transport` if the system refuses, and none waits longer than `host_patience`. A name is that of a socket
-// that has no place in the file system and vanishes with its process.
+// Messages that carry file descriptors between processes of a host (and network namespace). All functions
+// throw `transport` if a system call fails, and none waits longer than `host_patience`. Names are those of
+// abstract Unix sockets: they have no file, and disappear with their process.
 FileDescriptor listen_at(const JobToken& name);
-/// `what` for messages.
+/// `what` names the peer in error messages.
 FileDescriptor connect_to(const JobToken& name, std::string_view what);
-/// The next one in the queue.
 FileDescriptor accept_from(const FileDescriptor& listener);
-/// Whether the process at the other end is the same user's.
+/// Whether the process at the other end runs as the same user.
 bool is_own_user(const FileDescriptor& connection);
 
-/// The kernel's limit for one message.
+/// The kernel's limit per message (SCM_MAX_FD).
 inline constexpr std::size_t most_descriptors = 253;
 /// `bytes` must not be empty.
 void send_descriptors(const FileDescriptor& connection, std::span<const std::byte> bytes,
                       std::span<const int> descriptors);
 
 struct DescriptorMessage {
-  std::size_t bytes = 0;  ///< 0: the other end has closed the connection.
+  std::size_t bytes = 0;  ///< 0: the peer has closed the connection.
   std::vector<FileDescriptor> descriptors;
 };
-/// Reads a message of `room` bytes at most; cuts longer ones off. Throws as well if there were more
+/// Reads one message into `room` and truncates a longer one. Also throws if the message carries more
 /// descriptors than this process may open.
 DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::span<std::byte> room);
 
-/// Throws `transport` if it is not readable, or closed, at `until`; `what` for messages.
+/// Throws `transport` unless the socket is readable or closed by `until`. `what` names the peer in the
+/// message.
 void await_readable(const FileDescriptor& socket, Clock::time_point until, std::string_view what);
 
 }  // namespace ddl::collectives

@@ -31,7 +31,7 @@ namespace {
 
 using AddressBytes = std::vector<std::uint8_t>;
 
-/// Empty if it is no address.
+/// Empty if `address` is not an IP address.
 AddressBytes bytes_of(const std::string& address) {
   std::array<std::uint8_t, 16> bytes{};
   if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) return {bytes.begin(), bytes.begin() + 4};
@@ -48,7 +48,7 @@ std::string subnet_of(const Interface& interface) {
   return fmt::format("{:02x}/{}", fmt::join(bytes, ""), interface.prefix_bits);
 }
 
-/// Of an address or mask of a family, IPv4 or IPv6.
+/// The bytes of an IPv4 or IPv6 address or mask.
 std::span<const std::uint8_t> bytes_in(const sockaddr* address, int family) {
   if (address == nullptr) return {};
   if (family == AF_INET6) return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
@@ -56,7 +56,7 @@ std::span<const std::uint8_t> bytes_in(const sockaddr* address, int family) {
   return {reinterpret_cast<const std::uint8_t*>(&v4), sizeof v4};
 }
 
-/// None if the address is valid on its link alone.
+/// None if the address is link-local.
 std::optional<Interface> described(const ifaddrs& entry, int family) {
   const auto address = bytes_in(entry.ifa_addr, family);
   if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(address.data())) return std::nullopt;
@@ -150,14 +150,14 @@ std::vector<std::string> usable_interfaces(const std::vector<MachineInterfaces>&
     return names;
   }
 
-  std::map<std::string, int> holders;  // of an address
+  std::map<std::string, int> holders;  // per address
   for (const auto& [identity, machine] : distinct) {
     for (const Interface& interface : machine->interfaces) ++holders[interface.address];
   }
   const auto eligible = [&](const Interface& interface) {
     return !interface.loopback && holders[interface.address] == 1;
   };
-  std::map<std::string, std::size_t> machines_in;  // a subnet
+  std::map<std::string, std::size_t> machines_in;  // per subnet
   for (const auto& [identity, machine] : distinct) {
     std::set<std::string> subnets;
     for (const Interface& interface : machine->interfaces) {

@@ -10,7 +10,8 @@
 
 namespace ddl::collectives {
 
-/// Runs `step`: what its error says, or nothing. For steps of ranks that then tell each other how they went.
+/// Runs `step` and returns the message of its exception, or an empty string. For steps after which ranks
+/// exchange how they went.
 template <typename Step>
 std::string problem_of(const Step& step) {
   try {
@@ -21,8 +22,8 @@ std::string problem_of(const Step& step) {
   }
 }
 
-/// "rank 3: " and its problem, of the first one of `ranks` that has any; empty if none has. `problems` is by
-/// rank.
+/// "rank 3: " and the problem of the first of `ranks` that has one; empty if none has. `problems` is indexed
+/// by rank.
 std::string first_problem(const std::vector<std::string>& problems, const auto& ranks) {
   for (const auto rank : ranks) {
     const std::string& problem = problems[static_cast<std::size_t>(rank)];

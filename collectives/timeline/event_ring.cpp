@@ -5,13 +5,13 @@
 
 namespace ddl::collectives {
 
-/// One block is always being filled.
+/// One block more than `most` events need, because one is always being filled.
 EventRing::EventRing(std::size_t most) : most_blocks_((most + block_events - 1) / block_events + 1) {
   blocks_.push_back(std::make_unique_for_overwrite<Block>());
   newest_ = blocks_.back().get();
 }
 
-/// Reuses the oldest where there are enough, or no memory for another one.
+/// Reuses the oldest block at the limit, or if there is no memory for another one.
 void EventRing::next_block() {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Block> next(blocks_.size() < most_blocks_ ? new (std::nothrow) Block : nullptr);

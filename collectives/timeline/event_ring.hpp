@@ -19,7 +19,6 @@
 
 namespace ddl::collectives {
 
-/// Numbers with names.
 struct NamedNumbers {
   static constexpr std::size_t most = 3;
   std::array<std::uint32_t, most> names{};
@@ -30,45 +29,46 @@ struct NamedNumbers {
 struct CallFacts {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;
-  std::uint64_t called = 0;  ///< `Ticks`; when the trainer made the call.
-  std::uint32_t plan = 0;    ///< As `RunRecorder` numbers them.
+  std::uint64_t called = 0;  ///< In `Ticks`: when the trainer made the call.
+  std::uint32_t plan = 0;    ///< See `RunStatistics::plan_number`.
   std::uint16_t communicator = 0;
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::int32_t root = -1;
-  enum class Way : std::uint8_t { done, failed, compared } way = Way::done;  ///< Of the last: before a call.
+  /// `compared`: the comparison before a call.
+  enum class Way : std::uint8_t { done, failed, compared } way = Way::done;
 };
 
 struct PhaseFacts {
   std::uint64_t sequence = 0;
-  std::uint64_t bytes = 0;  ///< That this rank's steps are about.
+  std::uint64_t bytes = 0;  ///< Handled by this rank's steps.
   std::uint32_t plan = 0;
   std::uint16_t communicator = 0;
   std::uint16_t chunk = 0;
   std::uint32_t phase = 0;
 };
 
-/// What a rank did from one moment to another. Names are numbers that a `RunRecorder` has given.
+/// Something that a rank did between two moments. `name` and `track` are numbers from a `RunRecorder`.
 struct Event {
   enum class Kind : std::uint8_t {
-    span,     ///< Of the trainer, or of whoever has named it.
-    instant,  ///< The same, of no length.
-    call,     ///< Of a collective, in the engine.
-    phase,    ///< Of a collective's plan: one chunk of it.
+    span,     ///< Named by the trainer or by a part of the library.
+    instant,  ///< The same, without a length.
+    call,     ///< A collective in the engine.
+    phase,    ///< One chunk of a collective in one phase of its plan.
   };
-  /// Which one: by kind.
+  /// `kind` says which member is valid.
   union Facts {
     Facts() noexcept : numbers() {}
     Facts(const NamedNumbers& facts) noexcept : numbers(facts) {}
     Facts(const CallFacts& facts) noexcept : call(facts) {}
     Facts(const PhaseFacts& facts) noexcept : phase(facts) {}
 
-    NamedNumbers numbers;  ///< Spans and instants.
+    NamedNumbers numbers;  ///< Of spans and instants.
     CallFacts call;
     PhaseFacts phase;
   };
 
-  std::uint64_t begin = 0;  ///< `Ticks`; if `by_clock`, nanoseconds of `Clock`.
+  std::uint64_t begin = 0;  ///< In `Ticks`, or, if `by_clock`, in nanoseconds of `Clock`.
   std::uint64_t end = 0;
   std::uint32_t name = 0;
   std::uint16_t track = 0;
@@ -84,10 +84,10 @@ struct StringHash {
 };
 using NumberByName = std::unordered_map<std::string, std::uint32_t, StringHash, std::equal_to<>>;
 
-/// Gives names numbers, from 0 on. Any thread.
+/// Numbers names, from 0. Thread-safe.
 class NameTable {
  public:
-  /// Number 0 is that of all names for which there is no room.
+  /// Number 0 stands for all names beyond the limit.
   NameTable(std::size_t most, std::string_view others) : most_(most) { number(others); }
 
   std::uint32_t number(std::string_view name) {
@@ -111,15 +111,15 @@ class NameTable {
   NumberByName numbers_;
 };
 
-/// The newest events of one thread, which adds to it without a lock but for one in 1024 events. Any thread
-/// may read meanwhile.
+/// The newest events of one thread. Only that thread adds events, without a lock except once in 1024 events;
+/// any thread may read meanwhile.
 class EventRing {
  public:
   static constexpr std::size_t block_events = 1024;
 
   explicit EventRing(std::size_t most);
 
-  /// Of its own thread alone.
+  /// Only for the owning thread.
   void add(const Event& event) {
     if (used_ == block_events) next_block();
     std::memcpy(newest_->memory.data() + used_ * sizeof event, &event, sizeof event);
@@ -128,7 +128,7 @@ class EventRing {
 
   struct Kept {
     std::vector<Event> events;  ///< At least the newest `most`, oldest first.
-    std::uint64_t dropped = 0;  ///< Older ones.
+    std::uint64_t dropped = 0;  ///< Number of older events.
   };
   [[nodiscard]] Kept kept() const;
 
@@ -141,9 +141,9 @@ class EventRing {
   void next_block();
 
   const std::size_t most_blocks_;
-  std::size_t used_ = 0;  // of the newest
+  std::size_t used_ = 0;  // events in the newest block
   Block* newest_ = nullptr;
-  mutable std::mutex mutex_;  // of what follows; a block that is read is not reused meanwhile
+  mutable std::mutex mutex_;  // protects what follows; keeps blocks from being reused while they are read
   std::deque<std::unique_ptr<Block>> blocks_;
   std::uint64_t dropped_ = 0;
 };

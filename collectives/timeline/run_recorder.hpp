@@ -15,10 +15,11 @@
 
 namespace ddl::collectives {
 
-/// What a rank keeps of its run: figures, and events if they are wanted. Any thread.
+/// Records a rank's run: statistics, and events if they are wanted. Thread-safe.
 ///
-/// Memory of events: the newest `events` of each thread, 64 bytes each, of 16 threads at most; older ones,
-/// and those of further threads, are counted as dropped. 65,535 names of at most 200 characters.
+/// Memory for events: the newest `events` of each thread, 64 bytes each, for at most 16 threads. Older
+/// events, and those of further threads, are counted as dropped. Keeps 65,535 names of at most 200
+/// characters.
 class RunRecorder {
  public:
   struct Settings {
@@ -34,10 +35,9 @@ class RunRecorder {
   [[nodiscard]] bool keeps_events() const noexcept { return settings_.keeps_events; }
   [[nodiscard]] RunStatistics& statistics() noexcept { return statistics_; }
   [[nodiscard]] const RunStatistics& statistics() const noexcept { return statistics_; }
-  // No lock but for a name that the thread has not used before. Those that come too late are "other".
+  // These lock only for a name that the thread has not used before. Names beyond the limit become "other".
   std::uint32_t name(std::string_view text);
   std::uint16_t track(std::string_view text);
-  /// Does nothing unless events are kept.
   void add(const Event& event) {
     if (!settings_.keeps_events) return;
     if (ThreadEvents* const events = own()) {
@@ -66,7 +66,7 @@ class RunRecorder {
   ThreadEvents* own() { return found_last_.recorder == id_ ? found_last_.events : find_own(); }
   ThreadEvents* find_own();
 
-  /// What a thread found last.
+  /// The result of a thread's last lookup.
   struct Found {
     std::uint64_t recorder = 0;
     ThreadEvents* events = nullptr;
@@ -74,7 +74,7 @@ class RunRecorder {
   static thread_local constinit Found found_last_;
 
   const Settings settings_;
-  const std::uint64_t id_;  // no other recorder of the process ever has it
+  const std::uint64_t id_;  // unique among all recorders of the process
   RunStatistics statistics_;
   NameTable names_, tracks_;
   std::atomic<std::uint64_t> without_room_ = 0;
@@ -82,7 +82,7 @@ class RunRecorder {
   std::deque<ThreadEvents> threads_;
 };
 
-/// Counts the time that it lives as waited. `recorder` may be null.
+/// Adds its lifetime to the waited time. `recorder` may be null.
 class CountedWait {
  public:
   explicit CountedWait(RunRecorder* recorder) noexcept

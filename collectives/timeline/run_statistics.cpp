@@ -5,7 +5,7 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr std::size_t most_plans = 1024;  // a job that needs more has the rest in no plan
+constexpr std::size_t most_plans = 1024;  // calls with further plans count as calls without a plan
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void RunStatistics::ran(const PreparedProgram& program, std::uint32_t number, co
     received_[static_cast<std::size_t>(rank)].add(elements * run.element_bytes);
   }
   if (number == 0) return;
-  Plan& plan = plans_[number - 1];  // deques do not move what is in them
+  Plan& plan = plans_[number - 1];  // elements of a deque do not move
   if (plan.calls.get() == 0 || run.ticks < plan.least.get()) plan.least.set(run.ticks);
   plan.calls.add(1);
   plan.bytes.add(program.count() * run.element_bytes);

@@ -15,7 +15,7 @@
 
 namespace ddl::collectives {
 
-/// A number that one thread at a time adds to, and any thread reads.
+/// A counter with one writer at a time and any number of readers.
 class Tally {
  public:
   void add(std::uint64_t more) noexcept { set(get() + more); }
@@ -26,51 +26,50 @@ class Tally {
   std::atomic<std::uint64_t> value_ = 0;
 };
 
-/// What a rank's calls of one plan came to.
+/// Totals of a rank's calls with one plan.
 struct PlanFigures {
   std::shared_ptr<const ChosenPlan> chosen;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
-  double seconds = 0;  ///< From where the engine began to the end, waits for others included.
-  double least = 0;    ///< Of one call.
-  std::vector<double> dimension_seconds;  ///< In which some chunk was in the dimension.
+  double seconds = 0;  ///< From when the engine began a call to its end, including waits for peers.
+  double least = 0;    ///< The shortest call.
+  std::vector<double> dimension_seconds;  ///< In which any chunk was in the dimension.
 };
 
-/// Adds up what a rank's calls cost. Said of each function: with the engine's token, or any thread.
+/// Accumulates the costs of a rank's calls.
 class RunStatistics {
  public:
   explicit RunStatistics(int ranks) : received_(static_cast<std::size_t>(ranks)) {}
 
-  // With the engine's token.
-  /// A program's plan, as events number it: from 1 on; 0: it has none, or there were too many.
+  // Only with the engine's token.
+  /// The number of a program's plan in events, from 1; 0 if it has none or there are too many.
   std::uint32_t plan_number(const PreparedProgram& program);
   struct Run {
     std::size_t element_bytes = 1;
     std::uint64_t ticks = 0;
-    std::span<const std::uint64_t> dimension_ticks{};  ///< Empty: the plan has one, which took all.
+    std::span<const std::uint64_t> dimension_ticks{};  ///< Empty if the plan's only dimension took all.
   };
-  /// `plan`: the program's number.
+  /// `plan`: from `plan_number`.
   void ran(const PreparedProgram& program, std::uint32_t plan, const Run& run);
-  /// Some call was under way for so long.
+  /// Adds time in which any call was in flight.
   void busy(std::uint64_t ticks) noexcept { busy_.add(ticks); }
-  /// A call was under way and waited for, for so long.
+  /// Adds time in which a call was in flight and its caller waited.
   void alone(std::uint64_t ticks) noexcept { alone_.add(ticks); }
 
-  // Any thread.
-  /// A thread of the trainer's has waited for calls for so long.
+  // Thread-safe.
+  /// Adds time for which a thread of the trainer waited for calls.
   void waited(std::uint64_t ticks) noexcept { waited_.fetch_add(ticks, std::memory_order_relaxed); }
-  /// The part of both in steps of gradient reducers.
   void gradient_step(double busy_seconds, double waited_seconds);
 
   struct Shares {
-    double busy = 0;                               ///< Seconds in which some call was under way.
+    double busy = 0;                               ///< Seconds in which any call was in flight.
     double waited = 0;                             ///< Seconds for which threads waited for calls.
-    [[nodiscard]] double hidden() const noexcept;  ///< Of `busy`, from 0 to 1.
+    [[nodiscard]] double hidden() const noexcept;  ///< The fraction of `busy` that no thread waited for.
   };
   [[nodiscard]] Shares all() const;
   [[nodiscard]] Shares gradients() const;
   [[nodiscard]] std::vector<PlanFigures> plans() const;
-  /// Bytes, by the rank that they came from.
+  /// Bytes received, by the sender's rank.
   [[nodiscard]] std::vector<std::uint64_t> received() const;
   [[nodiscard]] double seconds(std::uint64_t ticks) const noexcept {
     return static_cast<double>(ticks) * ticks_.seconds_each();
@@ -90,9 +89,9 @@ class RunStatistics {
   std::pair<const ChosenPlan*, std::uint32_t> last_plan_{};
   std::vector<Tally> received_;
   Tally busy_;
-  Tally alone_;  // part of both shares
+  Tally alone_;  // busy and waited at once
   std::atomic<std::uint64_t> waited_ = 0;
-  mutable std::mutex mutex_;  // of the number of plans, and of what follows
+  mutable std::mutex mutex_;  // protects the number of plans, and what follows
   std::deque<Plan> plans_;
   Shares gradients_;
 };

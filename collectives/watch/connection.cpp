@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view magic = "DDLw";
 constexpr std::uint16_t version = 2;
 constexpr std::size_t kib = 1024;
-/// Bytes that a frame's body may have, by `Frame::Kind`, the first of which is 1.
+/// The longest body of each `Frame::Kind`, by its value.
 constexpr std::array<std::size_t, 7> longest_bodies = {0, kib, 0, 64 * kib, kib* kib, 64 * kib* kib, 0};
 
 std::uint32_t number_at(std::string_view bytes, std::size_t offset, std::size_t width) {
@@ -80,7 +80,7 @@ std::optional<Frame> FrameReader::next(unsigned kinds) {
 
 namespace {
 
-/// Of the process: fork has no other way to say what is to be done.
+/// Global, because pthread_atfork handlers take no argument.
 struct Guarded {
   std::mutex mutex;
   std::set<int> descriptors;
@@ -88,7 +88,7 @@ struct Guarded {
 
 Guarded& guarded() {
   static Guarded* const all = [] {
-    auto* made = new Guarded;  // for ever: children may be forked while the process ends
+    auto* made = new Guarded;  // never destroyed, because children may be forked while the process exits
     pthread_atfork([] { guarded().mutex.lock(); }, [] { guarded().mutex.unlock(); },
                    [] {
                      for (const int descriptor : guarded().descriptors) close(descriptor);
@@ -128,7 +128,7 @@ constexpr int kind_of_socket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 using Address = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-/// Null if the text is no address.
+/// Null if the text is not a numeric address.
 Address parse(const std::string& text, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -138,7 +138,7 @@ Address parse(const std::string& text, std::uint16_t port) {
   return {error == 0 ? found : nullptr, &freeaddrinfo};
 }
 
-/// IPv6 takes IPv4 as well, where there is any.
+/// An IPv6 socket also accepts IPv4; without IPv6, binds an IPv4 socket.
 FileDescriptor bound_socket(bool loopback_only) {
   for (const char* any : {loopback_only ? "127.0.0.1" : "::", loopback_only ? "::1" : "0.0.0.0"}) {
     const Address address = parse(any, 0);
@@ -165,7 +165,7 @@ Listener::Listener(bool loopback_only) : socket(bound_socket(loopback_only)) {
   sockaddr_in6 own{};
   socklen_t length = sizeof own;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) throw_failed("getsockname");
-  port = ntohs(own.sin6_port);  // at the same place as that of IPv4
+  port = ntohs(own.sin6_port);  // same offset as sockaddr_in::sin_port
 }
 
 Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)), guard_(socket_.get()) {
@@ -203,7 +203,7 @@ void Connection::flush() {
     } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return;
     } else {
-      to_send_.clear();  // nobody is there; `receive` says so
+      to_send_.clear();  // the connection is broken; `receive` reports that
     }
   }
 }

@@ -13,26 +13,26 @@
 
 namespace ddl::collectives {
 
-/// What goes between a rank and the hub of watches.
+/// A message between a rank and the hub of watches.
 struct Frame {
   enum class Kind : std::uint16_t { hello = 1, welcome, failure, state, report, leave };
   Kind kind = Kind::hello;
   std::string body = {};
 };
 
-/// A frame's bytes: "DDLw", version (2), kind (2), length of the body (4), all little-endian; the body.
+/// Serializes a frame: "DDLw", version (2 bytes), kind (2), length of the body (4), all little-endian, then
+/// the body.
 std::string encoded(const Frame& frame);
 
-/// Cuts what comes out of a connection into frames. Nothing is believed, or kept, before its header has been
-/// checked.
+/// Splits the bytes of a connection into frames. Checks the header before it waits for, or returns, a body,
+/// because the peer may be a stranger.
 class FrameReader {
  public:
   static constexpr std::size_t header_bytes = 12;
 
-  /// Takes bytes in the order in which they came.
   void put(std::string_view bytes) { bytes_.append(bytes); }
-  /// The next frame, of these kinds only (a bit each); nothing if it has not come as a whole. Throws
-  /// `corrupt_data`, saying what is wrong; then nothing else can be read.
+  /// Returns the next complete frame, if any. `kinds`: the kinds that are allowed now, as a mask of `bit`s.
+  /// Throws `corrupt_data` for anything else; the reader is unusable afterwards.
   std::optional<Frame> next(unsigned kinds);
 
   [[nodiscard]] static constexpr unsigned bit(Frame::Kind kind) noexcept {
@@ -43,9 +43,9 @@ class FrameReader {
   std::string bytes_;
 };
 
-/// While this lives, children that the process forks close the descriptor at once: a connection whose other
-/// end waits for this process's death must not live on in one of its children. Descriptors that children get
-/// by `exec` are looked after by O_CLOEXEC. Any thread; cannot be used in a child itself.
+/// While a guard lives, children that the process forks close the descriptor at once: if a child kept the
+/// connection open, the peer would not notice this process's death. O_CLOEXEC covers `exec`. Thread-safe. The
+/// guarded descriptor must not be used or closed in a forked child.
 class ForkGuard {
  public:
   explicit ForkGuard(int descriptor);
@@ -57,40 +57,40 @@ class ForkGuard {
   int descriptor_;
 };
 
-/// Listens for TCP connections: of this machine's processes alone, or of everybody. Throws `transport`.
+/// Listens for TCP connections, from this machine only or from anywhere. Throws `transport`.
 struct Listener {
   explicit Listener(bool loopback_only);
   FileDescriptor socket;
   std::uint16_t port = 0;
 };
 
-/// One end of a TCP connection that frames go through. Never blocks. Forked children do not have it.
+/// One end of a TCP connection that carries frames. Only `flush_for` blocks. Forked children do not inherit
+/// it.
 class Connection {
  public:
   explicit Connection(FileDescriptor socket);
 
   [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
-  /// Takes what has come. False: the other end is gone.
+  /// Reads all bytes that have arrived. Returns false if the peer has closed the connection.
   bool receive();
-  /// As `FrameReader::next`.
   std::optional<Frame> next(unsigned kinds) { return reader_.next(kinds); }
 
-  /// Sends as much as goes; the rest with `flush`.
+  /// Sends as much as the socket takes now; `flush` sends the rest.
   void send(const Frame& frame);
   void flush();
   [[nodiscard]] bool has_more_to_send() const noexcept { return !to_send_.empty(); }
-  /// For a moment, if it has to be.
+  /// Waits up to `time` for the pending bytes to be sent.
   void flush_for(std::chrono::milliseconds time);
 
  private:
   FileDescriptor socket_;
-  ForkGuard guard_;  // goes before the socket
+  ForkGuard guard_;  // declared after the socket, so that it is destroyed first
   FrameReader reader_;
   std::string to_send_;
 };
 
-/// The first of `addresses` (IPv4 or IPv6, in numbers) that answers at `port`. Throws `transport` if none
-/// does until then, naming them and why.
+/// Connects to the first of `addresses` (numeric IPv4 or IPv6) that answers at `port`. If none answers by
+/// `until`, throws `transport` with each address and its error.
 FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::uint16_t port,
                                 Clock::time_point until);
 

@@ -18,10 +18,10 @@ using State = FlightRecord::State;
 
 constexpr std::array<std::string_view, 5> kind_names = {"died", "threw", "stuck", "differs", "network"};
 constexpr std::array<std::string_view, 4> life_names = {"answers", "silent", "dead", "left"};
-/// What a report says first of ranks in each of them.
+/// How a report introduces ranks in each state.
 constexpr std::array<std::string_view, 4> headings = {
     "", "does not answer (stopped, or out of reach): ", "dead: ", "has left the job: "};
-/// Jobs with more ranks get groups in place of a line for each.
+/// Reports on more ranks group equal statements instead of listing each rank.
 constexpr std::size_t most_lines = 32;
 
 std::string seconds(double value) { return fmt::format("{:.3g} s", value); }
@@ -30,7 +30,7 @@ std::string scope_of(const RankReport& report) {
   return report.scope.empty() ? "" : fmt::format("; {}", report.scope);
 }
 
-/// What a rank is at, said after its name.
+/// What a rank is doing; follows its name.
 std::string doing(const RankReport& report, const JobFailure& failure) {
   std::string text;
   if (report.inside) {
@@ -62,7 +62,7 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Lines of equal statements and whom each is about, in the order of the first one that it is about.
+/// Groups equal statements into a line each, with the ranks that they apply to, in order of first appearance.
 std::string grouped(const std::vector<std::pair<std::string, int>>& statements) {
   std::vector<std::pair<std::string_view, std::vector<int>>> groups;
   for (const auto& [statement, rank] : statements) {
@@ -159,7 +159,7 @@ std::string ExitReport::text() const {
   std::string text = failure.text;
   if (!scope.empty()) text += fmt::format(" (this report covers {})", scope);
   if (failure.kind == Kind::differs && failure.sequence != 0) text += who_called_what(*this);
-  // The culprits first.
+  // Failed ranks come first.
   for (const Life life : {Life::dead, Life::silent, Life::answers, Life::left}) {
     if (ranks.size() <= most_lines) {
       for (const RankReport& rank : ranks) {
@@ -185,7 +185,7 @@ std::string ExitReport::json() const { return topology::json_line(*this); }
 
 void find_differences(ExitReport& report) {
   JobFailure& failure = report.failure;
-  // A rank that had failed by itself, before it heard of this failure, has told of another call.
+  // A rank that failed on its own before it heard of this failure reports another call.
   for (RankReport& rank : report.ranks) {
     const bool is_same = rank.same && rank.same->communicator == failure.communicator &&
                          rank.same->sequence == failure.sequence;
@@ -205,7 +205,7 @@ void find_differences(ExitReport& report) {
 
 void describe_calls(RankReport& report, const std::vector<FlightRecord>& records, const JobFailure& failure) {
   for (const FlightRecord& record : records) {
-    // Those that the failure itself has ended were not over when it came.
+    // A call that the failure itself ended was still running when the failure came.
     const bool is_over = record.state == State::finished;
     if (is_over) report.last = record;
     if (!is_over && !report.inside) report.inside = record;

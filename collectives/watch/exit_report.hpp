@@ -11,70 +11,69 @@
 
 namespace ddl::collectives {
 
-/// Why a job ends.
 struct JobFailure {
   enum class Kind : std::uint8_t {
     died,     ///< A rank's process is gone.
-    threw,    ///< A rank gave up, for reasons of its own.
+    threw,    ///< A rank gave up because of an error of its own.
     stuck,    ///< A collective passed its deadline.
-    differs,  ///< Ranks called different things.
-    network,  ///< A connection between ranks broke, or refused to work.
+    differs,  ///< Ranks made different calls.
+    network,  ///< A connection between ranks broke or could not be made.
   };
   Kind kind = Kind::threw;
-  int rank = -1;     ///< Who died, gave up, or noticed.
-  std::string text;  ///< One line.
-  /// The collective that it is about; sequence 0: none.
+  int rank = -1;     ///< The rank that died, gave up, or noticed the failure.
+  std::string text;  ///< A single line.
+  /// The collective that failed; sequence 0 means none.
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;
 };
 
 std::string_view to_string(JobFailure::Kind kind) noexcept;
-/// What a rank's own error means to the others.
+/// How an error with this code on one rank is reported to the other ranks.
 JobFailure::Kind failure_kind(ErrorCode code) noexcept;
 
-/// What one rank was about when the job failed.
+/// What one rank was doing when the job failed.
 struct RankReport {
   enum class Life : std::uint8_t {
     answers,
-    silent,  ///< Does not answer: stopped, swapped out, or out of reach.
+    silent,  ///< Does not answer: stopped, swapped out, or unreachable.
     dead,
-    left,  ///< Has left the job in order.
+    left,  ///< Left the job normally.
   };
   int rank = -1;
   std::string host;
   std::int64_t pid = 0;
   Life life = Life::silent;
-  std::string scope;                   ///< What it is doing, if that has a name ("starting: ...").
-  std::optional<FlightRecord> inside;  ///< Its oldest collective that is not over.
-  std::optional<FlightRecord> last;    ///< Its newest that is.
-  std::optional<FlightRecord> same;    ///< What it called as the collective that the failure is about.
-  std::string waits_for;               ///< Which messages of whom.
+  std::string scope;                   ///< The named activity that the rank is in ("starting: ..."), if any.
+  std::optional<FlightRecord> inside;  ///< Its oldest collective that has not finished.
+  std::optional<FlightRecord> last;    ///< Its newest finished collective.
+  std::optional<FlightRecord> same;    ///< Its call with the number of the failed collective.
+  std::string waits_for;               ///< The messages that it waits for, and from whom.
 };
 
 std::string_view to_string(RankReport::Life life) noexcept;
 /// "rank 3 (host a, pid 17)".
 std::string name_of(const RankReport& report);
 
-/// How far each rank had come when the job failed, and who is to blame: for people, and for programs.
+/// How far each rank had come when the job failed, and which rank failed.
 struct ExitReport {
   JobFailure failure;
-  std::vector<RankReport> ranks;  ///< By rank.
-  std::string scope;              ///< Whom it covers, if that is not all.
+  std::vector<RankReport> ranks;  ///< Indexed by rank, if the report covers the job.
+  std::string scope;              ///< Which ranks it covers, if not all.
 
-  /// Some lines, without a line's end at the last.
+  /// For people: several lines, without a newline at the end.
   [[nodiscard]] std::string text() const;
-  /// One object.
+  /// For programs: one JSON object.
   [[nodiscard]] std::string json() const;
 };
 
-/// A deadline that passes because ranks have called different things: says so. Drops what ranks say of other
-/// calls than the one that failed.
+/// Changes a `stuck` failure to `differs` if the ranks made different calls. Drops `same` records that are
+/// not of the failed collective.
 void find_differences(ExitReport& report);
 
-/// What a tape says of its rank.
+/// Fills `inside`, `last` and `same` from a rank's flight records.
 void describe_calls(RankReport& report, const std::vector<FlightRecord>& records, const JobFailure& failure);
 
-/// To send them to another rank; `parse` throws `corrupt_data` for what is no such thing.
+/// Serialize for another rank. The parsers throw `corrupt_data` for malformed text.
 std::string to_message(const JobFailure& failure);
 JobFailure parse_failure(std::string_view message);
 ExitReport parse_report(std::string_view json);

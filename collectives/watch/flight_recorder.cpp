@@ -10,7 +10,8 @@
 namespace ddl::collectives {
 namespace {
 
-// FlightTape::Slot::about: communicator (16), root + 1 (24), type (8), op (8), unused, begun, failed.
+// Bits of FlightTape::Slot::about, lowest first: communicator (16), root + 1 (24), type (8), op (8), unused
+// (6), begun, failed.
 constexpr int root_shift = 16;
 constexpr int type_shift = 40;
 constexpr int op_shift = 48;

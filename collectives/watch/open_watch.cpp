@@ -26,7 +26,7 @@ namespace {
 
 constexpr auto longest_meeting = std::chrono::seconds(15);
 
-/// What tells it, and its network, from others; empty if the system does not say.
+/// Identifies this machine and its network namespace; empty if the system does not tell.
 std::string machine() {
   try {
     return local_interfaces().identity;
@@ -63,7 +63,7 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
   const std::string from_root = bootstrap.all_gather(invitation).front();
   if (problem.empty()) {
     problem = problem_of([&] {
-      if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 cannot be connected with");
+      if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 accepts no connections");
       SocketWatch::Settings own;
       own.invitation = topology::parsed_json<WatchInvitation>(from_root, "rank 0's invitation");
       own.hello = {own.invitation.token, bootstrap.rank(), getpid(), settings.host};

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = Frame::Kind;
 
-/// A host with more ranks does not answer for all of its dead.
+/// How many dead ranks of its host a rank reports on.
 constexpr std::size_t most_neighbours = 64;
 constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 constexpr unsigned from_the_hub =
@@ -57,7 +57,7 @@ struct SocketWatch::State {
   std::atomic<bool>& failed;
   std::thread thread;
 
-  mutable std::mutex mutex;  // of what follows, and of the connection
+  mutable std::mutex mutex;  // protects everything below, and `connection`
   std::condition_variable changed;
   WatchedRank own;
   std::vector<std::pair<int, const FlightTape*>> neighbours;
@@ -74,7 +74,7 @@ struct SocketWatch::State {
 
   void nudge() const noexcept { signal_event(wake.get()); }
 
-  /// With the mutex.
+  /// Caller holds the mutex.
   void fail(JobFailure first) {
     if (failure) return;
     failure = std::move(first);
@@ -110,7 +110,7 @@ struct SocketWatch::State {
     connection.send({Kind::state, answer.json()});
   }
 
-  /// Rank 0 does not gather anything any more: what this rank knows by itself.
+  /// The report of what this rank knows by itself, for when rank 0 does not gather reports any more.
   [[nodiscard]] ExitReport lonely_report() const {
     ExitReport lonely{*failure, {}, fmt::format("rank {} alone", hello.rank)};
     RankReport root;
@@ -131,8 +131,8 @@ struct SocketWatch::State {
     return lonely;
   }
 
-  /// Whether this rank is to say itself that rank 0 is gone: its program may compute for longer than mpirun
-  /// lets it live.
+  /// Whether this rank should report rank 0's death itself: it is in no collective that would throw, and
+  /// mpirun may kill the job before it enters one.
   [[nodiscard]] bool must_report_alone() const {
     return hub_lost && failure && !report && !own.has_stopped && !reported_alone;
   }
@@ -159,7 +159,7 @@ struct SocketWatch::State {
 
   void run() {
     std::unique_lock lock(mutex);
-    listen();  // something may have come along with the welcome
+    listen();  // frames may have arrived together with the welcome
     while (!leaving) {
       const bool is_due = failure && (!answered || must_report_alone());
       const auto until = is_due ? answer_by : Clock::time_point::max();
@@ -200,7 +200,7 @@ struct SocketWatch::State {
     JobFailure death{JobFailure::Kind::died, 0,
                      "rank 0 has died: its process is gone, or its connections broke", 0, 0};
     if (failure && failure->kind == JobFailure::Kind::network) {
-      // That is why a connection broke, which was noticed first.
+      // Rank 0's death explains why a connection broke.
       death.communicator = failure->communicator;
       death.sequence = failure->sequence;
       failure = std::move(death);
@@ -285,11 +285,11 @@ void SocketWatch::leave() noexcept {
   try {
     state_->answer_if_due();
     if (!state_->hub_lost && !state_->hub_left) {
-      // After a failure its end says as much.
+      // After a failure the end of the connection suffices.
       if (!state_->failure) state_->connection.send({Kind::leave, {}});
       state_->connection.flush_for(time_to_say_goodbye);
     }
-  } catch (const std::exception&) {  // no memory; the others see the connection end
+  } catch (const std::exception&) {  // out of memory; the hub notices that the connection ends
   }
   state_->nudge();
 }

@@ -13,38 +13,38 @@
 
 namespace ddl::collectives {
 
-/// Where rank 0 is.
+/// How to reach rank 0's hub.
 struct WatchInvitation {
   std::vector<std::string> addresses;
   std::uint16_t port = 0;
   JobToken token{};
-  std::string host;  ///< For reports.
+  std::string host;  ///< Rank 0's, for reports; so is `pid`.
   std::int64_t pid = 0;
 };
 
-/// The watch of a rank that is a process: a connection to rank 0's hub, and a thread that listens to it, so
-/// that a rank learns of the others' deaths, and answers for itself, while it computes.
+/// The watch of a rank that is a process: a connection to rank 0's hub, and a thread that listens on it, so
+/// that the rank hears of other ranks' failures, and answers, even while it computes.
 class SocketWatch final : public Watch {
  public:
   struct Settings {
     WatchHello hello;
     WatchInvitation invitation;
-    /// Until when rank 0 must have answered.
+    /// Deadline for rank 0's answer.
     Clock::time_point until;
-    /// Called by the watch's thread if rank 0 dies, and with it the hub that would report, while this rank
-    /// does not wait for any collective and so throws nothing.
+    /// Called by the watch's thread if rank 0 dies, so that no hub can report, while this rank is in no
+    /// collective that could throw.
     std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {};
   };
 
-  /// Throws `transport` if rank 0 cannot be reached, or does not answer.
+  /// Throws `transport` if rank 0 cannot be reached or does not answer in time.
   explicit SocketWatch(const Settings& settings);
   ~SocketWatch() override;
 
-  /// The flight recorders of ranks of this host, which answer for them when they are dead. Their memory lives
-  /// until `detach`.
+  /// Adds the flight recorder of another rank of this host, for reports in case that rank dies. `tape` must
+  /// live until `detach`.
   void add_neighbour(int rank, const FlightTape& tape);
 
-  /// `dump` gets what the recorder holds, in the watch's thread, when `event` (an eventfd) is written to.
+  /// When `event` (an eventfd) is signalled, the watch's thread calls `dump` with the recorded calls.
   void dump_on(int event, std::function<void(const std::vector<FlightRecord>&)> dump);
 
   void attach(const FlightRecorder& recorder, std::function<void()> on_failure) override;
@@ -63,21 +63,21 @@ class SocketWatch final : public Watch {
 };
 
 struct OpenedWatch {
-  std::unique_ptr<WatchHub> hub;       ///< Rank 0's; outlives its watch.
-  std::shared_ptr<SocketWatch> watch;  ///< Null if there is none: on all ranks, or on none.
-  std::string reason;                  ///< Why there is none; the same text on all ranks.
+  std::unique_ptr<WatchHub> hub;       ///< On rank 0 only. Must outlive `watch`.
+  std::shared_ptr<SocketWatch> watch;  ///< Null if there is no watch; then it is null on all ranks.
+  std::string reason;                  ///< Why there is no watch; the same text on all ranks.
 };
 
 struct WatchSettings {
-  std::string host;  ///< This rank's, for reports.
+  std::string host;  ///< This rank's host, for reports.
   std::function<void(const std::string&)> warn;
-  std::function<void(const ExitReport&)> on_report;         ///< `WatchHub::Settings`.
-  std::function<void(const ExitReport&)> on_lonely_report;  ///< `SocketWatch::Settings::on_report`.
+  std::function<void(const ExitReport&)> on_report;         ///< See `WatchHub::Settings`.
+  std::function<void(const ExitReport&)> on_lonely_report;  ///< See `SocketWatch::Settings::on_report`.
 };
 
-/// Has each rank connect with rank 0, where the job's failures are gathered. Collective. Rank 0 opens a TCP
-/// port until all have come, 15 s at most, to its own machine alone if all ranks are there; who connects must
-/// know a token that rank 0 has drawn and given to the others through `bootstrap`.
+/// Connects each rank to rank 0, which gathers failures. Collective. Rank 0 listens on a TCP port until all
+/// ranks have connected, for at most 15 s, and on the loopback interface only if all ranks are on its
+/// machine. A peer must present a token that rank 0 draws and distributes through `bootstrap`.
 OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings);
 
 }  // namespace ddl::collectives

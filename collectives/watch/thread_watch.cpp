@@ -22,13 +22,13 @@ struct Seat : WatchedRank {
   }
 };
 
-/// What the ranks share.
+/// State that the ranks share.
 struct Board {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<JobFailure> failure;
   std::vector<Seat> seats;
-  std::vector<std::atomic<bool>*> flags;  // each rank's `failed`
+  std::vector<std::atomic<bool>*> flags;  // each rank's `failed_`; null once its watch is gone
 };
 
 class ThreadWatch final : public Watch {
@@ -90,7 +90,7 @@ class ThreadWatch final : public Watch {
 
   std::string set_scope(std::string scope) override {
     const std::lock_guard lock(board_->mutex);
-    if (seat().has_stopped) return scope;  // others may still want to know what it was doing then
+    if (seat().has_stopped) return scope;  // reports show the scope at the time of the failure
     return std::exchange(seat().scope, std::move(scope));
   }
   void leave() noexcept override {

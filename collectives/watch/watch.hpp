@@ -13,11 +13,13 @@
 
 namespace ddl::collectives {
 
-/// Tells a rank that the job fails, and why, wherever its threads are; tells the others when it fails itself;
-/// and gathers how far each rank had come. The first failure of the job is the one that counts. Any thread.
+/// Tells this rank of a failure of the job while any of its threads wait or compute, tells the other ranks of
+/// this rank's failure, and gathers how far each rank had come. The first failure of the job counts.
+/// Thread-safe.
 class Watch {
  public:
-  /// How long a rank that was told has to stop, and how long the report takes at most.
+  /// How long a rank has to stop after it hears of a failure, and how long gathering the report takes at
+  /// most.
   static constexpr auto time_to_stop = std::chrono::milliseconds(100);
   static constexpr auto time_to_report = std::chrono::milliseconds(300);
 
@@ -26,38 +28,38 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   virtual ~Watch() = default;
 
-  /// `on_failure` is called once there is a failure, by any thread, and must be quick; at once if there is
-  /// one already. `recorder` lives until `detach`.
+  /// Any thread may call `on_failure`, at most once, when there is a failure, and `attach` itself does if
+  /// there is one already; it must be quick. `recorder` must live until `detach`.
   virtual void attach(const FlightRecorder& recorder, std::function<void()> on_failure) = 0;
-  /// `on_failure` is not called any more.
+  /// `on_failure` is not called after this.
   virtual void detach() = 0;
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
-  /// The first failure that this rank knows of. Only if `failed`.
+  /// The first failure that this rank knows of. Call only if `failed`.
   [[nodiscard]] virtual JobFailure failure() const = 0;
-  /// This rank gives up. Only the first failure is passed on.
+  /// Tells all ranks of this rank's failure, unless the job has failed already.
   virtual void announce(const JobFailure& failure) = 0;
-  /// After a failure: this rank's collectives have stopped, while they waited for this.
+  /// Called after a failure, once this rank's collectives have stopped. `waits_for`: the messages they waited
+  /// for.
   virtual void stopped(const std::string& waits_for) = 0;
-  /// After a failure: waits for what the others have to say, not longer than it may take.
+  /// Call after a failure: waits for the other ranks' reports, for a bounded time.
   [[nodiscard]] virtual ExitReport report() = 0;
-  /// Whether rank 0 writes reports that cover the job, for this rank too.
+  /// Whether rank 0 writes the job's report, so that this rank need not.
   [[nodiscard]] virtual bool is_reported_by_root() const { return false; }
 
-  /// What the rank is doing, for reports; empty: nothing that has a name. Returns what it was.
+  /// Names what the rank is doing, for reports; empty for nothing special. Returns the previous name.
   virtual std::string set_scope(std::string scope) = 0;
-  /// In order: this rank's end is no failure from here on.
+  /// A normal exit: the end of this rank is no failure afterwards.
   virtual void leave() noexcept = 0;
 
  protected:
   std::atomic<bool> failed_ = false;
 };
 
-/// What a watch knows of its own rank.
 struct WatchedRank {
   std::string host;
   const FlightRecorder* recorder = nullptr;
-  std::vector<FlightRecord> records = {};  ///< Once the recorder is gone.
+  std::vector<FlightRecord> records = {};  ///< Copied from the recorder in `detach`.
   std::function<void()> on_failure = nullptr;
   std::string scope = {};
   std::string waits_for = {};
@@ -78,7 +80,8 @@ struct WatchedRank {
   [[nodiscard]] RankReport report(int rank, std::int64_t pid, const JobFailure& failure) const;
 };
 
-/// The watches of ranks that are threads of this process, by rank. `hosts`: the name of each rank's host.
+/// Makes the watches of ranks that are threads of this process, indexed by rank. `hosts`: the name of each
+/// rank's host.
 std::vector<std::shared_ptr<Watch>> thread_watches(const std::vector<std::string>& hosts);
 
 }  // namespace ddl::collectives

@@ -20,7 +20,7 @@ namespace {
 using Kind = Frame::Kind;
 using Life = RankReport::Life;
 
-/// Strangers may hold connections open; so many at a time.
+/// Limits connections whose peer is not known yet, because strangers may hold connections open.
 constexpr std::size_t most_unknown = 64;
 constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 
@@ -35,15 +35,15 @@ void describe(auto& fields, topology::MaybeConst<WatchHello> auto& hello) {
 
 std::string to_message(const WatchHello& hello) { return topology::json_line(hello); }
 WatchHello parse_hello(std::string_view message) {
-  return topology::parsed_json<WatchHello>(message, "a greeting");
+  return topology::parsed_json<WatchHello>(message, "a hello message");
 }
 
 struct WatchHub::Peer {
   explicit Peer(FileDescriptor socket) : connection(std::move(socket)) {}
   Connection connection;
-  int rank = -1;  // not known yet
+  int rank = -1;  // -1 until its hello has arrived
   bool gone = false;
-  bool ignored = false;  // it has sent garbage
+  bool ignored = false;  // sent malformed messages; nothing more is read from it
 };
 
 struct WatchHub::State {
@@ -58,9 +58,9 @@ struct WatchHub::State {
 
   struct Rank {
     bool joined = false;
-    bool answered = false;  // has said how far it has come
+    bool answered = false;  // has reported its state, or cannot
     RankReport report;
-    std::optional<RankReport> by_others;  // what its host's other ranks say of it
+    std::optional<RankReport> by_others;  // what another rank of its host reports about it
   };
 
   Settings settings;
@@ -68,7 +68,7 @@ struct WatchHub::State {
   FileDescriptor wake;
   std::atomic<bool> stopping = false;
   std::atomic<bool> begun = false;
-  std::vector<JobFailure> early_deaths;  // before it began
+  std::vector<JobFailure> early_deaths;  // deaths before `begin`
   std::vector<std::unique_ptr<Peer>> peers;
   std::vector<Rank> ranks;
   int joined = 0;
@@ -163,10 +163,10 @@ struct WatchHub::State {
     }
     if (hello.rank < 0 || hello.rank >= settings.ranks ||
         ranks[static_cast<std::size_t>(hello.rank)].joined) {
-      throw Error(
-          ErrorCode::corrupt_data,
-          fmt::format("found rank {}, which {}", hello.rank,
-                      hello.rank < 0 || hello.rank >= settings.ranks ? "there is not" : "is here already"));
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("found rank {}, which {}", hello.rank,
+                              hello.rank < 0 || hello.rank >= settings.ranks ? "does not exist"
+                                                                             : "has already connected"));
     }
     peer.rank = hello.rank;
     Rank& rank = of(peer);
@@ -175,18 +175,18 @@ struct WatchHub::State {
     rank.report.host = hello.host;
     rank.report.life = Life::answers;
     if (++joined == settings.ranks) {
-      listener.socket = FileDescriptor();  // poll ignores it
+      listener.socket = FileDescriptor();  // poll skips descriptor -1
       for (const auto& other : peers) other->gone = other->gone || other->rank < 0;
     }
     peer.connection.send({Kind::welcome, {}});
     if (failure) peer.connection.send({Kind::failure, to_message(*failure)});
   }
 
-  /// Its own part comes first, then what it says of its host's other ranks.
+  /// The message holds the peer's own report first, then those on other ranks of its host.
   void note_state(Peer& peer, const std::string& body) {
     ExitReport told = parse_report(body);
     if (told.ranks.empty() || told.ranks.front().rank != peer.rank) {
-      throw Error(ErrorCode::corrupt_data, "a rank's state that does not begin with its own");
+      throw Error(ErrorCode::corrupt_data, "expected a rank's state to begin with its own report");
     }
     Rank& rank = of(peer);
     rank.answered = true;
@@ -202,15 +202,14 @@ struct WatchHub::State {
     }
   }
 
-  /// A peer that does not speak the language. One that had been welcome is a failure of the job.
-  /// It is not listened to any more, but hears why the job ends: it would take the end of its connection for
-  /// this rank's death.
+  /// Refuses a peer that sends malformed messages. If it is a rank, the job fails. Its connection stays open
+  /// for the failure and the report, because it would take a closed connection for rank 0's death.
   void refuse(Peer& peer, const std::string& why) {
     if (peer.rank < 0) {
       peer.gone = true;
       warn(
-          fmt::format("refused a connection to the port where the job's ranks meet: {}. More of them are "
-                      "refused without a word",
+          fmt::format("refused a connection to the port where the job's ranks meet: {}. Further ones are "
+                      "refused without a warning",
                       why));
       return;
     }
@@ -225,7 +224,7 @@ struct WatchHub::State {
     peer.gone = true;
     if (peer.rank < 0) return;
     Rank& rank = of(peer);
-    if (rank.answered) return;  // it has told all, and gone
+    if (rank.answered) return;  // The rank has reported its state and closed the connection normally.
     rank.report.life = Life::dead;
     rank.answered = true;
     JobFailure death{JobFailure::Kind::died, peer.rank,
@@ -243,8 +242,8 @@ struct WatchHub::State {
     early_deaths.clear();
   }
 
-  /// The first failure counts, unless it is a connection that broke and another tells why: its peers see a
-  /// rank's connections break before its own word arrives, or its end is noticed.
+  /// The first failure counts, except that a broken connection is replaced by a later failure that explains
+  /// it: peers see a rank's connections break before its own message arrives or its death is noticed.
   void fail(JobFailure next) {
     if (failure) {
       if (reported || failure->kind != JobFailure::Kind::network) return;
@@ -280,8 +279,8 @@ struct WatchHub::State {
       report.ranks.push_back(rank.report);
     }
     find_differences(report);
-    // Ranks that have it throw, and may abort the job, and with it this process: it is written first, and
-    // rank 0 gets it last.
+    // The report is written before any rank gets it, and rank 0 gets it last: a rank that has it throws, and
+    // may abort the job and with it this process.
     settings.on_report(report);
     const Frame frame{Kind::report, report.json()};
     for (const auto& peer : peers) {
@@ -295,7 +294,7 @@ struct WatchHub::State {
 
 namespace {
 
-/// One for each rank; the soft limit is often 1024, the hard one far above.
+/// The hub needs a descriptor per rank. The soft limit is often 1024 and the hard limit far higher.
 void make_room_for_descriptors(int ranks) {
   constexpr rlim_t others = 256;
   rlimit limit{};

@@ -16,7 +16,7 @@
 
 namespace ddl::collectives {
 
-/// What a rank says first.
+/// The first message of a rank.
 struct WatchHello {
   JobToken token{};
   int rank = 0;
@@ -27,15 +27,14 @@ std::string to_message(const WatchHello& hello);
 /// Throws `corrupt_data`.
 WatchHello parse_hello(std::string_view message);
 
-/// Runs in rank 0's process, in a thread of its own that sleeps unless something happens. Every rank is
-/// connected with it (n connections in all, for which the process's soft limit of file descriptors is
-/// raised): a connection that ends without a goodbye is a death. Passes the first failure on to all, gathers
-/// what each rank was about, and gives all of them the report.
+/// Gathers the failures of a job. Runs in rank 0's process, in a thread of its own that sleeps until
+/// something happens. Every rank connects to it (n connections, for which it raises the process's soft limit
+/// of file descriptors). A connection that ends without a `leave` message is a death; deaths before `begin`
+/// are reported when `begin` is called. The hub broadcasts the first failure, gathers each rank's state, and
+/// sends the report to all ranks.
 ///
-/// From `begin` on. What was lost before is told then.
-///
-/// The port is open until all ranks have come. Who does not know the token, or does not speak its language,
-/// is refused; `warn` is told of the first.
+/// The port stays open until all ranks have connected. A peer without the token, or with malformed messages,
+/// is refused; `warn` is called for the first one.
 class WatchHub {
  public:
   struct Settings {
@@ -49,11 +48,11 @@ class WatchHub {
 
   /// Throws `transport` if it cannot listen.
   explicit WatchHub(Settings settings);
-  /// Says goodbye; a report that is under way is finished first.
+  /// Finishes a pending report, and tells all ranks that the hub leaves.
   ~WatchHub();
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-  /// All ranks are connected and want to be: a connection that ends from here on is a death.
+  /// Call once all ranks have connected: from here on, a connection that ends is a death.
   void begin();
 
  private:

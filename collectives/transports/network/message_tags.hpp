@@ -7,9 +7,9 @@
 
 namespace ddl::collectives {
 
-/// UCX's tags, 64 bits: what for (1), fingerprint (12), communicator (13), call (7), message (15), source
-/// rank (16). Calls and messages are taken modulo their range: those that are equal then are matched in the
-/// order in which they were sent and received.
+/// Layout of UCX's 64-bit tags: goodbye flag (1 bit), fingerprint (12), communicator (13), call (7), message
+/// (15), source rank (16). Calls and messages are taken modulo their range; tags that collide are matched in
+/// the order in which they were sent and received.
 struct UcxTag {
   static constexpr int rank_bits = 16;
   static constexpr int message_bits = 15;
@@ -26,7 +26,7 @@ struct UcxTag {
     bits = bits << message_bits | (tag.message & ((1U << message_bits) - 1));
     return bits << rank_bits | static_cast<std::uint64_t>(source);
   }
-  /// Says that `source` leaves in order.
+  /// The tag of the message by which `source` leaves normally.
   static constexpr std::uint64_t goodbye(int source) {
     return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(source);
   }
@@ -34,12 +34,13 @@ struct UcxTag {
   static constexpr int call_shift = rank_bits + message_bits;
   static constexpr int communicator_shift = call_shift + call_bits;
   static constexpr int fingerprint_shift = communicator_shift + communicator_bits;
-  /// What messages of one call and source have in common, whatever is called and in whichever channel.
+  /// Mask of the bits in which all messages of one call and source agree, whatever is called, in both
+  /// channels.
   static constexpr std::uint64_t same_call =
       ((std::uint64_t{1} << rank_bits) - 1) |
       (((std::uint64_t{1} << fingerprint_shift) - 1) & ~((std::uint64_t{2} << communicator_shift) - 1)) |
       (((std::uint64_t{1} << call_bits) - 1) << call_shift) | std::uint64_t{1} << 63;
-  /// Of two tags that have that in common.
+  /// Whether two tags that agree in these bits are of different collectives or channels.
   static constexpr bool is_other(std::uint64_t found, std::uint64_t expected) {
     return found >> fingerprint_shift != expected >> fingerprint_shift ||
            ((found ^ expected) >> communicator_shift & 1) != 0;
@@ -49,8 +50,9 @@ static_assert(UcxTag::rank_bits + UcxTag::message_bits + UcxTag::call_bits + Ucx
                   UcxTag::fingerprint_bits ==
               63);
 
-/// MPI's tags, as wide as the MPI library lets them be (MPI_TAG_UB): communicator (9), call (8), message (12
-/// to 14). Libraries with less room get copies of the MPI communicator, whose number stands for part of ours.
+/// Layout of MPI's tags, within the width that the MPI library allows (MPI_TAG_UB): communicator (up to 9
+/// bits), call (8), message (12 to 14). If there are too few bits, part of the communicator's number selects
+/// one of several duplicates of the MPI communicator.
 class MpiTags {
  public:
   static constexpr int call_bits = 8;
@@ -61,11 +63,11 @@ class MpiTags {
   static constexpr int least_bits = call_bits + least_message_bits;
 
   struct Place {
-    int copy;  ///< Of the MPI communicator.
+    int copy;  ///< Index of the duplicate of the MPI communicator.
     int tag;
   };
 
-  /// For tags from 0 to `largest`, at least 2^20 - 1.
+  /// `largest`: the greatest tag, at least 2^20 - 1.
   explicit constexpr MpiTags(std::int64_t largest) {
     int bits = 0;
     while (bits < 31 && ((std::int64_t{2} << bits) - 1) <= largest) ++bits;
@@ -76,7 +78,7 @@ class MpiTags {
 
   [[nodiscard]] constexpr int copies() const { return 1 << copy_bits_; }
   [[nodiscard]] constexpr int communicators() const { return 1 << (inner_bits_ + copy_bits_); }
-  /// For a communicator below `communicators()`.
+  /// `tag.communicator` must be below `communicators()`.
   [[nodiscard]] constexpr Place of(MessageTag tag) const {
     int bits = tag.communicator >> copy_bits_;
     bits = bits << call_bits | (tag.call & ((1 << call_bits) - 1));

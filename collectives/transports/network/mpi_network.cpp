@@ -16,7 +16,7 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts in int
+constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are int
 constexpr auto longest_goodbye = std::chrono::seconds(10);
 
 std::string text_of(int result) {
@@ -43,13 +43,14 @@ std::int64_t checked_largest_tag(MPI_Comm communicator) {
   constexpr std::int64_t least_by_the_standard = 32767;
   const std::int64_t largest = found != 0 ? *value : least_by_the_standard;
   if (largest < (std::int64_t{1} << MpiTags::least_bits) - 1) {
-    throw Error(ErrorCode::unsupported, fmt::format("this MPI's tags end at {}: at least {} bits are needed",
-                                                    largest, MpiTags::least_bits));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("this MPI's largest tag is {}, expected tags of at least {} bits", largest,
+                            MpiTags::least_bits));
   }
   return largest;
 }
 
-/// A piece of a message and what is called, which is compared where it arrives.
+/// A datatype for a piece of a message and the call's fingerprint, which the receiver compares.
 MPI_Datatype bytes_and_fingerprint(std::byte* data, int bytes, std::uint32_t& fingerprint) {
   const std::array<int, 2> lengths{bytes, static_cast<int>(sizeof fingerprint)};
   std::array<MPI_Aint, 2> places{};
@@ -69,13 +70,13 @@ struct Operation {
   std::size_t bytes = 0;
   int peer = 0;
   bool receives = false;
-  int pieces = 0;                 // that are under way
-  std::uint32_t fingerprint = 0;  // goes along with each piece; of a receive: what has come
-  bool is_other = false;          // a receive that another call's message has taken
+  int pieces = 0;                 // in flight
+  std::uint32_t fingerprint = 0;  // sent with each piece; a receive's: as it arrived
+  bool is_other = false;          // a receive that matched a message of another call
   Operation* next_unused = nullptr;
 };
 
-/// Messages above 1 GiB go in pieces. Each brings its call's fingerprint with it.
+/// Splits messages above 1 GiB into pieces. Each piece carries its call's fingerprint.
 class MpiNetwork final : public Network {
  public:
   explicit MpiNetwork(MPI_Comm communicator) : tags_(checked_largest_tag(communicator)) {
@@ -96,14 +97,14 @@ class MpiNetwork final : public Network {
         if (!progress()) std::this_thread::yield();
       }
     } catch (const Error&) {
-      // The collective that needed these messages reports it.
+      // The collective that needs these messages reports the error.
     }
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (!receives(pieces_[i])) continue;
       PMPI_Cancel(&requests_[i]);
       PMPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
     }
-    // The copies of the communicator stay until MPI ends: to free them is collective.
+    // The duplicated communicators are left to MPI_Finalize, because freeing them is collective.
   }
 
   [[nodiscard]] std::string name() const override { return "mpi"; }
@@ -111,14 +112,15 @@ class MpiNetwork final : public Network {
   [[nodiscard]] bool any_thread() const override { return any_thread_; }
 
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override {
-    auto* const data = const_cast<std::byte*>(bytes.data());  // only read
+    auto* const data = const_cast<std::byte*>(bytes.data());  // not written to
     start({&transfer, tag, bytes.size(), peer, false, 0, tag.fingerprint}, data);
   }
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override {
     start({&transfer, tag, bytes.size(), peer, true}, bytes.data());
   }
 
-  /// A message of another call has been taken by a receive of this one, or is for the other channel.
+  /// Checks whether a receive of this call matched a message of another one, or one waits in the other
+  /// channel.
   [[nodiscard]] bool has_other(int peer, MessageTag tag) const override {
     const bool was_taken = std::ranges::any_of(others_, [&](const Operation* other) {
       return other->peer == peer && other->tag.communicator == tag.communicator &&
@@ -126,7 +128,7 @@ class MpiNetwork final : public Network {
     });
     if (was_taken || abandoned_) return was_taken;
     tag.communicator ^= 1;
-    tag.message = 0;  // there is always a first one
+    tag.message = 0;  // every call has a message 0
     const MpiTags::Place place = tags_.of(tag);
     int found = 0;
     PMPI_Iprobe(peer, place.tag, communicator_of(place), &found, MPI_STATUS_IGNORE);
@@ -136,7 +138,7 @@ class MpiNetwork final : public Network {
   bool progress() override {
     if (abandoned_) return false;
     if (requests_.empty()) {
-      // A peer's send may not be over before MPI moves on here once more.
+      // A peer's send may need progress in this rank's MPI library.
       int found = 0;
       check_mpi(PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators_.front(), &found, MPI_STATUS_IGNORE),
                 "MPI_Iprobe");
@@ -167,8 +169,7 @@ class MpiNetwork final : public Network {
 
   [[nodiscard]] std::string failure() const override { return failure_; }
 
-  /// MPI cannot be told to leave a message alone of which a part has come, but nothing here calls it any
-  /// more.
+  /// MPI cannot cancel a receive of which a part has arrived, but nothing here calls MPI any more.
   void abandon() noexcept override {
     if (std::exchange(abandoned_, true)) return;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -219,7 +220,7 @@ class MpiNetwork final : public Network {
           operation.receives
               ? PMPI_Irecv(MPI_BOTTOM, 1, piece, operation.peer, place.tag, communicator, &request)
               : PMPI_Isend(MPI_BOTTOM, 1, piece, operation.peer, place.tag, communicator, &request);
-      PMPI_Type_free(&piece);  // when the message is over
+      PMPI_Type_free(&piece);  // takes effect once the message is complete
       if (result != MPI_SUCCESS) {
         if (operation.pieces == 0) {
           operation.next_unused = std::exchange(unused_, &operation);
@@ -251,7 +252,7 @@ class MpiNetwork final : public Network {
     }
     if (--operation.pieces > 0) return;
     if (operation.is_other) {
-      others_.push_back(&operation);  // the transfer never ends
+      others_.push_back(&operation);  // the transfer never completes
       return;
     }
     if (operation.transfer->state != Transfer::State::failed)
@@ -273,12 +274,12 @@ class MpiNetwork final : public Network {
   bool any_thread_ = false;
 
   std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;  // as requests
+  std::vector<Piece> pieces_;  // by index in requests_
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::deque<Operation> operations_;
   Operation* unused_ = nullptr;
-  std::vector<const Operation*> others_;  // messages of ranks that have called something else
+  std::vector<const Operation*> others_;  // receives that matched messages of other calls
 
   std::string failure_;
   bool abandoned_ = false;

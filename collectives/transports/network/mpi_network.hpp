@@ -8,14 +8,14 @@
 
 namespace ddl::collectives {
 
-/// "CALL failed: what MPI says" as `transport`, unless `result` is MPI_SUCCESS.
+/// Throws `transport` with "CALL failed: " and MPI's text, unless `result` is MPI_SUCCESS.
 void check_mpi(int result, const char* call);
 
-/// Messages through MPI; where there is no UCX, and for plans that ask for MPI. MPI gives no way to sleep
-/// until something comes, and does not tell which rank has died. The destructor waits for what was sent, 10 s
-/// at most.
+/// Messages through MPI: for builds or jobs without UCX, and for plans that ask for MPI. MPI offers no way to
+/// sleep until a message arrives, and does not tell which rank has died. The destructor waits for pending
+/// sends, for at most 10 s.
 ///
-/// `communicator` returns errors instead of ending the job, and outlives the network. Collective. Throws
+/// `communicator` must return errors instead of aborting, and must outlive the network. Collective. Throws
 /// `unsupported` if MPI's tags have fewer than 20 bits.
 std::unique_ptr<Network> make_mpi_network(MPI_Comm communicator);
 

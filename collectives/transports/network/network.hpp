@@ -10,29 +10,29 @@
 
 namespace ddl::collectives {
 
-/// Which message of which call this is. Two messages with equal tags from one rank to another are never under
-/// way at the same time.
+/// Identifies a message of a call. Two messages with equal tags from one rank to another are never in flight
+/// at the same time.
 struct MessageTag {
   std::uint16_t communicator = 0;
-  std::uint16_t call = 0;     ///< Sequence number in the communicator, modulo 2^16; at most 64 are under way.
+  std::uint16_t call = 0;     ///< Sequence number in the communicator, modulo 2^16; at most 64 are in flight.
   std::uint32_t message = 0;  ///< Index among the call's messages of this pair and direction.
-  std::uint32_t fingerprint = 0;  ///< What is called; networks may compare a part of it, or nothing.
+  std::uint32_t fingerprint = 0;  ///< Of the call; networks compare some of its bits, or none.
 
   friend bool operator==(const MessageTag&, const MessageTag&) = default;
 };
 
-/// A send or a receive. Its owner keeps it, and the memory it is about, where they are until it is over.
+/// A send or a receive. Its owner keeps it, and the transferred memory, in place until it is over.
 struct Transfer {
   enum class State : std::uint8_t { idle, active, done, failed };
   State state = State::idle;
-  void* handle = nullptr;  ///< The network's own.
+  void* handle = nullptr;  ///< Owned by the network.
 
   [[nodiscard]] bool over() const noexcept { return state >= State::done; }
 };
 
-/// Messages between ranks that share no memory. Nothing here blocks. One thread of a rank at a time, any
-/// thread unless `any_thread` says otherwise. A receive must be as long as its message. Messages with equal
-/// tags from one rank to another arrive in the order in which they were sent.
+/// Messages between ranks that share no memory. Nothing here blocks. Used by one thread at a time, which may
+/// be any thread unless `any_thread` is false. A receive must be exactly as long as its message. Messages
+/// with equal tags from one rank to another arrive in the order in which they were sent.
 class Network {
  public:
   Network() = default;
@@ -40,49 +40,49 @@ class Network {
   Network& operator=(const Network&) = delete;
   virtual ~Network() = default;
 
-  /// "ucx (tcp)", "mpi": for logs.
+  /// For logs: "ucx (tcp)", "mpi".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// Communicators that its tags tell apart: those with lower numbers.
+  /// Its tags can tell communicators below this number apart.
   [[nodiscard]] virtual int communicators() const { return 1 << 14; }
 
-  /// False: only the thread that made it may use it.
+  /// If false, only the thread that created the network may use it.
   [[nodiscard]] virtual bool any_thread() const { return true; }
 
-  /// Either may be over when it returns. Throw `transport` if the peer cannot be reached at all, and
+  /// A transfer may be over on return. Throw `transport` if the peer cannot be reached at all, and
   /// `unsupported` if the tag does not fit.
   virtual void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) = 0;
   virtual void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) = 0;
 
-  /// Whether something has come from the peer for this call that cannot be part of it: another fingerprint,
-  /// or a channel that is not the call's (they differ by the lowest bit). False where a network cannot tell.
+  /// Whether a message has arrived from the peer for this call that cannot belong to it: with another
+  /// fingerprint, or in the other of the communicator's two channels (they differ in the lowest bit). False
+  /// if the network cannot tell.
   [[nodiscard]] virtual bool has_other(int /*peer*/, MessageTag /*tag*/) const { return false; }
 
-  /// Moves what can be moved, the peers' transfers as well: to be called for as long as this rank waits for
-  /// anything. True if some transfer has come to its end since the last call.
+  /// Makes progress on all transfers, also those of peers. Must be called for as long as this rank waits for
+  /// anything. Returns true if a transfer has ended since the last call.
   virtual bool progress() = 0;
 
-  /// Whether sends that are over may still be in buffers of this process, and need `progress` to leave it. It
-  /// may be unknown: then this is true until a `flush` that began after them has come to its end.
+  /// Whether completed sends may still be in buffers of this process and need `progress` to leave. A network
+  /// that does not know returns true until a `flush` that began after those sends has completed.
   [[nodiscard]] virtual bool may_hold_back() const { return false; }
-  /// Begins to make sure that what was sent has left. It can take messages to the peers and back, which they
-  /// answer when their libraries move on: not for every call.
+  /// Starts to push everything that was sent out of this process. This can take a round trip that needs
+  /// progress in the peers' libraries, so it is too slow for every call.
   virtual void flush() {}
 
-  /// Readable when `progress` has something to do after `arm` returned true. -1: there is none, one has to
-  /// look again and again.
+  /// Readable when `progress` has work to do after `arm` returned true. -1 if the network must be polled.
   [[nodiscard]] virtual int event_descriptor() const { return -1; }
-  /// False: something has come; `progress` first.
+  /// Returns false if something has arrived: call `progress` first.
   virtual bool arm() { return false; }
 
-  /// The first rank whose connection broke though it had not left in order, or -1. Only ranks to or from
-  /// which there has been a transfer are watched.
+  /// The first rank whose connection broke although it had not left normally, or -1. Only ranks that have
+  /// taken part in a transfer with this rank are watched.
   [[nodiscard]] virtual int failed_peer() const { return -1; }
-  /// Why the first transfer failed, or the first connection broke. Empty if nothing has.
+  /// Why the first transfer failed or the first connection broke; empty if nothing failed.
   [[nodiscard]] virtual std::string failure() const { return {}; }
 
-  /// The job fails: waits for nothing from here on, not in the destructor either. What is under way is
-  /// forgotten, and never touches the transfers' memory again.
+  /// For a failed job: nothing waits afterwards, not even the destructor. Transfers in flight are dropped,
+  /// and their memory is not accessed again.
   virtual void abandon() noexcept = 0;
 };
 

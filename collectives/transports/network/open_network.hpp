@@ -9,24 +9,24 @@
 
 namespace ddl::collectives {
 
-/// What may carry messages between hosts (DDL_NETWORK).
+/// The network between hosts (DDL_NETWORK).
 enum class NetworkChoice {
-  automatic,  ///< UCX if all ranks can, else MPI.
+  automatic,  ///< UCX if it works on all ranks, else MPI.
   ucx,
   mpi,
 };
 
-/// "auto", "ucx", "mpi".
 const char* to_string(NetworkChoice choice) noexcept;
 
 struct OpenedNetwork {
   std::unique_ptr<Network> network;
-  std::string reason;  ///< Why it is not UCX though it might have been; empty otherwise.
+  std::string reason;  ///< Why UCX is not used although the choice allows it; empty otherwise.
 };
 
-/// Opens the same network on all ranks. Collective, with the same choice; each rank sends the next one a byte
-/// to see whether that works, for 15 s at most. `make_mpi`, collective too, may be empty: there is no MPI.
-/// Throws, on all ranks, `mismatch` for different choices and `transport` if what was chosen is not possible.
+/// Opens the same network on all ranks. Collective, with the same choice on all ranks. Each rank tests UCX by
+/// sending the next one a byte, for at most 15 s. `make_mpi` is collective, and empty if there is no MPI.
+/// Throws on all ranks: `mismatch` for different choices, and `transport` if the chosen network does not
+/// work.
 OpenedNetwork open_network(Bootstrap& bootstrap, NetworkChoice choice,
                            const std::function<std::unique_ptr<Network>()>& make_mpi);
 

@@ -38,10 +38,10 @@ void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const
   }
   if (sent.state == Transfer::State::done && received.state == Transfer::State::done) return;
   std::string why = network.failure();
-  network.abandon();  // the bytes live no longer than this call
+  network.abandon();  // the buffers live no longer than this call
   if (why.empty()) {
     why = fmt::format("{} rank {} within 15 s; is there a firewall?",
-                      received.over() ? "nothing reaches" : "nothing comes from",
+                      received.over() ? "nothing reaches" : "nothing arrives from",
                       received.over() ? next : previous);
   }
   throw Error(ErrorCode::transport, fmt::format("{}: {}", network.name(), why));
@@ -52,7 +52,7 @@ std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason) 
   std::string described;
   std::string problem = problem_of([&] { described = to_text(local_interfaces()); });
   const std::vector<std::string> descriptions = bootstrap.all_gather(described);
-  // A rank that has none says why.
+  // A rank without a description reports why.
   const bool are_known = std::ranges::none_of(descriptions, &std::string::empty);
 
   std::unique_ptr<UcxNetwork> network;

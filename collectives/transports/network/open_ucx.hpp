@@ -10,12 +10,12 @@
 
 namespace ddl::collectives {
 
-/// UCX over the interfaces and adapters that all hosts have a part in, connected, after each rank has sent
-/// the next one a byte. Collective. Null, and the reason, the same on all ranks, if some rank cannot.
+/// Opens UCX over the interfaces and adapters that all hosts share, connects the ranks, and lets each rank
+/// send the next one a byte. Collective. If any rank fails, returns null on all ranks, with the same reason.
 std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason);
 
-/// Each rank sends the next one `greeting`, and has that of the one before it in `answer`. For 15 s at most;
-/// throws `transport`, and abandons the network. Collective.
+/// Each rank sends `greeting` to the next rank and receives the previous rank's in `answer`, within 15 s.
+/// Collective. On failure, abandons the network and throws `transport`.
 void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const std::byte> greeting,
                 std::span<std::byte> answer);
 

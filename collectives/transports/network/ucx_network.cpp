@@ -30,7 +30,7 @@ void check(ucs_status_t status, const char* what) {
 
 bool set_by_user(const std::string& name) { return std::getenv(("UCX_" + name).c_str()) != nullptr; }
 
-/// The user's, or those that were found; none if it cannot be said.
+/// The devices in UCX_NET_DEVICES, or else those in `settings`; empty if unknown.
 std::vector<std::string> used_devices(const UcxSettings& settings) {
   const char* const text = std::getenv("UCX_NET_DEVICES");
   if (text == nullptr) return settings.devices;
@@ -42,7 +42,7 @@ std::vector<std::string> used_devices(const UcxSettings& settings) {
 
 bool is_rdma(const std::string& device) { return device.find(':') != device.npos; }
 
-/// For logs.
+/// The network's name in logs.
 std::string describe(const std::vector<std::string>& devices) {
   for (const char* variable : {"UCX_TLS", "UCX_NET_DEVICES"}) {
     if (const char* value = std::getenv(variable)) return fmt::format("ucx ({}={})", variable, value);
@@ -65,7 +65,7 @@ class Configuration {
       check(ucp_config_modify(config_, name.c_str(), value.c_str()), ("UCX_" + name + "=" + value).c_str());
     }
   }
-  /// A program can set what belongs to a transport only without the transport's prefix, up to UCX 1.13.
+  /// Up to UCX 1.13, a program can set a transport's option only by its name without the transport's prefix.
   void prefer_of_transport(const std::string& prefix, const std::string& name, const std::string& value) {
     unsigned major = 0;
     unsigned minor = 0;
@@ -84,17 +84,16 @@ class Configuration {
 struct UcxNetwork::State {
   enum class Link : std::uint8_t { unused, up, breaking, broken, left };
 
-  /// A send or a receive that UCX works on.
   struct Operation {
     State* state = nullptr;
-    Transfer* transfer = nullptr;  // null: forgotten
+    Transfer* transfer = nullptr;  // null once it is forgotten
     void* request = nullptr;
     MessageTag tag;
     std::size_t bytes = 0;
     int peer = 0;
     bool receives = false;
-    Operation* previous = nullptr;  // of the peer's
-    Operation* next = nullptr;      // of the peer's, or of those that are unused
+    Operation* previous = nullptr;  // in the peer's list
+    Operation* next = nullptr;      // in the peer's list, or in that of unused ones
   };
 
   struct Peer {
@@ -107,7 +106,6 @@ struct UcxNetwork::State {
     bool sent_since_flush = false;
   };
 
-  /// The first thing that went wrong.
   struct Failure {
     enum class Kind : std::uint8_t { none, connection, left, length, transfer };
     Kind kind = Kind::none;
@@ -131,8 +129,8 @@ struct UcxNetwork::State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
-  std::vector<int> to_flush;  // peers
-  int flushes = 0;            // under way
+  std::vector<int> to_flush;  // peers with sends since their last flush
+  int flushes = 0;            // in flight
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -145,13 +143,13 @@ struct UcxNetwork::State {
     configuration.prefer("TLS", "^sm");
     if (!settings.devices.empty()) {
       configuration.prefer("NET_DEVICES", fmt::format("{}", fmt::join(settings.devices, ",")));
-      if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // of adapters it cannot use
+      if (!set_by_user("TLS")) configuration.prefer("WARN_INVALID_CONFIG", "n");  // for unusable adapters
     }
     if (const std::vector<std::string> devices = used_devices(settings); !devices.empty()) {
       if (std::none_of(devices.begin(), devices.end(), is_rdma)) {
-        // Over TCP and below that, a rendezvous on a busy link costs more than the copy that it saves.
+        // Over TCP, a rendezvous for less data on a busy link costs more than the copy that it saves.
         configuration.prefer("RNDV_THRESH", "512k");
-        // By default a frame has 8 KiB, and a message is several of them: links idled for a tenth of the
+        // With the default frame of 8 KiB a message takes several frames, and links idle for a tenth of the
         // time.
         configuration.prefer_of_transport("TCP_", "TX_SEG_SIZE", "64k");
       }
@@ -161,7 +159,7 @@ struct UcxNetwork::State {
     parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                             UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
     parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-    // Rings and trees have few neighbours. For more than 256 UCX would take TCP for unfit.
+    // Rings and trees have few neighbours. Given an estimate above 256, UCX does not use TCP.
     parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
     parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
     parameters.name = "ddl";
@@ -181,7 +179,8 @@ struct UcxNetwork::State {
   }
 
   void shut() noexcept {
-    // UCX warns of what nobody has received, and goodbyes nobody does.
+    // Receive the remaining messages, such as goodbyes, because UCX warns about messages that were not
+    // received.
     constexpr int take_it = 1;
     const ucp_request_param_t plain{};
     ucp_tag_recv_info_t info;
@@ -268,7 +267,7 @@ struct UcxNetwork::State {
     if (operation.transfer != nullptr) {
       if (status == UCS_OK && arrived == operation.bytes) {
         operation.transfer->state = Transfer::State::done;
-        // Once a send is over its connection is made. To flush one that is not would take the peer's help.
+        // A completed send has a connection. A flush without one would need progress on the peer.
         if (!operation.receives) note_sent(operation.peer);
       } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         fail(operation, Failure::Kind::length, status, arrived);
@@ -291,7 +290,8 @@ struct UcxNetwork::State {
     failure = {kind, status, operation.peer, operation.tag, operation.bytes, arrived, operation.receives};
   }
 
-  /// Its transfer is not touched any more; UCX may still have a request for it.
+  /// Detaches the operation from its transfer, which is not accessed again. UCX may still hold a request for
+  /// it.
   void forget(Operation& operation) noexcept {
     unlink(operation);
     operation.transfer = nullptr;
@@ -302,13 +302,12 @@ struct UcxNetwork::State {
     }
   }
 
-  /// Takes all that has come.
   void drain() noexcept {
     for (int round = 0; round < most_rounds_to_drain && ucp_worker_progress(worker) != 0; ++round) {
     }
   }
 
-  /// Its transfers fail.
+  /// Fails all transfers with the peer.
   void drop_operations(Peer& peer) noexcept {
     while (Operation* operation = peer.operations) {
       fail(*operation, peer.link == Link::left ? Failure::Kind::left : Failure::Kind::connection, peer.why);
@@ -330,8 +329,7 @@ struct UcxNetwork::State {
   }
 
   void attend_to_broken() noexcept {
-    // What the peer sent before comes first; it may have come through another connection than the one that
-    // broke.
+    // Process messages first: a goodbye may arrive through another connection than the one that broke.
     drain();
     some_breaking = false;
     for (Peer& peer : peers) {
@@ -363,7 +361,7 @@ struct UcxNetwork::State {
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
   }
 
-  /// False: not over in time.
+  /// Returns false at a timeout.
   template <typename IsOver>
   bool progress_until(const IsOver& is_over, Clock::time_point until) noexcept {
     bool over = false;
@@ -378,8 +376,7 @@ struct UcxNetwork::State {
 
   void leave() noexcept {
     const auto until = Clock::now() + longest_goodbye;
-    // The answer to a flush must not come after an attempt to send through a connection that has gone: an
-    // assertion of UCX 1.13 fails then.
+    // UCX 1.13 fails an assertion if a flush is answered after a send on a connection that is gone.
     progress_until([&] { return flushes == 0; }, until);
     const ucp_request_param_t plain{};
     for (Peer& peer : peers) {
@@ -477,7 +474,7 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
   State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), true);
   const std::uint64_t ended = state.ended;
   ucp_request_param_t parameters{};
-  // UCX before 1.16 tells the length of what has come to the callback only.
+  // Before version 1.16, UCX reports the length of a received message only to the callback.
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* arrived,
@@ -496,7 +493,7 @@ void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, T
     return;
   }
   operation.request = request;
-  // Nobody would notice the death of a rank that is only listened to.
+  // Without a connection, the death of a rank that only sends to this one would not be noticed.
   state.require_connection(from);
   if (from.link == State::Link::broken || from.link == State::Link::left) state.drop_operations(from);
 }
@@ -571,7 +568,7 @@ std::string UcxNetwork::failure() const {
       }
       return fmt::format(
           "the connection to rank {} broke ({}): its process has died, or its host or the network "
-          "fails",
+          "has failed",
           failure.peer, ucs_status_string(failure.status));
     case Kind::left:
       return fmt::format(
@@ -579,9 +576,8 @@ std::string UcxNetwork::failure() const {
           failure.peer, message, direction);
     case Kind::length:
       return fmt::format(
-          "rank {} sent {} bytes as {}: do all ranks make the same calls with the same counts?", failure.peer,
-          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many",
-          "what should be " + message);
+          "rank {} sent {} bytes, {}: do all ranks make the same calls with the same counts?", failure.peer,
+          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many", "expected " + message);
     case Kind::transfer:
       return fmt::format("{} {} rank {} failed: {}", message, direction, failure.peer,
                          ucs_status_string(failure.status));

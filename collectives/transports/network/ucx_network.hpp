@@ -14,32 +14,32 @@ struct UcxSettings {
   int rank = 0;
   int ranks = 1;
   int ranks_per_host = 1;
-  /// "eth0", "mlx5_0:1"; empty: as UCX likes. What the user has set in UCX_NET_DEVICES overrides it.
+  /// Devices to use, such as "eth0" or "mlx5_0:1"; empty for UCX's default. UCX_NET_DEVICES overrides them.
   std::vector<std::string> devices = {};
 };
 
-/// UCX's tagged messages, over any of its transports but shared memory: between threads and processes of one
-/// host the library has better, and hosts that are emulated on one kernel must not find it. Its settings are
-/// UCX's environment variables, UCX_...; what the user has set stays.
+/// Tagged messages over UCX, with any of its transports except shared memory: inside a host the library has a
+/// better one, and emulated hosts on one kernel must not find it. Settings go through UCX's configuration;
+/// UCX_... variables that the user has set take precedence.
 ///
-/// Connections are made with the first transfer to or from a rank, which takes as long as the peer's host
-/// needs to answer (the system gives up after some two minutes). A rank that is destroyed in order says
-/// goodbye to those that it is connected with; a connection that breaks without makes `failed_peer`, and ends
-/// all transfers of that peer as failed.
+/// A connection is made at the first transfer to or from a rank, and takes as long as the peer's host needs
+/// to answer (the system gives up after about two minutes). A rank that is destroyed normally sends a goodbye
+/// message to its connected peers. A connection that breaks without one sets `failed_peer`, and all transfers
+/// with that peer fail.
 class UcxNetwork final : public Network {
  public:
-  /// On this rank alone. Throws `transport` if UCX cannot be used here, `unsupported` for more ranks than
-  /// tags can name.
+  /// Local to this rank. Throws `transport` if UCX does not work here, and `unsupported` for more ranks than
+  /// tags can hold.
   explicit UcxNetwork(const UcxSettings& settings);
-  /// Waits for what was sent, 10 s at most, and goes.
+  /// Waits for pending sends, for at most 10 s.
   ~UcxNetwork() override;
 
-  /// For the other ranks, some 100 bytes.
+  /// About 100 bytes, which `connect` needs on all ranks.
   [[nodiscard]] const std::string& address() const noexcept;
-  /// Whether transfers may be of memory of CUDA's devices: UCX was built with CUDA, finds a device, and none
-  /// of its settings keeps it from them. Their threads need a CUDA context.
+  /// Whether transfers may use CUDA device memory: UCX was built with CUDA, finds a device, and no setting
+  /// disables it. Threads that use it need a CUDA context.
   [[nodiscard]] bool carries_device_memory() const noexcept;
-  /// All ranks' addresses, before the first transfer.
+  /// Takes all ranks' addresses. Must be called before the first transfer.
   void connect(std::vector<std::string> addresses);
 
   [[nodiscard]] std::string name() const override;

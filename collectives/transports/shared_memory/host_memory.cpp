@@ -22,15 +22,15 @@
 namespace ddl::collectives {
 namespace {
 
-// No page holds two of the parts.
+// Parts do not share pages.
 constexpr std::size_t part_alignment = std::size_t{64} << 10;
 
-/// `most` for up to 16 members, then less, so that the whole grows with the number of pairs only.
+/// `most` for up to 16 members, then less, down to `least`, because there is a ring for each pair of members.
 std::size_t shrunk(std::size_t most, std::size_t least, std::size_t members) {
   return members <= 16 ? most : std::max(least, std::bit_floor(most * 16 / members));
 }
 
-/// What a `HostMemory` starts with.
+/// The first bytes of a `HostMemory`.
 struct HostHeader {
   JobToken token;
   std::uint64_t layout;  ///< `HostLayout::signature`.
@@ -38,12 +38,12 @@ struct HostHeader {
   std::uint32_t members;
 };
 
-/// Where the parts of a `HostMemory` are, in bytes from its start. The header is at 0.
+/// Byte offsets of the parts of a `HostMemory`. The header is at 0.
 struct HostLayout {
-  /// `heap_bytes` is of each member; a multiple of a huge page.
+  /// `heap_bytes`: of each member, a multiple of a huge page.
   HostLayout(int members, std::size_t heap_bytes) noexcept;
 
-  /// Differs between programs that would not understand each other.
+  /// Differs between versions of the library with different layouts.
   static std::uint64_t signature() noexcept;
 
   std::size_t notices_per_ring;
@@ -91,7 +91,7 @@ std::uint64_t HostLayout::signature() noexcept {
 
 constexpr std::size_t gib = std::size_t{1} << 30;
 constexpr std::size_t smallest_heap = gib;
-constexpr std::size_t most_mapped = std::size_t{1} << 44;  // of 2^47 that a process has
+constexpr std::size_t most_mapped = std::size_t{1} << 44;  // of the 2^47 bytes of a process's address space
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 template <typename... Parts>
@@ -105,7 +105,7 @@ std::size_t limit_of(decltype(RLIMIT_AS) resource) {
   return static_cast<std::size_t>(limit.rlim_cur);
 }
 
-/// A member can allocate as much as the machine has, unless that is too much to map.
+/// Each member can allocate as much as the machine has, as far as the address space allows.
 std::size_t wanted_heap(int members) {
   const auto n = static_cast<std::size_t>(members);
   const auto physical =
@@ -117,7 +117,7 @@ std::size_t wanted_heap(int members) {
 struct File {
   FileDescriptor descriptor;
   Mapping mapping;
-  int error = 0;  // why there is no mapping
+  int error = 0;  // why the mapping failed
 };
 
 File new_file(std::size_t bytes) {
@@ -126,12 +126,12 @@ File new_file(std::size_t bytes) {
   if (!file.descriptor.valid()) {
     refuse("memfd_create failed: {} (ulimit -n)", std::strerror(errno));
   }
-  // Beyond this limit ftruncate does not just fail, it kills.
+  // Beyond this limit ftruncate raises SIGXFSZ, which kills the process.
   if (bytes > limit_of(RLIMIT_FSIZE)) {
     file.error = EFBIG;
     return file;
   }
-  // A peer must not be able to take away pages that others have mapped.
+  // The seals keep a peer from truncating pages that others have mapped.
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 && fcntl(fd, F_ADD_SEALS, seals | F_SEAL_SEAL) == 0) {
     file.mapping = Mapping::of_file(fd, bytes);
   }
@@ -141,12 +141,12 @@ File new_file(std::size_t bytes) {
 
 HostHeader* header_in(const Mapping& mapping) { return reinterpret_cast<HostHeader*>(mapping.data()); }
 
-/// The size of its heaps.
+/// Validates the file, and returns the size of a member's heap.
 std::size_t checked_heap_bytes(const FileDescriptor& file, int members, const JobToken& token) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) refuse("fstat failed: {}", std::strerror(errno));
   if (const int found = fcntl(file.get(), F_GET_SEALS); found < 0 || (found & seals) != seals) {
-    refuse("the file received is no memory whose size is fixed");
+    refuse("the file received is not a memory file whose size is fixed");
   }
   HostHeader header;
   const ssize_t read = pread(file.get(), static_cast<void*>(&header), sizeof header, 0);
@@ -188,7 +188,7 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   ring_states_ = reinterpret_cast<RingState*>(start + layout.ring_states);
   notices_ = reinterpret_cast<NoticeSlot*>(start + layout.notices);
   parcels_ = start + layout.parcels;
-  // Most pairs use little of their rings.
+  // Most pairs use little of their rings, so huge pages would waste memory.
   madvise(start, layout.heaps, MADV_NOHUGEPAGE);
 
   if (heap_bytes == 0) {
@@ -281,7 +281,7 @@ int HostMemory::event_descriptor(int index) const {
 }
 
 void HostMemory::signal(int index) const noexcept {
-  // Whoever sleeps by descriptor has called `event_descriptor` before.
+  // A member that sleeps by descriptor has called `event_descriptor` before.
   signal_event(events_[static_cast<std::size_t>(index)].load(std::memory_order_acquire));
 }
 

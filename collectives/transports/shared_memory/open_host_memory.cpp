@@ -13,13 +13,14 @@
 namespace ddl::collectives {
 namespace {
 
-/// What the lowest rank of a host tells the others: where it is, and by what they and the memory are known.
+/// What the lowest rank of a host tells the others: the name of its socket, and the token of the job's
+/// memory.
 struct Offer {
   JobToken name;
   JobToken token;
 };
 
-/// What a visitor says; its eventfd comes along.
+/// A member's first message, which also carries its eventfd.
 struct Greeting {
   JobToken token;
   std::int32_t member;
@@ -27,7 +28,7 @@ struct Greeting {
 
 struct Visitor {
   FileDescriptor connection;
-  int member = -1;  // not known yet
+  int member = -1;  // -1 until it has sent its greeting
 };
 
 template <typename T>
@@ -35,7 +36,8 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// The host's lowest rank: collects the others' eventfds, and gives everything to everybody.
+/// The lowest rank's side: collects the members' eventfds, creates the memory, and sends both to every
+/// member.
 class Reception {
  public:
   Reception(const Offer& offer, FileDescriptor listener, int members, FileDescriptor own_event)
@@ -64,14 +66,14 @@ class Reception {
     return std::count_if(events_.begin(), events_.end(), [](const auto& event) { return !event.valid(); });
   }
 
-  /// Strangers may be among those who knock, and say nothing, so all are listened to at once.
+  /// Listens to all visitors at once, because strangers may connect and stay silent.
   void meet_some(Clock::time_point until) {
     std::vector<pollfd> waiting{{listener_.get(), POLLIN, 0}};
     for (const Visitor& visitor : visitors_) {
       waiting.push_back({visitor.member < 0 ? visitor.connection.get() : -1, POLLIN, 0});
     }
     if (poll_until(waiting, until) <= 0) {
-      throw Error(ErrorCode::transport, fmt::format("{} ranks of this host did not come within {} s",
+      throw Error(ErrorCode::transport, fmt::format("{} ranks of this host did not connect within {} s",
                                                     missing(), host_patience.count()));
     }
     for (std::size_t i = 1; i < waiting.size(); ++i) {
@@ -84,7 +86,7 @@ class Reception {
     }
   }
 
-  /// Closes the connection of one who is not expected.
+  /// Closes the connection unless the greeting is that of a missing member.
   void listen_to(Visitor& visitor) {
     Greeting greeting{};
     DescriptorMessage message =
@@ -101,7 +103,8 @@ class Reception {
     events_[static_cast<std::size_t>(greeting.member)] = std::move(message.descriptors.front());
   }
 
-  /// One message at a time: the kernel limits what is on its way. A visitor who gives up says so itself.
+  /// Sends one message at a time, because the kernel limits descriptors in flight. A visitor that fails
+  /// reports it itself.
   static void hand_over(const FileDescriptor& connection, std::span<const int> descriptors,
                         Clock::time_point until) {
     try {
@@ -114,7 +117,7 @@ class Reception {
         descriptors = descriptors.subspan(some.size());
       }
     } catch (const Error&) {
-      // Its connection ends, and it reports that.
+      // The connection ends, and the visitor reports that.
     }
   }
 
@@ -124,7 +127,7 @@ class Reception {
   std::vector<Visitor> visitors_;
 };
 
-/// One of the host's other ranks.
+/// The side of the host's other ranks.
 std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const JobToken& token, int members,
                                       int member) {
   const auto until = Clock::now() + host_patience;
@@ -145,11 +148,11 @@ std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const Jo
   return HostMemory::open(members, member, token, std::move(descriptors), file);
 }
 
-/// The eventfd comes back with the others'.
+/// Sends this rank's eventfd to the lowest rank, which returns it with those of the other members.
 FileDescriptor knock(const Offer& offer, int member) {
   const FileDescriptor event = new_event();
   FileDescriptor socket = connect_to(offer.name, "the host's lowest rank");
-  Greeting greeting{};  // its padding is sent as well
+  Greeting greeting{};  // zeroed, because its padding is sent as well
   greeting.token = offer.token;
   greeting.member = member;
   const int descriptor = event.get();
@@ -170,10 +173,10 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   const int member = map.local_rank(bootstrap.rank());
   const bool is_lowest = members > 1 && member == 0;
 
-  // Each phase ends with an exchange among all ranks, so nobody waits for a peer that has given up.
+  // Each phase ends with an exchange among all ranks, so that no rank waits for a peer that has failed.
   Offer offer{};
-  FileDescriptor event;   // the lowest rank's own
-  FileDescriptor socket;  // the lowest rank's: where it listens
+  FileDescriptor event;   // the lowest rank's
+  FileDescriptor socket;  // the lowest rank's listener, or the connection to it
   std::string problem;
   const auto attempt = [&](const auto& phase) {
     problem = problem_of(phase);
@@ -191,12 +194,12 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   offered = bootstrap.all_gather(offered)[static_cast<std::size_t>(ranks.front())];
   if (member > 0) {
     attempt([&] {
-      if (offered.size() != sizeof offer) throw Error(ErrorCode::transport, "there is no memory");
+      if (offered.size() != sizeof offer) throw Error(ErrorCode::transport, "no memory was offered");
       std::memcpy(&offer, offered.data(), sizeof offer);
-      socket = knock(offer, member);  // the kernel keeps them in line until the lowest rank accepts
+      socket = knock(offer, member);  // the kernel queues the connection until the lowest rank accepts it
     });
   }
-  // All have to come, or there is nothing to hand over.
+  // The memory is handed over only if all members have come.
   if (!first_problem(bootstrap.all_gather(problem), ranks).empty()) {
     socket = FileDescriptor();
   } else if (members > 1) {
