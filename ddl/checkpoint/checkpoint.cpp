@@ -187,7 +187,11 @@ Checkpoint::Checkpoint(const Context& context, fs::path directory, CheckpointOpt
     : state_(std::make_unique<State>(context, directory, options)) {}
 
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&& other) noexcept {
+  const Checkpoint replaced(std::move(*this));  // its destructor waits
+  state_ = std::move(other.state_);
+  return *this;
+}
 
 Checkpoint::~Checkpoint() {
   if (!state_ || !state_->options.background) return;

@@ -102,6 +102,10 @@ void DeviceCommunicator::State::require_valid(const DeviceCall& call) const {
   if (call.root < 0 || call.root >= ranks) {
     refuse(fmt::format("found root {}, expected 0 to {}", call.root, ranks - 1));
   }
+  if (size_of(call.type) == 0) refuse(fmt::format("there is no type number {}", static_cast<int>(call.type)));
+  if (call.op > ReduceOp::prod) {
+    refuse(fmt::format("there is no operation number {}", static_cast<int>(call.op)));
+  }
   const auto check = [&](const void* data, const char* what) {
     if (data == nullptr && call.count > 0) refuse(fmt::format("the {} is null", what));
     if (reinterpret_cast<std::uintptr_t>(data) % size_of(call.type) != 0) {

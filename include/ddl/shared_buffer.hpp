@@ -24,23 +24,20 @@ class SharedBuffer {
   SharedBuffer() = default;
   /// Takes ownership of `memory`, which holds `size` elements; null: empty.
   SharedBuffer(std::shared_ptr<void> memory, std::size_t size)
-      : memory_(std::move(memory)), size_(memory_ ? size : 0) {}
+      : memory_(std::move(memory)), size_(size) {}
 
   /// The first element; null if empty.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_.get()); }
   /// Number of elements.
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_ ? size_ : 0; }
   /// All elements. Valid as long as the memory is owned.
-  [[nodiscard]] std::span<T> span() const noexcept { return {data(), size_}; }
+  [[nodiscard]] std::span<T> span() const noexcept { return {data(), size()}; }
   /// The first element.
   [[nodiscard]] T* begin() const noexcept { return data(); }
   /// One past the last element.
-  [[nodiscard]] T* end() const noexcept { return data() + size_; }
+  [[nodiscard]] T* end() const noexcept { return data() + size(); }
   /// Transfers ownership of the memory to the caller; this buffer is empty afterwards.
-  std::shared_ptr<void> release() && {
-    size_ = 0;
-    return std::move(memory_);
-  }
+  std::shared_ptr<void> release() && { return std::move(memory_); }
   /// Element `i`, which is below size(); not checked.
   [[nodiscard]] T& operator[](std::size_t i) const noexcept { return data()[i]; }
 

@@ -316,6 +316,10 @@ struct Planner::State {
       fill_in_times(plan, shape);
       add_calls(plan);
     }
+    if (plans.empty()) {
+      refuse("plan request: found no plan for {} that the carriers between these devices ({}) can run",
+             to_string(request.collective), to_string(on_devices->carriers()));
+    }
     return plans;
   }
 
