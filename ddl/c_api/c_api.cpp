@@ -60,6 +60,13 @@ int ddl_init(const char* options) {
   return guarded("ddl_init", [&](Job& job) { job.start(options); });
 }
 
+int ddl_init_mpi(const char* options, const void* communicator) {
+  return guarded("ddl_init_mpi", [&](Job& job) {
+    require(communicator, "communicator");
+    job.start(options, communicator);
+  });
+}
+
 int ddl_finalize(void) {
   return guarded("ddl_finalize", [](Job& job) { job.end(); });
 }

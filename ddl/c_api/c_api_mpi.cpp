@@ -6,6 +6,7 @@
 
 #include "collectives/transports/network/mpi_network.hpp"
 #include "ddl/c_api/c_job.hpp"
+#include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/error.hpp"
 #include "ddl/mpi_interposer/subgroup.hpp"
@@ -41,8 +42,10 @@ Communicator& communicator_for(MPI_Comm communicator, ddl::Context& context) {
   int is_known = 0;
   check_mpi(MPI_Comm_get_attr(communicator, key(), &known, &is_known), "MPI_Comm_get_attr");
   if (is_known != 0) return *static_cast<Communicator*>(known);
-  auto subgroup = ddl::mpi::subgroup_of(ddl::communicator_of(context), communicator);
-  if (!subgroup) throw Error(ErrorCode::invalid_argument, "comm has processes of another MPI_COMM_WORLD");
+  const auto* const job = dynamic_cast<ddl::MpiBootstrap*>(ddl::state_of(context).bootstrap.get());
+  auto subgroup = ddl::mpi::subgroup_of(ddl::communicator_of(context), communicator,
+                                        job == nullptr ? MPI_COMM_WORLD : job->communicator());
+  if (!subgroup) throw Error(ErrorCode::invalid_argument, "comm has processes that are not of this job");
   auto made = std::make_unique<Communicator>(std::move(subgroup));
   check_mpi(MPI_Comm_set_attr(communicator, key(), made.get()), "MPI_Comm_set_attr");
   return *made.release();

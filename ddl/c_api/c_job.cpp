@@ -31,14 +31,16 @@ Job& Job::of_process() {
   return *own;
 }
 
-void Job::start(const char* options) {
+void Job::start(const char* options, const void* communicator) {
   if (context_ || has_ended_) {
     throw Error(ErrorCode::invalid_argument,
                 has_ended_ ? "the job has ended (ddl_finalize); a process can join one only once"
                            : "the job has begun; found a second call, expected one");
   }
   options_ = options == nullptr ? "" : options;
-  context_.emplace(Context::from_environment(ContextOptions::from_environment(options_, "options")));
+  const ContextOptions given = ContextOptions::from_environment(options_, "options");
+  context_.emplace(communicator == nullptr ? Context::from_environment(given)
+                                           : Context::from_mpi(communicator, given));
   std::atexit(tell_of_missing_finalize);
 }
 

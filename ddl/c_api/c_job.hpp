@@ -24,8 +24,9 @@ class Job {
   /// The process's. Never destroyed: a program may end without ddl_finalize, which is told then.
   static Job& of_process();
 
-  /// Collective. Throws `invalid_argument` a second time, and as Context::from_environment.
-  void start(const char* options);
+  /// Collective. Throws `invalid_argument` a second time, and as Context::from_environment, or, with the
+  /// address of an MPI_Comm, as Context::from_mpi.
+  void start(const char* options, const void* communicator = nullptr);
   /// Collective, unless something has failed.
   void end();
   [[nodiscard]] bool has_started() const noexcept { return context_.has_value(); }

@@ -191,6 +191,13 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on) {
   });
 }
 
+int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value) {
+  return guarded("ddl_reducer_has_gradient", [&](Job& job) {
+    require(has_value, "has_value");
+    *has_value = job.handle(reducer).reducer.has_gradient(index_of(index)) ? 1 : 0;
+  });
+}
+
 int ddl_reducer_free(ddl_reducer* reducer) {
   return guarded("ddl_reducer_free", [&](Job& job) { job.destroy(reducer); });
 }

@@ -74,7 +74,33 @@ MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline) : ProcessBootstra
     check_mpi(PMPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     called_init_ = true;
   }
-  check_mpi(PMPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+  join(MPI_COMM_WORLD);
+}
+
+MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline, MPI_Comm communicator)
+    : ProcessBootstrap(deadline) {
+  if (!is_true(PMPI_Initialized) || is_true(PMPI_Finalized)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "a communicator was given, but MPI is not initialized, or has been finalized: expected a call "
+        "between MPI_Init and MPI_Finalize, of the MPI library that this one was built with");
+  }
+  if (communicator == MPI_COMM_NULL) {
+    throw Error(ErrorCode::invalid_argument,
+                "found MPI_COMM_NULL, expected a communicator that this process is in");
+  }
+  int connects_groups = 0;
+  check_mpi(PMPI_Comm_test_inter(communicator, &connects_groups), "MPI_Comm_test_inter");
+  if (connects_groups != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "found an intercommunicator, expected an intracommunicator: merge it with MPI_Intercomm_merge");
+  }
+  join(communicator);
+}
+
+void MpiBootstrap::join(MPI_Comm communicator) {
+  check_mpi(PMPI_Comm_dup(communicator, &communicator_), "MPI_Comm_dup");
   check_mpi(PMPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(PMPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(communicator_, &size_), "MPI_Comm_size");

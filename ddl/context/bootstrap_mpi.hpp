@@ -22,6 +22,9 @@ class MpiBootstrap final : public ProcessBootstrap {
   /// that has not returned after `deadline` ends the process, with a message: nothing else can be done about
   /// it.
   explicit MpiBootstrap(std::chrono::milliseconds deadline);
+  /// The processes of `communicator`, of which it keeps a duplicate, in their order. Throws
+  /// `invalid_argument` unless MPI runs and this is an intracommunicator. Collective over it.
+  MpiBootstrap(std::chrono::milliseconds deadline, MPI_Comm communicator);
   /// Calls MPI_Finalize if the constructor called MPI_Init, unless the job was abandoned.
   ~MpiBootstrap() override;
 
@@ -31,8 +34,10 @@ class MpiBootstrap final : public ProcessBootstrap {
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
   std::unique_ptr<collectives::Network> make_mpi_network() override;
+  [[nodiscard]] MPI_Comm communicator() const noexcept { return communicator_; }
 
  private:
+  void join(MPI_Comm communicator);
   /// `started`: what the call that made the request returned.
   void await(int started, MPI_Request& request, const char* call);
 

@@ -331,6 +331,20 @@ Context Context::from_environment(const ContextOptions& options) {
   return connect([&] { return options; }, rank, {});
 }
 
+Context Context::from_mpi(const void* communicator, const ContextOptions& options) {
+#ifdef DDL_HAVE_MPI
+  int rank = 0;
+  const GivenOptions given([&] { return options; });
+  return connect_processes(
+      std::make_unique<MpiBootstrap>(given.options.deadline, *static_cast<const MPI_Comm*>(communicator)),
+      given, rank, {});
+#else
+  static_cast<void>(communicator);
+  static_cast<void>(options);
+  throw Error(ErrorCode::unsupported, "this build of ddl has no MPI: build it with -DDDL_WITH_MPI=ON");
+#endif
+}
+
 int Context::run_from_environment(const std::function<int(Context&)>& body) {
   int rank = 0;
   bool is_reported = false;

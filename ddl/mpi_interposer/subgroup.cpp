@@ -11,12 +11,12 @@ namespace ddl::mpi {
 using collectives::check_mpi;
 
 std::shared_ptr<collectives::CommunicatorImpl> subgroup_of(collectives::CommunicatorImpl& world,
-                                                           MPI_Comm communicator) {
+                                                           MPI_Comm communicator, MPI_Comm mpi_world) {
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Group all = MPI_GROUP_NULL;
   int size = 0;
   check_mpi(PMPI_Comm_group(communicator, &group), "MPI_Comm_group");
-  check_mpi(PMPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  check_mpi(PMPI_Comm_group(mpi_world, &all), "MPI_Comm_group");
   PMPI_Group_size(group, &size);
   std::vector<int> own(static_cast<std::size_t>(size));
   std::vector<int> members(own.size());

@@ -2,32 +2,43 @@
 
     import ddl
 
-    ddl.init()                                    # mpirun's rank and size; one rank without mpirun
-    ddl.broadcast_parameters({"w": weights})      # all ranks start with rank 0's parameters
-    reducer = ddl.Reducer({"w": gradient}, gradients="sum")
-    for samples in ddl.Sampler(len(data), batch_size=64):
-        backward(samples, when_ready=reducer.ready)   # calls reducer.ready("w") as soon as that gradient is final
-        reducer.wait(weight=len(samples))             # the gradients are now means over all ranks' samples
-        update(rate=ddl.learning_rate(0.1, "linear"))
-    ddl.finalize()
+    with ddl.init():                                  # mpirun's rank and size; without mpirun one rank
+        ddl.broadcast_parameters({"w": weights})      # all ranks start from rank 0's
+        reducer = ddl.Reducer({"w": gradient}, gradients="sum")
+        for samples in ddl.Sampler(len(data), batch_size=64):
+            backward(samples, when_ready=reducer.ready)   # reducer.ready("w") as soon as that gradient is final
+            reducer.wait(weight=len(samples))             # gradients are now means over all ranks' samples
+            update(rate=ddl.learning_rate(0.1, "linear"))
 
-All ranks must call collective functions together, in the same order, with arrays of the same size and type. Arrays must be
-contiguous, and their memory must stay valid while a reducer or a started call uses it; this module keeps references to them.
-Errors are `ddl.Error`, with the library's message and a `code` such as "mismatch".
+Functions that all ranks must call together, in the same order and with arrays of the same size and type, are called
+collective. An array is a numpy array, a torch tensor, or anything in host memory that has __array_interface__, __dlpack__ or
+the buffer protocol (array.array, memoryview, ctypes arrays). Nothing is copied: arrays must be contiguous, writable where a
+function writes, and of a type in `TYPES`. This module keeps references while a reducer or a started call uses them.
+
+Errors are `ddl.Error`, with the library's message and a `code` such as "mismatch"; wrong arguments are ValueErrors too. After
+an error of a collective function the job cannot go on.
 
 The library is libddl_c.so.0: the file that DDL_LIBRARY names, else the one beside this file (in a wheel), else the one that
 the loader finds.
 """
 
+from __future__ import annotations
+
+import atexit
 import contextlib
 import ctypes
+import functools
+import math
+import numbers
 import os
 import pathlib
+import sys
+from typing import Any, Iterator, Literal, Mapping, Sequence
 
-__all__ = ["Checkpoint", "Error", "Reducer", "Sampler", "Step", "Work", "abort", "all_gather", "all_gather_start",
-           "all_reduce", "all_reduce_start", "barrier", "broadcast", "broadcast_parameters", "broadcast_start", "check_same", "empty",
-           "finalize", "init", "learning_rate", "local_rank", "rank", "reduce", "reduce_scatter",
-           "reduce_scatter_start", "root_only", "scope", "size", "version"]
+__all__ = ["ArgumentError", "Checkpoint", "Error", "Job", "Reducer", "Sampler", "Step", "Work", "abort", "all_gather",
+           "all_gather_start", "all_reduce", "all_reduce_start", "barrier", "broadcast", "broadcast_parameters",
+           "broadcast_start", "check_same", "empty", "finalize", "init", "learning_rate", "local_rank", "rank",
+           "reduce", "reduce_scatter", "reduce_scatter_start", "root_only", "scope", "size", "version"]
 
 TYPES = {"uint8": 0, "int32": 1, "int64": 2, "float32": 3, "float64": 4, "float16": 5, "bfloat16": 6}
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
@@ -36,13 +47,25 @@ RULES = {"none": 0, "linear": 1, "square_root": 2}
 WIRES = {None: 0, "float16": TYPES["float16"], "bfloat16": TYPES["bfloat16"]}
 REQUESTS = (None, "save", "save_and_end")
 
+Array = Any  #: Of host memory, as the module's text says.
+Arrays = Any  #: A dict of names and arrays, a list (whose names are numbers), or a torch module; dicts and lists may nest.
+Op = Literal["sum", "avg", "min", "max", "prod"]
+
 
 class Error(RuntimeError):
-    """An error of the library; `code` is "invalid_argument", "mismatch", "timeout", ..."""
+    """What the library says went wrong. `code` is ddl.h's name in lower case: "mismatch", "timeout", "peer_failed", ..."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str):
         super().__init__(message)
         self.code = code
+
+
+class ArgumentError(Error, ValueError):
+    """Code "invalid_argument": the caller passed something that cannot work."""
+
+
+def _error(code, message):
+    return (ArgumentError if code == "invalid_argument" else Error)(code, message)
 
 
 class _Gradient(ctypes.Structure):
@@ -77,7 +100,7 @@ def _load():
                           "names it") from None
     integer, pointer, text, int64 = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
     signatures = {
-        "init": [text], "finalize": [], "abort": [text], "rank": [], "size": [], "local_rank": [],
+        "init": [text], "init_mpi": [text, pointer], "finalize": [], "abort": [text], "rank": [], "size": [], "local_rank": [],
         "malloc": [pointer, ctypes.c_size_t, ctypes.c_size_t], "free": [pointer],
         "all_reduce": [pointer, int64, integer, integer], "broadcast": [pointer, int64, integer, integer],
         "reduce_scatter": [pointer, pointer, int64, integer, integer],
@@ -90,7 +113,7 @@ def _load():
         "reducer_create": [pointer, integer, pointer, pointer], "reducer_begin": [pointer, ctypes.c_double],
         "reducer_ready": [pointer, integer], "reducer_ready_rows": [pointer, integer, pointer, int64],
         "reducer_absent": [pointer, integer], "reducer_wait": [pointer, ctypes.c_double, pointer],
-        "reducer_no_sync": [pointer, integer], "reducer_free": [pointer],
+        "reducer_no_sync": [pointer, integer], "reducer_has_gradient": [pointer, integer, pointer], "reducer_free": [pointer],
         "sampler_create": [int64, int64, ctypes.c_uint64, integer, pointer],
         "sampler_next": [pointer, pointer, pointer], "sampler_steps_per_epoch": [pointer, pointer],
         "sampler_free": [pointer],
@@ -115,7 +138,7 @@ _library = _load()
 def _call(function, *arguments):
     code = getattr(_library, f"ddl_{function}")(*arguments)
     if code != 0:
-        raise Error(_library.ddl_error_name(code).decode(), _library.ddl_error_message().decode())
+        raise _error(_library.ddl_error_name(code).decode(), _library.ddl_error_message().decode())
 
 
 def _made(function, *arguments):
@@ -127,34 +150,123 @@ def _made(function, *arguments):
 
 def _choice(what, name, choices):
     if name not in choices:
-        raise Error("invalid_argument",
-                    f"{what}: found {name!r}, expected one of {', '.join(repr(each) for each in choices)}")
+        raise _error("invalid_argument",
+                     f"{what}: found {name!r}, expected one of {', '.join(repr(each) for each in choices)}")
     return choices[name]
 
 
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("dimensions", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64)]
+
+
+# DLPack's numbers: kinds of devices whose memory the host reaches (CPU, page-locked by CUDA); how a type's code is spelt.
+_DLPACK_HOST = (1, 3)
+_DLPACK_TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_DLPACK_READ_ONLY, _DLPACK_COPIED = 1, 2
+# A DLManagedTensorVersioned has flags, behind version, context and deleter, and then the tensor.
+_DLPACK_FLAGS, _DLPACK_TENSOR = 24, 32
+_INTERFACE_TYPES = {"|u1": "uint8", "<i4": "int32", "<i8": "int64", "<f2": "float16", "<f4": "float32", "<f8": "float64"}
+
+
+def _is_dense(shape, strides, unit):
+    """Whether elements of `unit` are in C order without gaps. `strides`: None if the protocol says so by that."""
+    if strides is None or 0 in shape:
+        return True
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != unit:
+            return False
+        unit *= extent
+    return True
+
+
 class _Memory:
-    """The memory of an array: `address`, `count` and `type`."""
+    """Where an array's elements are: `address`, `count`, and `type`, whose name is `kind`."""
 
     def __init__(self, array, what="the array", writable=True):
-        if hasattr(array, "data_ptr"):  # torch
-            if array.device.type != "cpu":
-                raise Error("unsupported", f"{what}: found a tensor on {array.device}, expected one in host memory")
-            self.address, self.count = array.data_ptr(), array.numel()
-            name, contiguous, writes = str(array.dtype).removeprefix("torch."), array.is_contiguous(), True
-        elif hasattr(array, "__array_interface__"):  # numpy
-            self.address, read_only = array.__array_interface__["data"]
-            self.count, name = array.size, array.dtype.name
-            contiguous, writes = array.flags["C_CONTIGUOUS"], not read_only
+        self.what, self.is_contiguous, self.is_writable = what, True, True
+        if hasattr(array, "data_ptr"):
+            self._read_torch(array)
+        elif hasattr(array, "__array_interface__"):
+            self._read_interface(array)
         elif hasattr(array, "__cuda_array_interface__"):
-            raise Error("unsupported", f"{what}: found an array in a device's memory, expected one in host memory")
+            self._refuse_device("an array on a CUDA device")
+        elif hasattr(array, "__dlpack__"):
+            self._read_dlpack(array)
         else:
-            raise Error("invalid_argument",
-                        f"{what}: found {type(array).__name__}, expected a numpy array or a torch tensor")
-        self.type = _choice(f"{what}: type", name, TYPES)
-        if not contiguous:
-            raise Error("invalid_argument", f"{what}: found strided elements, expected contiguous ones; pass a copy")
-        if writable and not writes:
-            raise Error("invalid_argument", f"{what}: found a read-only array, expected one that can be written")
+            self._read_buffer(array)
+        self.type = _choice(f"{what}: type", self.kind, TYPES)
+        if not self.is_contiguous:
+            self._refuse("strided elements, expected contiguous ones (C order); pass a contiguous copy")
+        if writable and not self.is_writable:
+            self._refuse("a read-only array, expected one that can be written")
+
+    def _refuse(self, found, code="invalid_argument"):
+        raise _error(code, f"{self.what}: found {found}")
+
+    def _refuse_device(self, found):
+        self._refuse(f"{found}, expected host memory, which is what the Python module reduces; copy it to the host first "
+                     "(torch: .cpu(), CuPy: .get())", "unsupported")
+
+    def _read_torch(self, tensor):
+        if tensor.device.type != "cpu":
+            self._refuse_device(f"a tensor on {tensor.device}")
+        if str(tensor.layout) != "torch.strided":
+            self._refuse(f"a tensor whose layout is {tensor.layout}, expected torch.strided; pass .to_dense()")
+        if tensor.requires_grad and not tensor.is_leaf:
+            self._refuse("a tensor that autograd computes with, expected one outside of its graph; pass .detach()")
+        self.address, self.count, self.is_contiguous = tensor.data_ptr(), tensor.numel(), tensor.is_contiguous()
+        self.kind = str(tensor.dtype).removeprefix("torch.")
+
+    def _read_interface(self, array):
+        interface = array.__array_interface__
+        shape = interface["shape"]
+        if shape == () and isinstance(array, numbers.Number):  # of numpy's, which have the address of a copy
+            self._refuse(f"a number, {type(array).__name__}, expected an array; pass numpy.array([x])")
+        if not isinstance(interface.get("data"), tuple):
+            self._refuse(f"{type(array).__name__} without an address in its __array_interface__; pass numpy.array(x)")
+        self.address, read_only = interface["data"]
+        spelt = interface["typestr"]
+        self.kind = _INTERFACE_TYPES.get(spelt, spelt)
+        if spelt[0] != ">" and self.kind not in TYPES:  # types of numpy's extensions, as bfloat16, have names alone
+            self.kind = getattr(getattr(array, "dtype", None), "name", spelt)
+        self.count, self.is_writable = math.prod(shape), not read_only
+        self.is_contiguous = _is_dense(shape, interface.get("strides"), int(spelt[2:]))
+
+    def _read_dlpack(self, array):
+        if array.__dlpack_device__()[0] not in _DLPACK_HOST:
+            self._refuse_device(f"{type(array).__name__} on device {tuple(array.__dlpack_device__())} (DLPack's numbers)")
+        try:
+            capsule = array.__dlpack__(max_version=(1, 0))
+        except TypeError:  # an exporter of version 0
+            capsule = array.__dlpack__()
+        name = _capsule_name(capsule)
+        address = _capsule_pointer(capsule, name)
+        if name == b"dltensor_versioned":
+            flags = ctypes.c_uint64.from_address(address + _DLPACK_FLAGS).value
+            self.is_writable = not flags & (_DLPACK_READ_ONLY | _DLPACK_COPIED)
+            address += _DLPACK_TENSOR
+        tensor = _DLTensor.from_address(address)
+        shape = tensor.shape[:tensor.dimensions]
+        self.address, self.count = (tensor.data or 0) + tensor.offset, math.prod(shape)
+        self.kind = f"{_DLPACK_TYPES.get(tensor.code, tensor.code)}{tensor.bits}"
+        self.is_contiguous = _is_dense(shape, tensor.strides[:tensor.dimensions] if tensor.strides else None, 1)
+
+    def _read_buffer(self, array):
+        try:
+            view = memoryview(array)
+        except TypeError:
+            self._refuse(f"{type(array).__name__}, expected a numpy array, a torch tensor, or what shares its memory by "
+                         "__array_interface__, __dlpack__ or the buffer protocol")
+        import numpy
+        self._read_interface(numpy.asarray(view))
+
+
+_capsule_name, _capsule_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_name.argtypes, _capsule_name.restype = [ctypes.py_object], ctypes.c_char_p
+_capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
 
 def _pair(input_array, output_array, pieces_in, pieces_out):
@@ -162,19 +274,25 @@ def _pair(input_array, output_array, pieces_in, pieces_out):
     memory_in, memory_out = _Memory(input_array, "input", writable=False), _Memory(output_array, "output")
     count = memory_in.count // pieces_in
     if memory_in.type != memory_out.type or memory_in.count != count * pieces_in or memory_out.count != count * pieces_out:
-        raise Error("invalid_argument",
-                    f"found {memory_in.count} {input_array.dtype} elements of input and {memory_out.count} "
-                    f"{output_array.dtype} of output, expected the same type, {pieces_in} pieces in and {pieces_out} out")
+        raise _error("invalid_argument",
+                     f"found {memory_in.count} {memory_in.kind} elements of input and {memory_out.count} {memory_out.kind} "
+                     f"of output, expected the same type, {pieces_in} pieces in and {pieces_out} out")
     return memory_in, memory_out, count
 
 
-def _named(arrays):
-    """Pairs of name and array, of a dict or of a list; arrays of a list are named by their index."""
-    return list(arrays.items()) if hasattr(arrays, "items") else [(str(i), each) for i, each in enumerate(arrays)]
+def _named(arrays, prefix=""):
+    """Pairs of name and array."""
+    if hasattr(arrays, "state_dict"):
+        arrays = arrays.state_dict()
+    for name, each in arrays.items() if hasattr(arrays, "items") else enumerate(arrays):
+        if isinstance(each, (dict, list, tuple)) or hasattr(each, "state_dict"):
+            yield from _named(each, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", each
 
 
 def _tensors(arrays):
-    named = _named(arrays)
+    named = list(_named(arrays))
     tensors = (_Tensor * len(named))()
     for tensor, (name, array) in zip(tensors, named):
         memory = _Memory(array, f"tensor {name!r}")
@@ -185,50 +303,86 @@ def _tensors(arrays):
 # The job.
 
 
-def init(options=None, comm=None):
-    """Joins the job that mpirun started. `options`: as DDL_OPTIONS ("-mode p -dbg_level 1"). `comm`: mpi4py's
-    COMM_WORLD, for programs that use mpi4py; other communicators are refused. Collective."""
-    if comm is not None:
-        from mpi4py import MPI  # initialises MPI, which the library then uses
-        if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
-            raise Error("unsupported", "comm: found a communicator of some processes, expected MPI.COMM_WORLD")
-    _call("init", None if options is None else options.encode())
+class Job:
+    """`with ddl.init():` ends the job where its block ends. An exception that leaves the block on one rank ends all ranks,
+    which raise an Error with its text."""
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind, problem, trace):
+        if isinstance(problem, SystemExit) and not problem.code:
+            problem = None
+        _leave(problem)
 
 
-def finalize():
-    """Leaves the job. Arrays of `empty` must not be used afterwards. Collective unless an error occurred."""
+def _leave(problem):
+    if _library.ddl_rank() < 0:
+        return
+    # Errors of the job itself have reached the other ranks.
+    if problem is not None and (not isinstance(problem, Error) or problem.code in ("invalid_argument", "unsupported")):
+        abort(f"{type(problem).__name__}: {problem}")
+    finalize()
+
+
+@atexit.register
+def _leave_after_traceback():
+    problem = getattr(sys, "last_value", None)
+    if problem is not None:
+        _leave(problem)
+
+
+_in_use: set[Work | Reducer] = set()  # the library reads and writes their arrays
+
+
+def init(options: str | None = None, comm=None) -> Job:
+    """Joins the job that mpirun, or variables RANK and WORLD_SIZE, tell of; else one of this process alone. `options`: as
+    DDL_OPTIONS ("-mode p -dbg_level 1"), which they take the place of. `comm`: an mpi4py communicator, whose processes alone
+    are the ranks, in its order; call finalize() before MPI.Finalize(). Once a process. Collective."""
+    text = None if options is None else options.encode()
+    if comm is None:
+        _call("init", text)
+    else:
+        from mpi4py import MPI
+        _call("init_mpi", text, MPI._addressof(comm))
+    return Job()
+
+
+def finalize() -> None:
+    """Leaves the job. Arrays of `empty` must not be used afterwards. Collective, unless there was an error."""
     _call("finalize")
+    _in_use.clear()
 
 
-def abort(reason):
-    """Makes the other ranks fail with `reason`, because this rank cannot continue. Not collective."""
+def abort(reason) -> None:
+    """This rank cannot go on: the others fail with `reason`. Not collective."""
     _call("abort", str(reason).encode())
 
 
-def rank():
-    """This rank, from 0 to size() - 1."""
+def rank() -> int:
+    """0 to size() - 1."""
     return _number("rank")
 
 
-def size():
+def size() -> int:
     """The number of ranks."""
     return _number("size")
 
 
-def local_rank():
-    """This rank's index among the ranks of its host."""
+def local_rank() -> int:
+    """This rank's index among those of its host."""
     return _number("local_rank")
 
 
 def _number(function):
     value = getattr(_library, f"ddl_{function}")()
     if value < 0:
-        raise Error("not_initialized", _library.ddl_error_message().decode())
+        raise _error("not_initialized", _library.ddl_error_message().decode())
     return value
 
 
-def version():
-    """The version of the library, such as "0.1.0"."""
+def version() -> str:
+    """Of the library: "0.1.0"."""
     return _library.ddl_version().decode()
 
 
@@ -247,84 +401,88 @@ def empty(shape, dtype="float32"):
 # Collectives, in place unless there is an `output`.
 
 
-def all_reduce(array, op="sum"):
-    """Replaces the array on all ranks with the reduction of all ranks' arrays. Collective."""
+def all_reduce(array: Array, op: Op = "sum") -> None:
+    """Afterwards all ranks' array holds the reduction of all. Collective."""
     memory = _Memory(array)
     _call("all_reduce", memory.address, memory.count, memory.type, _choice("op", op, OPS))
 
 
-def broadcast(array, root=0):
-    """Replaces the array on all ranks with `root`'s. Collective."""
+def broadcast(array: Array, root: int = 0) -> None:
+    """Afterwards all ranks' array holds `root`'s. Collective."""
     memory = _Memory(array)
     _call("broadcast", memory.address, memory.count, memory.type, root)
 
 
-def reduce(array, op="sum", root=0):
-    """Replaces `root`'s array with the reduction of all ranks' arrays. Collective."""
+def reduce(array: Array, op: Op = "sum", root: int = 0) -> None:
+    """Afterwards `root`'s array holds the reduction of all ranks'; the others' is as it was. Collective."""
     memory = _Memory(array)
     _call("reduce", memory.address, memory.count, memory.type, _choice("op", op, OPS), root)
 
 
-def reduce_scatter(input_array, output, op="sum"):
-    """Reduces all ranks' inputs; `output` receives this rank's piece of size() equal pieces. Collective."""
+def reduce_scatter(input_array: Array, output: Array, op: Op = "sum") -> None:
+    """`output` gets piece number rank() of the reduction, whose size() pieces are equal. Collective."""
     memory_in, memory_out, count = _pair(input_array, output, size(), 1)
     _call("reduce_scatter", memory_in.address, memory_out.address, count, memory_in.type, _choice("op", op, OPS))
 
 
-def all_gather(input_array, output):
-    """`output` receives all ranks' inputs, in the order of ranks. Collective."""
+def all_gather(input_array: Array, output: Array) -> None:
+    """`output` gets all ranks' inputs, by rank. Collective."""
     memory_in, memory_out, count = _pair(input_array, output, 1, size())
     _call("all_gather", memory_in.address, memory_out.address, count, memory_in.type)
 
 
-def barrier():
+def barrier() -> None:
     """Returns after every rank has called it. Collective."""
     _call("barrier")
 
 
 class Work:
-    """A call in flight. Its arrays must not be used until it is complete."""
+    """A call that is under way: its arrays must be left alone until `wait` returns. One that is never waited for keeps them
+    until finalize()."""
 
     def __init__(self, handle, *arrays):
         self._handle, self._arrays = handle, arrays
+        _in_use.add(self)
 
-    def test(self):
-        """Whether the call is complete. Does not block."""
+    def test(self) -> bool:
+        """Whether it is over. Does not block."""
         if self._handle is None:
             return True
         done = ctypes.c_int()
         _call("test", self._handle, ctypes.byref(done))
         return done.value == 1
 
-    def wait(self):
-        """Returns when the call is complete; raises its error."""
+    def wait(self) -> None:
+        """Returns when it is over; raises what it ended with. Again: at once."""
         handle, self._handle = self._handle, None
-        self._arrays, arrays = (), self._arrays
-        _call("wait", handle)
-        del arrays
+        try:
+            _call("wait", handle)
+        finally:
+            _in_use.discard(self)
+            self._arrays = ()
 
 
-def all_reduce_start(array, op="sum"):
-    """Starts an `all_reduce` and returns a Work."""
+def all_reduce_start(array: Array, op: Op = "sum") -> Work:
+    """`all_reduce` without waiting: a Work."""
     memory = _Memory(array)
     return Work(_made("all_reduce_start", memory.address, memory.count, memory.type, _choice("op", op, OPS)), array)
 
 
-def broadcast_start(array, root=0):
-    """Starts a `broadcast` and returns a Work."""
+def broadcast_start(array: Array, root: int = 0) -> Work:
+    """`broadcast` without waiting: a Work."""
     memory = _Memory(array)
     return Work(_made("broadcast_start", memory.address, memory.count, memory.type, root), array)
 
 
-def reduce_scatter_start(input_array, output, op="sum"):
-    """Starts a `reduce_scatter` and returns a Work."""
+def reduce_scatter_start(input_array: Array, output: Array, op: Op = "sum") -> Work:
+    """`reduce_scatter` without waiting: a Work."""
     memory_in, memory_out, count = _pair(input_array, output, size(), 1)
     return Work(_made("reduce_scatter_start", memory_in.address, memory_out.address, count, memory_in.type,
                       _choice("op", op, OPS)), input_array, output)
 
 
-def all_gather_start(input_array, output):
-    """Starts an `all_gather` and returns a Work."""
+def all_gather_start(input_array: Array, output: Array) -> Work:
+    """`all_gather` without waiting: a Work."""
     memory_in, memory_out, count = _pair(input_array, output, 1, size())
     return Work(_made("all_gather_start", memory_in.address, memory_out.address, count, memory_in.type), input_array,
                 output)
@@ -336,105 +494,165 @@ def all_gather_start(input_array, output):
 class Reducer:
     """Replaces each rank's gradients with their weighted mean over all ranks, while backward runs.
 
-    `gradients_of`: a dict of names and float32 arrays, or a list; the arrays are reduced in place. `gradients`: "sum" if
-    backward computes sums over this rank's items, "mean" if it computes means. `row_width`: a dict of names and elements
-    per row, for embeddings of which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. Collective.
+    `gradients_of`: a dict of names and float32 arrays, or a list; they stay where they are. Or a torch module: its parameters
+    that are trained then get gradients that stay, whatever `zero_grad` does, become ready by themselves in backward, and are
+    absent where backward does not reach them. `gradients`: "sum" if backward leaves sums over this rank's items, "mean" if
+    means (a loss that is a mean); it has no default. `row_width`: a dict of names and elements of a row, for embeddings of
+    which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. Same on all ranks. Collective.
+
+    A step: `begin(weight)` (for means; for sums `wait(weight)` will do), `ready(name)` once for each gradient or `absent(name)`
+    in its place, `wait()`. From `ready` until `wait` a gradient must be left alone.
     """
 
-    def __init__(self, gradients_of, *, gradients, bucket_bytes=0, wire=None, overlap=True, row_width=()):
-        named = _named(gradients_of)
+    def __init__(self, gradients_of: Arrays, *, gradients: Literal["sum", "mean"], bucket_bytes: int = 0,
+                 wire: Literal["bfloat16", "float16", None] = None, overlap: bool = True,
+                 row_width: Mapping[str, int] | None = None):
+        self._hooks = []
+        self._reduces = True
+        self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
+        self._unreached: set[str] = set()  # of these, the names that backward has not come to in this step
+        if hasattr(gradients_of, "named_parameters"):
+            gradients_of = self._follow(gradients_of)
+        named = list(_named(gradients_of))
         self._index = {name: index for index, (name, _) in enumerate(named)}
         self._arrays = [array for _, array in named]
-        widths = dict(row_width)
+        widths = dict(row_width or {})
         for name in widths:
             _choice("row_width", name, self._index)
         items = (_Gradient * len(named))()
         for item, (name, array) in zip(items, named):
+            if getattr(array, "requires_grad", False):
+                raise _error("invalid_argument",
+                             f"gradient {name!r}: found a parameter, expected its gradient; or pass the module")
             memory = _Memory(array, f"gradient {name!r}")
             if memory.type != TYPES["float32"]:
-                raise Error("unsupported", f"gradient {name!r}: found {array.dtype}, expected float32")
+                raise _error("unsupported", f"gradient {name!r}: found {memory.kind}, expected float32")
             item.name, item.values, item.count = name.encode(), memory.address, memory.count
             item.row_width = widths.get(name, 0)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
                            0 if overlap else 1)
         self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
+        _in_use.add(self)
+        for name, (parameter, _) in self._followed.items():
+            hook = functools.partial(self._reached, name)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _follow(self, module):
+        """Gradients, by name, of a torch module's parameters."""
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.grad = parameter.detach().new_zeros(parameter.shape)
+                self._followed[name] = parameter, parameter.grad
+        self._unreached = set(self._followed)
+        return {name: gradient for name, (_, gradient) in self._followed.items()}
+
+    def _reached(self, name, parameter):
+        gradient = self._followed[name][1]
+        if parameter.grad is not gradient:  # zero_grad() drops a gradient, and autograd then makes another
+            gradient.copy_(parameter.grad)
+            parameter.grad = gradient
+        self._unreached.discard(name)
+        self.ready(name)
 
     def _number(self, which):
         return self._index.get(which, which) if not isinstance(which, str) else _choice("gradient", which, self._index)
 
-    def begin(self, weight):
-        """Starts a step over `weight` items; for sums the weight may be given to `wait` instead."""
+    def begin(self, weight: float) -> None:
+        """Starts a step over `weight` items of this rank, before backward; for sums `wait` may be told instead."""
         _call("reducer_begin", self._handle, weight)
 
-    def ready(self, which, rows=None):
-        """Tells that gradient `which` (name or index) is final for this step. `rows`: the rows that are not zero.
-        Thread-safe."""
+    def ready(self, which: str | int, rows: Sequence[int] | None = None) -> None:
+        """Gradient `which` (name or index) is final for this step; `rows`: those that hold anything but zeros. Any thread."""
         if rows is None:
             return _call("reducer_ready", self._handle, self._number(which))
-        numbers = (ctypes.c_int32 * len(rows))(*rows)
-        return _call("reducer_ready_rows", self._handle, self._number(which), numbers, len(rows))
+        import numpy
+        numbers = numpy.ascontiguousarray(rows, dtype="int32")
+        return _call("reducer_ready_rows", self._handle, self._number(which), numbers.ctypes.data, numbers.size)
 
-    def absent(self, which):
-        """Tells that gradient `which` has no value on this rank in this step."""
+    def absent(self, which: str | int) -> None:
+        """Gradient `which` gets no value on this rank in this step. Any thread."""
         _call("reducer_absent", self._handle, self._number(which))
 
-    def wait(self, weight=None):
-        """Ends the step: the gradients are now means over all ranks' items. Returns a Step. Collective."""
+    def wait(self, weight: float | None = None) -> Step:
+        """Ends the step: the gradients are now means over all ranks' items. Collective."""
+        dropped = [name for name in self._unreached if self._followed[name][0].grad is None]
+        for name in dropped:
+            parameter, parameter.grad = self._followed[name]
+            parameter.grad.zero_()
+        for name in self._unreached:
+            self.absent(name)
+        self._unreached = set(self._followed)
         step = Step()
         _call("reducer_wait", self._handle, -1.0 if weight is None else weight, ctypes.byref(step))
+        for name in dropped:
+            if not self._reduces or not self.has_gradient(name):
+                self._followed[name][0].grad = None  # as with one rank: optimisers pass over the parameter
         return step
 
+    def has_gradient(self, which: str | int) -> bool:
+        """Of the last step: whether any rank had a value for the gradient, so that it was not absent on all."""
+        has_value = ctypes.c_int()
+        _call("reducer_has_gradient", self._handle, self._number(which), ctypes.byref(has_value))
+        return has_value.value == 1
+
     @contextlib.contextmanager
-    def no_sync(self):
-        """A context in which `wait` ends a micro-batch without reducing anything."""
+    def no_sync(self) -> Iterator[None]:
+        """Inside, `wait` ends a micro-batch and reduces nothing; the next `wait` outside reduces all of them. Sums are added
+        up by backward, which goes on from what is there; means start from zero in each micro-batch."""
         _call("reducer_no_sync", self._handle, 1)
+        self._reduces = False
         try:
             yield
         finally:
+            self._reduces = True
             _call("reducer_no_sync", self._handle, 0)
 
-    def close(self):
-        """Frees the reducer; finalize() frees the remaining ones."""
+    def close(self) -> None:
+        """Waits for what is under way, and frees it; finalize() does so for those that are left."""
+        for hook in self._hooks:
+            hook.remove()
         handle, self._handle = self._handle, None
         _call("reducer_free", handle)
+        _in_use.discard(self)
 
 
 class Sampler:
-    """Distributes samples 0 to count - 1 over the ranks, `batch_size` per rank and step. Each goes to exactly one rank
-    in each epoch. Iterating gives lists of indices without end; an epoch has `steps_per_epoch` of them."""
+    """Deals samples 0 to count - 1 to the ranks, `batch_size` a rank and step: each to exactly one rank in each epoch. Without
+    end; `steps_per_epoch` says how long an epoch is. Iterating gives lists of indices. One list of an
+    epoch may be short, or empty where `count` is no multiple of size(): its rank calls `reducer.begin(0)` and `reducer.wait()`,
+    and takes the step as the others do. Same arguments on all ranks."""
 
-    def __init__(self, count, *, batch_size, seed=1, shuffle=True):
+    def __init__(self, count: int, *, batch_size: int, seed: int = 1, shuffle: bool = True):
         self._handle = _made("sampler_create", count, batch_size, seed, 1 if shuffle else 0)
         steps = ctypes.c_int64()
         _call("sampler_steps_per_epoch", self._handle, ctypes.byref(steps))
         self.steps_per_epoch = steps.value
 
-    def __iter__(self):
+    def __iter__(self) -> Sampler:
         return self
 
-    def __next__(self):
+    def __next__(self) -> list[int]:
         samples, count = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_size_t()
         _call("sampler_next", self._handle, ctypes.byref(samples), ctypes.byref(count))
         return samples[:count.value]
 
 
-def learning_rate(rate, rule, step=0, ramp_steps=0):
-    """`rate` times 1 ("none"), size() ("linear") or sqrt(size()) ("square_root"), growing from `rate` over the first
-    `ramp_steps` steps."""
+def learning_rate(rate: float, rule: Literal["none", "linear", "square_root"], step: int = 0, ramp_steps: int = 0) -> float:
+    """`rate` times 1 ("none"), size() ("linear") or its root ("square_root"), growing from `rate` over `ramp_steps` steps."""
     scaled = ctypes.c_double()
     _call("learning_rate", rate, _choice("rule", rule, RULES), step, ramp_steps, ctypes.byref(scaled))
     return scaled.value
 
 
-def broadcast_parameters(arrays, root=0):
-    """Copies `root`'s arrays (a dict of names, or a list) to every rank, and checks that all ranks have the same bits
-    afterwards. Collective."""
+def broadcast_parameters(arrays: Arrays, root: int = 0) -> None:
+    """Gives every rank `root`'s arrays (a dict of names, a list, or a torch module), and makes sure that all have the same bits
+    then. A "mismatch" names the first that differs in name, type or size. Collective."""
     tensors = _tensors(arrays)
     _call("broadcast_parameters", tensors, len(tensors), root)
 
 
-def check_same(arrays):
-    """Raises a "mismatch" that names the first array whose bits differ between ranks, if any do. Collective."""
+def check_same(arrays: Arrays) -> None:
+    """Raises a "mismatch" that names the first array whose bits differ between ranks. Collective."""
     tensors = _tensors(arrays)
     _call("check_same", tensors, len(tensors))
 
@@ -443,39 +661,41 @@ class Checkpoint:
     """Checkpoints in `directory`, which keeps the newest `keep`. The state of `sampler` is saved and restored with them.
     `handle_signals`: SIGUSR1 asks for a save, SIGTERM for a save and an end; see `poll`. Collective."""
 
-    def __init__(self, directory, *, keep=5, sampler=None, handle_signals=False):
+    def __init__(self, directory: str | os.PathLike, *, keep: int = 5, sampler: Sampler | None = None,
+                 handle_signals: bool = False):
         self._sampler = sampler
         self._handle = _made("checkpoint_create", os.fspath(directory).encode(), keep, 1 if handle_signals else 0,
                              None if sampler is None else sampler._handle)
 
-    def save(self, step, arrays):
-        """Saves rank 0's arrays (a dict of names, or a list). The checkpoint is durable on return. Collective."""
+    def save(self, step: int, arrays: Arrays) -> None:
+        """Saves rank 0's arrays (a dict of names, a list, or a torch module; dicts and lists may nest, as in
+        {"model": model, "moments": moments}); durable when it returns. Collective."""
         tensors = _tensors(arrays)
         _call("checkpoint_save", self._handle, step, tensors, len(tensors))
 
-    def restore(self, arrays):
-        """Fills the arrays on all ranks from the newest undamaged checkpoint. Returns its step, or None if there is no
-        checkpoint. Collective."""
+    def restore(self, arrays: Arrays) -> int | None:
+        """Fills the arrays, on all ranks, from the newest checkpoint that is whole; the step it was saved with, or None if
+        there is none. Collective."""
         tensors, step = _tensors(arrays), ctypes.c_int64()
         _call("checkpoint_restore", self._handle, tensors, len(tensors), ctypes.byref(step))
         return None if step.value < 0 else step.value
 
-    def poll(self):
-        """The request of signals to any rank: None, "save" or "save_and_end". To be called once per step. Collective."""
+    def poll(self) -> Literal[None, "save", "save_and_end"]:
+        """What signals have asked of any rank: None, "save" or "save_and_end". Once a step. Collective."""
         request = ctypes.c_int()
         _call("checkpoint_poll", self._handle, ctypes.byref(request))
         return REQUESTS[request.value]
 
-    def close(self):
-        """Restores the signal handlers and frees the object; finalize() does so for the remaining ones."""
+    def close(self) -> None:
+        """Gives the signals back; finalize() does so for those that are left."""
         handle, self._handle = self._handle, None
         _call("checkpoint_free", handle)
 
 
 @contextlib.contextmanager
-def root_only(name):
-    """`with ddl.root_only("log") as is_root:` makes the other ranks wait at the end for rank 0, without a deadline. An
-    exception on rank 0 is raised on all ranks. Collective."""
+def root_only(name: str) -> Iterator[bool]:
+    """`with ddl.root_only("log") as is_root:` — the others wait at the end for rank 0, however long it takes. An exception
+    on rank 0 is raised on all ranks. Collective."""
     is_root = _library.ddl_root_begin(name.encode()) == 1
     try:
         yield is_root
@@ -487,8 +707,8 @@ def root_only(name):
 
 
 @contextlib.contextmanager
-def scope(name):
-    """Records the body as a span called `name` in the timeline (DDL_TIMELINE)."""
+def scope(name: str) -> Iterator[None]:
+    """Names in the timeline (DDL_TIMELINE) what this rank does inside."""
     _call("scope_begin", name.encode())
     try:
         yield

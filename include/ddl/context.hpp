@@ -133,6 +133,14 @@ class Context {
   static Context from_environment();
   static Context from_environment(const ContextOptions& options);
 
+  /// For MPI programs of which this job is a part: its ranks are those of `communicator`, in their order. The
+  /// rest of MPI_COMM_WORLD takes no part, and may be another job. `communicator`: an MPI_Comm's address, so
+  /// that this header needs no mpi.h; the communicator is duplicated, and may be freed. MPI must be
+  /// initialized, and stay so while the context lives. Collective over `communicator`. Throws as
+  /// `from_environment`; `invalid_argument` for MPI_COMM_NULL, an intercommunicator, or where MPI is not
+  /// initialized; `unsupported` in a build without MPI.
+  static Context from_mpi(const void* communicator, const ContextOptions& options);
+
   /// A whole program: makes a context from the environment and calls `run` with it. What goes wrong
   /// while starting is printed once too, and returned as `run` would. Collective.
   static int run_from_environment(const std::function<int(Context&)>& body);

@@ -55,6 +55,11 @@ const char* ddl_version(void);
  * `options`: as the variable DDL_OPTIONS, which it takes the place of, for instance "-mode p -dbg_level 2";
  * or null. Calls MPI_Init if nobody has. Collective. */
 int ddl_init(const char* options);
+/** The same for a part of an MPI program: the ranks are those of a communicator, in their order. Other
+ * processes take no part, and may be a job of their own. `communicator`: the address of an MPI_Comm, which is
+ * duplicated. MPI must be initialized, and be finalized after ddl_finalize. Collective over it.
+ * DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build without MPI. */
+int ddl_init_mpi(const char* options, const void* communicator);
 /** Leaves the job, after all collective calls; calls MPI_Finalize if ddl_init has called MPI_Init. Memory
  * from ddl_malloc is given back. Collective, unless there was an error. */
 int ddl_finalize(void);
@@ -165,6 +170,9 @@ int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step);
 /** Micro-batches: between ddl_reducer_no_sync(r, 1) and ddl_reducer_no_sync(r, 0), ddl_reducer_wait reduces
  * nothing. */
 int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
+/** Of the last step: *has_value is 1 if any rank had a value for gradient `index`, else 0: it was absent on
+ * all of them, and an optimiser may pass over its parameter. */
+int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
 /** Null is fine. */
 int ddl_reducer_free(ddl_reducer* reducer);
 

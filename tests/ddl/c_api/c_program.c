@@ -131,6 +131,8 @@ static void train(const char* directory) {
     expect(ddl_reducer_no_sync(reducer, 0) == DDL_OK, "the end of ddl_reducer_no_sync");
   }
   expect(weights[0] == 1, "the mean of micro-batches");
+  expect(ddl_reducer_has_gradient(reducer, 0, &request) == DDL_OK && request == 1, "a gradient with a value");
+  expect(ddl_reducer_has_gradient(reducer, 1, &request) == DDL_OK && request == 0, "absent on all ranks");
   expect(ddl_reducer_free(reducer) == DDL_OK, "ddl_reducer_free");
 
   expect(ddl_sampler_create(100, 3, 7, 1, &sampler) == DDL_OK, "ddl_sampler_create");
@@ -170,6 +172,38 @@ static void train(const char* directory) {
 }
 
 #ifdef WITH_MPI
+/* The job is a half of MPI_COMM_WORLD, in reverse order; the other half is a job of its own. */
+static int run_on_half(void) {
+  int rank, half_rank, half_size;
+  double value;
+  MPI_Comm half, pair, both, none = MPI_COMM_NULL;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+  MPI_Comm_rank(half, &half_rank);
+  MPI_Comm_size(half, &half_size);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 2 * half_size - 1 - rank % 2, 0, &both);
+  expect_error(ddl_init_mpi(NULL, NULL), DDL_INVALID_ARGUMENT, "communicator is null");
+  expect_error(ddl_init_mpi(NULL, &none), DDL_INVALID_ARGUMENT, "MPI_COMM_NULL");
+  expect_error(ddl_init_mpi(NULL, &both), DDL_INVALID_ARGUMENT, "MPI_Intercomm_merge");
+  expect(ddl_init_mpi("-mode p", &half) == DDL_OK, "ddl_init_mpi");
+  expect(ddl_rank() == half_rank && ddl_size() == half_size, "the communicator's ranks");
+  value = rank;
+  expect(ddl_broadcast(&value, 1, DDL_F64, half_size - 1) == DDL_OK && value == rank % 2,
+         "the last is MPI's first");
+  MPI_Comm_split(half, 0, rank, &pair);
+  value = 1;
+  expect(ddl_allreduce_mpi(NULL, &value, 1, MPI_DOUBLE, MPI_SUM, pair) == DDL_OK && value == half_size,
+         "a communicator of the job's ranks");
+  expect_error(ddl_allreduce_mpi(NULL, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), DDL_INVALID_ARGUMENT,
+               "not of this job");
+  MPI_Comm_free(&pair), MPI_Comm_free(&half), MPI_Comm_free(&both);
+  expect(ddl_barrier() == DDL_OK, "the communicator may go");
+  expect(ddl_finalize() == DDL_OK, "ddl_finalize");
+  expect(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS, "MPI goes on");
+  MPI_Finalize();
+  return failures == 0 ? 0 : 1;
+}
+
 static void reduce_by_mpi(const char* options) {
   int rank, size, half_size, i;
   double values[3000];
@@ -208,6 +242,7 @@ int main(int count, char** arguments) {
   expect_error(ddl_init("-mod p"), DDL_INVALID_ARGUMENT, "the nearest is -mode");
 #ifdef WITH_MPI
   MPI_Init(&count, &arguments);
+  if (count > 1 && strcmp(arguments[1], "half") == 0) return run_on_half();
   reduce_by_mpi("-mode p"); /* begins the job */
 #else
   expect(ddl_init("-mode p") == DDL_OK, "ddl_init");

@@ -1,8 +1,12 @@
 """ddl.py on any number of ranks: python_test.py DIRECTORY, with ddl.py in PYTHONPATH and the library as DDL_LIBRARY says.
 DIRECTORY is for checkpoints."""
 
+import array
+import ctypes
+import gc
 import pathlib
 import sys
+import types
 
 import numpy as np
 
@@ -18,6 +22,49 @@ def refused(words, function, *arguments, **named):
     raise AssertionError(f"{function} took {arguments} {named}; expected an error with {words!r}")
 
 
+def shared(values, *names):
+    """An array that tells of its memory by these attributes of numpy's alone, as other libraries' do."""
+    return type("Shared", (), {name: property(lambda self, name=name: getattr(values, name)) for name in names})()
+
+
+class Tensor:
+    """As torch's, of which it has what the module asks for."""
+
+    def __init__(self, values, device="cpu", requires_grad=False, is_leaf=True, layout="torch.strided"):
+        self.values, self.device, self.layout = values, types.SimpleNamespace(type=device), layout
+        self.dtype, self.requires_grad, self.is_leaf = f"torch.{values.dtype}", requires_grad, is_leaf
+        self.shape = values.shape
+
+    data_ptr = lambda self: self.values.ctypes.data
+    numel = lambda self: self.values.size
+    is_contiguous = lambda self: self.values.flags.c_contiguous
+    new_zeros = lambda self, shape: Tensor(np.zeros(shape, "float32"))
+    detach = lambda self: self
+    zero_ = lambda self: self.values.fill(0)
+
+    def copy_(self, other):
+        self.values[:] = other.values
+
+
+class Parameter(Tensor):
+    """A trained one: backward adds to its gradient, or makes one, and then calls the hooks."""
+
+    def __init__(self, values):
+        super().__init__(values, requires_grad=True)
+        self.grad, self.hooks = None, []
+
+    def register_post_accumulate_grad_hook(self, hook):
+        self.hooks.append(hook)
+        return types.SimpleNamespace(remove=lambda: self.hooks.remove(hook))
+
+    def backward(self, value):
+        if self.grad is None:
+            self.grad = Tensor(np.zeros(self.shape, "float32"))
+        self.grad.values += value
+        for hook in self.hooks:
+            hook(self)
+
+
 assert refused("there is no job", ddl.barrier) == "not_initialized"
 ddl.init("-dbg_level 0")
 rank, size = ddl.rank(), ddl.size()
@@ -28,10 +75,10 @@ for dtype in ("uint8", "int32", "int64", "float16", "float32", "float64"):
     values = np.full((3, 7), rank + 1, dtype)
     ddl.all_reduce(values)
     assert (values == size * (size + 1) // 2).all(), (dtype, values)
-shared = ddl.empty((2, size), "float64")
-shared[:] = rank
-ddl.all_reduce(shared, "max")
-assert shared.shape == (2, size) and (shared == size - 1).all()
+block = ddl.empty((2, size), "float64")
+block[:] = rank
+ddl.all_reduce(block, "max")
+assert block.shape == (2, size) and (block == size - 1).all()
 ddl.reduce(values, "min", root=size - 1)
 root = np.array([rank])
 ddl.broadcast(root, root=size - 1)
@@ -48,6 +95,43 @@ for work in works:
 assert (part == size).all()
 ddl.barrier()
 
+# Memory of any library, without copies.
+for values in (array.array("d", [rank, 1]), memoryview(np.array([rank, 1])), (ctypes.c_float * 2)(rank, 1), bytearray([rank, 1])):
+    ddl.all_reduce(values)
+    assert list(values) == [size * (size - 1) // 2, size], list(values)
+for protocol in (["__array_interface__"], ["__dlpack__", "__dlpack_device__"]):
+    for dtype in ("uint8", "int32", "int64", "float16", "float32", "float64"):
+        values = np.arange(6, dtype=dtype).reshape(2, 3)
+        ddl.all_reduce(shared(values, *protocol))
+        assert (values.ravel() == np.arange(6) * size).all(), (protocol, values)
+    refused("strided", ddl.all_reduce, shared(values[:, 1:], *protocol))
+    refused("type: found ", ddl.all_reduce, shared(np.zeros(2, complex), *protocol))
+    ddl.all_reduce(shared(values[:0], *protocol))
+ones = np.full(3, 0x3F80, "uint16")  # as bfloat16
+
+
+class BFloat16:
+    __dlpack_device__ = ones.__dlpack_device__
+
+    def __dlpack__(self):
+        capsule = ones.__dlpack__()
+        ddl._DLTensor.from_address(ddl._capsule_pointer(capsule, b"dltensor")).code = 4
+        return capsule
+
+
+ddl.all_reduce(BFloat16())
+assert ((ones.astype("uint32") << 16).view("float32") == size).all(), ones
+tensor = Tensor(np.full(3, rank, "int64"), requires_grad=True)
+ddl.all_reduce(tensor, "max")
+assert (tensor.values == size - 1).all()
+
+# A started call whose Work is dropped keeps its array: it would write to memory that has another use.
+dropped = np.zeros(1000)
+count = sys.getrefcount(dropped)
+ddl.all_reduce_start(dropped)
+gc.collect()
+assert sys.getrefcount(dropped) == count + 1
+
 # What is refused, with words that help.
 assert refused("strided", ddl.all_reduce, np.zeros((4, 4))[:, 1]) == "invalid_argument"
 refused("type: found 'complex128'", ddl.all_reduce, np.zeros(2, complex))
@@ -56,6 +140,21 @@ refused("op: found 'mean'", ddl.all_reduce, values, "mean")
 frozen = np.zeros(2)
 frozen.setflags(write=False)
 refused("read-only", ddl.all_reduce, frozen)
+refused("read-only", ddl.all_reduce, b"bytes")
+refused("'>f4'", ddl.all_reduce, np.zeros(2, ">f4"))
+refused("a number, float32", ddl.all_reduce, np.float32(1))
+on_device = Tensor(values, device="cuda")
+assert refused(".cpu()", ddl.all_reduce, on_device) == "unsupported"
+assert refused(".get()", ddl.all_reduce, types.SimpleNamespace(__cuda_array_interface__={})) == "unsupported"
+elsewhere = types.SimpleNamespace(__dlpack__=None, __dlpack_device__=lambda: (2, 1))
+assert refused("device (2, 1)", ddl.broadcast, elsewhere) == "unsupported"
+refused(".to_dense()", ddl.all_reduce, Tensor(values, layout="torch.sparse_coo"))
+refused(".detach()", ddl.all_reduce, Tensor(values, requires_grad=True, is_leaf=False))
+refused("found a parameter", ddl.Reducer, {"w": Parameter(np.zeros(2, "float32"))}, gradients="sum")
+try:
+    ddl.all_reduce([1.0])
+except ValueError as error:
+    assert error.code == "invalid_argument"
 refused("elements of input", ddl.all_gather, np.zeros(3), np.zeros(3 * size + 1))
 refused("gradients: found None", ddl.Reducer, {"w": np.zeros(2, "float32")}, gradients=None)
 refused("found float64, expected float32", ddl.Reducer, {"w": np.zeros(2)}, gradients="sum")
@@ -80,6 +179,33 @@ assert (weights == 1).all(), weights
 refused("gradient: found 'weight'", reducer.ready, "weight")
 reducer.close()
 
+# A torch module: gradients are ready by themselves, whatever drops them, and absent where backward does not come.
+parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "dropped", "elsewhere", "nowhere")}
+frozen = Tensor(np.zeros(3, "float32"))
+module = types.SimpleNamespace(named_parameters=lambda: [*parameters.items(), ("frozen", frozen)])
+reducer = ddl.Reducer(module, gradients="mean")
+for _ in range(3):
+    reducer.begin(1)
+    parameters["dropped"].grad = None  # as zero_grad() does
+    parameters["used"].grad.zero_()
+    parameters["elsewhere"].grad = parameters["nowhere"].grad = None
+    parameters["dropped"].backward(2 * rank)
+    parameters["used"].backward(rank)
+    if rank == 0:
+        parameters["elsewhere"].backward(size)
+    reducer.wait()
+    assert parameters["nowhere"].grad is None
+    for name, mean in (("used", (size - 1) / 2), ("dropped", size - 1), ("elsewhere", 1)):
+        assert (parameters[name].grad.values == np.float32(mean)).all(), (name, parameters[name].grad.values)
+parameters["used"].grad.zero_()
+reducer.begin(1 if rank == 0 else 0)  # the others' batches are empty
+if rank == 0:
+    parameters["used"].backward(3)
+reducer.wait()
+assert (parameters["used"].grad.values == 3).all()
+reducer.close()
+assert not parameters["used"].hooks
+
 # Data, checkpoints, and what rank 0 does alone.
 sampler = ddl.Sampler(100, batch_size=3, seed=7)
 counted = np.zeros(100, "int64")
@@ -94,6 +220,10 @@ checkpoint.save(3, {"w": weights})
 after = next(sampler)
 weights[:] = 0
 assert checkpoint.restore({"w": weights}) == 3 and (weights == 1).all() and next(sampler) == after
+nested = {"model": types.SimpleNamespace(state_dict=lambda: {"w": weights}), "moments": [np.full(2, 5.0), np.zeros(1)]}
+checkpoint.save(4, nested)
+weights[:], nested["moments"][0][:] = 0, 0
+assert checkpoint.restore(nested) == 4 and (weights == 1).all() and (nested["moments"][0] == 5).all()
 checkpoint.close()
 ddl.check_same({"w": weights})
 model = {"w": np.full(4, rank, "float64"), "b": np.full(2, rank)}

@@ -1,0 +1,83 @@
+"""Torch tensors and modules, on two ranks or more: python_torch_test.py DIRECTORY. Skipped where torch is missing."""
+
+import copy
+import sys
+
+import ddl
+
+try:
+    import torch
+except ImportError as problem:
+    print(f"skipped: {problem}")
+    sys.exit(1)
+
+torch.set_num_threads(1)
+ddl.init("-dbg_level 0")
+rank, size = ddl.rank(), ddl.size()
+
+for dtype in (torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    for shape in ((2, 3), (), (0,)):
+        values = torch.ones(shape, dtype=dtype)
+        ddl.all_reduce(values)
+        assert (values == size).all(), values
+for found, words in ((torch.ones(4, 4).t(), "strided"), (torch.ones(2).to_sparse(), ".to_dense()"),
+                     (torch.ones(2, requires_grad=True) * 2, ".detach()"), (torch.ones(2, device="meta"), "meta"),
+                     (torch.ones(2, dtype=torch.bool), "'bool'")):
+    try:
+        ddl.all_reduce(found)
+        raise AssertionError(f"{found} is not refused")
+    except ddl.Error as error:
+        assert words in str(error), error
+
+
+class Net(torch.nn.Module):
+    """With a layer that every second step leaves out, and convolution, whose gradients may have strides of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.odd, self.last = torch.nn.Conv2d(1, 3, 3), torch.nn.Linear(12, 12), torch.nn.Linear(12, 1)
+        self.unused = torch.nn.Linear(2, 2)
+        self.frozen = torch.nn.Parameter(torch.full((2,), float(rank)), requires_grad=False)
+
+    def forward(self, images, step):
+        hidden = torch.tanh(self.first(images)).flatten(1)
+        return self.last(torch.tanh(self.odd(hidden)) if step % 2 else hidden)
+
+
+def train(model, batches, reducer=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step, (images, targets) in enumerate(batches):
+        optimizer.zero_grad(set_to_none=step != 2)
+        if reducer:
+            reducer.begin(len(images))
+        torch.nn.functional.mse_loss(model(images, step), targets).backward()
+        if reducer:
+            reducer.wait()
+        optimizer.step()
+
+
+# Ranks that share each batch learn what one process learns from all of it.
+torch.manual_seed(1)
+everything = [(torch.randn(4 * size, 1, 4, 4), torch.randn(4 * size, 1)) for _ in range(6)]
+mine = [(images[rank::size], targets[rank::size]) for images, targets in everything]
+for layout in (torch.contiguous_format, torch.channels_last):
+    torch.manual_seed(rank)
+    model = Net()
+    ddl.broadcast_parameters(model)
+    alone = copy.deepcopy(model)
+    reducer = ddl.Reducer(model, gradients="mean")
+    train(model, [(images.to(memory_format=layout), targets) for images, targets in mine], reducer)
+    train(alone, everything)
+    ddl.check_same(model)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, dict(alone.named_parameters())[name], msg=lambda text: f"{name}: {text}")
+    reducer.close()
+
+checkpoint = ddl.Checkpoint(sys.argv[1])
+checkpoint.save(1, {"model": model})
+restored = Net()
+assert checkpoint.restore({"model": restored}) == 1
+assert all((a == b).all() for a, b in zip(model.parameters(), restored.parameters()))
+ddl.finalize()
+if rank == 0:
+    print(f"{size} ranks passed")
