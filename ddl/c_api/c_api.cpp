@@ -11,17 +11,8 @@ struct ddl_work {
 
 namespace {
 
-using ddl::DataType;
-using ddl::Error;
-using ddl::ErrorCode;
-using ddl::ReduceOp;
-using ddl::c_api::count_of;
-using ddl::c_api::guarded;
-using ddl::c_api::Job;
-using ddl::c_api::op_of;
-using ddl::c_api::refuse;
-using ddl::c_api::require;
-using ddl::c_api::type_of;
+using namespace ddl;
+using namespace ddl::c_api;
 
 constexpr std::size_t most_alignment = 4096;
 constexpr const char* version = DDL_C_VERSION;
@@ -72,13 +63,13 @@ int ddl_finalize(void) {
 }
 
 int ddl_rank(void) {
-  return number("ddl_rank", [](ddl::Context& context) { return context.rank(); });
+  return number("ddl_rank", [](Context& context) { return context.rank(); });
 }
 int ddl_size(void) {
-  return number("ddl_size", [](ddl::Context& context) { return context.size(); });
+  return number("ddl_size", [](Context& context) { return context.size(); });
 }
 int ddl_local_rank(void) {
-  return number("ddl_local_rank", [](ddl::Context& context) { return context.local_rank(); });
+  return number("ddl_local_rank", [](Context& context) { return context.local_rank(); });
 }
 
 int ddl_malloc(void** memory, size_t alignment, size_t bytes) {
@@ -138,26 +129,26 @@ int ddl_barrier(void) {
 }
 
 int ddl_all_reduce_start(void* data, int64_t count, int type, int op, ddl_work** work) {
-  return started("ddl_all_reduce_start", work, [&](ddl::Communicator& all) {
+  return started("ddl_all_reduce_start", work, [&](Communicator& all) {
     return all.all_reduce_async(data, data, count_of(count), type_of(type), op_of(op));
   });
 }
 
 int ddl_broadcast_start(void* data, int64_t count, int type, int root, ddl_work** work) {
-  return started("ddl_broadcast_start", work, [&](ddl::Communicator& all) {
+  return started("ddl_broadcast_start", work, [&](Communicator& all) {
     return all.broadcast_async(data, data, count_of(count), type_of(type), root);
   });
 }
 
 int ddl_reduce_scatter_start(const void* input, void* output, int64_t count, int type, int op,
                              ddl_work** work) {
-  return started("ddl_reduce_scatter_start", work, [&](ddl::Communicator& all) {
+  return started("ddl_reduce_scatter_start", work, [&](Communicator& all) {
     return all.reduce_scatter_async(input, output, count_of(count), type_of(type), op_of(op));
   });
 }
 
 int ddl_all_gather_start(const void* input, void* output, int64_t count, int type, ddl_work** work) {
-  return started("ddl_all_gather_start", work, [&](ddl::Communicator& all) {
+  return started("ddl_all_gather_start", work, [&](Communicator& all) {
     return all.all_gather_async(input, output, count_of(count), type_of(type));
   });
 }
@@ -172,7 +163,7 @@ int ddl_test(ddl_work* work, int* done) {
 int ddl_wait(ddl_work* work) {
   return guarded("ddl_wait", [&](Job& job) {
     if (work == nullptr) return;
-    ddl::Work waited = job.handle(work).work;
+    Work waited = job.handle(work).work;
     job.destroy(work);
     waited.wait();
   });
@@ -190,7 +181,7 @@ const char* ddl_error_name(int error) {
   if (error == DDL_OK) return "ok";
   if (error == DDL_NOT_INITIALIZED) return "not_initialized";
   if (error < DDL_OK || error > DDL_NOT_INITIALIZED) return "unknown";
-  return ddl::to_string(static_cast<ErrorCode>(error - 1));
+  return to_string(static_cast<ErrorCode>(error - 1));
 }
 
 }  // extern "C"

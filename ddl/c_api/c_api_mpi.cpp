@@ -14,11 +14,9 @@
 
 namespace {
 
-using ddl::Communicator;
-using ddl::Error;
-using ddl::ErrorCode;
-using ddl::c_api::Job;
-using ddl::collectives::check_mpi;
+using namespace ddl;
+using namespace ddl::c_api;
+using collectives::check_mpi;
 
 int forget(MPI_Comm, int, void* communicator, void*) {
   delete static_cast<Communicator*>(communicator);
@@ -37,14 +35,14 @@ int key() {
 }
 
 /// Of the same ranks as MPI's, in their order; made when first asked for, which all do at the same time.
-Communicator& communicator_for(MPI_Comm communicator, ddl::Context& context) {
+Communicator& communicator_for(MPI_Comm communicator, Context& context) {
   void* known = nullptr;
   int is_known = 0;
   check_mpi(MPI_Comm_get_attr(communicator, key(), &known, &is_known), "MPI_Comm_get_attr");
   if (is_known != 0) return *static_cast<Communicator*>(known);
-  const auto* const job = dynamic_cast<ddl::MpiBootstrap*>(ddl::state_of(context).bootstrap.get());
-  auto subgroup = ddl::mpi::subgroup_of(ddl::communicator_of(context), communicator,
-                                        job == nullptr ? MPI_COMM_WORLD : job->communicator());
+  const auto* const job = dynamic_cast<MpiBootstrap*>(membership_of(context).bootstrap.get());
+  auto subgroup = mpi::subgroup_of(communicator_of(context), communicator,
+                                   job == nullptr ? MPI_COMM_WORLD : job->communicator());
   if (!subgroup) throw Error(ErrorCode::invalid_argument, "comm has processes that are not of this job");
   auto made = std::make_unique<Communicator>(std::move(subgroup));
   check_mpi(MPI_Comm_set_attr(communicator, key(), made.get()), "MPI_Comm_set_attr");
@@ -62,7 +60,7 @@ void require_same_options(const Job& job, const char* options) {
 
 extern "C" int ddl_allreduce_mpi(const char* options, void* data, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
-  return ddl::c_api::guarded("ddl_allreduce_mpi", [&](Job& job) {
+  return guarded("ddl_allreduce_mpi", [&](Job& job) {
     if (job.has_started()) {
       require_same_options(job, options);
     } else {
@@ -72,7 +70,7 @@ extern "C" int ddl_allreduce_mpi(const char* options, void* data, int count, MPI
       throw Error(ErrorCode::invalid_argument, fmt::format("count: found {}, expected 0 or more", count));
     }
     if (comm == MPI_COMM_NULL) throw Error(ErrorCode::invalid_argument, "comm is MPI_COMM_NULL");
-    const auto reduction = ddl::mpi::reduction_of(type, op);
+    const auto reduction = mpi::reduction_of(type, op);
     if (!reduction) {
       throw Error(ErrorCode::unsupported,
                   "this type, or this operation on it, is not the library's; use MPI_Allreduce");

@@ -17,9 +17,11 @@
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/timeline.hpp"
+#include "ddl/training_state.hpp"
 
 struct ddl_reducer {
   ddl::GradientReducer reducer;
+  std::vector<std::size_t> gradients;  // of each parameter; `none` for those without
   std::unique_ptr<ddl::GradientReducer::NoSync> no_sync = nullptr;
 };
 struct ddl_sampler {
@@ -28,33 +30,23 @@ struct ddl_sampler {
 };
 struct ddl_checkpoint {
   ddl::Checkpoint checkpoint;
+  ddl_reducer* reducer = nullptr;
   ddl_sampler* sampler = nullptr;
 };
 
 namespace {
 
-using ddl::CheckpointRequest;
-using ddl::DataType;
-using ddl::Error;
-using ddl::ErrorCode;
-using ddl::GradientKind;
-using ddl::c_api::count_of;
-using ddl::c_api::guarded;
-using ddl::c_api::Job;
-using ddl::c_api::refuse;
-using ddl::c_api::reported;
-using ddl::c_api::require;
+using namespace ddl;
+using namespace ddl::c_api;
 
 static_assert(DDL_GO_ON == static_cast<int>(CheckpointRequest::none) &&
               DDL_SAVE == static_cast<int>(CheckpointRequest::save) &&
               DDL_SAVE_AND_END == static_cast<int>(CheckpointRequest::save_and_end));
-static_assert(DDL_SCALE_NONE == static_cast<int>(ddl::ScalingRule::none) &&
-              DDL_SCALE_LINEAR == static_cast<int>(ddl::ScalingRule::linear) &&
-              DDL_SCALE_SQUARE_ROOT == static_cast<int>(ddl::ScalingRule::square_root));
+static_assert(DDL_SCALE_NONE == static_cast<int>(ScalingRule::none) &&
+              DDL_SCALE_LINEAR == static_cast<int>(ScalingRule::linear) &&
+              DDL_SCALE_SQUARE_ROOT == static_cast<int>(ScalingRule::square_root));
 
-/// Of the one group of tensors that a checkpoint of a C program has.
-constexpr const char* group_name = "model";
-constexpr const char* sampler_key = "sampler.json";
+constexpr std::size_t none = static_cast<std::size_t>(-1);
 
 std::string name_of(const char* name, int index) {
   return name == nullptr ? fmt::format("{}", index) : std::string(name);
@@ -66,7 +58,7 @@ std::span<const T> list(const T* items, int count, const char* what) {
   return {items, count_of(count)};
 }
 
-ddl::GradientReducerOptions options_of(const ddl_reducer_options* given) {
+GradientReducerOptions options_of(const ddl_reducer_options* given) {
   require(given, "options");
   if (given->gradients != DDL_GRADIENT_SUMS && given->gradients != DDL_GRADIENT_MEANS) {
     refuse(
@@ -82,63 +74,65 @@ ddl::GradientReducerOptions options_of(const ddl_reducer_options* given) {
           .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire)};
 }
 
-std::vector<ddl::Gradient> gradients_of(std::span<const ddl_gradient> given) {
-  std::vector<ddl::Gradient> gradients;
-  for (const ddl_gradient& each : given) {
-    const int index = static_cast<int>(gradients.size());
-    if (each.count != 0) require(each.values, "a gradient's values");
-    gradients.push_back(
-        {name_of(each.name, index), std::span(each.values, count_of(each.count)), count_of(each.row_width)});
+/// `what`: the pointer's name, for errors.
+Elements elements_of(void* data, const ddl_parameter& parameter, int type, const char* what) {
+  if (parameter.count != 0) require(data, what);
+  return {data, count_of(parameter.count), type_of(type)};
+}
+
+Model model_of(const ddl_parameter* parameters, int count) {
+  Model model;
+  for (const ddl_parameter& each : list(parameters, count, "parameters")) {
+    Parameter& parameter = model.emplace_back();
+    parameter.name = name_of(each.name, static_cast<int>(model.size()) - 1);
+    parameter.values = elements_of(each.values, each, each.type, "a parameter's values");
   }
-  return gradients;
+  return model;
 }
 
-std::span<std::byte> bytes_of(const ddl_tensor& tensor) {
-  if (tensor.count != 0) require(tensor.values, "a tensor's values");
-  return {static_cast<std::byte*>(tensor.values),
-          count_of(tensor.count) * size_of(ddl::c_api::type_of(tensor.type))};
-}
-
-std::vector<ddl::Parameter> parameters_of(std::span<const ddl_tensor> given) {
-  std::vector<ddl::Parameter> parameters;
-  for (const ddl_tensor& each : given) {
-    parameters.push_back({name_of(each.name, static_cast<int>(parameters.size())),
-                          {bytes_of(each).data(), count_of(each.count), ddl::c_api::type_of(each.type)}});
+Gradient gradient_of(const ddl_parameter& parameter, int index) {
+  const int type = parameter.gradient_type == 0 ? parameter.type : parameter.gradient_type;
+  Gradient gradient{.name = name_of(parameter.name, index),
+                    .values = elements_of(parameter.gradient, parameter, type, "a gradient"),
+                    .row_width = count_of(parameter.row_width)};
+  for (void* const summand : list(parameter.summands, parameter.summand_count, "summands")) {
+    gradient.summands.push_back(elements_of(summand, parameter, type, "a summand"));
   }
-  return parameters;
+  return gradient;
 }
 
-ddl::CheckpointGroup group_of(std::span<const ddl_tensor> given) {
-  ddl::CheckpointGroup group;
-  for (const ddl_tensor& each : given) {
-    group.whole.push_back({name_of(each.name, static_cast<int>(group.whole.size())),
-                           ddl::c_api::type_of(each.type),
-                           {each.count},
-                           bytes_of(each)});
-  }
-  return group;
-}
-
-std::size_t index_of(int index) {
-  if (index < 0) refuse(fmt::format("index: found {}, expected 0 or more", index));
-  return static_cast<std::size_t>(index);
-}
-
-/// For what any thread may call: the handle is known to live.
-ddl::GradientReducer& reducer_of(ddl_reducer* reducer) {
+/// For calls of any thread, which hold no lock: `reducer` must be a live handle.
+ddl_reducer& known(ddl_reducer* reducer) {
   require(reducer, "reducer");
-  return reducer->reducer;
+  return *reducer;
+}
+
+/// The number of a parameter's gradient.
+std::size_t index_of(const ddl_reducer& reducer, int parameter) {
+  const std::size_t parameters = reducer.gradients.size();
+  if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters) {
+    refuse(fmt::format("index: found {}, expected 0 to {}", parameter, parameters - 1));
+  }
+  const std::size_t gradient = reducer.gradients[static_cast<std::size_t>(parameter)];
+  if (gradient == none) refuse(fmt::format("index: parameter {} has no gradient", parameter));
+  return gradient;
+}
+
+TrainingState state_of(Job& job, const ddl_checkpoint& checkpoint, const Model& model) {
+  return {.model = model,
+          .reducer = checkpoint.reducer == nullptr ? nullptr : &job.handle(checkpoint.reducer).reducer,
+          .sampler = checkpoint.sampler == nullptr ? nullptr : &job.handle(checkpoint.sampler).sampler};
 }
 
 /// What ddl_root_begin has begun. One at a time.
-std::optional<ddl::RootWork>& root_work() {
-  static std::optional<ddl::RootWork> work;
+std::optional<RootWork>& root_work() {
+  static std::optional<RootWork> work;
   return work;
 }
 
 /// The scopes of ddl_scope_begin; the innermost is the last.
-std::vector<ddl::Timeline::Scope>& scopes() {
-  thread_local std::vector<ddl::Timeline::Scope> open;
+std::vector<Timeline::Scope>& scopes() {
+  thread_local std::vector<Timeline::Scope> open;
   return open;
 }
 
@@ -146,13 +140,20 @@ std::vector<ddl::Timeline::Scope>& scopes() {
 
 extern "C" {
 
-int ddl_reducer_create(const ddl_gradient* gradients, int count, const ddl_reducer_options* options,
+int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer) {
   return guarded("ddl_reducer_create", [&](Job& job) {
     require(reducer, "reducer");
     *reducer = nullptr;
-    *reducer = job.make<ddl_reducer>(ddl::GradientReducer(
-        job.context(), gradients_of(list(gradients, count, "gradients")), options_of(options)));
+    std::vector<Gradient> gradients;
+    std::vector<std::size_t> indices;
+    for (const ddl_parameter& parameter : list(parameters, count, "parameters")) {
+      const bool has_gradient = parameter.gradient != nullptr;
+      if (has_gradient) gradients.push_back(gradient_of(parameter, static_cast<int>(indices.size())));
+      indices.push_back(has_gradient ? gradients.size() - 1 : none);
+    }
+    *reducer = job.make<ddl_reducer>(
+        GradientReducer(job.context(), std::move(gradients), options_of(options)), std::move(indices));
   });
 }
 
@@ -161,24 +162,24 @@ int ddl_reducer_begin(ddl_reducer* reducer, double weight) {
 }
 
 int ddl_reducer_ready(ddl_reducer* reducer, int index) {
-  return reported("ddl_reducer_ready", [&] { reducer_of(reducer).ready(index_of(index)); });
+  return reported("ddl_reducer_ready", [&] { known(reducer).reducer.ready(index_of(*reducer, index)); });
 }
 
 int ddl_reducer_ready_rows(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count) {
   return reported("ddl_reducer_ready_rows", [&] {
     if (count_of(count) != 0) require(rows, "rows");
-    reducer_of(reducer).ready(index_of(index), std::span(rows, count_of(count)));
+    known(reducer).reducer.ready(index_of(*reducer, index), std::span(rows, count_of(count)));
   });
 }
 
 int ddl_reducer_absent(ddl_reducer* reducer, int index) {
-  return reported("ddl_reducer_absent", [&] { reducer_of(reducer).absent(index_of(index)); });
+  return reported("ddl_reducer_absent", [&] { known(reducer).reducer.absent(index_of(*reducer, index)); });
 }
 
 int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step) {
   return guarded("ddl_reducer_wait", [&](Job& job) {
-    ddl::GradientReducer& own = job.handle(reducer).reducer;
-    const ddl::ReducedStep found = weight == DDL_GIVEN ? own.wait() : own.wait(weight);
+    GradientReducer& own = job.handle(reducer).reducer;
+    const ReducedStep found = weight == DDL_GIVEN ? own.wait() : own.wait(weight);
     if (step != nullptr) *step = {found.weight, found.norm, found.finite ? 1 : 0};
   });
 }
@@ -187,14 +188,15 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on) {
   return guarded("ddl_reducer_no_sync", [&](Job& job) {
     ddl_reducer& own = job.handle(reducer);
     if (on == 0) return own.no_sync.reset();
-    if (!own.no_sync) own.no_sync.reset(new ddl::GradientReducer::NoSync(own.reducer.no_sync()));
+    if (!own.no_sync) own.no_sync.reset(new GradientReducer::NoSync(own.reducer.no_sync()));
   });
 }
 
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value) {
   return guarded("ddl_reducer_has_gradient", [&](Job& job) {
     require(has_value, "has_value");
-    *has_value = job.handle(reducer).reducer.has_gradient(index_of(index)) ? 1 : 0;
+    ddl_reducer& own = job.handle(reducer);
+    *has_value = own.reducer.has_gradient(index_of(own, index)) ? 1 : 0;
   });
 }
 
@@ -207,8 +209,8 @@ int ddl_sampler_create(int64_t size, int64_t batch_size, uint64_t seed, int shuf
     require(sampler, "sampler");
     *sampler = nullptr;
     *sampler = job.make<ddl_sampler>(
-        ddl::ShardedSampler(job.context(), count_of(size),
-                            {.seed = seed, .batch_size = count_of(batch_size), .shuffle = shuffle != 0}));
+        ShardedSampler(job.context(), count_of(size),
+                       {.seed = seed, .batch_size = count_of(batch_size), .shuffle = shuffle != 0}));
   });
 }
 
@@ -240,54 +242,54 @@ int ddl_learning_rate(double rate, int rule, int64_t step, int64_t ramp_steps, d
     if (rule < DDL_SCALE_NONE || rule > DDL_SCALE_SQUARE_ROOT) {
       refuse(fmt::format("rule: found {}, expected DDL_SCALE_NONE (0) to DDL_SCALE_SQUARE_ROOT (2)", rule));
     }
-    *scaled = rate * ddl::learning_rate_factor(static_cast<ddl::ScalingRule>(rule), job.context().size(),
-                                               count_of(step), count_of(ramp_steps));
+    *scaled = rate * learning_rate_factor(static_cast<ScalingRule>(rule), job.context().size(),
+                                          count_of(step), count_of(ramp_steps));
   });
 }
 
-int ddl_broadcast_parameters(const ddl_tensor* tensors, int count, int root) {
-  return guarded("ddl_broadcast_parameters", [&](Job& job) {
-    ddl::broadcast_parameters(job.context(), parameters_of(list(tensors, count, "tensors")), root);
-  });
+int ddl_broadcast_parameters(const ddl_parameter* parameters, int count, int root) {
+  return guarded("ddl_broadcast_parameters",
+                 [&](Job& job) { broadcast_parameters(job.context(), model_of(parameters, count), root); });
 }
 
-int ddl_check_same(const ddl_tensor* tensors, int count) {
-  return guarded("ddl_check_same", [&](Job& job) {
-    ddl::check_same_parameters(job.context(), parameters_of(list(tensors, count, "tensors")));
-  });
+int ddl_check_same(const ddl_parameter* parameters, int count) {
+  return guarded("ddl_check_same",
+                 [&](Job& job) { check_same_parameters(job.context(), model_of(parameters, count)); });
 }
 
-int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_sampler* sampler,
-                          ddl_checkpoint** checkpoint) {
+int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_reducer* reducer,
+                          ddl_sampler* sampler, ddl_checkpoint** checkpoint) {
   return guarded("ddl_checkpoint_create", [&](Job& job) {
     require(checkpoint, "checkpoint");
     require(directory, "directory");
     *checkpoint = nullptr;
+    if (reducer != nullptr) static_cast<void>(job.handle(reducer));
     if (sampler != nullptr) static_cast<void>(job.handle(sampler));
-    ddl::CheckpointOptions options{.handle_signals = handle_signals != 0};
+    CheckpointOptions options{.handle_signals = handle_signals != 0};
     if (keep != 0) options.keep = count_of(keep);
-    *checkpoint = job.make<ddl_checkpoint>(ddl::Checkpoint(job.context(), directory, options), sampler);
+    *checkpoint = job.make<ddl_checkpoint>(Checkpoint(job.context(), directory, options), reducer, sampler);
   });
 }
 
-int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_tensor* tensors, int count) {
+int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_parameter* parameters,
+                        int count) {
   return guarded("ddl_checkpoint_save", [&](Job& job) {
     ddl_checkpoint& own = job.handle(checkpoint);
-    ddl::CheckpointContents contents{.groups = {{group_name, group_of(list(tensors, count, "tensors"))}}};
-    if (own.sampler != nullptr) contents.files[sampler_key] = job.handle(own.sampler).sampler.state();
-    own.checkpoint.save(count_of(step), contents);
+    const Model model = model_of(parameters, count);
+    own.checkpoint.save(count_of(step), contents_of(state_of(job, own, model)));
   });
 }
 
-int ddl_checkpoint_restore(ddl_checkpoint* checkpoint, const ddl_tensor* tensors, int count, int64_t* step) {
+int ddl_checkpoint_restore(ddl_checkpoint* checkpoint, const ddl_parameter* parameters, int count,
+                           int64_t* step) {
   return guarded("ddl_checkpoint_restore", [&](Job& job) {
     require(step, "step");
     *step = -1;
     ddl_checkpoint& own = job.handle(checkpoint);
-    const std::optional<ddl::SavedCheckpoint> saved = own.checkpoint.newest();
+    const Model model = model_of(parameters, count);
+    const std::optional<SavedCheckpoint> saved = own.checkpoint.newest();
     if (!saved) return;
-    saved->restore(group_name, group_of(list(tensors, count, "tensors")));
-    if (own.sampler != nullptr) job.handle(own.sampler).sampler.restore(saved->file(sampler_key));
+    restore(*saved, state_of(job, own, model));
     *step = static_cast<std::int64_t>(saved->step());
   });
 }

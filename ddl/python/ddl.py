@@ -68,19 +68,15 @@ def _error(code, message):
     return (ArgumentError if code == "invalid_argument" else Error)(code, message)
 
 
-class _Gradient(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("values", ctypes.c_void_p), ("count", ctypes.c_int64),
-                ("row_width", ctypes.c_int64)]
+class _Parameter(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("values", ctypes.c_void_p), ("count", ctypes.c_int64), ("type", ctypes.c_int),
+                ("gradient", ctypes.c_void_p), ("gradient_type", ctypes.c_int), ("row_width", ctypes.c_int64),
+                ("summands", ctypes.c_void_p), ("summand_count", ctypes.c_int)]
 
 
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
                 ("after_backward", ctypes.c_int)]
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("values", ctypes.c_void_p), ("count", ctypes.c_int64),
-                ("type", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -119,7 +115,7 @@ def _load():
         "sampler_free": [pointer],
         "learning_rate": [ctypes.c_double, integer, int64, int64, pointer],
         "check_same": [pointer, integer], "broadcast_parameters": [pointer, integer, integer],
-        "checkpoint_create": [text, integer, integer, pointer, pointer],
+        "checkpoint_create": [text, integer, integer, pointer, pointer, pointer],
         "checkpoint_save": [pointer, int64, pointer, integer],
         "checkpoint_restore": [pointer, pointer, integer, pointer], "checkpoint_poll": [pointer, pointer],
         "checkpoint_free": [pointer], "root_begin": [text], "root_end": [text], "scope_begin": [text],
@@ -293,7 +289,7 @@ def _named(arrays, prefix=""):
 
 def _tensors(arrays):
     named = list(_named(arrays))
-    tensors = (_Tensor * len(named))()
+    tensors = (_Parameter * len(named))()
     for tensor, (name, array) in zip(tensors, named):
         memory = _Memory(array, f"tensor {name!r}")
         tensor.name, tensor.values, tensor.count, tensor.type = name.encode(), memory.address, memory.count, memory.type
@@ -494,7 +490,7 @@ def all_gather_start(input_array: Array, output: Array) -> Work:
 class Reducer:
     """Replaces each rank's gradients with their weighted mean over all ranks, while backward runs.
 
-    `gradients_of`: a dict of names and float32 arrays, or a list; they stay where they are. Or a torch module: its parameters
+    `gradients_of`: a dict of names and arrays of a floating type, or a list; they stay where they are. Or a torch module: its parameters
     that are trained then get gradients that stay, whatever `zero_grad` does, become ready by themselves in backward, and are
     absent where backward does not reach them. `gradients`: "sum" if backward leaves sums over this rank's items, "mean" if
     means (a loss that is a mean); it has no default. `row_width`: a dict of names and elements of a row, for embeddings of
@@ -519,15 +515,13 @@ class Reducer:
         widths = dict(row_width or {})
         for name in widths:
             _choice("row_width", name, self._index)
-        items = (_Gradient * len(named))()
+        items = (_Parameter * len(named))()
         for item, (name, array) in zip(items, named):
             if getattr(array, "requires_grad", False):
                 raise _error("invalid_argument",
                              f"gradient {name!r}: found a parameter, expected its gradient; or pass the module")
             memory = _Memory(array, f"gradient {name!r}")
-            if memory.type != TYPES["float32"]:
-                raise _error("unsupported", f"gradient {name!r}: found {memory.kind}, expected float32")
-            item.name, item.values, item.count = name.encode(), memory.address, memory.count
+            item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
             item.row_width = widths.get(name, 0)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
                            0 if overlap else 1)
@@ -658,14 +652,15 @@ def check_same(arrays: Arrays) -> None:
 
 
 class Checkpoint:
-    """Checkpoints in `directory`, which keeps the newest `keep`. The state of `sampler` is saved and restored with them.
+    """Checkpoints in `directory`, which keeps the newest `keep`. What `reducer` has learned and where `sampler` stands are
+    saved and restored with them.
     `handle_signals`: SIGUSR1 asks for a save, SIGTERM for a save and an end; see `poll`. Collective."""
 
-    def __init__(self, directory: str | os.PathLike, *, keep: int = 5, sampler: Sampler | None = None,
-                 handle_signals: bool = False):
-        self._sampler = sampler
+    def __init__(self, directory: str | os.PathLike, *, keep: int = 5, reducer: Reducer | None = None,
+                 sampler: Sampler | None = None, handle_signals: bool = False):
+        self._states = reducer, sampler
         self._handle = _made("checkpoint_create", os.fspath(directory).encode(), keep, 1 if handle_signals else 0,
-                             None if sampler is None else sampler._handle)
+                             None if reducer is None else reducer._handle, None if sampler is None else sampler._handle)
 
     def save(self, step: int, arrays: Arrays) -> None:
         """Saves rank 0's arrays (a dict of names, a list, or a torch module; dicts and lists may nest, as in

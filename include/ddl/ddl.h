@@ -2,19 +2,27 @@
 #define DDL_DDL_H
 
 /** @file
- * The library for C and for what can call C: link libddl_c (-lddl_c). Names are those of the C++ classes,
- * whose headers say more: ddl_reducer is ddl::GradientReducer (ddl/gradient_reducer.hpp), and so on.
+ * The C API: for C, older C++ and whatever else can call C. Link libddl_c (-lddl_c). Names are those of the
+ * C++ classes, whose headers say more: ddl_reducer is ddl::GradientReducer (ddl/gradient_reducer.hpp), and so
+ * on.
  *
- * Functions that return int return DDL_OK, which is 0, or what went wrong; ddl_error_message says what
- * exactly, and what to do. Exceptions: ddl_rank, ddl_size and ddl_local_rank return a number, or -1. Nothing
- * here ends the program. After an error of a collective call the job cannot go on: later calls return the
- * same error, and what is left is ddl_finalize.
+ * Errors: functions that return int return DDL_OK (0) or an error code; ddl_error_message says what was
+ * found, what was expected and what to do. ddl_rank, ddl_size and ddl_local_rank return a number, or -1.
+ * Nothing here ends the program. After an error of a collective call the job cannot go on: later calls return
+ * the same error, and only ddl_finalize is left to call.
  *
- * Collective calls are made by all ranks, in the same order, with the same count, type, op and root. One
- * thread at a time calls, but for ddl_reducer_ready and ddl_reducer_absent, which any thread may call. Calls
- * before ddl_init or after ddl_finalize fail. One job per process: there is no second ddl_init after
- * ddl_finalize. Handles that are left over (works, reducers, samplers, checkpoints) are freed by
- * ddl_finalize. */
+ * Collective calls: all ranks make them, in the same order, with the same count, type, op and root.
+ *
+ * Threads: one thread at a time calls; any thread may call ddl_reducer_ready, ddl_reducer_ready_rows and
+ * ddl_reducer_absent.
+ *
+ * Life time: calls before ddl_init or after ddl_finalize fail. A process joins one job, once. ddl_finalize
+ * frees the handles that are left (works, reducers, samplers, checkpoints).
+ *
+ * Compatibility: the library's soname is libddl_c.so.MAJOR, the first number of its version. Within it,
+ * functions keep their names, arguments and meaning, constants keep their values, and structures only grow at
+ * their end, where zeros mean the old behaviour. What is to go is marked deprecated for a minor version at
+ * least. Version 0 may still change, which the minor version then says. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,112 +68,132 @@ int ddl_init(const char* options);
  * duplicated. MPI must be initialized, and be finalized after ddl_finalize. Collective over it.
  * DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build without MPI. */
 int ddl_init_mpi(const char* options, const void* communicator);
-/** Leaves the job, after all collective calls; calls MPI_Finalize if ddl_init has called MPI_Init. Memory
- * from ddl_malloc is given back. Collective, unless there was an error. */
+/** Leaves the job, after all collective calls; calls MPI_Finalize if ddl_init called MPI_Init. Frees memory
+ * from ddl_malloc. Collective, unless there was an error. */
 int ddl_finalize(void);
-/** This rank cannot go on: tells the others, which all fail with `reason`, and prints it. Not collective. */
+/** Tells the other ranks that this one cannot go on: their calls fail with `reason`, which is printed. Not
+ * collective. */
 int ddl_abort(const char* reason);
 
 int ddl_rank(void);       /**< 0 to ddl_size() - 1, or -1. */
 int ddl_size(void);       /**< The number of ranks, or -1. */
 int ddl_local_rank(void); /**< This rank's index among those of its host, or -1. */
 
-/** Of the last call of this thread that failed; empty if there is none. Valid until its next one that fails.
- */
+/** The message of this thread's last call that failed; empty if none did. Valid until its next call that
+ * fails. */
 const char* ddl_error_message(void);
-/** "invalid_argument", and so on. */
+/** The name of an error code: "invalid_argument", and so on. */
 const char* ddl_error_name(int error);
 
-/* --- Memory ----------------------------------------------------------------------------------------------
- */
+/* --- Memory --- */
 
 /** `bytes` bytes of zeros that the ranks of a host share, so that collectives on them need no copies.
  * `alignment`: a power of two, 4096 at most. *memory is null if it fails. Not collective. */
 int ddl_malloc(void** memory, size_t alignment, size_t bytes);
-/** Of ddl_malloc; null is fine. */
+/** Frees memory from ddl_malloc; null is fine. */
 int ddl_free(void* memory);
 
-/* --- Collectives (ddl/communicator.hpp) ------------------------------------------------------------------
- */
+/* --- Collectives (ddl/communicator.hpp) --- */
 
-/** Afterwards all ranks' `data` holds the reduction of all, with the same bits. IBM's name for
- * ddl_all_reduce.
- */
-int ddl_allreduce(void* data, int64_t count, int type, int op);
+/** Replaces every rank's `data` by the reduction of all ranks', with the same bits everywhere. */
 int ddl_all_reduce(void* data, int64_t count, int type, int op);
-/** Afterwards all ranks' `data` holds `root`'s. */
+/** IBM's name for ddl_all_reduce. */
+int ddl_allreduce(void* data, int64_t count, int type, int op);
+/** Replaces every rank's `data` by `root`'s. */
 int ddl_broadcast(void* data, int64_t count, int type, int root);
-/** `input`: ddl_size() pieces of `count` elements. Afterwards `output` holds the reduction of all ranks'
- * piece number ddl_rank(). In place: `output` is that piece of `input`. */
+/** Reduces ddl_size() pieces of `count` elements each in `input`; `output` gets piece number ddl_rank() of
+ * the result. In place: `output` is that piece of `input`. */
 int ddl_reduce_scatter(const void* input, void* output, int64_t count, int type, int op);
-/** Afterwards `output` holds every rank's `count` elements of `input`, by rank. In place: `input` is piece
- * number ddl_rank() of `output`. */
+/** Gathers every rank's `count` elements of `input` in `output`, by rank. In place: `input` is piece number
+ * ddl_rank() of `output`. */
 int ddl_all_gather(const void* input, void* output, int64_t count, int type);
-/** Afterwards `root`'s `data` holds the reduction of all ranks'. The others' is left as it was. */
+/** Replaces `root`'s `data` by the reduction of all ranks'. The others' stays as it was. */
 int ddl_reduce(void* data, int64_t count, int type, int op, int root);
 /** Returns after every rank has called it. */
 int ddl_barrier(void);
 
-/** The same without waiting: *work is under way, and `data` must be left alone until ddl_wait returns. */
+/** An asynchronous collective. */
 typedef struct ddl_work ddl_work;
+/** Starts a ddl_all_reduce and returns at once; `data` must be left alone until ddl_wait returns. */
 int ddl_all_reduce_start(void* data, int64_t count, int type, int op, ddl_work** work);
+/** Starts a ddl_broadcast, likewise. */
 int ddl_broadcast_start(void* data, int64_t count, int type, int root, ddl_work** work);
+/** Starts a ddl_reduce_scatter, likewise. */
 int ddl_reduce_scatter_start(const void* input, void* output, int64_t count, int type, int op,
                              ddl_work** work);
+/** Starts a ddl_all_gather, likewise. */
 int ddl_all_gather_start(const void* input, void* output, int64_t count, int type, ddl_work** work);
-/** *done: 1 if it is over, else 0. Does not block. */
+/** *done: 1 if it has completed, else 0. Does not block. */
 int ddl_test(ddl_work* work, int* done);
-/** Returns when it is over, with what it ended with, and frees it; null is fine. */
+/** Waits for it, returns its error code, and frees it; null is fine. */
 int ddl_wait(ddl_work* work);
 
-/* --- Gradients (ddl/gradient_reducer.hpp) ----------------------------------------------------------------
- */
+/* --- A model's parameters (ddl/parameter.hpp, ddl/broadcast_parameters.hpp, ddl/drift_check.hpp) --- */
 
-/** One parameter's gradient: `count` floats that stay where they are while the reducer lives. `row_width`:
- * elements of a row, for an embedding's of which a step touches few rows, else 0. */
+/** One tensor of a model, registered once: the same array serves ddl_broadcast_parameters,
+ * ddl_reducer_create, ddl_check_same and ddl_checkpoint_save. Initialise it with zeros. The memory must stay
+ * where it is while a reducer uses it; the structures and names need not. */
 typedef struct {
-  const char* name;
-  float* values;
-  int64_t count;
-  int64_t row_width;
-} ddl_gradient;
+  const char* name;  /**< Null: the index in the array. */
+  void* values;      /**< The parameter. May be null where only the gradient is used. */
+  int64_t count;     /**< Elements of `values`, and of `gradient`. */
+  int type;          /**< Of `values`. */
+  void* gradient;    /**< Null: none, as for an optimiser's moments. */
+  int gradient_type; /**< DDL_F32, DDL_F64, DDL_F16 or DDL_BF16; 0: `type`. */
+  int64_t row_width; /**< Elements of a row, for an embedding's gradient of which a step touches few rows. */
+  void* const* summands; /**< Vectors like `gradient`, one a sample or thread: ddl_reducer_ready adds them to
+                            it and zeroes them. DDL_F32 or DDL_F64. */
+  int summand_count;     /**< How many; 0: none. */
+} ddl_parameter;
 
-/** What backward leaves in the gradients. Neither is 0: it has to be said. */
+/** Gives every rank `root`'s values, and checks that all ranks have the same bits afterwards. DDL_MISMATCH
+ * names the first parameter that differs in name, type or size, before any value is touched. Collective. */
+int ddl_broadcast_parameters(const ddl_parameter* parameters, int count, int root);
+/** Compares the bits of the values over all ranks: DDL_MISMATCH names the first parameter that differs. Reads
+ * the values once. Collective. */
+int ddl_check_same(const ddl_parameter* parameters, int count);
+
+/* --- Gradients (ddl/gradient_reducer.hpp) --- */
+
+/** What backward leaves in the gradients. Neither is 0, because there is no default. */
 enum {
   DDL_GRADIENT_SUMS = 1, /**< Sums over this rank's items; their number may be given to ddl_reducer_wait. */
   DDL_GRADIENT_MEANS = 2 /**< Means over this rank's items; their number is given to ddl_reducer_begin. */
 };
 
-/** Zeros but for `gradients`: the defaults. */
+/** Zeros are the defaults of all but `gradients`. */
 typedef struct {
-  int gradients;
-  int64_t bucket_bytes; /**< At most so many bytes a bucket; 0: chosen. */
-  int wire;             /**< What travels between hosts: 0 as it is, DDL_BF16 or DDL_F16. */
+  int gradients;        /**< DDL_GRADIENT_SUMS or DDL_GRADIENT_MEANS. */
+  int64_t bucket_bytes; /**< At most so many bytes a bucket; 0: the library chooses. */
+  int wire;             /**< Type between hosts: 0: that of the gradients, DDL_BF16 or DDL_F16. */
   int after_backward;   /**< 1: everything is reduced in ddl_reducer_wait. */
 } ddl_reducer_options;
 
-/** What a step's reduction ends with, the same on all ranks. */
+/** The result of a step's reduction, the same on all ranks. */
 typedef struct {
   double weight; /**< Items of all ranks. */
   double norm;   /**< Of the mean gradients. */
   int finite;    /**< 0: some are not, and no rank should update its model. */
 } ddl_step;
 
+/** Reduces gradients while backward goes on. */
 typedef struct ddl_reducer ddl_reducer;
-/** Collective. The gradients' names and the array may go afterwards; their values may not. */
-int ddl_reducer_create(const ddl_gradient* gradients, int count, const ddl_reducer_options* options,
+/** For the gradients of those parameters that have one. Other calls name a gradient by its parameter's index
+ * in the array. Collective. */
+int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer);
 /** Starts a step over `weight` items. May be left out where ddl_reducer_wait gets the weight. */
 int ddl_reducer_begin(ddl_reducer* reducer, double weight);
 /** Gradient `index` is final on this rank for this step, and may be reduced. Any thread. */
 int ddl_reducer_ready(ddl_reducer* reducer, int index);
-/** The same; only these rows hold anything but zeros. */
+/** The same for a gradient with `row_width`, of which only these rows hold anything but zeros. */
 int ddl_reducer_ready_rows(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count);
 /** Gradient `index` gets no value on this rank in this step. Any thread. */
 int ddl_reducer_absent(ddl_reducer* reducer, int index);
-/** Ends the step: the gradients are now means over all ranks' items. `weight`: this rank's, or DDL_GIVEN if
- * ddl_reducer_begin was told. `step` may be null. Collective. */
+/** The weight was given to ddl_reducer_begin. */
 #define DDL_GIVEN (-1.0)
+/** Ends the step: the gradients become means over all ranks' items. `weight`: this rank's number of items, or
+ * DDL_GIVEN. `step` may be null. Collective. */
 int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step);
 /** Micro-batches: between ddl_reducer_no_sync(r, 1) and ddl_reducer_no_sync(r, 0), ddl_reducer_wait reduces
  * nothing. */
@@ -173,21 +201,21 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
 /** Of the last step: *has_value is 1 if any rank had a value for gradient `index`, else 0: it was absent on
  * all of them, and an optimiser may pass over its parameter. */
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
-/** Null is fine. */
+/** Frees it; null is fine. */
 int ddl_reducer_free(ddl_reducer* reducer);
 
-/* --- Data and learning rate (ddl/sharded_sampler.hpp, ddl/learning_rate_scaling.hpp) -----------------------
- */
+/* --- Data and learning rate (ddl/sharded_sampler.hpp, ddl/learning_rate_scaling.hpp) --- */
 
+/** Deals a dataset's samples to the ranks. */
 typedef struct ddl_sampler ddl_sampler;
 /** Deals samples 0 to size - 1 to the ranks, `batch_size` a rank and step, in an order that `seed` decides.
  * `shuffle` 0: in order of index. */
 int ddl_sampler_create(int64_t size, int64_t batch_size, uint64_t seed, int shuffle, ddl_sampler** sampler);
-/** This rank's *count samples of the next step, valid until the next call. */
+/** This rank's *count samples of the next step; *count may be 0. Valid until the next call. */
 int ddl_sampler_next(ddl_sampler* sampler, const size_t** samples, size_t* count);
-/** The same in every epoch. */
+/** *steps: the number of steps in every epoch. */
 int ddl_sampler_steps_per_epoch(ddl_sampler* sampler, int64_t* steps);
-/** Null is fine. */
+/** Frees it; null is fine. */
 int ddl_sampler_free(ddl_sampler* sampler);
 
 /** How the learning rate grows with the number of ranks n. */
@@ -196,53 +224,41 @@ enum { DDL_SCALE_NONE = 0, DDL_SCALE_LINEAR = 1, DDL_SCALE_SQUARE_ROOT = 2 };
  * steps. */
 int ddl_learning_rate(double rate, int rule, int64_t step, int64_t ramp_steps, double* scaled);
 
-/* --- Parameters and checkpoints (ddl/broadcast_parameters.hpp, ddl/checkpoint.hpp) -------------------------
- */
+/* --- Checkpoints (ddl/checkpoint.hpp, ddl/training_state.hpp) --- */
 
-/** Part of a model: elements of `type`. */
-typedef struct {
-  const char* name;
-  void* values;
-  int64_t count;
-  int type;
-} ddl_tensor;
-
-/** Gives every rank `root`'s tensors, and makes sure that all have the same bits then: DDL_MISMATCH names the
- * first that differs in name, type or size before anything is touched. Collective. */
-int ddl_broadcast_parameters(const ddl_tensor* tensors, int count, int root);
-/** Compares the tensors' bits over all ranks, and names the first that differs
- * (DDL_MISMATCH). Collective. */
-int ddl_check_same(const ddl_tensor* tensors, int count);
-
+/** A directory of checkpoints. */
 typedef struct ddl_checkpoint ddl_checkpoint;
-/** Checkpoints in `directory`, of which the newest `keep` stay (0: 5). The sampler's state, if it is not
- * null, is saved and restored with them. `handle_signals` 1: SIGUSR1 asks for a save, SIGTERM for a save and
- * an end. */
-int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_sampler* sampler,
-                          ddl_checkpoint** checkpoint);
-/** Saves rank 0's tensors; durable when it returns. Collective. */
-int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_tensor* tensors, int count);
-/** Fills the tensors, on all ranks, from the newest one that is whole; *step: the one it was saved with, or
- * -1 if there is none. Collective. */
-int ddl_checkpoint_restore(ddl_checkpoint* checkpoint, const ddl_tensor* tensors, int count, int64_t* step);
+/** Checkpoints in `directory`, of which the newest `keep` stay (0: 5). What `reducer` has learned and where
+ * `sampler` stands are saved and restored with the parameters; either may be null. `handle_signals` 1:
+ * SIGUSR1 asks for a save, SIGTERM for a save and an end; see ddl_checkpoint_poll. Collective. */
+int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_reducer* reducer,
+                          ddl_sampler* sampler, ddl_checkpoint** checkpoint);
+/** Saves the values, which all ranks have alike; they are durable when it returns. Collective. */
+int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_parameter* parameters, int count);
+/** Fills the values, on all ranks, from the newest undamaged checkpoint. *step: the step that it was saved
+ * with, or -1 if there is none. Any number of ranks may restore. Collective. */
+int ddl_checkpoint_restore(ddl_checkpoint* checkpoint, const ddl_parameter* parameters, int count,
+                           int64_t* step);
+/** What ddl_checkpoint_poll finds. */
 enum { DDL_GO_ON = 0, DDL_SAVE = 1, DDL_SAVE_AND_END = 2 };
 /** What signals have asked of any rank, the same on all. Call it once a step. Collective. */
 int ddl_checkpoint_poll(ddl_checkpoint* checkpoint, int* request);
-/** Null is fine. */
+/** Frees it; null is fine. */
 int ddl_checkpoint_free(ddl_checkpoint* checkpoint);
 
-/** What only rank 0 does: `if (ddl_root_begin("log")) { ... } ddl_root_end(NULL);`. The others wait in
- * ddl_root_end, however long it takes. ddl_root_begin returns 1 on rank 0, else 0. `problem`: null, or what
- * went wrong on rank 0; ddl_root_end then fails on all ranks with it. Both are collective. */
+/* --- Other --- */
+
+/** Begins work for rank 0 alone: `if (ddl_root_begin("log")) { ... } ddl_root_end(NULL);`. Returns 1 on rank
+ * 0, else 0. Collective. */
 int ddl_root_begin(const char* name);
+/** Ends it: the other ranks wait here, however long rank 0 takes. `problem`: null, or what went wrong on rank
+ * 0; the call then fails on all ranks with it. Collective. */
 int ddl_root_end(const char* problem);
 
-/* --- Timeline (ddl/timeline.hpp)
- * ----------------------------------------------------------------------------- */
-
-/** From ddl_scope_begin to ddl_scope_end this rank does what `name` says; scopes nest. Costs a look at a
- * pointer unless DDL_TIMELINE names a file. */
+/** Names what this thread does until ddl_scope_end, for the timeline (DDL_TIMELINE); scopes nest. Costs next
+ * to nothing without a timeline. */
 int ddl_scope_begin(const char* name);
+/** Ends the innermost scope of this thread. */
 int ddl_scope_end(void);
 
 #ifdef MPI_VERSION

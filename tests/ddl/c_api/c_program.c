@@ -93,8 +93,12 @@ static void train(const char* directory) {
   float weights[5], rows[40];
   double moment[3] = {1, 2, 3};
   const int32_t touched[1] = {1};
-  const ddl_gradient gradients[2] = {{"weights", weights, 5, 0}, {"rows", rows, 40, 4}};
-  const ddl_tensor tensors[2] = {{"weights", weights, 5, DDL_F32}, {"moment", moment, 3, DDL_F64}};
+  double wide[6] = {0}, *const summands[2] = {wide + 2, wide + 4};
+  const ddl_parameter gradients[4] = {{"weights", NULL, 5, DDL_F32, weights},
+                                      {"rows", NULL, 40, DDL_BF16, rows, DDL_F32, 4},
+                                      {"moment", moment, 3, DDL_F64},
+                                      {NULL, NULL, 2, DDL_F64, wide, 0, 0, (void* const*)summands, 2}};
+  const ddl_parameter tensors[2] = {{"weights", weights, 5, DDL_F32}, {"moment", moment, 3, DDL_F64}};
   ddl_reducer_options options = {0};
   ddl_reducer* reducer = NULL;
   ddl_sampler* sampler = NULL;
@@ -105,35 +109,40 @@ static void train(const char* directory) {
   int64_t steps, at, all;
   double rate;
   int request, k;
-  expect_error(ddl_reducer_create(gradients, 2, &options, &reducer), DDL_INVALID_ARGUMENT,
+  expect_error(ddl_reducer_create(gradients, 4, &options, &reducer), DDL_INVALID_ARGUMENT,
                "gradients: found 0");
   options.gradients = DDL_GRADIENT_SUMS;
-  expect(ddl_reducer_create(gradients, 2, &options, &reducer) == DDL_OK && reducer != NULL,
+  expect(ddl_reducer_create(gradients, 4, &options, &reducer) == DDL_OK && reducer != NULL,
          "ddl_reducer_create");
   for (k = 0; k < 3; ++k) {
     memset(rows, 0, sizeof rows);
     for (i = 0; i < 5; ++i) weights[i] = (float)(rank + 1);
     for (i = 4; i < 8; ++i) rows[i] = 2;
     expect(ddl_reducer_ready_rows(reducer, 1, touched, 1) == DDL_OK, "ddl_reducer_ready_rows");
+    for (i = 0; i < 6; ++i) wide[i] = (double)i;
     expect(ddl_reducer_ready(reducer, 0) == DDL_OK, "ddl_reducer_ready");
+    expect(ddl_reducer_ready(reducer, 3) == DDL_OK, "ddl_reducer_ready of f64");
     expect(ddl_reducer_wait(reducer, 2, &step) == DDL_OK, "ddl_reducer_wait");
     expect(step.weight == 2 * size && step.finite == 1, "what a step ends with");
     expect(weights[4] == (float)(size + 1) / 4 && rows[7] == 1 && rows[8] == 0, "means");
+    expect(wide[0] == 3 && wide[1] == 4.5 && wide[2] == 0 && wide[5] == 0, "summands");
   }
-  expect_error(ddl_reducer_ready(reducer, 2), DDL_INVALID_ARGUMENT, "2");
+  expect_error(ddl_reducer_ready(reducer, 2), DDL_INVALID_ARGUMENT, "parameter 2 has no gradient");
+  expect_error(ddl_reducer_ready(reducer, 4), DDL_INVALID_ARGUMENT, "found 4, expected 0 to 3");
   expect_error(ddl_reducer_ready(NULL, 0), DDL_INVALID_ARGUMENT, "reducer is null");
   expect(ddl_reducer_no_sync(reducer, 1) == DDL_OK, "ddl_reducer_no_sync");
   for (k = 0; k < 2; ++k) { /* a micro-batch, then the step; backward adds up */
     for (i = 0; i < 5; ++i) weights[i] = (float)(k + 1);
     memset(rows, 0, sizeof rows);
-    expect(ddl_reducer_ready(reducer, 0) == DDL_OK && ddl_reducer_absent(reducer, 1) == DDL_OK, "absent");
+    expect(ddl_reducer_ready(reducer, 0) == DDL_OK && ddl_reducer_absent(reducer, 1) == DDL_OK &&
+               ddl_reducer_absent(reducer, 3) == DDL_OK,
+           "absent");
     expect(ddl_reducer_wait(reducer, 1, NULL) == DDL_OK, "a micro-batch");
     expect(ddl_reducer_no_sync(reducer, 0) == DDL_OK, "the end of ddl_reducer_no_sync");
   }
   expect(weights[0] == 1, "the mean of micro-batches");
   expect(ddl_reducer_has_gradient(reducer, 0, &request) == DDL_OK && request == 1, "a gradient with a value");
   expect(ddl_reducer_has_gradient(reducer, 1, &request) == DDL_OK && request == 0, "absent on all ranks");
-  expect(ddl_reducer_free(reducer) == DDL_OK, "ddl_reducer_free");
 
   expect(ddl_sampler_create(100, 3, 7, 1, &sampler) == DDL_OK, "ddl_sampler_create");
   expect(ddl_sampler_steps_per_epoch(sampler, &steps) == DDL_OK && steps == (100 + 3 * size - 1) / (3 * size),
@@ -153,7 +162,7 @@ static void train(const char* directory) {
   expect(ddl_broadcast_parameters(tensors, 2, size - 1) == DDL_OK && moment[1] == size - 1,
          "ddl_broadcast_parameters");
   expect(ddl_check_same(tensors, 2) == DDL_OK, "ddl_check_same");
-  expect(ddl_checkpoint_create(directory, 0, 0, sampler, &checkpoint) == DDL_OK, "ddl_checkpoint_create");
+  expect(ddl_checkpoint_create(directory, 0, 0, reducer, sampler, &checkpoint) == DDL_OK, "ddl_checkpoint_create");
   expect(ddl_checkpoint_restore(checkpoint, tensors, 2, &at) == DDL_OK && at == -1, "no checkpoint yet");
   expect(ddl_checkpoint_save(checkpoint, 12, tensors, 2) == DDL_OK, "ddl_checkpoint_save");
   weights[0] = 0, moment[2] = 0;
@@ -161,7 +170,9 @@ static void train(const char* directory) {
              moment[2] == 3,
          "ddl_checkpoint_restore");
   expect(ddl_checkpoint_poll(checkpoint, &request) == DDL_OK && request == DDL_GO_ON, "ddl_checkpoint_poll");
-  expect(ddl_checkpoint_free(checkpoint) == DDL_OK && ddl_sampler_free(sampler) == DDL_OK, "free");
+  expect(ddl_checkpoint_free(checkpoint) == DDL_OK && ddl_sampler_free(sampler) == DDL_OK &&
+             ddl_reducer_free(reducer) == DDL_OK,
+         "free");
 
   expect(ddl_scope_begin("evaluation") == DDL_OK && ddl_scope_end() == DDL_OK, "scopes");
   expect_error(ddl_scope_end(), DDL_INVALID_ARGUMENT, "ddl_scope_begin");

@@ -157,7 +157,7 @@ except ValueError as error:
     assert error.code == "invalid_argument"
 refused("elements of input", ddl.all_gather, np.zeros(3), np.zeros(3 * size + 1))
 refused("gradients: found None", ddl.Reducer, {"w": np.zeros(2, "float32")}, gradients=None)
-refused("found float64, expected float32", ddl.Reducer, {"w": np.zeros(2)}, gradients="sum")
+refused("is i32; expected f32, f64, f16 or bf16", ddl.Reducer, {"w": np.zeros(2, "int32")}, gradients="sum")
 
 # A reducer with an embedding, by name and by index.
 weights, rows = np.zeros(5, "float32"), np.zeros((10, 4), "float32")
@@ -177,6 +177,14 @@ reducer.ready("weights"), reducer.absent("rows")
 reducer.wait(1)
 assert (weights == 1).all(), weights
 refused("gradient: found 'weight'", reducer.ready, "weight")
+reducer.close()
+
+# Gradients of other types: 16 bits are summed in 32.
+wide, narrow = np.zeros(3), np.zeros(2, "float16")
+reducer = ddl.Reducer({"wide": wide, "narrow": narrow}, gradients="sum")
+wide[:], narrow[:] = 1 + 2.0**-40, 60000
+reducer.ready("narrow"), reducer.ready("wide")
+assert reducer.wait(1).finite and (wide == 1 + 2.0**-40).all() and (narrow == 60000).all()
 reducer.close()
 
 # A torch module: gradients are ready by themselves, whatever drops them, and absent where backward does not come.
