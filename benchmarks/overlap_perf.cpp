@@ -203,7 +203,7 @@ class Training {
       if (compute_ms > 0) {
         compute_until(begin + std::chrono::duration_cast<Clock::duration>(ready_at), options_.spin);
       }
-      std::ranges::fill(gradients_[left].values, 1.0f);
+      std::ranges::fill(gradients_[left].values.as<float>(), 1.0f);
       timed([&] { reducer_.ready(left); });
     }
     timed([&] { reducer_.wait(); });

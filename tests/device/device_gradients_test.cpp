@@ -199,6 +199,64 @@ TEST_F(DeviceGradients, WhatIsNotFiniteIsSeenByAll) {
   });
 }
 
+// Mixed precision: sums of 16-bit gradients would overflow, or lose their last bits.
+TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
+  for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
+    run_in_process(3, [&](Context& context) {
+      constexpr std::size_t count = 100'001;
+      DeviceCommunicator device(context);
+      std::byte* const memory = device.allocate(8 * count).data;
+      const Model model = {{"half", {}, Elements(reinterpret_cast<float16*>(memory), count)},
+                           {"brain", {}, Elements(reinterpret_cast<bfloat16*>(memory + 2 * count), count)},
+                           {"full", {}, Elements(reinterpret_cast<float*>(memory + 4 * count), count)}};
+      std::vector<Gradient> registered;
+      for (const Parameter& p : model) registered.push_back({p.name, p.gradient});
+      GradientReducer reducer(device, registered, {.gradients = kind, .bucket_bytes = 150'000});
+      Stream stream;
+      std::vector<float16> half(count);
+      std::vector<bfloat16> brain(count);
+      std::vector<float> full(count);
+      const auto copy = [&](bool back) {
+        const std::pair<const Gradient&, void*> pairs[] = {
+            {registered[0], half.data()}, {registered[1], brain.data()}, {registered[2], full.data()}};
+        for (const auto& [gradient, host] : pairs) {
+          void* const on_device = gradient.values.data();
+          EXPECT_EQ(cudaMemcpyAsync(back ? host : on_device, back ? on_device : host,
+                                    gradient.values.bytes().size(), cudaMemcpyDefault, stream),
+                    cudaSuccess);
+        }
+      };
+      const auto step = [&](float scale) {
+        if (kind == GradientKind::mean) reducer.begin(2);
+        for (std::size_t e = 0; e < count; ++e) {
+          const float value = scale * static_cast<float>(e % 64 + static_cast<std::size_t>(context.rank()));
+          half[e] = float16(value);
+          brain[e] = bfloat16(value);
+          full[e] = value;
+        }
+        copy(false);
+        for (const std::size_t g : {2U, 1U, 0U}) reducer.ready(g, stream);
+        kind == GradientKind::mean ? reducer.finish(stream) : reducer.finish(2, stream);
+        copy(true);
+        device.wait(stream);
+        return reducer.result();
+      };
+      const float means = kind == GradientKind::mean ? 1 : 0.5f;  // of sums over 2 items a rank
+      for (const float scale : {1.0f, 512.0f}) {  // sums of up to 98,304, which no 16-bit float holds
+        EXPECT_TRUE(step(scale).finite);
+        for (std::size_t e = 0; e < count; ++e) {
+          const float expected = scale * means * static_cast<float>(e % 64 + 1);
+          ASSERT_EQ(static_cast<float>(half[e]), expected) << e;
+          ASSERT_EQ(static_cast<float>(brain[e]), expected) << e;
+          ASSERT_EQ(full[e], expected) << e;
+        }
+      }
+      EXPECT_FALSE(step(1024).finite);  // 66,560 is infinite in f16
+      device.release(stream);
+    });
+  }
+}
+
 TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
   run_in_process(2, [&](Context& context) {
     DeviceCommunicator device(context);

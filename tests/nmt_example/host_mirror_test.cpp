@@ -43,7 +43,7 @@ TEST(HostMirror, IsTheTensorsThemselvesWhereTheHostCanUseThem) {
   HostMirror mirror(*backend, tensors.views());
   EXPECT_EQ(mirror.gradients()[0].values.data(), tensors.tensor(0).as<float>());
   EXPECT_EQ(mirror.parameters()[1].values.data(), tensors.tensor(1).as<float>());
-  mirror.gradients()[1].values[2] = 99;
+  mirror.gradients()[1].values.as<float>()[2] = 99;
   mirror.download();
   EXPECT_EQ(tensors.values(1), (std::vector<float>{10, 11, 99, 13}));
   mirror.upload();
@@ -57,14 +57,15 @@ TEST(HostMirror, CopiesWhatTheHostCannotUse) {
   const auto on_host = mirror.gradients();
   ASSERT_EQ(on_host.size(), 2u);
   EXPECT_EQ(on_host[0].name, "first");
-  EXPECT_EQ(on_host[1].values.data(), on_host[0].values.data() + 6) << "not one block, so reduced by copies";
+  EXPECT_EQ(on_host[1].values.data(), on_host[0].values.as<float>().data() + 6)
+      << "not one block, so reduced by copies";
   mirror.download(1);
-  EXPECT_EQ(copy(on_host[0].values), std::vector<float>(6, 0.0f));
-  EXPECT_EQ(copy(on_host[1].values), (std::vector<float>{10, 11, 12, 13}));
+  EXPECT_EQ(copy(on_host[0].values.as<float>()), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(copy(on_host[1].values.as<float>()), (std::vector<float>{10, 11, 12, 13}));
   mirror.download();
-  EXPECT_EQ(copy(on_host[0].values), (std::vector<float>{0, 1, 2, 3, 4, 5}));
-  on_host[0].values[3] = -3;
-  on_host[1].values[0] = -10;
+  EXPECT_EQ(copy(on_host[0].values.as<float>()), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  on_host[0].values.as<float>()[3] = -3;
+  on_host[1].values.as<float>()[0] = -10;
   EXPECT_EQ(tensors.values(0)[3], 3.0f);
   mirror.upload();
   EXPECT_EQ(tensors.values(0), (std::vector<float>{0, 1, 2, -3, 4, 5}));

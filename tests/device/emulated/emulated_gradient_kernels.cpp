@@ -48,11 +48,11 @@ void launch_set(double* to, double value, cudaStream_t stream) {
              "launch of set");
 }
 
-void launch_add_scaled(float* target, const float* source, std::size_t count, double weight,
+void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
                        cudaStream_t stream) {
   check_cuda(emulated_cuda::launch(
                  with(add_scaled_kernel, blocks_for(count), block_threads, stream),
-                 [=](const Spot& spot) { add_scaled(target, source, count, weight, lane_of(spot)); }),
+                 [=](const Spot& spot) { add_scaled(target, source, type, count, weight, lane_of(spot)); }),
              "launch of add_scaled");
 }
 
@@ -112,7 +112,7 @@ void launch_add_up(const double* values, std::size_t count, double* sum, cudaStr
              "launch of add_up");
 }
 
-void launch_conclude(const double* weight, const double* squares, bool leave_sums, Outcome* outcome,
+void launch_conclude(const double* weight, const double* squares, bool leave_sums, DeviceOutcome* outcome,
                      cudaStream_t stream) {
   check_cuda(
       emulated_cuda::launch(with(conclude_kernel, 1, 1, stream),
