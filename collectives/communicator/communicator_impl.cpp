@@ -270,7 +270,7 @@ CommunicatorImpl::CachedProgram CommunicatorImpl::prepare(const Request& request
   }
   auto chosen =
       settings_.plans->plan(request.collective, request.elements * element, request.type, request.wire);
-  made.agreed = &agreed_[{chosen, request.root}];
+  made.agreed = &agreed_[chosen];
   topology::Program program = topology::lower(chosen->plan, rank(), request.elements, request.root);
   made.program = prepare(std::move(program), request.elements, element, std::move(chosen));
   return made;

@@ -89,7 +89,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
     auto operator<=>(const Key&) const = default;
     [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
   };
-  /// Set once all ranks have agreed on a plan, and on a root.
+  /// Set once all ranks have agreed on a plan.
   using Agreed = std::atomic<bool>;
   struct CachedProgram {
     std::shared_ptr<const PreparedProgram> program;
@@ -135,7 +135,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   // Held while a call gets its number and its program, so that numbers follow the order of calls.
   std::mutex order_mutex_;
   std::uint64_t sequence_ = 0;
-  std::map<std::pair<std::shared_ptr<const ChosenPlan>, int>, Agreed> agreed_;  // of each plan and root
+  std::map<std::shared_ptr<const ChosenPlan>, Agreed> agreed_;
   std::map<Key, CachedProgram> programs_;
   std::array<const std::pair<const Key, CachedProgram>*, 64> recent_{};  // of `programs_`, by `Key::slot`
   std::size_t kept_steps_ = 0;                                           // of all cached programs

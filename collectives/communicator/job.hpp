@@ -92,7 +92,6 @@ class Job {
   std::atomic<bool> closed_ = false;
   std::mutex observer_mutex_;
   PlanObserver observer_;
-  std::set<std::uint64_t> told_;  // hashes of plans that the observer knows
   std::mutex mutex_;
   std::set<std::shared_ptr<WorkState>> open_;
   int next_number_ = 1;

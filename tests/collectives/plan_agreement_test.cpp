@@ -63,20 +63,6 @@ topology::Plan tree_of(int ranks) {
   return plan;
 }
 
-// Ranks that all wait for data would learn it at the deadline; ranks that all send, in their next call.
-TEST(PlanAgreement, RootsThatDifferAreFoundInThatCall) {
-  for (const bool everyone_sends : {false, true}) {
-    const std::vector<std::string> errors =
-        errors_of(std::vector<PlanWishes>(3), [&](Communicator& communicator) {
-          std::vector<float> values(100);
-          communicator.broadcast(std::span(values), 0);
-          const int root = everyone_sends ? communicator.rank() : (communicator.rank() + 1) % 3;
-          communicator.broadcast(std::span(values), root);
-        });
-    for (const std::string& error : errors) EXPECT_NE(error.find("broadcast #2"), std::string::npos) << error;
-  }
-}
-
 TEST(PlanAgreement, ADifferentPlanIsAnErrorOnEveryRank) {
   PlanWishes tree;
   tree.plans = {tree_of(3)};

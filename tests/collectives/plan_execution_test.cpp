@@ -248,9 +248,9 @@ TEST(PlanExecution, WiresThatCannotBeAreRefused) {
   run_in_process(2, [](Context& context) {
     Communicator& all = context.communicator();
     std::vector<float> values(100), none_fits(1);
-    test::expect_error(ErrorCode::invalid_argument, {"wire f32", "bf16 or f16"},
+    test::expect_error(ErrorCode::invalid_argument, {"wire type f32", "bf16 or f16"},
                        [&] { all.all_reduce_async(std::span(values), {DataType::f32}).wait(); });
-    test::expect_error(ErrorCode::invalid_argument, {"1 elements", "memory for 0", "residual_size"}, [&] {
+    test::expect_error(ErrorCode::invalid_argument, {"1 elements in Wire::kept", "0 in Wire::left", "residual_size"}, [&] {
       all.all_reduce_async(std::span(values), {DataType::bf16, none_fits}).wait();
     });
     // Inside a host nothing is rounded, so there is no residual.

@@ -222,7 +222,7 @@ refuses 2 "found no --bytes"
 refuses 2 "ddl-plan --help shows how it is used" --bytes
 refuses 2 "--bytes: found '717.7MB', expected a whole number of bytes" --bytes 717.7MB
 refuses 2 "--bytes: found '64T'" --bytes 64T
-refuses 2 "found no plan for all_reduce that the carriers between these devices (cuda_ipc) can run" \
+refuses 1 "found no plan for all_reduce that the carriers between these devices (cuda_ipc) can run" \
   --topology dgx1v:2 --carriers cuda_ipc --bytes 1000
 refuses 2 "--bytes: found '-4'" --bytes=-4
 refuses 2 "--bytes: found '0'" --bytes 0

@@ -117,7 +117,7 @@ TEST_F(EmulatedDevices, PeersOutOfReachAreNamedAndAnotherWayIsTaken) {
     const Stream stream;
     DeviceCommunicator device(context);
     ASSERT_EQ(context.fallbacks().size(), 1U);
-    expect_parts(context.fallbacks()[0], {"by NCCL alone", "cannot reach device"});
+    expect_parts(context.fallbacks()[0], {"by NCCL only", "cannot reach device"});
     all_reduce(device, values, stream);
     device.wait(stream);
   });
