@@ -75,7 +75,7 @@ link_fallbacks() { # the bundle's folder of libraries, the folder for the links
 # Sets cublas, cudnn, nccl and ucx, "version (folder)" or "missing", and library_path for the programs: the caller's, then
 # what has to be added to it.
 find_libraries() { # the bundle, its programs
-  local name soname folder needed own=$1/build/lib
+  local name soname folder own=$1/build/lib
   library_path=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}
   ucx="the system's"
   [ ! -e "$own/libucp.so.0" ] || ucx="packed, without CUDA"
@@ -85,12 +85,13 @@ find_libraries() { # the bundle, its programs
   fi
   [ ! -d "$own/fallback" ] || link_fallbacks "$own" "$temporary/lib"
   library_path+=$own:$temporary/lib
-  needed=$(ldd "${@:2}" 2>/dev/null | awk '{ print $1 }')
   for name in libcublas libcudnn libnccl; do
-    soname=$(grep "^$name\.so\." <<<"$needed" | head -n 1)
     case $name in
-      libcublas) soname=${soname:-libcublas.so.13} ;;
-      libcudnn) soname=${soname:-libcudnn.so.9} ;;
+      libcublas)  # ddl_nmt loads it by this name
+        soname=$(grep -aohE 'libcublas\.so\.[0-9]+' "${@:2}" 2>/dev/null | head -n 1)
+        soname=${soname:-libcublas.so.13}
+        ;;
+      libcudnn) soname=libcudnn.so.9 ;;
       libnccl) soname=libnccl.so.2 ;;
     esac
     if folder=$(find_library "$soname" "$own"); then

@@ -13,6 +13,7 @@ namespace nmt {
 namespace {
 
 using cuda::check;
+using cuda::CublasLibrary;
 
 std::size_t bytes_of(const Tensor& x, std::int64_t elements) {
   return static_cast<std::size_t>(elements) * ddl::size_of(x.type);
@@ -108,9 +109,9 @@ class CudaBackend final : public Backend {
     }
     // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
-    check(cublasSgemm_64(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
-                         b.as<float>(), leading(b), a.as<float>(), leading(a), &beta, c.as<float>(),
-                         leading(c)),
+    check(CublasLibrary::get().sgemm(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
+                                     b.as<float>(), leading(b), a.as<float>(), leading(a), &beta,
+                                     c.as<float>(), leading(c)),
           "cublasSgemm");
   }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
@@ -231,7 +232,7 @@ class CudaBackend final : public Backend {
     }
     // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
-    check(cublasSgemmStridedBatched_64(
+    check(CublasLibrary::get().sgemm_strided_batched(
               cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),
               leading(x) * sentences, leading(x), scores.as<float>(), leading(scores) * sentences,
               leading(scores), &none, out.as<float>(), leading(out) * sentences, leading(out), sentences),

@@ -23,12 +23,13 @@ Event make_event() {
 }
 
 Cublas make_cublas(cudaStream_t stream) {
+  const CublasLibrary& cublas = CublasLibrary::get();
   cublasHandle_t handle = nullptr;
-  check(cublasCreate(&handle), "cublasCreate");
+  check(cublas.create(&handle), "cublasCreate");
   Cublas owner(handle);
-  check(cublasSetStream(handle, stream), "cublasSetStream");
-  check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
-  check(cublasSetAtomicsMode(handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
+  check(cublas.set_stream(handle, stream), "cublasSetStream");
+  check(cublas.set_math_mode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  check(cublas.set_atomics_mode(handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return owner;
 }
 

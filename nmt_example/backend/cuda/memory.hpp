@@ -1,11 +1,12 @@
 #pragma once
 
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <cstddef>
 #include <memory>
+
+#include "nmt_example/backend/cuda/cublas_library.hpp"
 
 namespace nmt::cuda {
 
@@ -22,7 +23,7 @@ using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
 Event make_event();
 
 struct DestroyCublas {
-  void operator()(cublasHandle_t handle) const noexcept { cublasDestroy(handle); }
+  void operator()(cublasHandle_t handle) const noexcept { CublasLibrary::get().destroy(handle); }
 };
 using Cublas = std::unique_ptr<cublasContext, DestroyCublas>;
 /// Computes on the stream, in full fp32, without atomics.
