@@ -204,27 +204,23 @@ TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
   for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
     run_in_process(3, [&](Context& context) {
       constexpr std::size_t count = 100'001;
+      Stream stream;
+      void* host = nullptr;  // page-locked, so that copies from and to it are queued
+      ASSERT_EQ(cudaHostAlloc(&host, 8 * count, cudaHostAllocDefault), cudaSuccess);
+      auto* const half = static_cast<float16*>(host);
+      auto* const brain = reinterpret_cast<bfloat16*>(half + count);
+      auto* const full = reinterpret_cast<float*>(brain + count);
       DeviceCommunicator device(context);
       std::byte* const memory = device.allocate(8 * count).data;
-      const Model model = {{"half", {}, Elements(reinterpret_cast<float16*>(memory), count)},
-                           {"brain", {}, Elements(reinterpret_cast<bfloat16*>(memory + 2 * count), count)},
-                           {"full", {}, Elements(reinterpret_cast<float*>(memory + 4 * count), count)}};
-      std::vector<Gradient> registered;
-      for (const Parameter& p : model) registered.push_back({p.name, p.gradient});
+      const std::vector<Gradient> registered = {
+          {"half", Elements(reinterpret_cast<float16*>(memory), count)},
+          {"brain", Elements(reinterpret_cast<bfloat16*>(memory + 2 * count), count)},
+          {"full", Elements(reinterpret_cast<float*>(memory + 4 * count), count)}};
       GradientReducer reducer(device, registered, {.gradients = kind, .bucket_bytes = 150'000});
-      Stream stream;
-      std::vector<float16> half(count);
-      std::vector<bfloat16> brain(count);
-      std::vector<float> full(count);
       const auto copy = [&](bool back) {
-        const std::pair<const Gradient&, void*> pairs[] = {
-            {registered[0], half.data()}, {registered[1], brain.data()}, {registered[2], full.data()}};
-        for (const auto& [gradient, host] : pairs) {
-          void* const on_device = gradient.values.data();
-          EXPECT_EQ(cudaMemcpyAsync(back ? host : on_device, back ? on_device : host,
-                                    gradient.values.bytes().size(), cudaMemcpyDefault, stream),
-                    cudaSuccess);
-        }
+        EXPECT_EQ(
+            cudaMemcpyAsync(back ? host : memory, back ? memory : host, 8 * count, cudaMemcpyDefault, stream),
+            cudaSuccess);
       };
       const auto step = [&](float scale) {
         if (kind == GradientKind::mean) reducer.begin(2);
@@ -253,6 +249,7 @@ TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
       }
       EXPECT_FALSE(step(1024).finite);  // 66,560 is infinite in f16
       device.release(stream);
+      cudaFreeHost(host);
     });
   }
 }
