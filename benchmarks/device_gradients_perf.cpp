@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "ddl/tools/command_line.hpp"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/nccl/nccl_library.hpp"

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 
 namespace perf {
 

@@ -2,10 +2,10 @@
 #include <array>
 #include <ranges>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/device_block.hpp"
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/device_block.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {

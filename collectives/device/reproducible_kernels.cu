@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
-#include "ddl/cuda_check.hpp"
 
 namespace ddl::collectives::device {
 namespace {

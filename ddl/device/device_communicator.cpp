@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/device/call_log.hpp"
 #include "ddl/device/device_executor.hpp"

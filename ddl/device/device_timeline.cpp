@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 
 namespace ddl::device {
 namespace {

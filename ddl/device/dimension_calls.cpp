@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 
 namespace ddl::device {
 

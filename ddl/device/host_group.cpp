@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 
 namespace ddl::device {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
 #include "collectives/kernels/exact_form.hpp"
-#include "ddl/cuda_check.hpp"
 
 namespace ddl::device {
 namespace {

@@ -19,6 +19,10 @@ namespace ddl {
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
+/// Number of CUDA devices that this process sees, at least 1. Throws `unsupported` if none can be used; the
+/// message says what was found and what to do.
+int cuda_devices();
+
 /// What carries data between the ranks' devices. A path that cannot be used is an error.
 enum class DevicePathChoice {
   /// All that are available: the exchange inside hosts; NCCL if each rank has a device of its own; without

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/ddl.hpp"
 #include "ddl/device.hpp"
 #include "device/hard_floats.hpp"

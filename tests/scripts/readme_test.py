@@ -1,16 +1,20 @@
-"""What the READMEs promise: links lead somewhere, programs and scripts in command lines exist, and a `console` block that
-runs a program of this build shows what that prints."""
+"""What the READMEs promise: links lead somewhere, programs and scripts in command lines exist, `sh` blocks that need nothing
+but this build and this machine run, and a `console` block that runs a program of this build shows what that prints."""
 
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
-ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+ROOT, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"build/bin/([\w-]+)")
 SCRIPT = re.compile(r"(?:^|\s)((?:benchmarks|tests|nmt_example|ddl)/[\w./-]+\.(?:sh|py))")
+RUNS_HERE = re.compile(r"export \w+=|mpirun (?!.* -H ).*build/bin/|build/bin/")
 BY_EXAMPLES = {"ddl_nmt"}  # programs that a build may leave out
 
 
@@ -52,6 +56,21 @@ def problems_of_console(block):
             yield f"shows for `{command}`:\n{shown}\nfound:\n{run.stdout}{run.stderr}"
 
 
+def problems_of_shell(block):
+    commands = [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    here = all(RUNS_HERE.match(line) and " DATA" not in line for line in commands)
+    if not here or shutil.which("mpirun") is None or not all((BUILD / "bin" / p).exists() for p in PROGRAM.findall(block)):
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        (pathlib.Path(directory) / "build").symlink_to(BUILD)
+        environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        run = subprocess.run(["bash", "-e", "-c", block], cwd=directory, env=environment, text=True, capture_output=True,
+                             timeout=240, check=False)
+    if run.returncode != 0:
+        yield f"shows a command that fails:\n{block}{run.stdout[-1000:]}{run.stderr[-1000:]}"
+    print(f"ran: {commands[-1]}")
+
+
 def problems_of(readme):
     text = readme.read_text()
     yield from problems_of_links(readme, text)
@@ -59,6 +78,8 @@ def problems_of(readme):
         block = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
         if language in ("sh", "console"):
             yield from problems_of_commands(block)
+        if language == "sh":
+            yield from problems_of_shell(block)
         if language == "console":
             yield from problems_of_console(block)
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/device/gradients/cuda_gradient_queue.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "ddl/error.hpp"

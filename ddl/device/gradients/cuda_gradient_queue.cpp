@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "ddl/device/runtime/nvtx_range.hpp"
 #include "ddl/gradients/reducer.hpp"

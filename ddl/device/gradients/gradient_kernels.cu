@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 
 namespace ddl::gradient_pass {

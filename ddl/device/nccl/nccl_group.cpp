@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::device {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {

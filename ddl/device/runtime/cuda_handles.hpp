@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 
 namespace ddl::device {
 

@@ -16,8 +16,8 @@
 #include <system_error>
 
 #include "collectives/communicator/job_topology.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"

@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::device {

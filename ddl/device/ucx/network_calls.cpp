@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/program/passes.hpp"

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::device {

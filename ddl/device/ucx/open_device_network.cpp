@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/transports/network/open_ucx.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 

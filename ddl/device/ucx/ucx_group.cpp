@@ -8,8 +8,8 @@
 #include <chrono>
 #include <utility>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "ddl/device/exchange/exchange_group.hpp"
 #include "ddl/device/ucx/open_device_network.hpp"
 

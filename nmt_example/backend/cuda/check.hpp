@@ -1,19 +1,17 @@
 #pragma once
 
 #include <cublas_v2.h>
+#include <cuda_runtime_api.h>
 
 #include <source_location>
 
-#include "ddl/cuda_check.hpp"
-
 namespace nmt::cuda {
 
-/// As `ddl::check_cuda`.
+/// Throws `internal` if `call` (its name, for the message) did not succeed, with the place, the device and
+/// the reason. Errors of earlier asynchronous work show up here too; CUDA_LAUNCH_BLOCKING=1 finds which call.
+void check(cudaError_t result, const char* call,
+           std::source_location where = std::source_location::current());
 void check(cublasStatus_t result, const char* call,
            std::source_location where = std::source_location::current());
-inline void check(cudaError_t result, const char* call,
-                  std::source_location where = std::source_location::current()) {
-  ddl::check_cuda(result, call, where);
-}
 
 }  // namespace nmt::cuda

@@ -13,7 +13,10 @@ const CublasLibrary& CublasLibrary::get() {
 }
 
 CublasLibrary::CublasLibrary(const char* name) {
-  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {  // the loader may not know the toolkit that this program was built with
+    library = dlopen(fmt::format("{}/{}", DDL_CUDA_LIBRARIES, name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
   const auto bind = [&](auto& function, const char* symbol) {
     function = library == nullptr
                    ? nullptr

@@ -6,15 +6,15 @@
 #include <optional>
 #include <utility>
 
-#include "ddl/cuda_check.hpp"
 #include "ddl/device.hpp"
+#include "nmt_example/backend/cuda/check.hpp"
 
 namespace nmt {
 namespace {
 
 ddl::DeviceOptions current_device() {
   ddl::DeviceOptions options;
-  ddl::check_cuda(cudaGetDevice(&options.device), "cudaGetDevice");
+  cuda::check(cudaGetDevice(&options.device), "cudaGetDevice");
   return options;
 }
 

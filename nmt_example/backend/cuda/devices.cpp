@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include "ddl/cuda_check.hpp"
+#include "ddl/device.hpp"
 #include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cuda/check.hpp"

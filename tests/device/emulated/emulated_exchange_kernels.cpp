@@ -4,9 +4,9 @@
 #include <array>
 #include <ranges>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/exchange_body.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "ddl/cuda_check.hpp"
+#include "collectives/device/cuda_check.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 

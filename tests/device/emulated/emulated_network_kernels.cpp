@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_block.hpp"
 
 namespace ddl::collectives::device {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
 #include "collectives/device/reproducible_body.hpp"
-#include "ddl/cuda_check.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 
 namespace ddl::collectives::device {
