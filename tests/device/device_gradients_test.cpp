@@ -254,6 +254,17 @@ TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
   }
 }
 
+// A model that is spread over devices could not be replicated.
+TEST_F(DeviceGradients, AGroupReducesAmongItsRanks) {
+  run_in_process(4, [&](Context& context) {
+    Context group = context.split(context.rank() % 2);
+    Rank rank(group, Memory::mapped, {.gradients = GradientKind::sum});
+    rank.step(1, [&](std::size_t, std::size_t) { return static_cast<float>(context.rank()); });
+    EXPECT_EQ(rank.reducer().result().weight, 2);
+    EXPECT_EQ(rank.found()[3][7], context.rank() % 2 == 0 ? 1.0f : 2.0f);
+  });
+}
+
 TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
   run_in_process(2, [&](Context& context) {
     DeviceCommunicator device(context);
