@@ -162,9 +162,8 @@ void train(const std::string& path, unsigned seed) {
     parameters.push_back({nullptr, weights.data(), static_cast<std::int64_t>(weights.size()), DDL_F32, gradients[l][0], 0,
                           0, gradients[l].data() + 1, static_cast<int>(samples) - 1});
   }
-  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0};
+  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1};
   ddl_reducer* reducer;
-  ddl_step step;
   check(ddl_broadcast_parameters(parameters.data(), layers.size(), 0));
   check(ddl_reducer_create(parameters.data(), layers.size(), &options, &reducer));
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
@@ -176,8 +175,8 @@ void train(const std::string& path, unsigned seed) {
         errors = layers[l].backward(errors);
         check(ddl_reducer_ready(reducer, l));
       }
-      check(ddl_reducer_wait(reducer, samples, &step));
-      for (Layer& layer : layers) layer.update(0.005F * step.weight);
+      check(ddl_reducer_wait(reducer, samples, nullptr));
+      for (Layer& layer : layers) layer.update(0.005F);
     }
     if (rank != 0) continue;
     std::printf("epoch %2d: accuracy on test points %.2f%%\n", static_cast<int>(epoch),
