@@ -159,7 +159,7 @@ void train(const std::string& path, unsigned seed) {
   for (std::size_t l = 0; l < layers.size(); ++l) {
     std::vector<float>& weights = layers[l].weights();
     for (std::vector<float>& gradient : layers[l].gradients()) gradients[l].push_back(gradient.data());
-    parameters.push_back({nullptr, weights.data(), static_cast<std::int64_t>(weights.size()), DDL_F32, gradients[l][0], 0,
+    parameters.push_back({nullptr, weights.data(), static_cast<int64_t>(weights.size()), DDL_F32, gradients[l][0], 0,
                           0, gradients[l].data() + 1, static_cast<int>(samples) - 1});
   }
   const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1};
