@@ -71,7 +71,8 @@ GradientReducerOptions options_of(const ddl_reducer_options* given) {
   return {.gradients = given->gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
           .bucket_bytes = count_of(given->bucket_bytes),
           .overlap = given->after_backward == 0,
-          .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire)};
+          .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire),
+          .leave_sums = given->leave_sums != 0};
 }
 
 /// `what`: the pointer's name, for errors.

@@ -27,11 +27,20 @@ GradientCheck::GradientCheck(std::span<const Gradient> gradients)
 std::optional<std::string> GradientCheck::at_ready(std::size_t index) {
   const std::span<const std::byte> values = gradients_[index].values.bytes();
   if (!is_mapped(values)) return "its memory is gone: expected it to stay while the reducer lives";
+  for (const Elements& summand : gradients_[index].summands) {
+    if (!is_mapped(summand.bytes())) {
+      return "the memory of a summand is gone: expected it to stay while the reducer lives";
+    }
+  }
   Seen& seen = seen_[index];
   seen.at_ready = hash_of(values);
   if (!seen.has_step || seen.at_ready != seen.after_step) return {};
   return "it holds just what the last step left there: has its vector moved, so that backward writes "
          "elsewhere?";
+}
+
+void GradientCheck::after_summands(std::size_t index) {
+  seen_[index].at_ready = hash_of(gradients_[index].values.bytes());
 }
 
 std::optional<std::string> GradientCheck::before_reduction(std::size_t index) const {

@@ -20,7 +20,9 @@ class GradientCheck {
 
   /// Freed, or as the last step left it: the trainer writes elsewhere.
   std::optional<std::string> at_ready(std::size_t index);
-  /// Written to since `at_ready`.
+  /// Its summands are in it now.
+  void after_summands(std::size_t index);
+  /// Written to since `at_ready` or `after_summands`.
   [[nodiscard]] std::optional<std::string> before_reduction(std::size_t index) const;
   void after_step();
 

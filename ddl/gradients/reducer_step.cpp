@@ -76,6 +76,7 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
     if (has_value) elementwise::add_scaled(gradients[index].values, summand, 1);
     std::ranges::fill(summand.bytes(), std::byte{0});
   }
+  if (memory_check_ && has_value && !gradients[index].summands.empty()) memory_check_->after_summands(index);
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;

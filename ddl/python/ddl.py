@@ -76,7 +76,7 @@ class _Parameter(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
-                ("after_backward", ctypes.c_int)]
+                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -494,7 +494,8 @@ class Reducer:
     that are trained then get gradients that stay, whatever `zero_grad` does, become ready by themselves in backward, and are
     absent where backward does not reach them. `gradients`: "sum" if backward leaves sums over this rank's items, "mean" if
     means (a loss that is a mean); it has no default. `row_width`: a dict of names and elements of a row, for embeddings of
-    which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. Same on all ranks. Collective.
+    which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. `leave_sums`: `wait` leaves sums over all
+    ranks' items, not means. Same on all ranks. Collective.
 
     A step: `begin(weight)` (for means; for sums `wait(weight)` will do), `ready(name)` once for each gradient or `absent(name)`
     in its place, `wait()`. From `ready` until `wait` a gradient must be left alone.
@@ -502,7 +503,7 @@ class Reducer:
 
     def __init__(self, gradients_of: Arrays, *, gradients: Literal["sum", "mean"], bucket_bytes: int = 0,
                  wire: Literal["bfloat16", "float16", None] = None, overlap: bool = True,
-                 row_width: Mapping[str, int] | None = None):
+                 row_width: Mapping[str, int] | None = None, leave_sums: bool = False):
         self._hooks = []
         self._reduces = True
         self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
@@ -524,7 +525,7 @@ class Reducer:
             item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
             item.row_width = widths.get(name, 0)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
-                           0 if overlap else 1)
+                           0 if overlap else 1, int(leave_sums))
         self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
         _in_use.add(self)
         for name, (parameter, _) in self._followed.items():

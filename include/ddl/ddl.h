@@ -142,7 +142,7 @@ typedef struct {
   int gradient_type; /**< DDL_F32, DDL_F64, DDL_F16 or DDL_BF16; 0: `type`. */
   int64_t row_width; /**< Elements of a row, for an embedding's gradient of which a step touches few rows. */
   void* const* summands; /**< Vectors like `gradient`, one a sample or thread: ddl_reducer_ready adds them to
-                            it and zeroes them. DDL_F32 or DDL_F64. */
+                            it and zeroes them, so they must stay where they are too. DDL_F32 or DDL_F64. */
   int summand_count;     /**< How many; 0: none. */
 } ddl_parameter;
 
@@ -167,6 +167,8 @@ typedef struct {
   int64_t bucket_bytes; /**< At most so many bytes a bucket; 0: the library chooses. */
   int wire;             /**< Type between hosts: 0: that of the gradients, DDL_BF16 or DDL_F16. */
   int after_backward;   /**< 1: everything is reduced in ddl_reducer_wait. */
+  int leave_sums;       /**< 1: ddl_reducer_wait leaves sums over all ranks' items, for an update that takes
+                           sums. */
 } ddl_reducer_options;
 
 /** The result of a step's reduction, the same on all ranks. */
@@ -179,7 +181,8 @@ typedef struct {
 /** Reduces gradients while backward goes on. */
 typedef struct ddl_reducer ddl_reducer;
 /** For the gradients of those parameters that have one. Other calls name a gradient by its parameter's index
- * in the array. Collective. */
+ * in the array. A tensor that holds several layers may be registered in slices, one for each layer, so that
+ * each is reduced as soon as backward leaves its layer. Collective. */
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer);
 /** Starts a step over `weight` items. May be left out where ddl_reducer_wait gets the weight. */
@@ -192,8 +195,8 @@ int ddl_reducer_ready_rows(ddl_reducer* reducer, int index, const int32_t* rows,
 int ddl_reducer_absent(ddl_reducer* reducer, int index);
 /** The weight was given to ddl_reducer_begin. */
 #define DDL_GIVEN (-1.0)
-/** Ends the step: the gradients become means over all ranks' items. `weight`: this rank's number of items, or
- * DDL_GIVEN. `step` may be null. Collective. */
+/** Ends the step: the gradients become means over all ranks' items, or sums (`leave_sums`). `weight`: this
+ * rank's number of items, or DDL_GIVEN. `step` may be null. Collective. */
 int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step);
 /** Micro-batches: between ddl_reducer_no_sync(r, 1) and ddl_reducer_no_sync(r, 0), ddl_reducer_wait reduces
  * nothing. */

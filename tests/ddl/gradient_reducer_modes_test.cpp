@@ -871,5 +871,35 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
   run_in_process(1, body, options);
 }
 
+// DDL_CHECK would end trainers that keep a gradient for each sample with an error that is not theirs.
+TEST(GradientReducerModes, ChecksAllowThatReadyAddsSummands) {
+  InProcessOptions options;
+  options.context.check = true;
+  const auto body = [](Context& context) {
+    std::vector<float> first(50), second(50), dense(100);
+    GradientReducer reducer(context, {{"dense", dense}, {.name = "w", .values = first, .summands = {second}}},
+                            {.gradients = GradientKind::sum});
+    const auto backward = [&](float value) {
+      std::ranges::fill(first, 2.0F);
+      std::ranges::fill(second, value);
+      std::ranges::fill(dense, value);
+      reducer.ready(1);
+    };
+    for (int step = 3; step < 6; ++step) {
+      backward(static_cast<float>(step));
+      reducer.ready(0);
+      reducer.wait(2.0);
+      EXPECT_EQ(first[49], static_cast<float>(2 + step) / 2);
+    }
+    backward(7);
+    first[7] = -1;
+    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('w'): it was written to after ready()"}, [&] {
+      reducer.ready(0);
+      reducer.wait(2.0);
+    });
+  };
+  run_in_process(1, body, options);
+}
+
 }  // namespace
 }  // namespace ddl

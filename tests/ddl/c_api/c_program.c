@@ -99,8 +99,11 @@ static void train(const char* directory) {
                                       {"moment", moment, 3, DDL_F64},
                                       {NULL, NULL, 2, DDL_F64, wide, 0, 0, (void* const*)summands, 2}};
   const ddl_parameter tensors[2] = {{"weights", weights, 5, DDL_F32}, {"moment", moment, 3, DDL_F64}};
+  float sum_of[1] = {3};
+  const ddl_parameter tensors_of_sums[1] = {{"sum", NULL, 1, DDL_F32, sum_of}};
+  const ddl_reducer_options sums = {DDL_GRADIENT_SUMS, 0, 0, 0, 1};
   ddl_reducer_options options = {0};
-  ddl_reducer* reducer = NULL;
+  ddl_reducer *reducer = NULL, *sum_reducer = NULL;
   ddl_sampler* sampler = NULL;
   ddl_checkpoint* checkpoint = NULL;
   const size_t* samples;
@@ -127,6 +130,11 @@ static void train(const char* directory) {
     expect(weights[4] == (float)(size + 1) / 4 && rows[7] == 1 && rows[8] == 0, "means");
     expect(wide[0] == 3 && wide[1] == 4.5 && wide[2] == 0 && wide[5] == 0, "summands");
   }
+  expect(ddl_reducer_create(tensors_of_sums, 1, &sums, &sum_reducer) == DDL_OK, "a reducer that leaves sums");
+  expect(ddl_reducer_ready(sum_reducer, 0) == DDL_OK && ddl_reducer_wait(sum_reducer, 2, &step) == DDL_OK &&
+             step.weight == 2 * size && sum_of[0] == 3 * (float)size,
+         "sums");
+  expect(ddl_reducer_free(sum_reducer) == DDL_OK, "the end of a reducer that leaves sums");
   expect_error(ddl_reducer_ready(reducer, 2), DDL_INVALID_ARGUMENT, "parameter 2 has no gradient");
   expect_error(ddl_reducer_ready(reducer, 4), DDL_INVALID_ARGUMENT, "found 4, expected 0 to 3");
   expect_error(ddl_reducer_ready(NULL, 0), DDL_INVALID_ARGUMENT, "reducer is null");

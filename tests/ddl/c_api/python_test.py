@@ -187,6 +187,13 @@ reducer.ready("narrow"), reducer.ready("wide")
 assert reducer.wait(1).finite and (wide == 1 + 2.0**-40).all() and (narrow == 60000).all()
 reducer.close()
 
+# An update that takes sums would have to multiply means by the weight.
+sums = np.full(3, rank + 1, "float32")
+reducer = ddl.Reducer([sums], gradients="sum", leave_sums=True)
+reducer.ready(0)
+assert reducer.wait(5).weight == 5 * size and (sums == size * (size + 1) / 2).all()
+reducer.close()
+
 # A torch module: gradients are ready by themselves, whatever drops them, and absent where backward does not come.
 parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "dropped", "elsewhere", "nowhere")}
 frozen = Tensor(np.zeros(3, "float32"))
