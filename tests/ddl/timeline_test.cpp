@@ -342,7 +342,8 @@ TEST(DumpIter, NamesWhoIsLateAndWhereTheTimeGoes) {
   EXPECT_FALSE(contains(log, "step 1: ") || contains(log, "step 3: ")) << log;
   EXPECT_TRUE(contains(log, "dimension 0 (3 members, ")) << log;
   EXPECT_TRUE(contains(log, " a step; all_reduce ")) << log;
-  EXPECT_TRUE(contains(log, "(hash ")) << log;
+  EXPECT_TRUE(contains(log, ": 3 by host, ")) << log;
+  EXPECT_FALSE(contains(log, "hash")) << log;  // for people, at -dbg_level 0
 }
 
 TEST(Summary, IsLoggedAtTheEndOfARun) {
