@@ -94,14 +94,24 @@ static void train(const char* directory) {
   double moment[3] = {1, 2, 3};
   const int32_t touched[1] = {1};
   double wide[6] = {0}, *const summands[2] = {wide + 2, wide + 4};
-  const ddl_parameter gradients[4] = {{"weights", NULL, 5, DDL_F32, weights},
-                                      {"rows", NULL, 40, DDL_BF16, rows, DDL_F32, 4},
-                                      {"moment", moment, 3, DDL_F64},
-                                      {NULL, NULL, 2, DDL_F64, wide, 0, 0, (void* const*)summands, 2}};
-  const ddl_parameter tensors[2] = {{"weights", weights, 5, DDL_F32}, {"moment", moment, 3, DDL_F64}};
+  const ddl_parameter gradients[4] = {{.name = "weights", .count = 5, .type = DDL_F32, .gradient = weights},
+                                      {.name = "rows",
+                                       .count = 40,
+                                       .type = DDL_BF16,
+                                       .gradient = rows,
+                                       .gradient_type = DDL_F32,
+                                       .row_width = 4},
+                                      {.name = "moment", .values = moment, .count = 3, .type = DDL_F64},
+                                      {.count = 2,
+                                       .type = DDL_F64,
+                                       .gradient = wide,
+                                       .summands = (void* const*)summands,
+                                       .summand_count = 2}};
+  const ddl_parameter tensors[2] = {{.name = "weights", .values = weights, .count = 5, .type = DDL_F32},
+                                    {.name = "moment", .values = moment, .count = 3, .type = DDL_F64}};
   float sum_of[1] = {3};
-  const ddl_parameter tensors_of_sums[1] = {{"sum", NULL, 1, DDL_F32, sum_of}};
-  const ddl_reducer_options sums = {DDL_GRADIENT_SUMS, 0, 0, 0, 1};
+  const ddl_parameter tensors_of_sums[1] = {{.name = "sum", .count = 1, .type = DDL_F32, .gradient = sum_of}};
+  const ddl_reducer_options sums = {.gradients = DDL_GRADIENT_SUMS, .leave_sums = 1};
   ddl_reducer_options options = {0};
   ddl_reducer *reducer = NULL, *sum_reducer = NULL;
   ddl_sampler* sampler = NULL;
@@ -170,7 +180,8 @@ static void train(const char* directory) {
   expect(ddl_broadcast_parameters(tensors, 2, size - 1) == DDL_OK && moment[1] == size - 1,
          "ddl_broadcast_parameters");
   expect(ddl_check_same(tensors, 2) == DDL_OK, "ddl_check_same");
-  expect(ddl_checkpoint_create(directory, 0, 0, reducer, sampler, &checkpoint) == DDL_OK, "ddl_checkpoint_create");
+  expect(ddl_checkpoint_create(directory, 0, 0, reducer, sampler, &checkpoint) == DDL_OK,
+         "ddl_checkpoint_create");
   expect(ddl_checkpoint_restore(checkpoint, tensors, 2, &at) == DDL_OK && at == -1, "no checkpoint yet");
   expect(ddl_checkpoint_save(checkpoint, 12, tensors, 2) == DDL_OK, "ddl_checkpoint_save");
   weights[0] = 0, moment[2] = 0;
