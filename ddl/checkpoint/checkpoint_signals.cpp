@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "ddl/context/signal_stack.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {
@@ -38,7 +39,7 @@ Listeners& listeners() {
 void install(int signal, struct sigaction& before) {
   struct sigaction wanted {};
   wanted.sa_handler = on_signal;
-  wanted.sa_flags = SA_RESTART;
+  wanted.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&wanted.sa_mask);
   if (sigaction(signal, &wanted, &before) != 0) {
     throw Error(ErrorCode::internal,
@@ -57,6 +58,7 @@ CheckpointSignals::CheckpointSignals(const Context& context) : context_(&context
         "found a second Checkpoint with handle_signals, expected one of a context at a time: each signal "
         "would be answered twice; leave handle_signals out for the others");
   }
+  ensure_signal_stack();
   if (all.contexts.empty()) {
     install(SIGUSR1, all.before_usr1);
     install(SIGTERM, all.before_term);

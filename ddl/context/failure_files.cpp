@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ddl/checkpoint.hpp"
+#include "ddl/context/signal_stack.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {
@@ -31,7 +32,8 @@ int install() {
   if (dump_event < 0) return -1;
   struct sigaction wanted {};
   wanted.sa_handler = ask_for_dump;
-  wanted.sa_flags = SA_RESTART;
+  wanted.sa_flags = SA_RESTART | SA_ONSTACK;
+  ensure_signal_stack();
   sigaction(SIGUSR2, &wanted, nullptr);
   return dump_event;
 }

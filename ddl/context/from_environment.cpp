@@ -225,10 +225,15 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
                      const ContextOptions& options, const collectives::JobTopology& job) {
   if (!network.empty()) log.info(fmt::format("network: {}", network));
   for (const std::string& note : job.notes) log.debug(note);
-  log.info(fmt::format("{} ranks on {} hosts, mode {}, topology {} with {} devices on {} hosts, hash {:016x}",
-                       map.ranks(), map.hosts(), letter_of(options.mode),
+  const auto counted = [](std::size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  log.info(fmt::format("{} on {}, mode {}, topology {} with {} on {}, hash {:016x}",
+                       counted(static_cast<std::size_t>(map.ranks()), "rank"),
+                       counted(static_cast<std::size_t>(map.hosts()), "host"), letter_of(options.mode),
                        options.topology.empty() ? "discovered" : options.topology,
-                       job.topology->devices().size(), job.topology->hosts().size(), job.topology->hash()));
+                       counted(job.topology->devices().size(), "device"),
+                       counted(job.topology->hosts().size(), "host"), job.topology->hash()));
   if (!collectives::has_same_hosts(*job.topology, map)) {
     log.info("the topology groups the ranks into other hosts than they are on: plans follow the topology");
   }

@@ -164,7 +164,9 @@ _DLPACK_TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: 
 _DLPACK_READ_ONLY, _DLPACK_COPIED = 1, 2
 # A DLManagedTensorVersioned has flags, behind version, context and deleter, and then the tensor.
 _DLPACK_FLAGS, _DLPACK_TENSOR = 24, 32
-_INTERFACE_TYPES = {"|u1": "uint8", "<i4": "int32", "<i8": "int64", "<f2": "float16", "<f4": "float32", "<f8": "float64"}
+_BYTES = ("bool", "bool8", "int8")  # masks of modules: copied, never reduced
+_INTERFACE_TYPES = {"|b1": "bool", "|i1": "int8", "|u1": "uint8", "<i4": "int32", "<i8": "int64", "<f2": "float16",
+                    "<f4": "float32", "<f8": "float64"}
 
 
 def _is_dense(shape, strides, unit):
@@ -181,7 +183,8 @@ def _is_dense(shape, strides, unit):
 class _Memory:
     """Where an array's elements are: `address`, `count`, and `type`, whose name is `kind`."""
 
-    def __init__(self, array, what="the array", writable=True):
+    def __init__(self, array, what="the array", writable=True, as_bytes=()):
+        """`as_bytes`: names of one-byte types to take for uint8, where nothing is computed."""
         self.what, self.is_contiguous, self.is_writable = what, True, True
         if hasattr(array, "data_ptr"):
             self._read_torch(array)
@@ -193,7 +196,7 @@ class _Memory:
             self._read_dlpack(array)
         else:
             self._read_buffer(array)
-        self.type = _choice(f"{what}: type", self.kind, TYPES)
+        self.type = _choice(f"{what}: type", "uint8" if self.kind in as_bytes else self.kind, TYPES)
         if not self.is_contiguous:
             self._refuse("strided elements, expected contiguous ones (C order); pass a contiguous copy")
         if writable and not self.is_writable:
@@ -251,13 +254,12 @@ class _Memory:
         self.is_contiguous = _is_dense(shape, tensor.strides[:tensor.dimensions] if tensor.strides else None, 1)
 
     def _read_buffer(self, array):
-        try:
+        with contextlib.suppress(TypeError):
             view = memoryview(array)
-        except TypeError:
-            self._refuse(f"{type(array).__name__}, expected a numpy array, a torch tensor, or what shares its memory by "
-                         "__array_interface__, __dlpack__ or the buffer protocol")
-        import numpy
-        self._read_interface(numpy.asarray(view))
+            import numpy
+            return self._read_interface(numpy.asarray(view))
+        self._refuse(f"{type(array).__name__}, expected a numpy array, a torch tensor, or what shares its memory by "
+                     "__array_interface__, __dlpack__ or the buffer protocol")
 
 
 _capsule_name, _capsule_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
@@ -291,7 +293,7 @@ def _tensors(arrays):
     named = list(_named(arrays))
     tensors = (_Parameter * len(named))()
     for tensor, (name, array) in zip(tensors, named):
-        memory = _Memory(array, f"tensor {name!r}")
+        memory = _Memory(array, f"tensor {name!r}", as_bytes=_BYTES)
         tensor.name, tensor.values, tensor.count, tensor.type = name.encode(), memory.address, memory.count, memory.type
     return tensors
 
@@ -505,8 +507,9 @@ class Reducer:
                  wire: Literal["bfloat16", "float16", None] = None, overlap: bool = True,
                  row_width: Mapping[str, int] | None = None, leave_sums: bool = False):
         self._hooks = []
-        self._reduces = True
+        self._reduces, self._means = True, gradients == "mean"
         self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
+        self._addresses: dict[str, int] = {}  # of these gradients
         self._unreached: set[str] = set()  # of these, the names that backward has not come to in this step
         if hasattr(gradients_of, "named_parameters"):
             gradients_of = self._follow(gradients_of)
@@ -534,14 +537,25 @@ class Reducer:
 
     def _follow(self, module):
         """Gradients, by name, of a torch module's parameters."""
+        self._module = module
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
                 parameter.grad = parameter.detach().new_zeros(parameter.shape)
                 self._followed[name] = parameter, parameter.grad
+                self._addresses[name] = parameter.grad.data_ptr()
         self._unreached = set(self._followed)
         return {name: gradient for name, (_, gradient) in self._followed.items()}
 
+    def _refuse_moved(self, name):
+        raise _error("invalid_argument", f"gradient {name!r}: found it or its parameter replaced since the reducer was made; "
+                     "make the reducer after calls that replace them (.to(), .double(), new layers), or make another one")
+
+    def _check_in_place(self, name):
+        if self._followed[name][1].data_ptr() != self._addresses[name]:
+            self._refuse_moved(name)
+
     def _reached(self, name, parameter):
+        self._check_in_place(name)
         gradient = self._followed[name][1]
         if parameter.grad is not gradient:  # zero_grad() drops a gradient, and autograd then makes another
             gradient.copy_(parameter.grad)
@@ -570,6 +584,12 @@ class Reducer:
 
     def wait(self, weight: float | None = None) -> Step:
         """Ends the step: the gradients are now means over all ranks' items. Collective."""
+        for name in self._followed:
+            self._check_in_place(name)
+        now = dict(self._module.named_parameters()) if self._unreached else {}
+        for name in self._unreached:  # or else backward reaches another parameter, which nobody follows
+            if now.get(name) is not self._followed[name][0]:
+                self._refuse_moved(name)
         dropped = [name for name in self._unreached if self._followed[name][0].grad is None]
         for name in dropped:
             parameter, parameter.grad = self._followed[name]
@@ -579,6 +599,9 @@ class Reducer:
         self._unreached = set(self._followed)
         step = Step()
         _call("reducer_wait", self._handle, -1.0 if weight is None else weight, ctypes.byref(step))
+        if self._means and not self._reduces:
+            for _, gradient in self._followed.values():
+                gradient.zero_()
         for name in dropped:
             if not self._reduces or not self.has_gradient(name):
                 self._followed[name][0].grad = None  # as with one rank: optimisers pass over the parameter
@@ -593,7 +616,8 @@ class Reducer:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Inside, `wait` ends a micro-batch and reduces nothing; the next `wait` outside reduces all of them. Sums are added
-        up by backward, which goes on from what is there; means start from zero in each micro-batch."""
+        up by backward, which goes on from what is there; means start from zero in each micro-batch, for which a module's
+        are zeroed here and other arrays by the caller."""
         _call("reducer_no_sync", self._handle, 1)
         self._reduces = False
         try:

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <latch>
 #include <thread>
@@ -195,6 +197,29 @@ TEST_F(CheckpointTest, SignalsAreAgreedRequests) {
     context.communicator().barrier();
   });
 }
+
+#ifdef __x86_64__
+// A user would lose a run to SIGUSR1: math libraries point the stack pointer into the heap.
+TEST_F(CheckpointTest, SignalsDoNotWriteToTheInterruptedStack) {
+  alone([&](Context& context) {
+    Checkpoint checkpoint(context, root(), {.handle_signals = true});
+    std::vector<char> memory(1 << 16, 'x');
+    const char* const top = memory.data() + memory.size();
+    long result = SYS_tgkill;
+    asm volatile(
+        "mov %%rsp, %%rbx\n\t"
+        "mov %[top], %%rsp\n\t"
+        "syscall\n\t"
+        "mov %%rbx, %%rsp"
+        : "+a"(result)
+        : "D"(long{getpid()}), "S"(long{gettid()}), "d"(long{SIGUSR1}), [top] "r"(top)
+        : "rbx", "rcx", "r11", "memory");
+    EXPECT_EQ(result, 0);
+    EXPECT_EQ(checkpoint.poll(), CheckpointRequest::save);
+    EXPECT_EQ(std::count(memory.begin(), memory.end(), 'x'), std::ssize(memory));
+  });
+}
+#endif
 
 // Lost otherwise: a program's own handlers, or a second Checkpoint's requests.
 TEST_F(CheckpointTest, HandlersAreGivenBack) {
