@@ -17,7 +17,7 @@ using namespace ddl::c_api;
 constexpr std::size_t most_alignment = 4096;
 constexpr const char* version = DDL_C_VERSION;
 
-// The C names are those of the enumerations, in their order.
+// The C constants have the values of the C++ enumerators, which are cast to each other.
 static_assert(DDL_U8 == static_cast<int>(DataType::u8) && DDL_I32 == static_cast<int>(DataType::i32) &&
               DDL_I64 == static_cast<int>(DataType::i64) && DDL_F32 == static_cast<int>(DataType::f32) &&
               DDL_F64 == static_cast<int>(DataType::f64) && DDL_F16 == static_cast<int>(DataType::f16) &&
@@ -26,7 +26,7 @@ static_assert(DDL_SUM == static_cast<int>(ReduceOp::sum) && DDL_AVG == static_ca
               DDL_MIN == static_cast<int>(ReduceOp::min) && DDL_MAX == static_cast<int>(ReduceOp::max) &&
               DDL_PROD == static_cast<int>(ReduceOp::prod));
 
-/// What `of` says of the job's context; -1 without one.
+/// Returns `of(context)` for the job's context; -1 without a job.
 template <typename F>
 int number(const char* function, const F& of) {
   int value = -1;
@@ -34,6 +34,7 @@ int number(const char* function, const F& of) {
   return value;
 }
 
+/// Makes a handle of the work that `start` returns.
 template <typename F>
 int started(const char* function, ddl_work** work, const F& start) {
   return guarded(function, [&](Job& job) {

@@ -23,7 +23,7 @@ int forget(MPI_Comm, int, void* communicator, void*) {
   return MPI_SUCCESS;
 }
 
-/// What hangs on MPI's communicators.
+/// The key of the attribute that attaches a Communicator to an MPI communicator.
 int key() {
   static const int made = [] {
     int number = MPI_KEYVAL_INVALID;
@@ -34,7 +34,8 @@ int key() {
   return made;
 }
 
-/// Of the same ranks as MPI's, in their order; made when first asked for, which all do at the same time.
+/// The library's communicator of the same ranks in the same order. The first call for an MPI communicator
+/// makes it and is collective.
 Communicator& communicator_for(MPI_Comm communicator, Context& context) {
   void* known = nullptr;
   int is_known = 0;

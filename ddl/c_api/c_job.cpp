@@ -17,7 +17,7 @@ thread_local std::string last_message;
 constexpr int types = 7;
 constexpr int ops = 5;
 
-/// As the process ends: peers may wait for this rank.
+/// Runs at exit. Peers may be waiting for this rank's ddl_finalize.
 void tell_of_missing_finalize() {
   Job& job = Job::of_process();
   if (job.has_started())
@@ -51,7 +51,7 @@ Context& Job::context() {
 
 void Job::end() {
   if (!context_) throw NoJob();
-  handles_.clear();  // reducers wait for what is under way
+  handles_.clear();  // reducers wait for reductions in flight
   memory_.clear();
   context_.reset();
   has_ended_ = true;
@@ -104,7 +104,7 @@ void require(const void* pointer, const char* what) {
 }
 
 int failed(const char* function, const std::exception& error) noexcept {
-  // The C names are those of the enumeration, in its order, from 1 on.
+  // The C error codes are those of ErrorCode plus 1.
   static_assert(DDL_INVALID_ARGUMENT == static_cast<int>(ErrorCode::invalid_argument) + 1 &&
                 DDL_INTERNAL == static_cast<int>(ErrorCode::internal) + 1);
   try {

@@ -18,28 +18,29 @@
 
 namespace ddl::c_api {
 
-/// A C program's job: what stands between ddl_init and ddl_finalize.
+/// A C program's job, between ddl_init and ddl_finalize, and its handles.
 class Job {
  public:
-  /// The process's. Never destroyed: a program may end without ddl_finalize, which is told then.
+  /// The job of this process. Never destroyed, because a program may end without ddl_finalize, which an exit
+  /// handler reports.
   static Job& of_process();
 
-  /// Collective. Throws `invalid_argument` a second time, and as Context::from_environment, or, with the
-  /// address of an MPI_Comm, as Context::from_mpi.
+  /// Joins the job by Context::from_environment or, with the address of an MPI_Comm, by Context::from_mpi,
+  /// and throws as they do; throws `invalid_argument` in a second call. Collective.
   void start(const char* options, const void* communicator = nullptr);
-  /// Collective, unless something has failed.
+  /// Leaves the job. Collective, unless an error has occurred.
   void end();
   [[nodiscard]] bool has_started() const noexcept { return context_.has_value(); }
   [[nodiscard]] const std::string& options() const noexcept { return options_; }
 
   /// Throws NoJob before `start` and after `end`.
   [[nodiscard]] Context& context();
-  /// `alignment`: a power of two.
+  /// Allocates memory for ddl_malloc. `alignment`: a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment);
-  /// False if it is not from `allocate`.
+  /// Frees it. Returns false for memory that is not from `allocate`.
   bool release(void* memory);
 
-  /// Makes a handle, which `end` destroys unless `destroy` has before.
+  /// Makes a handle, which `destroy` or `end` destroys.
   template <typename T, typename... Arguments>
   T* make(Arguments&&... arguments) {
     const std::shared_ptr<T> handle(new T{std::forward<Arguments>(arguments)...});
@@ -47,16 +48,17 @@ class Job {
     handles_.emplace(pointer, handle);
     return pointer;
   }
-  /// Null is fine. Throws `invalid_argument` for what is no handle.
+  /// Does nothing for null. Throws `invalid_argument` for a pointer that is no handle of this job.
   void destroy(const void* handle);
-  /// Throws `invalid_argument` for null, and for what is no handle of this job.
+  /// The object of a handle. Throws `invalid_argument` for null and for a pointer that is no handle of this
+  /// job.
   template <typename T>
   T& handle(T* handle) const {
     require_handle(handle);
     return *handle;
   }
 
-  /// Held by each call.
+  /// Held during each call, to detect concurrent ones.
   std::mutex mutex;
 
  private:
@@ -73,18 +75,19 @@ struct NoJob : std::runtime_error {
   NoJob() : std::runtime_error("there is no job: call it between ddl_init and ddl_finalize") {}
 };
 
+/// Throws `invalid_argument`.
 [[noreturn]] void refuse(const std::string& text);
-/// Each throws `invalid_argument` for what is none.
+/// These convert an argument; they throw `invalid_argument` for a number out of range.
 DataType type_of(int type);
 ReduceOp op_of(int op);
 std::size_t count_of(std::int64_t count);
-/// `what`: the argument's name, for the error.
+/// Throws `invalid_argument` for null. `what`: the argument's name, for the message.
 void require(const void* pointer, const char* what);
 
-/// Notes the calling thread's error; returns its number.
+/// Stores the calling thread's error message; returns the error code.
 int failed(const char* function, const std::exception& error) noexcept;
 
-/// Runs `body`, which may throw, for a C function that several threads may call at a time.
+/// Runs `body`, which may throw, for a C function that several threads may call concurrently.
 template <typename F>
 int reported(const char* function, const F& body) noexcept {
   try {
@@ -95,7 +98,7 @@ int reported(const char* function, const F& body) noexcept {
   }
 }
 
-/// Runs `body`, which may throw, for a C function that one thread at a time may call.
+/// Runs `body`, which may throw, for a C function that refuses concurrent calls.
 template <typename F>
 int guarded(const char* function, const F& body) noexcept {
   return reported(function, [&] {

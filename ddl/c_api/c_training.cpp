@@ -21,7 +21,7 @@
 
 struct ddl_reducer {
   ddl::GradientReducer reducer;
-  std::vector<std::size_t> gradients;  // of each parameter; `none` for those without
+  std::vector<std::size_t> gradients;  // each parameter's gradient index, or `none`
   std::unique_ptr<ddl::GradientReducer::NoSync> no_sync = nullptr;
 };
 struct ddl_sampler {
@@ -75,7 +75,7 @@ GradientReducerOptions options_of(const ddl_reducer_options* given) {
           .leave_sums = given->leave_sums != 0};
 }
 
-/// `what`: the pointer's name, for errors.
+/// `what`: the pointer's name, for messages.
 Elements elements_of(void* data, const ddl_parameter& parameter, int type, const char* what) {
   if (parameter.count != 0) require(data, what);
   return {data, count_of(parameter.count), type_of(type)};
@@ -102,13 +102,14 @@ Gradient gradient_of(const ddl_parameter& parameter, int index) {
   return gradient;
 }
 
-/// For calls of any thread, which hold no lock: `reducer` must be a live handle.
+/// The object of a handle, for calls that hold no lock and so cannot search the handles: `reducer` must be
+/// null or a live handle.
 ddl_reducer& known(ddl_reducer* reducer) {
   require(reducer, "reducer");
   return *reducer;
 }
 
-/// The number of a parameter's gradient.
+/// The reducer's index of a parameter's gradient.
 std::size_t index_of(const ddl_reducer& reducer, int parameter) {
   const std::size_t parameters = reducer.gradients.size();
   if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters) {
@@ -125,13 +126,13 @@ TrainingState state_of(Job& job, const ddl_checkpoint& checkpoint, const Model& 
           .sampler = checkpoint.sampler == nullptr ? nullptr : &job.handle(checkpoint.sampler).sampler};
 }
 
-/// What ddl_root_begin has begun. One at a time.
+/// The work between ddl_root_begin and ddl_root_end.
 std::optional<RootWork>& root_work() {
   static std::optional<RootWork> work;
   return work;
 }
 
-/// The scopes of ddl_scope_begin; the innermost is the last.
+/// This thread's open scopes of ddl_scope_begin, the innermost last.
 std::vector<Timeline::Scope>& scopes() {
   thread_local std::vector<Timeline::Scope> open;
   return open;

@@ -30,7 +30,7 @@ std::optional<std::string> first_difference(const Context& context, std::string_
                                             const std::vector<std::string>& entries) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::string packed;
-  nlohmann::json::to_cbor(entries, packed);  // an entry may hold any byte, which JSON's text may not
+  nlohmann::json::to_cbor(entries, packed);  // JSON text cannot hold all bytes that an entry may contain
   const std::vector<std::string> root = nlohmann::json::from_cbor(context.broadcast_string(packed));
   const auto first = std::ranges::mismatch(entries, root);
   const bool same = first.in1 == entries.end() && first.in2 == root.end();
@@ -81,7 +81,7 @@ std::vector<std::string> gather_texts(const Context& context, std::string_view m
   return texts;
 }
 
-// How ranks agree on an error, and what becomes of one that they do not agree on.
+// Errors that ranks agree on, and reports of errors that they do not agree on.
 
 Error as_error(const std::exception_ptr& exception) {
   try {
@@ -130,7 +130,7 @@ int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_
 
 RootWork::RootWork(const Context& context, std::string_view name)
     : context_(context), name_(name), scope_(watch_of(context), "root_only", name) {
-  // First all arrive, with the usual deadline; only the wait for the work itself has none.
+  // All ranks arrive within the usual deadline; only the wait for the work itself has none.
   context.communicator().barrier();
   if (context.is_root()) {
     scope_.works();
@@ -163,7 +163,7 @@ void Context::on_all_ranks(std::string_view name, const std::function<void()>& w
   scope.works();
   const std::exception_ptr mine = run_catching(work);
   scope.waits_for("the other ranks");
-  // A broken communicator cannot agree on anything any more.
+  // A failed job cannot agree on anything.
   if (mine && state_->membership->job->failed()) std::rethrow_exception(mine);
   std::int64_t first_failed = mine ? rank() : size();
   {
@@ -194,7 +194,7 @@ void Context::report(const Error& error) const {
   const std::string_view text = error.what();
   const std::string_view first_line = text.substr(0, text.find('\n'));
   announce_failure(*this, std::string(first_line));
-  // Rank 0 prints the exit report, once.
+  // The exit report, if there is one, is printed once, by rank 0; then this rank prints only its first line.
   collectives::Watch* const watch = state_->membership->watching.watch.get();
   const bool is_reported = watch != nullptr && watch->report().scope.empty();
   log().error(is_reported ? first_line : text);

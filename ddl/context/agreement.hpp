@@ -15,27 +15,28 @@
 
 namespace ddl {
 
-/// What was thrown, as an error of the library's.
+/// Converts an exception to the library's type.
 Error as_error(const std::exception_ptr& exception);
 
-/// Collective. Nothing if all ranks have the same entries in the same order. Else the same text on every
-/// rank: "KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 (ranks that differ from rank 0 there: 2, 5)".
-/// `entry` is a description for people that holds all that must agree.
+/// Returns nothing if all ranks have the same entries in the same order, else the same text on every rank:
+/// "KIND 3 is ENTRY on rank 0, but ENTRY on rank 2 (ranks that differ from rank 0 there: 2, 5)". An entry is
+/// a readable description of everything that must agree. Collective.
 std::optional<std::string> first_difference(const Context& context, std::string_view kind,
                                             const std::vector<std::string>& entries);
 
-/// Collective. Unless all ranks have the same entries in the same order, every rank throws the same
-/// `mismatch`: "OPERATION: KIND 3 is ...", as above.
+/// Throws the same `mismatch` on every rank, "OPERATION: KIND 3 is ...", unless all ranks have the same
+/// entries in the same order. Collective.
 void require_same_entries(const Context& context, std::string_view operation, std::string_view kind,
                           const std::vector<std::string>& entries);
 
-/// Every rank's text, by rank, on every rank. Collective. Takes memory for the longest one of each rank.
+/// Returns every rank's `mine`, by rank, on every rank. Takes memory for the longest text times the number of
+/// ranks. Collective.
 std::vector<std::string> gather_texts(const Context& context, std::string_view mine);
 
-/// Names in the exit report what the rank does while this lives.
+/// Names the rank's current activity in the exit report while it exists.
 class NamedScope {
  public:
-  /// The name ends up in a line of text.
+  /// `name` may hold any bytes; they are made printable.
   NamedScope(collectives::Watch* watch, std::string_view kind, std::string_view name)
       : watch_(watch), what_(fmt::format("{} \"{}\"", kind, topology::printable(name))) {
     if (watch_ != nullptr) before_ = watch_->set_scope("comes to " + what_);
@@ -59,12 +60,12 @@ class NamedScope {
   std::string before_;
 };
 
-/// The two halves of `Context::root_only`: from the constructor to `end` rank 0 works and the others go on to
-/// `end`, where they wait. Both are collective.
+/// The two halves of `Context::root_only`: rank 0 works between the constructor and `end`; the other ranks
+/// wait in `end`. Both are collective.
 class RootWork {
  public:
   RootWork(const Context& context, std::string_view name);
-  /// `mine`: what rank 0's work threw; thrown on every rank, agreed.
+  /// `mine`: the exception of rank 0's work, if any; every rank throws it, agreed.
   void end(const std::exception_ptr& mine);
 
  private:

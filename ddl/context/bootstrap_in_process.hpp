@@ -14,7 +14,7 @@
 
 namespace ddl {
 
-/// What the threads of an in-process job share.
+/// State that the threads of an in-process job share.
 class InProcessJob {
  public:
   explicit InProcessJob(int ranks)
@@ -23,7 +23,7 @@ class InProcessJob {
         gathering_(static_cast<std::size_t>(ranks)) {}
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  /// Member i is rank i.
+  /// The host memory of all ranks; member i is rank i.
   [[nodiscard]] const std::shared_ptr<collectives::HostMemory>& memory() const noexcept { return memory_; }
   std::vector<std::string> all_gather(int rank, std::string_view bytes) {
     std::unique_lock lock(mutex_);
@@ -39,7 +39,7 @@ class InProcessJob {
     if (gave_up_ < 0) return gathered_;
     throw Error(ErrorCode::peer_failed, fmt::format("rank {} failed while the job was starting", gave_up_));
   }
-  /// A rank gave up during start-up: the others' `all_gather` throws `peer_failed`.
+  /// `rank` failed during start-up: makes the other ranks' `all_gather` throw `peer_failed`.
   void give_up(int rank) {
     const std::lock_guard lock(mutex_);
     if (gave_up_ < 0) gave_up_ = rank;

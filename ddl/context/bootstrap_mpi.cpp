@@ -20,23 +20,23 @@ namespace {
 
 using collectives::check_mpi;
 
-/// Settings of Open MPI for the process that is about to call MPI_Init; what the user has set stays.
+/// Silences warnings of Open MPI, before MPI_Init. Does not override the user's settings.
 void quieten_open_mpi() {
   constexpr int keep = 0;
   setenv("OMPI_MCA_mpi_warn_on_fork", "0", keep);
   setenv("OMPI_MCA_btl_base_warn_component_unused", "0", keep);
-  // Containers forbid reading another process's memory; Open MPI complains about that at start-up.
+  // Containers forbid reading another process's memory, about which Open MPI warns at start-up.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", keep);
 }
 
-/// Asks PMPI_Initialized or PMPI_Finalized.
+/// Calls PMPI_Initialized or PMPI_Finalized.
 bool is_true(int (*call)(int*)) {
   int flag = 0;
   call(&flag);
   return flag != 0;
 }
 
-/// Ends the process, with a message, unless the result goes away before the deadline.
+/// Ends the process, with a message, unless the returned thread is destroyed before the deadline.
 std::jthread end_process_after(std::chrono::milliseconds deadline) {
   return std::jthread([deadline](const std::stop_token& over) {
     std::mutex mutex;
@@ -136,7 +136,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
   return result;
 }
 
-/// What was started is left behind if it fails: nothing waits for it any more.
+/// Polls a request until it completes. Abandons the request if it throws.
 void MpiBootstrap::await(int started, MPI_Request& request, const char* call) {
   check_mpi(started, call);
   constexpr int looks_before_naps = 200;

@@ -11,25 +11,25 @@
 
 namespace ddl {
 
-/// The processes of an MPI job. Made and used by the thread that calls MPI (MPI_THREAD_FUNNELED). The library
-/// calls MPI by its profiling names (PMPI_), which libddl_mpi does not serve.
+/// Bootstrap for processes of an MPI job. Made and used by the thread that calls MPI (MPI_THREAD_FUNNELED).
+/// The library calls MPI by its profiling names (PMPI_), which libddl_mpi does not intercept.
 class MpiBootstrap final : public ProcessBootstrap {
  public:
   /// True if mpirun started this process, or the program has called MPI_Init.
   static bool is_present();
 
-  /// Calls MPI_Init unless the program has. Throws `transport` if MPI has been finalized already. A MPI_Init
-  /// that has not returned after `deadline` ends the process, with a message: nothing else can be done about
-  /// it.
+  /// For all processes of the MPI job. Calls MPI_Init unless the program has. Throws `transport` if MPI has
+  /// been finalized already. If MPI_Init does not return before `deadline`, the process ends with a message,
+  /// because MPI_Init cannot be interrupted in another way.
   explicit MpiBootstrap(std::chrono::milliseconds deadline);
-  /// The processes of `communicator`, of which it keeps a duplicate, in their order. Throws
-  /// `invalid_argument` unless MPI runs and this is an intracommunicator. Collective over it.
+  /// For the processes of `communicator`, in their order; keeps a duplicate of it. Throws `invalid_argument`
+  /// unless MPI is initialized and `communicator` is an intracommunicator. Collective over it.
   MpiBootstrap(std::chrono::milliseconds deadline, MPI_Comm communicator);
   /// Calls MPI_Finalize if the constructor called MPI_Init, unless the job was abandoned.
   ~MpiBootstrap() override;
 
-  /// Throws `timeout` if some rank has not come after the deadline, `peer_failed` once the watch says that
-  /// the job fails.
+  /// Throws `timeout` if a rank has not arrived before the deadline, `peer_failed` once the watch reports a
+  /// failure of the job.
   std::vector<std::string> all_gather(std::string_view bytes) override;
   void abort(int status) noexcept override;
   void abandon() noexcept override { abandoned_ = true; }
@@ -38,7 +38,7 @@ class MpiBootstrap final : public ProcessBootstrap {
 
  private:
   void join(MPI_Comm communicator);
-  /// `started`: what the call that made the request returned.
+  /// `started`: the return code of the call that made the request.
   void await(int started, MPI_Request& request, const char* call);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;

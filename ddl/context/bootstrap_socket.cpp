@@ -27,8 +27,7 @@ constexpr int most_ranks = 1024;
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 30;
 constexpr int nap_ms = 10;
 
-/// What a process says first. Rank 0 answers with a message of what is wrong with it: an empty one if nothing
-/// is.
+/// The first message of a process. Rank 0 answers with the text of an error, which is empty if there is none.
 struct Hello {
   std::uint64_t magic = 0x0132'746f'6f62'6c64;  // "dlboot2", version 1
   std::int32_t rank = 0;
@@ -55,7 +54,7 @@ int number_of(const char* name, int least, int most) {
   return value;
 }
 
-/// Of the ranks that were started together, as far as one can tell.
+/// A name that ranks started together share, and that is unlikely to be that of another job.
 std::string socket_name(int size) {
   if (const auto name = variable("DDL_SOCKET")) return *name;
   const auto port = variable("MASTER_PORT");
@@ -72,7 +71,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
                             sizeof address.sun_path - 1, name));
   }
   std::memcpy(address.sun_path, name.data(), name.size());
-  if (name.starts_with('@')) address.sun_path[0] = '\0';  // no file
+  if (name.starts_with('@')) address.sun_path[0] = '\0';  // an abstract name, without a file
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())};
 }
 
@@ -135,9 +134,9 @@ void SocketBootstrap::invite() {
   listener_.socket = FileDescriptor();
 }
 
-/// Until one more rank is there.
+/// Accepts connections until one more rank has joined.
 void SocketBootstrap::accept_one(TimePoint until) {
-  constexpr auto time_to_speak = std::chrono::seconds(1);  // ranks do at once; who does not is none
+  constexpr auto time_to_speak = std::chrono::seconds(1);  // ranks send their Hello at once
   constexpr int unknown = -1;
   for (;;) {
     FileDescriptor accepted(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

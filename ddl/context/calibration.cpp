@@ -32,7 +32,7 @@ std::optional<std::vector<topology::Measurement>> MeasurementCache::load(
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     throw_io("read", path, errno);
   }
-  // Others' figures could make this job slow.
+  // Another user's figures could slow this job down.
   if (status.st_uid != geteuid()) {
     throw_corrupt(path, fmt::format("a file of user {}", status.st_uid),
                   fmt::format("one of user {}, who runs this", geteuid()));
@@ -53,7 +53,7 @@ namespace {
 
 using Measurements = std::vector<topology::Measurement>;
 
-/// What rank 0 has in its cache, on every rank.
+/// Returns the content of rank 0's cache on every rank.
 std::optional<Measurements> load(collectives::Bootstrap& bootstrap, const MeasurementCache& cache,
                                  const topology::Topology& topology, Log& log) {
   std::string text;
@@ -94,7 +94,8 @@ void calibrate_plans(collectives::Bootstrap& bootstrap, collectives::Communicato
   }
   communicator.plans().replace_topology(
       std::make_shared<const topology::Topology>(calibrated(*topology, *measurements)));
-  // Ranks that are threads share the plans: nobody asks for one before all have done this.
+  // Ranks that are threads share the plan book: no rank may choose a plan before all have replaced the
+  // topology.
   bootstrap.all_gather({});
 }
 

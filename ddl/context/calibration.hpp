@@ -13,28 +13,28 @@
 
 namespace ddl {
 
-/// Measured figures of links, a file for each topology.
+/// A cache of measured latencies and bandwidths of links, one file per topology.
 class MeasurementCache {
  public:
-  /// `directory` empty: nothing is kept, and nothing found.
+  /// An empty `directory` disables the cache.
   explicit MeasurementCache(std::filesystem::path directory) : directory_(std::move(directory)) {}
 
-  /// Where those of this topology are, or would be; empty if nothing is kept.
+  /// The file for `topology`, which need not exist; empty if the cache is disabled.
   [[nodiscard]] std::filesystem::path path_for(const topology::Topology& topology) const;
-  /// Nothing if there are none. Throws `io`, and `corrupt_data` for a file that is damaged, of another
-  /// topology, or another user's.
+  /// Returns the figures for `topology`, if there are any. Throws `io`, and `corrupt_data` for a file that is
+  /// damaged, of another topology, or owned by another user.
   [[nodiscard]] std::optional<std::vector<topology::Measurement>> load(
       const topology::Topology& topology) const;
-  /// Makes the directory if need be; readers see the old file or the new one. Throws `io`.
+  /// Makes the directory if necessary; readers see the old file or the new one. Throws `io`.
   void store(const topology::Topology& topology, std::span<const topology::Measurement> measurements) const;
 
  private:
   std::filesystem::path directory_;
 };
 
-/// Before the first plan is asked for: has plans chosen by measured figures, as `options.probe` says. Rank 0
-/// reads and writes the file; one that cannot be used is a warning, and measured anew if `probe` is `on`.
-/// Collective.
+/// Makes plans use measured figures, as `options.probe` says. To be called before the first plan is chosen.
+/// Rank 0 reads and writes the file; one that cannot be used causes a warning and, if `probe` is `on`, a new
+/// measurement. Collective.
 void calibrate_plans(collectives::Bootstrap& bootstrap, collectives::CommunicatorImpl& communicator,
                      const ContextOptions& options, Log& log);
 

@@ -103,7 +103,7 @@ std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
                                                 options.deadline, most_communicators);
   if (options.reproducible) {
     for (std::size_t i = 0; i < collectives::ReproducibleReductions::lanes; ++i) {
-      const int number = job->proposed_number(0);  // the same on all ranks: nobody else has asked
+      const int number = job->proposed_number(0);  // the same on all ranks, because these are the first
       static_cast<void>(job->take_number(number));
       first.lanes.push_back(number);
     }

@@ -39,12 +39,13 @@ JobMembership::JobMembership(ContextOptions options_, std::unique_ptr<collective
   }
 }
 
-/// A rank that closed its connections while others still used theirs would look as if it had died.
+/// Waits for all ranks before the connections close: a rank that closed its own while others still use theirs
+/// would look as if it had died.
 void JobMembership::meet_to_leave() {
   if (!bootstrap || job->failed() || job->engine().network_name().empty()) return;
   job->engine().drain();
   if (job->failed()) return;
-  // What this rank has sent may still be in its network's buffers.
+  // Peers may still wait for data in this rank's network buffers.
   bootstrap->set_idle([this] { job->engine().progress(); });
   try {
     bootstrap->all_gather("");

@@ -19,17 +19,18 @@ namespace ddl {
 
 class InProcessJob;
 
-/// What a job does in another way than it was asked to, or than it should, and why. Each is a warning, once,
-/// or an error in strict mode (ContextOptions::strict). Any thread.
+/// The job's fallbacks and their reasons. Each causes one warning, or an error in strict mode
+/// (ContextOptions::strict). Any thread.
 class Fallbacks {
  public:
   Fallbacks(Log& log, bool strict) : log_(log), strict_(strict) {}
 
-  /// Throws `unsupported`, agreed, in strict mode: all ranks find the same ones, in the same order.
+  /// Throws `unsupported` in strict mode. The error is agreed, because all ranks add the same fallbacks in
+  /// the same order.
   void add(const std::string& what);
   [[nodiscard]] std::vector<std::string> all() const;
 
-  /// In strict mode: throws if there are any.
+  /// Throws in strict mode if `found` is not empty.
   static void require_none(const std::vector<std::string>& found, bool strict);
 
  private:
@@ -39,20 +40,20 @@ class Fallbacks {
   std::vector<std::string> all_;
 };
 
-/// Writes each plan and adds what its use falls short of to the fallbacks. Both must outlive the result.
+/// Logs each new plan and adds its notes to the fallbacks. `log` and `fallbacks` must outlive the result.
 collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks);
 
-/// This rank's part in the job: all that its contexts share.
+/// This rank's membership in the job, which all its contexts share.
 struct JobMembership {
   JobMembership(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
                 std::shared_ptr<collectives::CommunicatorImpl> all_, collectives::OpenedWatch watching_ = {},
                 std::unique_ptr<RunObserver> observer_ = nullptr);
   JobMembership(const JobMembership&) = delete;
   JobMembership& operator=(const JobMembership&) = delete;
-  /// Leaves the job in order, unless a failure was seen or an exception is passing through.
+  /// Leaves the job in order, unless it has failed or an exception is unwinding the stack.
   ~JobMembership();
 
-  /// Writes what there is of the timeline, without other ranks.
+  /// Writes this rank's part of the timeline without the other ranks.
   void save_timeline_alone() noexcept {
     if (observer) observer->save_alone(log);
   }
@@ -60,9 +61,9 @@ struct JobMembership {
   ContextOptions options;
   Log log;
   Fallbacks fallbacks;
-  // Outlives the job's engine, whose networks may use what the bootstrap started.
+  // Outlives the job's engine, whose networks may use the bootstrap's MPI.
   std::unique_ptr<collectives::Bootstrap> bootstrap;  ///< Null for a job of one rank.
-  collectives::OpenedWatch watching;                  ///< The watch may be null, and is the engine's as well.
+  collectives::OpenedWatch watching;                  ///< The watch may be null; the engine shares it.
   std::shared_ptr<collectives::CommunicatorImpl> all;
   std::shared_ptr<collectives::Job> job;
   std::unique_ptr<RunObserver> observer;  ///< May be null.
@@ -73,7 +74,7 @@ struct JobMembership {
   void meet_to_leave();
 };
 
-/// What a Context is a handle of: the job, and which of its ranks belong to the context.
+/// The state that copies of a Context share: the job, and the communicator of the context's ranks.
 struct ContextState {
   ContextState(std::shared_ptr<JobMembership> membership_,
                std::shared_ptr<collectives::CommunicatorImpl> impl_, Log log_)
@@ -86,24 +87,25 @@ struct ContextState {
   std::shared_ptr<collectives::CommunicatorImpl> impl;
   Communicator communicator;
   Log log;
-  std::vector<Parameter> broadcast_parameters;  ///< With DDL_CHECK: those that all ranks must have alike.
+  std::vector<Parameter>
+      broadcast_parameters;  ///< With DDL_CHECK: parameters that must stay the same on all ranks.
 };
 
-/// A context of all ranks, once they are connected: plans by measured figures if the options want them.
+/// Makes the context of all ranks after they are connected; calibrates plans if the options request it.
 /// Collective.
 Context context_of_all(std::shared_ptr<JobMembership> membership);
-/// Of rank `rank` of a job whose ranks are all in this process; `job` is null for a rank on its own.
-/// Collective.
+/// Makes the context of rank `rank` of a job whose ranks are all in this process. `job`: null for a single
+/// rank. Collective.
 Context context_in_process(const ContextOptions& options, const topology::RankMap& map, int rank,
                            std::shared_ptr<collectives::PlanBook> plans, std::shared_ptr<InProcessJob> job,
                            std::shared_ptr<collectives::Watch> watch);
 
 inline JobMembership& membership_of(const Context& context) noexcept { return *context.state().membership; }
-/// This rank cannot go on: all calls under way end with an error, here and on the other ranks.
+/// Reports that this rank cannot go on: all pending calls end with an error, here and on the other ranks.
 inline void announce_failure(const Context& context, const std::string& why) {
   membership_of(context).job->announce_failure(why);
 }
-/// Null if nothing is kept of the run.
+/// Null if nothing about the run is recorded.
 inline RunObserver* observer_of(const Context& context) noexcept {
   return membership_of(context).observer.get();
 }
@@ -113,9 +115,9 @@ inline collectives::CommunicatorImpl& communicator_of(const Context& context) no
 inline collectives::Engine& engine_of(const Context& context) noexcept {
   return membership_of(context).job->engine();
 }
-/// For names of what this rank does; may be null.
+/// For naming this rank's activity; may be null.
 inline collectives::Watch* watch_of(const Context& context) noexcept { return engine_of(context).watch(); }
-/// Fallbacks::add, of the context's.
+/// Calls Fallbacks::add for the context's job.
 inline void note_shortcoming(const Context& context, const std::string& what) {
   membership_of(context).fallbacks.add(what);
 }

@@ -15,7 +15,7 @@
 namespace ddl {
 namespace {
 
-// A signal's handler can reach nothing else.
+// Global, because a signal handler gets no arguments of its own.
 volatile int dump_event = -1;
 
 void ask_for_dump(int) {
@@ -38,7 +38,8 @@ int install() {
   return dump_event;
 }
 
-/// Where there is no memory left: the errors that the ranks throw say the same.
+/// Runs `work` and ignores exceptions, for instance out of memory. Nothing is lost: the errors that the ranks
+/// throw carry the same text.
 void quietly(const std::function<void()>& work) noexcept {
   try {
     work();

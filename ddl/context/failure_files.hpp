@@ -10,19 +10,19 @@
 
 namespace ddl {
 
-/// What a failed job leaves behind: files whose names start with `prefix` (ContextOptions::report), and
-/// standard error. Any thread. A file that cannot be written is told of there.
+/// Writes the reports of a failed job to standard error and to files whose names start with `prefix`
+/// (ContextOptions::report). Errors of writing a file are logged. Any thread.
 class FailureFiles {
  public:
   FailureFiles(std::string prefix, int rank, std::string host);
 
-  /// To standard error, and PREFIX.json.
+  /// Writes the exit report to standard error and to PREFIX.json.
   void write(const collectives::ExitReport& report) const noexcept;
-  /// To standard error alone: of one rank, where there is nobody to gather all.
+  /// Writes it only to standard error: for the report of one rank that cannot reach rank 0.
   void print(const collectives::ExitReport& report) const noexcept;
-  /// To PREFIX.rankN.txt.
+  /// Writes the flight recorder to PREFIX.rankN.txt.
   void write(const std::vector<collectives::FlightRecord>& records) const noexcept;
-  /// To that file, or to standard error without a prefix.
+  /// The same, or to standard error without a prefix.
   void dump(const std::vector<collectives::FlightRecord>& records) const noexcept;
 
  private:
@@ -34,8 +34,8 @@ class FailureFiles {
   std::string host_;
 };
 
-/// An eventfd that is written to whenever this process gets SIGUSR2; -1 if the program has a handler of its
-/// own for it, or the system refuses. Any thread; the handler stays for the life of the process.
+/// Returns an eventfd that is signalled whenever this process gets SIGUSR2; -1 if the program has its own
+/// handler for it, or if the system refuses. Any thread; the handler stays for the life of the process.
 int flight_dump_event();
 
 }  // namespace ddl

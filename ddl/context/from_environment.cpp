@@ -29,7 +29,7 @@ namespace ddl {
 
 using nlohmann::json;
 
-/// The options that a job was given, or what is wrong with them.
+/// The options of a job, or the error of reading them, which all ranks throw once they are connected.
 struct GivenOptions {
   explicit GivenOptions(const std::function<ContextOptions()>& read) {
     try {
@@ -47,13 +47,13 @@ struct GivenOptions {
 
 namespace {
 
-/// The one is the other, in the same order.
+/// Converts by value: both enumerations have the same order.
 collectives::NetworkChoice choice_of(NetworkUse use) { return static_cast<collectives::NetworkChoice>(use); }
 static_assert(static_cast<int>(NetworkUse::mpi) == static_cast<int>(collectives::NetworkChoice::mpi));
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// Names and values of what ranks must have alike: with different plans they would wait for each other.
+/// Names and values of settings that must be the same on all ranks: with different plans they would hang.
 Settings shared_settings(const ContextOptions& options) {
   std::vector<std::string> plans;
   for (const topology::Plan& plan : options.plans)
@@ -84,14 +84,15 @@ void require_same_settings(const std::vector<json>& ranks) {
   }
 }
 
-/// What the ranks have told each other.
+/// Results of the ranks' first exchange.
 struct Meeting {
   topology::RankMap map;
-  bool crowded;  ///< This rank's machine holds more ranks than they may use cores.
-  bool summary;  ///< Rank 0's level counts: all have to take part.
+  bool crowded;  ///< Whether this rank's machine has more ranks than cores for them.
+  bool
+      summary;  ///< Whether the job ends with a summary, in which all ranks take part; rank 0's level counts.
 };
 
-/// Throws on every rank what the lowest failing rank found wrong with its settings.
+/// Exchanges settings and hosts. Throws, on every rank, the lowest failing rank's error in its settings.
 Meeting meet(collectives::Bootstrap& bootstrap, const GivenOptions& given) {
   const ContextOptions& options = given.options;
   std::optional<Error> error = given.error;
@@ -109,7 +110,7 @@ Meeting meet(collectives::Bootstrap& bootstrap, const GivenOptions& given) {
                     {"host", options.host_id.empty() ? host_identity() : options.host_id},
                     {"summary", options.debug_level > 0}};
   std::string packed;
-  json::to_cbor(own, packed);  // names may hold any byte, which JSON's text may not
+  json::to_cbor(own, packed);  // JSON text cannot hold all bytes that names may contain
   std::vector<json> ranks;
   for (const std::string& text : bootstrap.all_gather(packed)) ranks.push_back(json::from_cbor(text));
   std::vector<std::string> hosts;
@@ -136,7 +137,7 @@ void require_devices(const topology::Topology& topology, int ranks) {
   try {
     collectives::require_devices(topology, ranks);
   } catch (const Error& error) {
-    throw error.as_agreed();  // all have the same topology
+    throw error.as_agreed();  // all ranks have the same topology
   }
 }
 
@@ -168,13 +169,13 @@ void add_neighbours(const collectives::OpenedWatch& watching, int rank,
   }
 }
 
-/// What carries data between the ranks.
+/// Shared memory and networks between the ranks.
 struct Connections {
   collectives::HostMemories memories;
   collectives::OpenedNetwork opened;
   std::unique_ptr<collectives::Network> mpi;
 
-  /// As the networks can tell them apart.
+  /// The number of communicators that the networks can tell apart.
   [[nodiscard]] int most_communicators() const {
     int most = collectives::Call::most_channels;
     for (const collectives::Network* network : {opened.network.get(), mpi.get()}) {
@@ -198,7 +199,7 @@ Connections open_connections(ProcessBootstrap& bootstrap, const topology::RankMa
   return result;
 }
 
-/// What was meant to be otherwise; the same on all ranks.
+/// Descriptions of all fallbacks during start-up; the same on all ranks.
 std::vector<std::string> fallbacks_of(const Connections& connections, const topology::RankMap& map,
                                       const collectives::JobTopology& job, const std::string& unwatched) {
   std::vector<std::string> found;
@@ -239,9 +240,10 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
   }
 }
 
-// `rank` is set as soon as it is known; `report` gets what fails while the other ranks are still there.
+// Called with an error of start-up while the bootstrap still exists, before the other ranks are left.
 using Report = std::function<void(const Error&)>;
 
+/// `rank` is set as soon as it is known.
 Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const GivenOptions& given, int& rank,
                           const Report& report) {
   rank = bootstrap->rank();
@@ -284,7 +286,7 @@ Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const Giv
     return context_of_all(std::move(membership));
   } catch (const Error& error) {
     if (report) report(error);
-    // MPI_Finalize would wait for ranks that do not know of this.
+    // MPI_Finalize would wait for ranks that do not know of the failure.
     if (!error.agreed() && bootstrap) bootstrap->abandon();
     if (!error.agreed() && watching.watch) {
       watching.watch->announce({collectives::JobFailure::Kind::threw, rank,
@@ -353,7 +355,8 @@ Context Context::from_mpi(const void* communicator, const ContextOptions& option
 int Context::run_from_environment(const std::function<int(Context&)>& body) {
   int rank = 0;
   bool is_reported = false;
-  // Once MPI_Finalize has let the ranks go, mpirun ends all as soon as one exits with an error.
+  // Prints before the bootstrap is destroyed: after MPI_Finalize, mpirun ends all ranks as soon as one exits
+  // with an error.
   const Report report = [&](const Error& error) {
     if (rank == 0 || !error.agreed()) Log(rank, 0).error(error.what());
     is_reported = true;

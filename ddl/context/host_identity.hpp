@@ -5,17 +5,17 @@
 
 namespace ddl {
 
-/// Host name and boot id: the same for the processes of one machine, another after a restart, and
-/// another in a container or namespace with a name of its own.
+/// Host name and boot id: the same for all processes of one machine; differs after a restart, and in
+/// containers and namespaces with a host name of their own.
 std::string host_identity();
 
-/// The kernel's boot id alone: the same for all processes that share this machine's cores.
+/// The kernel's boot id: the same for all processes that share this machine's cores, also in containers.
 std::string machine_identity();
 
-/// Cores this process may run on, as a mask: a '1' at the place of each, up to the last.
+/// The cores that this process may run on, as a mask of '0' and '1' up to the last usable core.
 std::string usable_cores();
 
-/// Whether ranks of one machine that may use these cores are more than there are cores for them all.
+/// Whether a machine has fewer usable cores than ranks. `masks`: `usable_cores` of each of its ranks.
 bool are_crowded(const std::vector<std::string>& masks);
 
 }  // namespace ddl

@@ -40,7 +40,7 @@ topology::RankMap map_of(int ranks, const InProcessOptions& options) {
   return topology::RankMap(std::vector(static_cast<std::size_t>(ranks), own.empty() ? host_identity() : own));
 }
 
-/// DDL_DEADLINE counts where the program leaves the deadline at its default.
+/// Applies DDL_DEADLINE if the program leaves the deadline at its default.
 InProcessOptions with_deadline_of_environment(InProcessOptions options) {
   const bool is_default = options.context.deadline == ContextOptions().deadline;
   if (is_default && std::getenv("DDL_DEADLINE") != nullptr) {
@@ -80,15 +80,15 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
   const InProcessOptions options = with_deadline_of_environment(wanted);
   require_writable_trace(options.context.timeline);
   const topology::RankMap map = map_of(ranks, options);
-  // All ranks share one book, so each plan is chosen once.
+  // All ranks share one plan book, so each plan is chosen once.
   const auto plans = plans_of(options.context, ranks, in_process_topology(options.context, map));
-  if (!options.context.topology.empty()) plans->topology();  // a wrong one is found before anything runs
+  if (!options.context.topology.empty()) plans->topology();  // throws for a bad topology before any rank runs
   const auto job = std::make_shared<InProcessJob>(ranks);
   std::vector<std::string> hosts;
   for (int rank = 0; rank < ranks; ++rank) hosts.push_back(map.short_name(map.host_of(rank)));
   const auto watches = collectives::thread_watches(hosts);
 
-  // The exception that came first in time: the ones after it are mostly its consequences.
+  // The exception that came first in time; later ones are mostly its consequences.
   std::mutex mutex;
   std::exception_ptr first;
   const auto keep = [&](const std::exception_ptr& exception) {
@@ -113,7 +113,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     } catch (...) {
       keep(std::current_exception());
       const Error error = as_error(std::current_exception());
-      // All ranks throw an agreed error, so nobody needs to be stopped on its account.
+      // All ranks throw an agreed error, so no other rank needs to be stopped.
       if (!error.agreed()) own_job->announce_failure(error.what());
     }
   };

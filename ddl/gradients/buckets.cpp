@@ -14,7 +14,7 @@
 namespace ddl {
 namespace {
 
-/// Fills one bucket after the other.
+/// Cuts the gradients of a request into buckets; see `bucket_layout`.
 class Packer {
  public:
   explicit Packer(const LayoutRequest& request) : request_(request) {}
@@ -34,7 +34,7 @@ class Packer {
   }
 
  private:
-  /// A piece, and from which side elements are taken away from it.
+  /// A piece, and the side from which elements move to the next bucket: the end if `goes_up`, else the start.
   struct Part {
     GradientPiece piece;
     bool goes_up;
@@ -75,14 +75,14 @@ class Packer {
   }
 
   [[nodiscard]] std::size_t room() const {
-    // What is left over of one bucket begins the next, so a bucket holds a multiple at least.
+    // At least `multiple`, because the remainder of one bucket moves to the next.
     const std::size_t limit = std::max(bucket_count(), request_.multiple);
     return limit > count_ ? limit - count_ : 0;
   }
   [[nodiscard]] bool can_close() const { return count_ >= request_.multiple; }
   [[nodiscard]] std::size_t leftover() const { return count_ % request_.multiple; }
 
-  /// Ends a bucket; `left_over` elements, those that became ready last, begin the next one.
+  /// Ends a bucket. Its last `left_over` elements in order of readiness move to the next bucket.
   void close(std::size_t left_over) {
     std::vector<Part> next;
     std::size_t moved = 0;
@@ -123,8 +123,8 @@ class Packer {
   }
 
   const LayoutRequest& request_;
-  std::vector<Part> parts_;  // of the bucket that is being filled, in order of readiness
-  std::size_t count_ = 0;    // its elements
+  std::vector<Part> parts_;  // of the current bucket, in order of readiness
+  std::size_t count_ = 0;    // elements of the current bucket
   DataType type_ = DataType::f32;
   std::vector<BucketLayout> buckets_;
 };
@@ -139,17 +139,17 @@ bool is_permutation(std::vector<std::size_t> order) {
 
 constexpr std::size_t least_bytes = std::size_t{16} << 10;
 constexpr std::size_t most_bytes = std::size_t{32} << 20;
-/// One rank has nothing to hide, but makes means of each bucket once it is complete: what backward has just
-/// written is then still near the processor.
+/// For one rank, which has no communication to overlap but turns each complete bucket into means: this size
+/// is still in the cache after backward has written it.
 constexpr std::size_t near_bytes = std::size_t{64} << 10;
-/// Reductions that take less in all are cut by what each bucket costs the trainer's thread: handing it over,
-/// and the wake-up of the engine's.
+/// Below this total time, the cost of each bucket to the trainer's thread decides: enqueueing it and waking
+/// up the progress thread.
 constexpr double short_us = 100;
 constexpr double bucket_us = 4;
 
 double predicted_us(const Context& context, std::size_t bytes) {
   const auto plan = context.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
-  // Plans are for classes of sizes.
+  // The plan's prediction is for the size of its class.
   return plan.predicted_us * static_cast<double>(bytes) /
          static_cast<double>(std::max<std::uint64_t>(plan.bytes, 1));
 }
@@ -166,7 +166,8 @@ std::size_t cheap_bytes(const Context& context) {
   return sizes[static_cast<std::size_t>(cheap - costs.begin())];
 }
 
-/// What is left after backward is the last bucket; every bucket costs time in backward.
+/// The size with the least exposed time: the last bucket, which backward cannot hide, plus the cost per
+/// bucket.
 std::size_t least_exposed_bytes(const Context& context, std::size_t total) {
   std::size_t best = std::max(total, least_bytes);
   double least = predicted_us(context, best) + bucket_us;

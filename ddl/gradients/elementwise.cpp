@@ -25,8 +25,8 @@ std::span<const T> of(ConstElements values) noexcept {
   return {static_cast<const T*>(values.data()), values.size()};
 }
 
-/// Calls `pass(at, block)` with a block of working memory for elements [at, at + block.size()) of `values`,
-/// block after block; a block stays in the first cache.
+/// Calls `pass(at, block)` for consecutive elements [at, at + block.size()) of `values`, with a block of
+/// working memory that fits the L1 cache.
 template <typename Pass>
 void in_blocks(ConstElements values, const Pass& pass) noexcept {
   std::array<float, 2048> block;

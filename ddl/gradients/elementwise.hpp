@@ -3,28 +3,29 @@
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/elements.hpp"
 
-/// Passes over gradients. Each reads and writes every element once; memory limits them. All instruction sets
-/// give the same bits, but for those that a NaN carries.
+/// Passes over gradients. Each reads and writes every element once and is limited by memory bandwidth. All
+/// instruction sets give the same bits, except in the payload of NaNs.
 namespace ddl::elementwise {
 
 struct Kernels;
-/// Those for machines that have an instruction set.
+/// The kernels for machines with instruction set `set`.
 const Kernels& kernels_of(collectives::InstructionSet set) noexcept;
 
-/// values[i] *= factor, as if in double and rounded once but for one value in a million or so: a mean of
-/// whole numbers that is whole comes out exact. f32 or f64.
+/// values[i] *= factor, for f32 or f64. The result is that of double precision rounded once, except for about
+/// one value in a million; so a mean of integers that is an integer is exact.
 void scale(Elements values, double factor) noexcept;
-/// target[i] = source[i] * factor, rounded to the target's type; one of the two is f32 or f64, the other of
-/// the same type or, for f32, f16 or bf16. No overlap. False if a number became too large for a 16-bit
-/// target.
+/// target[i] = source[i] * factor, rounded to the target's type. Both are f64, both are f32, or one is f32
+/// and the other f16 or bf16. They must not overlap. Returns false if a finite value became too large for a
+/// 16-bit target.
 bool scale_into(Elements target, ConstElements source, double factor) noexcept;
-/// target[i] += source[i] * factor. No overlap. The target is f32 or f64, the source of the same type or, for
-/// f32, f16 or bf16.
+/// target[i] += source[i] * factor. The target is f32 or f64; the source has the same type or, for an f32
+/// target, f16 or bf16. They must not overlap.
 void add_scaled(Elements target, ConstElements source, double factor) noexcept;
-/// Sum of the squares of f32 or f64, within 1e-6 of itself, in an order that depends on the values alone: f32
-/// 16 at a time in float, in double from there on; all in double where float's range does not do.
+/// Sum of the squares of f32 or f64 values, within 1e-6 of itself, in an order that depends only on the
+/// values. f32 squares are added up in float, 16 at a time, and then in double; all in double if they exceed
+/// the range of float.
 double sum_of_squares(ConstElements values) noexcept;
-/// `sum_of_squares`, and then `scale`, in one pass.
+/// Returns the `sum_of_squares`, and then does `scale`, in one pass.
 double square_and_scale(Elements values, double factor) noexcept;
 
 }  // namespace ddl::elementwise

@@ -4,18 +4,18 @@
 
 namespace ddl::elementwise {
 
-/// The functions of elementwise.hpp, for one instruction set. All sets give the same bits.
+/// The f32 functions of elementwise.hpp for one instruction set. All sets give the same bits.
 struct Kernels {
-  /// `target` may be `source`: that is `scale`.
+  /// `target` may be `source`.
   void (*scale_into)(float* target, const float* source, std::size_t count, double factor) noexcept;
   void (*add_scaled)(float* target, const float* source, std::size_t count, double factor) noexcept;
   double (*sum_of_squares)(const float* values, std::size_t count) noexcept;
   double (*square_and_scale)(float* values, std::size_t count, double factor) noexcept;
 };
 
-// Each in a source of its own, which is compiled for that instruction set. None is for AVX-512: gradients
-// come in short bursts, and on a processor that has not used vectors of 512 bits for a while (2 ms do),
-// 63,000 values took 54 us with them and 24 us with AVX2; twice as many in a row took 31 and 34 us.
+// Each is in its own source file, which is compiled for that instruction set. There is none for AVX-512:
+// gradients come in short bursts, and on a processor that has not used 512-bit vectors for 2 ms, 63,000
+// values took 54 us with them and 24 us with AVX2; twice as many in a row took 31 and 34 us.
 const Kernels& baseline_kernels() noexcept;
 const Kernels& avx2_kernels() noexcept;
 

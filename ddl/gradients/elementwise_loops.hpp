@@ -1,7 +1,7 @@
 #pragma once
 
 // The loops of elementwise.hpp, compiled once for each instruction set; the remark in kernel_vectors.hpp
-// holds here too. All give the same bits: sums have the same lanes, and nothing is fused.
+// holds here too. All give the same bits: sums use the same lanes, and the compiler must not fuse operations.
 
 #include "collectives/kernels/kernel_vectors.hpp"
 #include "ddl/gradients/elementwise_kernels.hpp"
@@ -16,7 +16,7 @@ using Doubles = collectives::Vector<double>;
 constexpr std::size_t float_lanes = sizeof(Floats) / sizeof(float);
 constexpr std::size_t double_lanes = sizeof(Doubles) / sizeof(double);
 
-#if defined(__AVX2__)  // what follows is twice as many instructions, with GCC 12
+#if defined(__AVX2__)  // the portable form takes twice as many instructions with GCC 12
 [[gnu::always_inline]] inline Doubles load_doubles(const float* from) {
   return _mm256_cvtps_pd(_mm_loadu_ps(from));
 }
@@ -33,14 +33,14 @@ using HalfOfFloats = collectives::VectorType<float, collectives::width / 2>::typ
 }
 #endif
 
-/// a * b + c, rounded once.
+/// a * b + c with a single rounding.
 [[gnu::always_inline]] inline float fused(float a, float b, float c) {
 #if defined(__FP_FAST_FMAF)
   return __builtin_fmaf(a, b, c);
 #else
-  // The product is exact. What the sum loses goes into its last bit, which no tie of float has set (rounding
-  // to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE Trans. Comput. 57,
-  // 2008).
+  // The product is exact in double. The sum is rounded to odd, so that rounding it to float gives the
+  // correctly rounded result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE Trans.
+  // Comput. 57, 2008).
   const double product = static_cast<double>(a) * b;
   const double other = c;
   const double sum = product + other;
@@ -63,7 +63,7 @@ using HalfOfFloats = collectives::VectorType<float, collectives::width / 2>::typ
 #endif
 }
 
-/// A factor as the sum of two floats. The lower one has the sign of the higher one, so that infinities stay.
+/// A factor as the sum of two floats of the same sign, so that an infinite value stays infinite.
 struct Factor {
   float high;
   float low;
@@ -77,12 +77,13 @@ struct Factor {
   }
 };
 
-/// What a loop does with each vector, and with each of the elements that are left.
-struct ByFloat {  // the factor is one
+/// Multiplies a vector or a single value by a factor that is one float.
+struct ByFloat {
   Factor factor;
   [[gnu::always_inline]] Floats operator()(Floats values) const { return values * factor.high; }
   [[gnu::always_inline]] float operator()(float value) const { return value * factor.high; }
 };
+/// The same for a factor that is the sum of two floats.
 struct ByTwoFloats {
   Factor factor;
   [[gnu::always_inline]] Floats operator()(Floats values) const {
@@ -92,6 +93,7 @@ struct ByTwoFloats {
     return fused(value, factor.high, value * factor.low);
   }
 };
+/// The same for any factor; slower.
 struct ByDouble {
   double factor;
   [[gnu::always_inline]] Floats operator()(Floats values) const {
@@ -102,7 +104,7 @@ struct ByDouble {
   [[gnu::always_inline]] float operator()(float value) const { return static_cast<float>(value * factor); }
 };
 
-/// `loop` is called with what multiplies by `factor`.
+/// Calls `loop` with the fastest of these classes that multiplies by `factor`.
 template <typename Loop>
 [[gnu::always_inline]] inline auto multiplying_by(double factor, const Loop& loop) {
   const double magnitude = __builtin_fabs(factor);
@@ -149,13 +151,13 @@ double squares_in_double(const float* values, std::size_t count) noexcept {
   return sum;
 }
 
-// Squares are added up in float by so many lanes, not more than 16 of them in each before all go on in
-// double.
+// Squares are added up in float in 32 lanes, at most 16 in each lane, before the sums continue in double.
 constexpr std::size_t square_lanes = 32;
 constexpr std::size_t square_block = 16 * square_lanes;
 constexpr std::size_t folded_lanes = 8;
 
-/// `see(at, vector)` and `see_one(at)` are told what was read, and may change it.
+/// Calls `see(at, vector)` or `see_one(at)` after reading values at index `at`; these may then overwrite
+/// them.
 template <typename See, typename SeeOne>
 [[gnu::always_inline]] inline double squares_in_float(const float* values, std::size_t count, const See& see,
                                                       const SeeOne& see_one) {
@@ -194,10 +196,10 @@ template <typename See, typename SeeOne>
   return sum;
 }
 
-// So many stay in the first cache, if their squares have to be added up once more.
+// This many values fit the L1 cache, in case their squares must be added up again in double.
 constexpr std::size_t squares_at_once = 8192;
 
-/// Squares of floats neither overflowed nor lost much where they became too small for one.
+/// Whether a sum of squares in float neither overflowed nor lost much to underflow.
 [[gnu::always_inline]] inline bool is_certain(double sum) { return sum > 1e-24 && sum <= 3.4e38; }
 
 double sum_of_squares(const float* values, std::size_t count) noexcept {

@@ -14,12 +14,13 @@
 
 namespace ddl {
 
-/// The sum of squares of values that lie on different ranks. Each rank adds its own; every value belongs to
-/// one rank. Not thread-safe.
+/// The Euclidean norm of values that are distributed over ranks. Each value is added by one rank. Not
+/// thread-safe.
 class GradientNorm {
  public:
-  /// `exact`: the same bits in whatever parts and order, and on whatever ranks, values are added, for some 2
-  /// ns a value; else one pass at the speed of memory, and bits that depend on the parts.
+  /// `exact`: the result has the same bits whatever the parts, order and ranks in which values are added, and
+  /// costs about 2 ns per value. Else it costs one pass at the speed of memory, and its bits depend on the
+  /// parts.
   explicit GradientNorm(bool exact) : exact_(exact) {}
 
   void clear() noexcept {
@@ -27,7 +28,7 @@ class GradientNorm {
     not_finite_ = 0;
     bins_.fill(0);
   }
-  /// f32 or f64. An exact norm is one of f64 values that are rounded to f32.
+  /// Adds f32 or f64 values. An exact norm rounds f64 values to f32.
   void add(ConstElements values) noexcept {
     if (!exact_) {
       sum_ += elementwise::sum_of_squares(values);
@@ -39,27 +40,27 @@ class GradientNorm {
       for (std::size_t i = 0; i < values.size(); ++i) add_exactly(data[i]);
     }
   }
-  /// A value that is not finite.
+  /// Adds a value that is not finite.
   void add_overflow() noexcept {
     sum_ = std::numeric_limits<double>::infinity();
     ++not_finite_;
   }
-  /// Adds them as they are; then multiplies them with `factor`, unless it is 1. One pass over memory.
+  /// Adds `values`, and then multiplies them in place by `factor`. One pass over memory.
   void add_and_scale(Elements values, double factor) noexcept {
     if (factor == 1) return add(values);
     if (!exact_) {
       sum_ += elementwise::square_and_scale(values, factor);
       return;
     }
-    constexpr std::size_t block = 4096;  // stays in the first cache
+    constexpr std::size_t block = 4096;  // fits the L1 cache
     for (std::size_t at = 0; at < values.size(); at += block) {
       const Elements part = values.subspan(at, std::min(block, values.size() - at));
       add(part);
       elementwise::scale(part, factor);
     }
   }
-  /// The square root of the sum over all ranks: the same on each; not finite where a value is not.
-  /// Adds up `counts` over all ranks on the way. Collective.
+  /// The norm over all ranks, the same on each; not finite if a value is not. The same all-reduce replaces
+  /// `counts` by their sums over all ranks. Collective.
   [[nodiscard]] double over_all(Communicator& communicator, std::span<double> counts = {}) {
     sums_.assign(counts.begin(), counts.end());
     sums_.push_back(sum_);
@@ -69,7 +70,7 @@ class GradientNorm {
   }
 
  private:
-  // Squares that begin in the same digit are added up as whole numbers, each below 2^80.
+  // The sum of squares in one bin, as an integer. Each square is below 2^80 in units of its bin.
   __extension__ using Whole = unsigned __int128;
 
   void add_exactly(float value) noexcept {
@@ -88,7 +89,7 @@ class GradientNorm {
       }
     }
     squares.not_finite = not_finite_;
-    carry(squares);  // so that 2^31 ranks can be added up
+    carry(squares);  // so that the sum over 2^31 ranks cannot overflow
     communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
     carry(squares);
     return std::sqrt(value_of(squares));
@@ -96,7 +97,7 @@ class GradientNorm {
 
   bool exact_;
   double sum_ = 0;
-  std::vector<double> sums_;  // working memory of over_all
+  std::vector<double> sums_;  // scratch of over_all
   std::uint64_t not_finite_ = 0;
   std::array<Whole, ExactSquares::bins> bins_{};
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// Passes over the gradients of a bucket on a device: what each thread of a kernel does. The host's compiler
-// reads this too, for tests.
+// Passes over the gradients of a bucket on a device: the work of each thread of a kernel. Also compiled for
+// the host, for tests.
 
 #include <cmath>
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace ddl {
 
-// Sums of squares of floats with the same bits in whatever order, and on whatever ranks, they are added: on
-// hosts too.
+// Sums of squares of floats that have the same bits whatever the order and the ranks of the additions, on
+// devices and hosts.
 
-/// A whole number of 2^-298, which squares of floats are multiples of, in digits of 32 bits; digits may be
-/// larger until `carry`, so that 2^32 squares can be added.
+/// A sum of squares of floats as a multiple of 2^-298, in digits of 32 bits with 64 bits each, so that 2^32
+/// squares can be added before a `carry`.
 struct ExactSquares {
   static constexpr int lowest_exponent = -298;
   static constexpr int digit_bits = 32;
-  static constexpr int bins = 18;  ///< Digits that squares begin in: they are below 2^256.
+  static constexpr int bins = 18;  ///< Number of lowest digits of a square, which is below 2^256.
   static constexpr int digits = bins + 4;
   static constexpr int numbers = digits + 1;
 
   std::uint64_t digit[digits];
-  std::uint64_t not_finite;  ///< How many values were not.
+  std::uint64_t not_finite;  ///< Number of values that were not finite.
 };
 static_assert(sizeof(ExactSquares) == ExactSquares::numbers * sizeof(std::uint64_t));
 
-/// root * 2^shift in units of digit `bin`, with a root below 2^48 and a shift below 32.
+/// A square: root * 2^shift in units of digit `bin`, with a root below 2^48 and a shift below 32.
 struct SquareInBin {
   std::uint64_t root;
   int bin;
@@ -41,7 +41,7 @@ DDL_HOST_DEVICE bool is_finite(float value) {
   return (__builtin_bit_cast(std::uint32_t, value) & 0x7fff'ffffU) < 0x7f80'0000U;
 }
 
-/// Of a value that is finite: mantissa * 2^exponent, with a mantissa below 2^24.
+/// The square of a finite value.
 DDL_HOST_DEVICE SquareInBin square_in_bin(float value) {
   const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value) & 0x7fff'ffffU;
   const int biased = static_cast<int>(bits >> 23);
@@ -50,8 +50,8 @@ DDL_HOST_DEVICE SquareInBin square_in_bin(float value) {
   return {mantissa * mantissa, exponent / ExactSquares::digit_bits, exponent % ExactSquares::digit_bits};
 }
 
-/// Collects a thread's squares, which mostly begin in one digit or two. `add(digit, number)` takes what it
-/// has collected, and `ExactSquares::digits` for the digit counts what is not finite.
+/// Collects a thread's squares as long as they are in the same bin, which saves most calls of `add(digit,
+/// number)`. Digit `ExactSquares::digits` stands for the count of values that are not finite.
 class SquareCollector {
  public:
   template <typename Add>
@@ -80,7 +80,7 @@ class SquareCollector {
   std::uint64_t low_ = 0, high_ = 0;
 };
 
-/// Every number has one form then.
+/// Normalizes the digits to 32 bits, so that equal sums have equal digits.
 DDL_HOST_DEVICE void carry(ExactSquares& squares) {
   std::uint64_t over = 0;
   for (std::uint64_t& digit : squares.digit) {
@@ -90,7 +90,7 @@ DDL_HOST_DEVICE void carry(ExactSquares& squares) {
   }
 }
 
-/// Of a number that has been carried; NaN where a value was not finite.
+/// The value of a sum after `carry`; NaN if a value was not finite.
 DDL_HOST_DEVICE double value_of(const ExactSquares& squares) {
   if (squares.not_finite != 0) return __builtin_bit_cast(double, std::uint64_t{0x7ff8'0000'0000'0000});
   double sum = 0;
@@ -108,10 +108,10 @@ namespace ddl::gradient_pass {
 
 /// Part of a gradient in a bucket.
 struct Piece {
-  void* gradient;            ///< Its first element.
-  const float* accumulated;  ///< What micro-batches before have left of it.
+  void* gradient;            ///< The first element of the piece.
+  const float* accumulated;  ///< The weighted means that earlier micro-batches accumulated for it.
   std::uint64_t begin, end;  ///< Its elements in the bucket.
-  DataType type;             ///< Of the gradient: f32, f16 or bf16.
+  DataType type;             ///< The gradient's type: f32, f16 or bf16.
 };
 
 DDL_HOST_DEVICE float read(const void* gradient, DataType type, std::uint64_t at) {
@@ -121,7 +121,7 @@ DDL_HOST_DEVICE float read(const void* gradient, DataType type, std::uint64_t at
   return static_cast<const float*>(gradient)[at];
 }
 
-/// Returns what the gradient then holds.
+/// Writes `value`, rounded to the gradient's type; returns the rounded value.
 DDL_HOST_DEVICE float write(const Piece& piece, std::uint64_t at, float value) {
   using collectives::device::narrow;
   using collectives::device::widen;
@@ -134,26 +134,26 @@ DDL_HOST_DEVICE float write(const Piece& piece, std::uint64_t at, float value) {
   return static_cast<float*>(piece.gradient)[at] = value;
 }
 
-/// What is reduced as one. The pieces lie one after the other, in the device's memory.
+/// A bucket of gradients in device memory.
 struct Bucket {
-  const Piece* pieces;
+  const Piece* pieces;  ///< Consecutive parts of the bucket; the array is in device memory.
   std::uint32_t piece_count;
-  float* values;  ///< They may be where the gradients are.
+  float* values;  ///< The bucket's elements; in place, the gradients' own memory.
   std::uint64_t count;
-  bool scattered;  ///< This rank has the sums of its own range alone.
+  bool scattered;  ///< Whether this rank has only the sums of its own range.
 };
 
-/// A thread of a kernel.
+/// The indices of a kernel's thread.
 struct Lane {
   std::uint32_t block, blocks;
   std::uint32_t thread, threads;
 };
 
 constexpr std::uint32_t values_at_once = 4;
-/// A block's turn: so many elements for each of its threads.
+/// Elements per thread that a block processes before it moves on.
 constexpr std::uint32_t chunk_of_thread = 16;
 
-/// The piece that an element is in.
+/// The index of the piece that holds `element`.
 DDL_HOST_DEVICE std::uint32_t piece_at(const Bucket& bucket, std::uint64_t element) {
   std::uint32_t first = 0;
   std::uint32_t beyond = bucket.piece_count;
@@ -173,8 +173,8 @@ struct Range {
   std::uint64_t first, beyond;
 };
 
-/// Reads this thread's elements by `load(piece, element)`, some at a time, before it gives them to
-/// `store(piece, element, value)`.
+/// Calls `load(piece, element)` and then `store(piece, element, value)` for this thread's elements, several
+/// loads ahead of the stores, to hide the latency of memory.
 template <typename Load, typename Store>
 DDL_HOST_DEVICE void each_element(const Bucket& bucket, const Range& range, const Lane& lane,
                                   const Load& load, const Store& store) {
@@ -205,7 +205,7 @@ DDL_HOST_DEVICE void each_element(const Bucket& bucket, const Range& range, cons
 
 DDL_HOST_DEVICE float scaled(float value, double factor) { return static_cast<float>(value * factor); }
 
-/// The bucket's values become the gradients times `weight`, and what was accumulated before if `adds`.
+/// Sets the bucket's values to the gradients times `weight`, plus the accumulated means if `adds`.
 DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const Lane& lane) {
   each_element(
       bucket, {0, bucket.count}, lane,
@@ -217,8 +217,8 @@ DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const 
       [&](const Piece&, std::uint64_t element, float value) { bucket.values[element] = value; });
 }
 
-/// The gradients become the bucket's values times `factor`. Calls `see` with each of this thread's values in
-/// `own`.
+/// Sets the gradients to the bucket's values times `factor`. Calls `see` with each of this thread's values in
+/// `own`, before they are multiplied.
 template <typename See>
 DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const Range& own, const Lane& lane,
                                     const See& see) {
@@ -231,13 +231,13 @@ DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const R
         float seen = value;
         if (writes) {
           const float written = write(piece, element - piece.begin, scaled(value, factor));
-          if (!is_finite(written)) seen = written;  // a sum in range may be beyond that of 16 bits
+          if (!is_finite(written)) seen = written;  // a finite sum may overflow 16 bits
         }
         if (is_own) see(seen);
       });
 }
 
-/// Returns the sum of the squares of this thread's values in `own`.
+/// The same; returns the sum of the squares of this thread's values in `own`.
 DDL_HOST_DEVICE double unpack(const Bucket& bucket, double factor, const Range& own, const Lane& lane) {
   double squares = 0;
   unpack_and_see(bucket, factor, own, lane,
@@ -245,7 +245,7 @@ DDL_HOST_DEVICE double unpack(const Bucket& bucket, double factor, const Range& 
   return squares;
 }
 
-/// Gives `add` the squares of this thread's values in `own`: see SquareCollector.
+/// The same; passes the squares of this thread's values in `own` to `add`: see SquareCollector.
 template <typename Add>
 DDL_HOST_DEVICE void unpack_exactly(const Bucket& bucket, double factor, const Range& own, const Lane& lane,
                                     const Add& add) {
@@ -254,7 +254,7 @@ DDL_HOST_DEVICE void unpack_exactly(const Bucket& bucket, double factor, const R
   squares.flush(add);
 }
 
-/// Adds a number to a digit, where one thread does all.
+/// Adds a number to a digit without atomics, for a single thread.
 struct AddInTurn {
   ExactSquares& squares;
   void operator()(int digit, std::uint64_t number) const {
@@ -271,7 +271,7 @@ DDL_HOST_DEVICE void add_scaled(float* target, const void* source, DataType type
   }
 }
 
-/// From the sum of all weights and that of all squares.
+/// The outcome of a step: `weight` and `squares` are sums over all ranks.
 DDL_HOST_DEVICE DeviceOutcome outcome_of(double weight, double squares, bool leave_sums) {
   DeviceOutcome outcome;
   outcome.weight = weight;

@@ -16,16 +16,16 @@
 
 namespace ddl {
 
-/// What a reducer lends its queue, for good.
+/// Parts of a reducer that its queue uses; they outlive the queue.
 struct ReducerParts {
   Context context;
   const std::vector<Gradient>& gradients;
   const GradientReducerOptions& options;
-  std::vector<TouchedRows>& touched;  ///< Of each gradient.
+  std::vector<TouchedRows>& touched;  ///< For each gradient.
 };
 
-/// This rank's part of a bucket's sums: gradients that count times the weight, zeros for others, and the
-/// means of the micro-batches before.
+/// This rank's contribution to a bucket's sums: the weight times each gradient that counts, zeros for the
+/// others, plus the accumulated means of earlier micro-batches.
 struct Contribution {
   const StepLedger& ledger;
   bool is_mean;
@@ -37,21 +37,20 @@ struct Contribution {
   }
 };
 
-/// What a step ends with, over all ranks.
+/// The outcome of a step over all ranks.
 struct StepOutcome {
   ReducedStep step;
-  // By the host alone: how many ranks have a problem; how many gradients have no value, summed over ranks.
+  // Only on hosts: the number of ranks with a problem, and the sum over ranks of gradients without a value.
   double problems = 0;
   double missing = 0;
 };
 
-/// Reduces buckets where their gradients are: in the host's memory, by works of the communicator, or on a
-/// device, on a stream. A reducer decides what is done, and in which order; all ranks make the same calls.
+/// Reduces buckets: in the host's memory by asynchronous collectives, or on a device, on a stream. The
+/// reducer decides what to reduce and in which order; all ranks make the same calls. Not thread-safe.
 ///
-/// A step: `reduce` for each bucket in order, `start_weight` before or after; `wait` and `unpack` for each
-/// bucket once the weight is started; `conclude`. A device's queue returns at once from all of these; the
-/// host's `wait` waits, and its `unpack` must come after `is_reduced` or `wait`, and after `has_weight`. Not
-/// thread-safe.
+/// A step: `reduce` for each bucket in order; `start_weight` at any time; then `wait` and `unpack` for each
+/// bucket; then `conclude`. On a device all of these only queue work. On hosts `wait` blocks, and `unpack`
+/// must come after `wait` (or a true `is_reduced`) and after `total_weight` (or a true `has_weight`).
 class GradientQueue {
  public:
   using Stream = DeviceStream;
@@ -63,65 +62,66 @@ class GradientQueue {
 
   [[nodiscard]] virtual bool is_on_device() const noexcept = 0;
 
-  // Set-up: collective, and waits for the device.
+  // The following functions are for set-up: they are collective and may wait for the device.
+
   virtual void open(const ReducerParts& parts) = 0;
-  /// Bytes of a bucket for gradients of `total` bytes.
+  /// The bucket size for gradients of `total` bytes.
   virtual std::size_t bucket_bytes(std::size_t total) = 0;
-  /// What each bucket's number of elements is to be a multiple of.
+  /// The divisor of each bucket's number of elements.
   [[nodiscard]] virtual std::size_t multiple() const = 0;
-  /// Gets memory for new buckets. `is_final`: they stay.
+  /// Allocates memory for new buckets. `is_final`: the layout will not change again.
   virtual void arrange(const std::vector<BucketLayout>& layouts, bool is_final) = 0;
-  /// Of each bucket, the hashes of the plans that decide in which order this rank's groups add.
+  /// For each bucket, hashes of the plans that determine the order of this rank's additions.
   [[nodiscard]] virtual std::vector<std::string> plans() const = 0;
 
-  /// Throws `unsupported` if what is queued on `stream` runs later, or often.
+  /// Throws `unsupported` if `stream` is being captured.
   virtual void require_usable(Stream /*stream*/) const {}
-  /// A gradient is final once what is queued on `stream` is done.
+  /// A gradient is final once the work queued on `stream` is done.
   virtual void ready_on(Stream /*stream*/) {}
-  /// What is queued on `stream` from now on waits for what is queued here.
+  /// Makes work that is queued on `stream` from now on wait for the work of this queue.
   virtual void precede(Stream /*stream*/) {}
 
-  /// Keeps a mean of this micro-batch, weighted, for the step's last one.
+  /// Adds the weighted mean of a micro-batch to the memory for the step's last `reduce`.
   virtual void accumulate(std::size_t gradient, double weight) = 0;
-  /// Adds up all ranks' weights; with `blocking` in the caller's thread.
+  /// Starts the sum of all ranks' weights; completes it in the caller's thread if `blocking`.
   virtual void start_weight(double own, bool blocking) = 0;
-  /// Whether the sum is there, and such that means can be made.
+  /// Whether the sum of the weights is complete, finite and positive.
   [[nodiscard]] virtual bool has_weight() = 0;
-  /// Waits for the sum. Hosts alone.
+  /// Waits for the sum of the weights. Only on hosts.
   [[nodiscard]] virtual double total_weight() { return 0; }
-  /// Starts a bucket's sums. Gradients with rows: the exchange of which rows they are.
+  /// Starts a bucket's reduction; for a gradient with rows, the exchange of the map of touched rows.
   virtual void reduce(std::size_t bucket, const Contribution& contribution) = 0;
-  /// Moves on what takes several stages. Does not block.
+  /// Starts the next stage of buckets with rows, where possible. Does not block.
   virtual void advance() {}
   [[nodiscard]] virtual bool is_reduced(std::size_t bucket) = 0;
   virtual void wait(std::size_t bucket) = 0;
-  /// Puts sums or means where the gradients are, and adds up squares.
+  /// Writes sums or means to the gradients and adds up this rank's squares.
   virtual void unpack(std::size_t bucket) = 0;
-  /// Adds up the squares of all ranks. A problem makes the outcome not finite on devices.
+  /// Adds up the squares of all ranks. On devices a problem makes the outcome not finite.
   virtual void conclude(bool has_problem, std::size_t missing) = 0;
-  /// Waits for the outcome, which does not have the bytes.
+  /// Waits for the outcome and returns it, without `ReducedStep::bytes`.
   virtual StepOutcome fetch() = 0;
-  /// For kernels; null on hosts.
+  /// The outcome in device memory; null on hosts.
   [[nodiscard]] virtual const DeviceOutcome* outcome() const noexcept { return nullptr; }
-  /// Bytes that this rank's gradients took in this step.
+  /// The bytes that this rank reduced in this step.
   [[nodiscard]] virtual std::uint64_t bytes() const noexcept = 0;
-  /// Once all ranks know whether the step counts.
+  /// Called when all ranks know whether the step counts: keeps or drops its rounding errors.
   virtual void settle(bool /*counts*/) {}
   virtual void next_step() noexcept = 0;
 
-  /// The first bucket that was started and is not over, or has failed.
+  /// The first started bucket that is not complete or has failed.
   [[nodiscard]] virtual std::optional<std::size_t> unfinished() noexcept { return {}; }
-  /// Whether peers may wait for what this rank has started.
+  /// Whether peers may be waiting for reductions that this rank has started.
   [[nodiscard]] virtual bool is_busy() noexcept { return false; }
-  /// Waits for what was started, whatever becomes of it.
+  /// Waits for everything in flight and ignores errors.
   virtual void drain() noexcept {}
 
-  /// Every rank gets the others' shards of values that are laid out as the gradients are.
+  /// Gives every rank the other ranks' shards of `parameters`, which are laid out like the gradients.
   virtual void gather(std::span<const Parameter> parameters, Stream stream) = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> residuals() = 0;
 };
 
-/// The hash of a communicator's plan for `count` values, as text; empty for one rank alone.
+/// The hash of a communicator's plan for `count` elements, as text; empty for a single rank or no elements.
 template <typename AnyCommunicator>
 std::string plan_text(const AnyCommunicator& communicator, topology::Collective collective, std::size_t count,
                       DataType type, std::optional<DataType> wire = {}) {

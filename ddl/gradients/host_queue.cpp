@@ -11,7 +11,8 @@ using gradient_pass::Range;
 
 namespace {
 
-/// Rank's slice of `count` elements: all slices together are the whole; the first ones have one more.
+/// This rank's slice of `count` elements. The slices of all ranks cover them; the first slices may have one
+/// element more than the others.
 Range slice_of(std::size_t count, std::size_t rank, std::size_t ranks) noexcept {
   const std::size_t whole = count / ranks;
   const std::size_t longer = count % ranks;
@@ -42,7 +43,7 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
       if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
       bucket.map = allocate<std::uint8_t>(context_, parts_->touched[layout.pieces.front().gradient].rows());
     }
-    // Residuals belong to buckets: there are none before these stay.
+    // Rounding errors belong to a bucket, so none are kept before the layout is final.
     if (is_final && bucket.way != Way::rows) bucket.wire = wire_;
     if (bucket.wire) {
       const std::size_t pieces = bucket.way == Way::scatter ? ranks_ : 1;
@@ -55,7 +56,7 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
 std::vector<std::string> HostQueue::plans() const {
   std::vector<std::string> plans;
   for (const Bucket& bucket : buckets_) {
-    // Of rows: of all; fewer ones may take the plan of a smaller size.
+    // For rows: the plan for all rows; fewer touched rows may use the plan of a smaller size.
     const Communicator& of = bucket.way == Way::rows ? *rows_ : all_;
     plans.push_back(
         plan_text(of, bucket.collective(), bucket.layout.count(), bucket.layout.type, bucket.wire));
@@ -127,14 +128,15 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
   follow(bucket, all_.all_reduce_async(bucket.map.span(), ReduceOp::max));
 }
 
-/// Once all ranks have told which rows they have touched. Others are zeros.
+/// Starts the reduction of the touched rows, once the map of all ranks' touched rows is complete. Other rows
+/// are zeros.
 void HostQueue::reduce_rows(Bucket& bucket) {
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
   touched.set_all(bucket.map.span());
   const bool alone = touched.travel_alone(context_);
   const bool in_place = !alone && gradient(whole).type() == bucket.layout.type;
-  // In place, untouched rows are zeros already.
+  // In place, the rows that this rank did not touch are zeros already.
   bucket.pieces = alone || in_place ? touched.pieces(whole.gradient) : bucket.layout.pieces;
   if (in_place) {
     bucket.values = gradient(whole);
@@ -162,8 +164,9 @@ void HostQueue::follow(Bucket& bucket, Work work) const {
   bucket.work = std::move(work);
 }
 
-/// True once this rank's part is over. Rows are reduced in the order of their buckets, whichever map is there
-/// first: a communicator's calls must come in one order on all ranks.
+/// Starts the bucket's next stage if it can; returns whether the bucket is complete. Buckets with rows start
+/// their reductions in order, whichever map is complete first, because the calls of a communicator must have
+/// the same order on all ranks.
 bool HostQueue::advance(Bucket& bucket) {
   if (!bucket.work.test()) return false;
   if (!bucket.awaits_map) return true;
@@ -207,7 +210,7 @@ void HostQueue::drain() noexcept {
   const auto ignoring_errors = [](const auto& wait) {
     try {
       wait();
-    } catch (const std::exception&) {  // those that wait for results have it, too
+    } catch (const std::exception&) {  // calls that wait for results throw it too
     }
   };
   ignoring_errors([&] { weight_sum_.wait(); });
@@ -242,8 +245,8 @@ void HostQueue::unpack(std::size_t index) {
   }
 }
 
-/// `part` begins at element `at` of its bucket: `own` elements count for the norm, and become means; so do
-/// the others if `all`.
+/// Finishes a `part` that begins at element `at` of its bucket: elements in `own` are added to the norm and
+/// become means; the others become means too if `all`.
 void HostQueue::finish(Elements part, std::size_t at, const Range& own, double factor, bool all) {
   const std::size_t first = std::clamp(own.first, at, at + part.size()) - at;
   const std::size_t end = std::clamp(own.beyond, at, at + part.size()) - at;
@@ -272,7 +275,7 @@ std::uint64_t HostQueue::bytes() const noexcept {
 void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
   std::vector<Elements> gathered;
   std::vector<Work> works;
-  /// Between the parameters and a bucket's memory, in which they are adjacent.
+  // Copies parameters to a bucket's memory, where they are adjacent, or back.
   const auto copy = [&](const Bucket& bucket, Elements memory, bool back) {
     std::size_t at = 0;
     for (const GradientPiece& piece : bucket.layout.pieces) {

@@ -17,8 +17,7 @@
 
 namespace ddl {
 
-/// Gradients in the host's memory: works of the communicator reduce buckets, where gradients lie one after
-/// the other in place.
+/// Reduces gradients in the host's memory by asynchronous collectives; adjacent gradients in place.
 class HostQueue final : public GradientQueue {
  public:
   explicit HostQueue(const Context& context)
@@ -98,12 +97,12 @@ class HostQueue final : public GradientQueue {
  private:
   enum class Way { dense, scatter, rows };
 
-  /// What the wire's rounding has left of a bucket, for the next step to send.
+  /// The rounding errors of a bucket with a 16-bit wire, which the next step adds.
   struct Residual {
     std::vector<float> kept;
     std::vector<float> left;
 
-    /// What is left counts, or the step is as if it had not been.
+    /// Keeps the errors of this step if it counts; else those of the step before remain.
     void settle(bool counts) noexcept {
       if (counts) kept.swap(left);
     }
@@ -112,16 +111,16 @@ class HostQueue final : public GradientQueue {
   struct Bucket {
     BucketLayout layout;
     Way way = Way::dense;
-    Elements values;                     // what is reduced: the gradients themselves, or `packed`
-    SharedBuffer<std::byte> packed;      // where they cannot be reduced in place
-    SharedBuffer<std::byte> parameters;  // for `gather`, where they do not lie as the gradients do
-    std::vector<GradientPiece> pieces;   // what travels: the layout's, or the rows that were touched
+    Elements values;                     // the elements to reduce: the gradients themselves, or in `packed`
+    SharedBuffer<std::byte> packed;      // for gradients that cannot be reduced in place
+    SharedBuffer<std::byte> parameters;  // for `gather` of parameters that are not adjacent
+    std::vector<GradientPiece> pieces;   // the pieces to reduce: the layout's, or the touched rows
     Work work;
     std::optional<DataType> wire;
     Residual residual;
-    // Of rows:
-    Bucket* before = nullptr;  // the last such bucket before it
-    bool awaits_map = false;   // its work is the map's, which its rows wait for
+    // Only for rows:
+    Bucket* before = nullptr;  // the previous bucket with rows
+    bool awaits_map = false;   // `work` is the exchange of the map, after which the rows are reduced
     SharedBuffer<std::uint8_t> map;
     double weight = 1;
     bool adds_accumulated = false;
@@ -134,7 +133,7 @@ class HostQueue final : public GradientQueue {
   [[nodiscard]] Elements gradient(const GradientPiece& piece) const {
     return parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
   }
-  /// Weighted means of the micro-batches before.
+  /// The weighted means that earlier micro-batches accumulated.
   [[nodiscard]] Elements accumulated(const GradientPiece& piece) {
     const DataType type = summed_type(parts_->gradients[piece.gradient].values.type());
     return {&accumulated_[places_[piece.gradient] + piece.first * size_of(type)], piece.count, type};
@@ -145,7 +144,7 @@ class HostQueue final : public GradientQueue {
   [[nodiscard]] Elements own(Elements values) const {
     return values.subspan(rank_ * (values.size() / ranks_), values.size() / ranks_);
   }
-  /// The bucket's memory for `count` elements, at least as large as needed.
+  /// The bucket's packing memory for `count` elements; allocates room for `spare` more if it must grow.
   [[nodiscard]] Elements packed(Bucket& bucket, std::size_t count, std::size_t spare = 0) const;
   void pack(const GradientPiece& piece, Elements target, bool counts, double weight, bool adds_accumulated);
   void start_rows(Bucket& bucket, const Contribution& contribution);
@@ -163,13 +162,13 @@ class HostQueue final : public GradientQueue {
   std::vector<std::size_t> places_;  // of each gradient in `accumulated_`
   std::optional<Communicator> rows_;
   std::optional<DataType> wire_;
-  /// How many works are over, for who waits for any of them; continuations hold it. Null: no bucket is of
-  /// rows.
+  /// The number of completed works, for waiting until any of them completes; continuations own it. Null if no
+  /// bucket has rows.
   std::shared_ptr<std::atomic<std::uint64_t>> works_done_;
   std::vector<Bucket> buckets_;
   std::size_t started_ = 0, finished_ = 0;
   std::vector<std::byte> accumulated_;
-  double total_ = 0;  // this rank's weight, and then all ranks'
+  double total_ = 0;  // this rank's weight, then the sum of all ranks' weights
   Work weight_sum_;
   GradientNorm norm_;
   StepOutcome outcome_;

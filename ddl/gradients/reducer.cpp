@@ -12,7 +12,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/log.hpp"
 
-// How a reducer is made: what ranks agree on, and its buckets.
+// The set-up of a reducer: checks, agreement between ranks, and buckets.
 
 namespace ddl {
 namespace {
@@ -43,7 +43,7 @@ void check_no_overlap(const std::vector<Gradient>& gradients) {
   }
 }
 
-/// States hold a hash of these.
+/// Saved states hold a hash of these texts.
 std::vector<std::string> entries_of(const GradientReducerOptions& options, bool on_device) {
   std::vector<std::string> entries = {options.gradients == GradientKind::mean ? "means" : "sums",
                                       fmt::format("bucket_bytes {}", options.bucket_bytes),
@@ -95,7 +95,7 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
 }
 
 GradientReducer::State::~State() {
-  // Peers that are in a step would wait for buckets of this rank that never come.
+  // Otherwise peers in the middle of a step would wait for buckets that this rank never starts.
   const bool is_unwinding = std::uncaught_exceptions() > exceptions_at_start_;
   if (is_unwinding && queue->is_busy()) {
     announce_failure(context, "an exception has ended a step in which gradients are being reduced");
@@ -158,8 +158,8 @@ void GradientReducer::State::agree() {
   learned.gradients = hash_of_entries(entries);
 }
 
-/// In the order in which they are reduced. Shards are not to move, so that of buckets for a sharded update
-/// only the order is learned.
+/// The buckets in the order in which they are reduced. With a sharded update the learned order only sorts the
+/// buckets, because shards must not move.
 std::vector<BucketLayout> GradientReducer::State::layouts() const {
   std::vector<std::size_t> counts;
   std::vector<std::uint8_t> rows;
@@ -186,7 +186,7 @@ std::vector<BucketLayout> GradientReducer::State::layouts() const {
       return last;
     });
   }
-  // How many rows travel is known when a step ends: a device's other buckets are not to wait for that.
+  // The number of touched rows is known only when a step ends, so on devices buckets with rows come last.
   if (queue->is_on_device()) std::ranges::stable_partition(layouts, [](const auto& l) { return !l.rows; });
   return layouts;
 }
@@ -206,16 +206,17 @@ void GradientReducer::State::make_buckets() {
     }
     bucket.missing = bucket.gradients;
   }
-  // On hosts a bucket that is alone has nothing to overlap with: `wait` reduces it in the caller's thread.
+  // On hosts a single bucket has nothing to overlap with, so `wait` reduces it in the caller's thread.
   overlaps_ = options.overlap && (queue->is_on_device() || buckets.size() > 1);
   if (options.sharded_update) shards = own_shards();
-  // Ranks may be in groups with different plans, so all of them count. Reproducible sums depend on no plan.
+  // Ranks may be in groups with different plans, so the hash covers all ranks. Reproducible sums depend on no
+  // plan.
   learned.plans = 0;
   if (context.options().reproducible || context.size() == 1) return;
   learned.plans = hash_of_entries(gather_texts(context, fmt::format("{}", fmt::join(queue->plans(), ","))));
 }
 
-/// What is left over, of a gradient with rows, is everybody's.
+/// A gradient with rows has no padding; the elements that its count leaves over belong to every rank.
 std::vector<GradientPiece> GradientReducer::State::own_shards() const {
   std::vector<GradientPiece> result;
   const auto add = [&](const BucketLayout& layout, std::size_t first, std::size_t end) {
@@ -237,7 +238,7 @@ std::vector<GradientPiece> GradientReducer::State::own_shards() const {
   return result;
 }
 
-/// "bucket 3 of 20 (gradients 'a' to 'f')"
+/// Returns, e.g., "bucket 3 of 20 (gradients 'a' to 'f')".
 std::string GradientReducer::State::name_of(std::size_t bucket) const {
   const auto& pieces = buckets[bucket].layout.pieces;
   const std::string& first = gradients[pieces.front().gradient].name;

@@ -30,8 +30,8 @@
 
 namespace ddl {
 
-/// What a reducer tells of its steps: events on the timeline, and figures. Does next to nothing where nobody
-/// wants to know. Used by one thread at a time.
+/// Reports a reducer's steps to the timeline, the run's statistics and `-dump_iter`. Costs next to nothing if
+/// none of these is on. Used by one thread at a time.
 class StepObserver {
  public:
   explicit StepObserver(const Context& context) : timeline_(context.timeline()), run_(observer_of(context)) {
@@ -40,31 +40,31 @@ class StepObserver {
     }
   }
 
-  /// A step's first gradient, or its weight, is there; later calls in the step do nothing.
+  /// The step's first report or its weight has arrived; later calls in the step do nothing.
   void begin() {
     if (run_ != nullptr && !at_begin_) at_begin_ = shares();
   }
   void ready(const std::string& gradient, bool has_value) {
     if (timeline_.is_on()) timeline_.instant(track, (has_value ? "ready: " : "absent: ") + gradient);
   }
-  /// Whether names of buckets are wanted.
+  /// Whether `queued` uses the names of buckets, which are costly to make.
   [[nodiscard]] bool wants_buckets() const noexcept { return timeline_.is_on() || dump_; }
   void queued(const std::string& bucket, std::uint64_t bytes) {
     if (dump_) dump_->arrived();
     timeline_.instant(track, "queue " + bucket, {{"bytes", static_cast<std::int64_t>(bytes)}});
   }
   [[nodiscard]] Timeline::Scope waiting() { return timeline_.scope("wait for gradients"); }
-  /// All sums are there.
+  /// All buckets are reduced.
   void reduced() {
     if (run_ == nullptr || !at_begin_) return;
     const collectives::RunStatistics::Shares now = shares();
     run_->recorder()->statistics().gradient_step(now.busy - at_begin_->busy, now.waited - at_begin_->waited);
   }
-  /// On all ranks. Collective.
+  /// The step is over on all ranks. Collective.
   void step_over() {
     if (dump_) dump_->step_over();
   }
-  /// Whatever became of it.
+  /// The step is over on this rank, also after an error.
   void end() noexcept { at_begin_.reset(); }
 
  private:
@@ -80,14 +80,14 @@ class StepObserver {
   std::optional<collectives::RunStatistics::Shares> at_begin_;
 };
 
-/// What stands behind a `GradientReducer`, wherever its gradients are: checks, agreement, the layout of
-/// buckets, and the order of a step. The queue does the work.
+/// The implementation of `GradientReducer` for hosts and devices: checks, agreement between ranks, the layout
+/// of buckets and the order of a step. The queue reduces the buckets.
 struct GradientReducer::State {
   State(const Context& context, std::vector<Gradient> gradients, GradientReducerOptions options,
         std::unique_ptr<GradientQueue> queue);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  /// Waits for what was started: its memory is about to go.
+  /// Waits for reductions in flight, because their memory is freed.
   ~State();
 
   template <typename... Parts>
@@ -97,15 +97,15 @@ struct GradientReducer::State {
   }
   [[nodiscard]] bool is_mean() const noexcept { return options.gradients == GradientKind::mean; }
   void require_index(const char* name, std::size_t index) const;
-  /// `name`: the call, for messages.
+  /// `name`: the caller's name, for messages.
   void require_device(const char* name) const;
 
   void begin(double weight);
-  /// `rows`: those that were touched; all, if not given.
+  /// `rows`: the touched rows; none given: all rows.
   void report(const char* name, std::size_t index, bool has_value,
               std::optional<std::span<const std::int32_t>> rows, DeviceStream stream);
-  /// Ends a step or a micro-batch. `given`: the weight, if the call has one. On hosts the result is what is
-  /// returned; on devices it is queued.
+  /// Ends a step or a micro-batch. `given`: the weight, if the call has one. On hosts it returns the result;
+  /// on devices it queues the work.
   ReducedStep end(const char* name, std::optional<double> given, DeviceStream stream);
   ReducedStep wait(std::optional<double> weight);
   ReducedStep result();
@@ -118,17 +118,17 @@ struct GradientReducer::State {
 
   struct Bucket {
     BucketLayout layout;
-    std::size_t gradients = 0;  // that have a piece in it
-    std::size_t missing = 0;    // of them in this step
+    std::size_t gradients = 0;  // number of gradients with a piece in it
+    std::size_t missing = 0;    // number of these that are not reported in this step yet
   };
 
-  // What stays.
+  // Kept between steps.
   Context context;
   std::vector<Gradient> gradients;
   GradientReducerOptions options;
-  std::vector<TouchedRows> touched;  // of each gradient
+  std::vector<TouchedRows> touched;  // for each gradient
   std::unique_ptr<GradientQueue> queue;
-  LearnedBuckets learned;  // its plans: those by which the buckets are reduced, on all ranks
+  LearnedBuckets learned;
   std::vector<Bucket> buckets;
   std::vector<GradientPiece> shards;
   std::size_t bytes = 0;
@@ -165,34 +165,34 @@ struct GradientReducer::State {
   void end_step() noexcept;
 
   StepObserver observer_;
-  std::vector<std::vector<std::size_t>> buckets_of_;  // of each gradient
+  std::vector<std::vector<std::size_t>> buckets_of_;  // for each gradient, the buckets that hold it
   bool overlaps_ = false;                             // buckets are reduced during backward
 
-  // Of a step.
-  std::mutex mutex_;  // held for all that reports and waits do, but for waiting for reports
+  // The current step.
+  std::mutex mutex_;  // held by all reports and waits, except while a wait waits for reports
   StepLedger ledger_;
-  std::size_t started_ = 0;   // buckets
-  std::size_t finished_ = 0;  // of them
+  std::size_t started_ = 0;   // number of buckets whose reduction has started
+  std::size_t finished_ = 0;  // number of buckets that have been unpacked
   bool begun_ = false;
   double weight_ = 0;              // of this micro-batch
-  double weight_before_ = 0;       // of those before it
-  std::size_t micro_batches_ = 0;  // before this one
+  double weight_before_ = 0;       // sum over the earlier micro-batches
+  std::size_t micro_batches_ = 0;  // number of earlier micro-batches
   bool has_started_weight_ = false;
   std::optional<Error> kept_problem_;
 
-  // Of the last step.
-  std::vector<std::uint8_t> values_somewhere_;  // of each gradient
-  bool values_are_own_ = false;                 // other ranks' are not among them yet
+  // The last step.
+  std::vector<std::uint8_t> values_somewhere_;  // for each gradient: whether a rank had a value
+  bool values_are_own_ = false;                 // `values_somewhere_` covers only this rank
   std::uint64_t bytes_of_step_ = 0;
-  bool has_result_ = false;  // which was not asked for yet
+  bool has_result_ = false;  // `result` has not been called yet
 
   std::condition_variable complete_;
-  std::thread::id waiter_;     // of the last wait
-  bool other_thread_ = false;  // has reported gradients of this step, or of an earlier one
+  std::thread::id waiter_;     // the thread of the last wait
+  bool other_thread_ = false;  // another thread has reported gradients, in this step or an earlier one
   const int exceptions_at_start_;
-  collectives::Watch* watch_;                // null: nobody wants to know
-  std::optional<std::string> scope_before_;  // once this step has one of its own
-  std::size_t named_gradient_ = 0;           // in it
+  collectives::Watch* watch_;                // null if there is no exit report
+  std::optional<std::string> scope_before_;  // the watch's scope before this step set its own
+  std::size_t named_gradient_ = 0;           // the missing gradient in this step's scope
 };
 
 }  // namespace ddl

@@ -11,7 +11,7 @@
 #include "ddl/parameters/parameters.hpp"
 #include "topology/json_text.hpp"
 
-// One step of a reducer, from the first report to the means.
+// A step of a reducer, from the first report to the means.
 
 namespace ddl {
 
@@ -48,7 +48,7 @@ void GradientReducer::State::begin(double own_weight) {
   begun_ = true;
   observer_.begin();
   weight_ = own_weight;
-  // Buckets can become means during backward only if the total is known by then.
+  // Sums the weights now, so that buckets can become means during backward.
   if (!no_sync && overlaps_) start_weight(false);
 }
 
@@ -93,7 +93,7 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   if (ledger_.is_complete()) complete_.notify_all();
 }
 
-/// Starts buckets that are complete, as far as their order allows; finishes those whose sums are there.
+/// Starts complete buckets, in order, and unpacks buckets that are reduced.
 void GradientReducer::State::start_complete() {
   while (started_ < buckets.size() && buckets[started_].missing == 0) start(started_++);
   queue->advance();
@@ -113,13 +113,14 @@ void GradientReducer::State::start(std::size_t bucket) {
   queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
 }
 
-/// For the exit report: peers that wait for a bucket of this rank's are to learn which gradient it waits for.
+/// For the exit report: tells peers that wait for this rank's next bucket which gradient is missing. Called
+/// for the first report of a step, and then only when the gradient that was named is reported.
 void GradientReducer::State::name_what_is_missing(std::size_t reported) {
   if (watch_ == nullptr || (scope_before_ && reported != named_gradient_)) return;
   std::string scope = "in a step whose gradients are all ready";
   if (started_ < buckets.size()) {
     const auto& pieces = buckets[started_].layout.pieces;
-    // Backward goes from the last gradients to the first, as a rule.
+    // Backward usually goes from the last gradient to the first.
     const auto missing = std::find_if(pieces.rbegin(), pieces.rend(), [&](const GradientPiece& piece) {
       return !ledger_.is_reported(piece.gradient);
     });
@@ -133,12 +134,13 @@ void GradientReducer::State::name_what_is_missing(std::size_t reported) {
 
 void GradientReducer::State::wait_for_other_threads(std::unique_lock<std::mutex>& lock) {
   if (waiter_ != std::this_thread::get_id()) {
-    // Reports of the thread that waited before, or that made the reducer, are not another thread's.
+    // Earlier reports came from the thread that waited before, or that made the reducer, so they do not show
+    // that other threads report gradients.
     other_thread_ = false;
     waiter_ = std::this_thread::get_id();
   }
   if (!other_thread_ || ledger_.is_complete()) return;
-  // Half of what the other ranks wait: they are to be there to hear which one it is.
+  // Half of the deadline of the other ranks, so that they still wait when this rank reports the missing one.
   complete_.wait_for(lock, context.options().deadline / 2, [&] { return ledger_.is_complete(); });
 }
 
@@ -176,7 +178,7 @@ ReducedStep GradientReducer::State::end(const char* name, std::optional<double> 
     if (!queue->is_on_device()) return agree_on_step();
     queue->precede(stream);
     if (!is_learned() && !gradients.empty()) {
-      queue->fetch();  // no kernel of this rank waits for others any more
+      queue->fetch();  // afterwards no kernel of this rank waits for its peers
       learn();
     }
   } catch (const Error& error) {
@@ -198,7 +200,7 @@ void GradientReducer::State::end_micro_batch(const char* name, DeviceStream stre
       if (ledger_.has_value_now(i)) queue->accumulate(i, weight_);
     }
   }
-  queue->precede(stream);  // backward is about to write them again
+  queue->precede(stream);  // the next micro-batch overwrites the gradients
   weight_before_ += weight_;
   ++micro_batches_;
   begun_ = false;
@@ -221,7 +223,7 @@ std::optional<Error> GradientReducer::State::problem(const char* name) const {
   return {};
 }
 
-/// A NaN among the weights tells every rank that one of them has a problem.
+/// Sends a NaN as the weight if this rank has a problem, so that every rank learns of it.
 void GradientReducer::State::start_weight(bool blocking) {
   if (!kept_problem_) kept_problem_ = weight_problem();
   has_started_weight_ = true;
@@ -253,19 +255,19 @@ void GradientReducer::State::require_good_total() {
   throw total_problem(total).as_agreed();
 }
 
-/// Throws on all ranks if any has a problem.
+/// Throws on all ranks if any rank has a problem; `mine` is this rank's.
 void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
   context.on_all_ranks("gradient reduction", [&] {
     if (mine) throw *mine;
   });
 }
 
-/// All that is left of a step, until its outcome: for a device it is queued, for the host it is done then.
+/// Does the rest of a step up to its outcome; on a device it only queues the work.
 void GradientReducer::State::reduce_rest(const char* name) {
   observer_.begin();
   Timeline::Scope waiting = observer_.waiting();
   while (started_ < buckets.size()) start(started_++);
-  // After all buckets: how many of them have been started differs between ranks.
+  // After all buckets, because the number of buckets started during backward differs between ranks.
   if (!has_started_weight_) start_weight(true);
   if (!kept_problem_) kept_problem_ = problem(name);
   if (!queue->is_on_device()) require_good_total();
@@ -281,7 +283,7 @@ void GradientReducer::State::reduce_rest(const char* name) {
   bytes_of_step_ = queue->bytes();
 }
 
-/// The end of a step on hosts: all ranks have the same result, or the same error.
+/// Ends a step on hosts: all ranks return the same result or throw the same error.
 ReducedStep GradientReducer::State::agree_on_step() {
   StepOutcome outcome = queue->fetch();
   queue->settle(outcome.step.finite && outcome.problems == 0);
@@ -319,14 +321,15 @@ bool GradientReducer::State::has_gradient(std::size_t index) {
   return !values_somewhere_.empty() && values_somewhere_[index] != 0;
 }
 
-/// All calls end with a job's first failure; the bucket that was under way says what this rank was about.
+/// Adds the oldest unfinished bucket to the message: the job's first failure ends all calls, and its text
+/// alone does not say what this rank was doing.
 Error GradientReducer::State::with_bucket(const Error& error) {
   const std::optional<std::size_t> bucket = queue->unfinished();
   if (!bucket) return error;
   return {error.code(), fmt::format("GradientReducer: {}: {}", name_of(*bucket), error.what())};
 }
 
-/// From the next step on, buckets go by the mean place of each gradient over all ranks.
+/// Makes new buckets, in the order in which gradients became ready on average over all ranks.
 void GradientReducer::State::learn() {
   learned.order = learn_order(context.communicator(), ledger_.order(), gradients.size());
   make_buckets();

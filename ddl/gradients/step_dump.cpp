@@ -14,7 +14,7 @@ namespace ddl {
 MostDelayed most_delayed(std::span<const Arrivals> ranks) {
   if (ranks.size() < 2) return {};
   const std::size_t collectives = ranks.front().size();
-  std::vector<MostDelayed> delays(ranks.size());  // sums, until the end
+  std::vector<MostDelayed> delays(ranks.size());  // holds sums until the averages are made
   for (std::size_t i = 0; i < collectives; ++i) {
     std::size_t last = 0;
     for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
@@ -47,7 +47,7 @@ using collectives::PlanFigures;
 using topology::format_us;
 
 constexpr std::size_t most_plans = 6;
-/// What ranks exchange of a dump.
+/// The number of arrivals that each rank contributes to a dump.
 constexpr std::size_t most_arrivals = 255;
 
 std::string delay_line(const std::string& head, const MostDelayed& delayed, const std::string& host,
@@ -132,7 +132,7 @@ void StepDump::dump() {
   Communicator& all = context_.communicator();
   const auto ranks = static_cast<std::size_t>(all.size());
   if (ranks > 1) observer_.compare_clocks(communicator_of(context_));
-  // Ranks whose numbers differ have had a step that ended early.
+  // Numbers of arrivals differ between ranks if a step has ended early; they cannot be compared then.
   constexpr std::size_t each = most_arrivals + 2;
   std::vector<std::int64_t> own(each), everyones(each * ranks);
   own[0] = static_cast<std::int64_t>(arrived_);

@@ -11,14 +11,15 @@
 
 namespace ddl {
 
-/// Which gradients have been reported in a step, and in which order. A step is one micro-batch or several.
+/// Which gradients have been reported in a step, and in which order. A step has one or more micro-batches.
 class StepLedger {
  public:
   explicit StepLedger(std::size_t gradients) : reports_(gradients), has_value_(gradients) {
     order_.reserve(gradients);
   }
 
-  /// False if it was reported before in this micro-batch; nothing is changed then.
+  /// Records a report. Returns false, and changes nothing, if the gradient has been reported in this
+  /// micro-batch.
   [[nodiscard]] bool report(std::size_t index, bool has_value) {
     if (reports_[index] != none) return false;
     reports_[index] = has_value ? value : absent;
@@ -31,17 +32,18 @@ class StepLedger {
   }
   [[nodiscard]] bool is_complete() const noexcept { return reported_ == reports_.size(); }
   [[nodiscard]] bool is_reported(std::size_t index) const noexcept { return reports_[index] != none; }
-  /// The first that was not reported.
+  /// The first gradient that has not been reported in this micro-batch.
   [[nodiscard]] std::optional<std::size_t> missing() const noexcept {
     if (is_complete()) return {};
     return static_cast<std::size_t>(std::ranges::find(reports_, none) - reports_.begin());
   }
-  /// Those with values, as they became ready in this micro-batch.
+  /// The gradients with values in this micro-batch, in the order of their reports.
   [[nodiscard]] std::span<const std::size_t> order() const noexcept { return order_; }
-  /// Whether it has a value in this micro-batch, or in any of this step.
+  /// Whether the gradient has a value in this micro-batch.
   [[nodiscard]] bool has_value_now(std::size_t index) const noexcept { return reports_[index] == value; }
+  /// Whether the gradient has a value in any micro-batch of this step so far.
   [[nodiscard]] bool has_value(std::size_t index) const noexcept { return has_value_[index] != 0; }
-  /// A byte for each gradient: whether it has a value in any micro-batch so far.
+  /// `has_value` of all gradients, one byte each.
   [[nodiscard]] const std::vector<std::uint8_t>& values() const noexcept { return has_value_; }
 
   void next_micro_batch() noexcept {
@@ -63,10 +65,11 @@ class StepLedger {
   std::size_t reported_ = 0;
 };
 
-/// Which rows of a gradient a step has touched: on this rank, and on any. Ranks exchange a byte a row.
+/// The rows of a gradient that a step has touched, on this rank and on any rank. Ranks exchange a map with
+/// one byte per row.
 class TouchedRows {
  public:
-  /// No rows: the gradient travels as a whole.
+  /// Has 0 rows for a gradient without a `row_width`.
   explicit TouchedRows(const Gradient& gradient)
       : width_(gradient.row_width), own_(width_ > 0 ? gradient.values.size() / width_ : 0) {
     all_.reserve(own_.size());
@@ -78,19 +81,19 @@ class TouchedRows {
   }
   void add_all() noexcept { std::ranges::fill(own_, std::uint8_t{1}); }
   void clear() noexcept { std::ranges::fill(own_, std::uint8_t{0}); }
-  /// 1 for each that was touched on this rank.
+  /// This rank's map: 1 for each row that it touched.
   [[nodiscard]] std::span<const std::uint8_t> own() const noexcept { return own_; }
 
-  /// `map`: 1 for each that was touched on any rank.
+  /// `map`: 1 for each row that any rank touched.
   void set_all(std::span<const std::uint8_t> map) {
     all_.clear();
     for (std::size_t row = 0; row < map.size(); ++row) {
       if (map[row] != 0) all_.push_back(static_cast<std::uint32_t>(row));
     }
   }
-  /// On any rank, ascending.
+  /// The rows that any rank touched, ascending.
   [[nodiscard]] std::span<const std::uint32_t> all() const noexcept { return all_; }
-  /// The same as pieces of the gradient; rows that lie side by side are one.
+  /// The same rows as pieces of the gradient; adjacent rows form one piece.
   [[nodiscard]] std::vector<GradientPiece> pieces(std::size_t gradient) const {
     std::vector<GradientPiece> pieces;
     for (const std::uint32_t row : all_) {
@@ -101,8 +104,9 @@ class TouchedRows {
     }
     return pieces;
   }
-  /// Whether the touched rows should travel without the others: a function of the exchanged map and the job,
-  /// so that a run that is repeated decides alike. On one host the copies cost more than half of the bytes.
+  /// Whether to reduce only the touched rows. Depends only on the exchanged map and the job, so that all
+  /// ranks, and a repeated run, decide alike. On one host the copies cost more than reducing half of the
+  /// bytes.
   [[nodiscard]] bool travel_alone(const Context& context) const {
     if (context.size() == 1) return false;
     const double share = static_cast<double>(all_.size()) / static_cast<double>(rows());

@@ -22,7 +22,7 @@
 namespace ddl {
 namespace {
 
-/// A multiplication takes 3 cycles, and one can begin in each: more than enough lanes to hide that.
+/// Enough independent lanes to hide the latency of a multiplication (3 cycles; one can start in each cycle).
 constexpr std::size_t lanes = 8;
 constexpr std::size_t block_bytes = lanes * sizeof(std::uint64_t);
 constexpr std::uint64_t odd = 0x9fb21c651e98df25;
@@ -34,8 +34,8 @@ void take_block(Lanes& state, const std::byte* block) noexcept {
     std::uint64_t word = 0;
     std::memcpy(&word, block + lane * sizeof word, sizeof word);
     word ^= state[lane];
-    // No two words, and no two states, become one. Without the rotations a word's highest bit would only
-    // reach the highest, and one flipped in the next word would take that back.
+    // A bijection of the word and of the state. Without the rotations the highest bit of a word would only
+    // affect the highest bit of the state, where the next word's highest bit could cancel it.
     state[lane] = (word ^ std::rotl(word, 24) ^ std::rotl(word, 49)) * odd;
   }
 }
@@ -75,7 +75,7 @@ std::uint64_t hash_of_all(const std::vector<Parameter>& parameters) {
 }
 
 bool is_same_on_all(const Context& context, std::uint64_t hash) {
-  // The complement turns the order of integers round, so the least one is that of the greatest hash.
+  // The complement reverses the order of integers, so its minimum belongs to the greatest hash.
   std::array<std::int64_t, 2> least{std::bit_cast<std::int64_t>(hash), std::bit_cast<std::int64_t>(~hash)};
   context.communicator().all_reduce(std::span(least), ReduceOp::min);
   return least[0] == ~least[1];
@@ -107,7 +107,7 @@ void require_same_bits(const Context& context, std::string_view operation,
 
 namespace {
 
-/// 1 for each parameter that starts where the one before it ends, on every rank.
+/// For each parameter: 1 if, on every rank, it starts where the previous one of the same type ends.
 std::vector<std::uint8_t> joined_with_previous(const Context& context,
                                                const std::vector<Parameter>& parameters) {
   std::vector<std::uint8_t> joined(parameters.size());

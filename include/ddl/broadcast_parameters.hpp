@@ -7,21 +7,20 @@
 
 namespace ddl {
 
-/// Gives every rank `root`'s values, so that all start from the same model, and makes sure that they do: a
-/// hash of the exact bits is compared over all ranks afterwards.
+/// Copies `root`'s `values` of all `parameters` to every rank, so that all ranks start from the same model,
+/// and then verifies by a hash that all ranks have the same bits.
 ///
-/// Just what is listed is broadcast. Models for evaluation or inference, which some ranks only may have, and
-/// what is a rank's own (states of random generators, statistics of its data) are left out by not listing
-/// them.
+/// Only the listed parameters are broadcast. Leave out models for evaluation or inference that only some
+/// ranks have, and data that belong to one rank (states of random generators, statistics of its data).
 ///
-/// Collective. Parameters that lie one after the other in memory on every rank, in the order given,
-/// travel as one broadcast; a flat buffer of them all is the fastest. The check reads every value once more
-/// and all-reduces 16 bytes. Not thread-safe.
+/// Collective; not thread-safe. Cost: parameters that are adjacent in memory on every rank, in the given
+/// order and of one type, travel in one broadcast, so one flat buffer is the fastest. The verification reads
+/// every value once more and all-reduces 16 bytes.
 ///
-/// Errors, the same on every rank. Before any value is touched: `mismatch`, naming the first parameter that
-/// differs in name, type or size and the ranks it differs on (or another `root`); `invalid_argument` for a
-/// root that is no rank. Afterwards: `mismatch`, naming the first parameter whose bits differ and the ranks:
-/// parameters of a rank overlap in memory, something writes to them, or the library has a defect.
+/// Errors, the same on every rank. Before any value is changed: `mismatch` if names, types, sizes or `root`
+/// differ, with the first parameter that does and its ranks; `invalid_argument` for a `root` that is no rank.
+/// Afterwards: `mismatch`, with the first parameter whose bits differ and its ranks, if parameters of a rank
+/// overlap in memory, if something writes to them meanwhile, or by a defect of the library.
 void broadcast_parameters(const Context& context, const std::vector<Parameter>& parameters, int root = 0);
 
 }  // namespace ddl

@@ -19,112 +19,124 @@
 
 namespace ddl {
 
-/// A tensor to be saved, or a place to be filled. `bytes` covers the product of `shape` elements.
+/// A tensor to be saved, or to be filled from a checkpoint. Does not own its memory.
 struct NamedTensor {
-  std::string name;
-  DataType type = DataType::f32;
-  std::vector<std::int64_t> shape;
-  std::span<std::byte> bytes;
+  std::string name;                 ///< Unique within its group.
+  DataType type = DataType::f32;    ///< Type of the elements.
+  std::vector<std::int64_t> shape;  ///< Size of each dimension.
+  std::span<std::byte> bytes;       ///< The elements: as many as the product of `shape`.
 };
 
-/// Some of a tensor's elements, as if it were flat: from element `first` as many as `bytes` holds. `shape` is
-/// the whole tensor's.
+/// A contiguous part of a tensor's elements in the tensor's flat order. Does not own its memory.
 struct TensorSlice {
-  std::string name;
-  DataType type = DataType::f32;
-  std::vector<std::int64_t> shape;
-  std::uint64_t first = 0;
-  std::span<std::byte> bytes;
+  std::string name;                 ///< The whole tensor's name.
+  DataType type = DataType::f32;    ///< Type of the elements.
+  std::vector<std::int64_t> shape;  ///< The whole tensor's shape.
+  std::uint64_t first = 0;          ///< Flat index of the first element of the slice.
+  std::span<std::byte> bytes;       ///< The slice's elements; its size gives their number.
 };
 
 /// One rank's view of a group of tensors (the model, the optimiser's state), to be saved or to be filled. A
-/// name belongs to one of the three kinds.
+/// tensor's name appears in only one of the three lists.
 struct CheckpointGroup {
-  /// Saving: all ranks hold these, with the same values. Filling: what this rank wants whole.
+  /// Saving: tensors that all ranks hold with the same values. Filling: tensors that this rank wants whole.
   std::vector<NamedTensor> whole = {};
-  /// Saving: this rank's parts; those of all ranks together must cover each tensor, and where several ranks
-  /// have an element they have the same value. Filling: any parts. A tensor may have several here, or none.
+  /// Saving: this rank's parts of tensors. All ranks' parts together must cover each tensor, and ranks that
+  /// hold the same element must hold the same value. Filling: any parts. A tensor may have several parts in
+  /// the list, or none.
   std::vector<TensorSlice> slices = {};
-  /// This rank's alone (what error feedback still owes); each rank may have others. Filling: what the rank of
-  /// this number saved.
+  /// Tensors of this rank alone (such as the rounding errors of error feedback), which may differ between
+  /// ranks. Filling: those that the rank of the same number saved.
   std::vector<NamedTensor> per_rank = {};
 };
 
-/// A model's tensors, whole.
+/// The `values` of all parameters of `model`, as `whole` tensors. Valid as long as the model's memory.
 [[nodiscard]] CheckpointGroup group_of(const Model& model);
 
-/// What one rank gives to be saved. Names of groups and files are plain names, without directories.
+/// One rank's contribution to a checkpoint. Names of groups and files must not contain directories.
 struct CheckpointContents {
-  std::map<std::string, CheckpointGroup> groups = {};  ///< All ranks have the same groups.
-  std::string state = "{}";                            ///< JSON text; rank 0's is saved. Empty: {}.
-  std::map<std::string, std::string> files = {};       ///< Small files by name; rank 0's are saved.
+  std::map<std::string, CheckpointGroup> groups = {};  ///< Groups by name; the same groups on all ranks.
+  std::string state = "{}";  ///< The program's state as JSON text; rank 0's is saved. Empty: {}.
+  std::map<std::string, std::string> files = {};  ///< Contents of small files by name; rank 0's are saved.
 };
 
-/// The same on all ranks.
+/// Settings of a `Checkpoint`; the same on all ranks.
 struct CheckpointOptions {
-  /// After each save all but the newest `keep` are removed; 0 keeps all. What was just saved stays.
+  /// How many checkpoints to keep: each save removes all but the newest `keep`, and never what it just saved.
+  /// 0: all.
   std::size_t keep = 5;
-  /// As many of those with the greatest metric (of equal ones the earlier) stay as well.
+  /// Also keeps this many checkpoints with the greatest metric; of equal ones the earlier.
   std::size_t keep_best = 0;
-  /// Every rank writes its part and reads what it needs, through a file system that all hosts share. Else
-  /// rank 0 writes and reads everything, and only its host needs the directory.
+  /// Whether every rank writes its part and reads what it needs, through a file system that all hosts share.
+  /// Else rank 0 writes and reads everything, and only its host needs the directory.
   bool sharded = false;
-  /// `save` returns once the contents are copied, and a thread writes the copy.
+  /// Whether `save` returns once the contents are copied, and a thread writes the copy.
   bool background = false;
-  /// SIGUSR1 asks for a save, SIGTERM for a save and an end, while this lives: see `Checkpoint::poll`.
+  /// Whether SIGUSR1 requests a save, and SIGTERM a save and an end, while the `Checkpoint` exists: see
+  /// `Checkpoint::poll`.
   bool handle_signals = false;
 };
 
+/// What signals have requested.
 enum class CheckpointRequest : std::uint8_t {
-  none,
-  save,          ///< Save now, and go on.
-  save_and_end,  ///< Save now, then end.
+  none,          ///< Nothing.
+  save,          ///< Save now and continue.
+  save_and_end,  ///< Save now, then end the program.
 };
 
-/// What a rank tells the others before they agree: numbers that are summed over all ranks.
+/// A rank's votes for `Checkpoint::acknowledge`, to be summed over all ranks.
 using CheckpointVotes = std::array<double, 3>;
 
-/// A checkpoint that is complete and undamaged. Every call is collective unless it says otherwise, and its
-/// errors are agreed: `mismatch` (tensor, found and expected shape: another model), `corrupt_data` (file,
-/// found and expected), `io`, `unsupported`. Nothing in a file is trusted, and no memory is taken for a size
-/// that a file only claims to have. The context must outlive it. It refers to files, which a later save may
-/// remove.
+/// An open checkpoint, which is complete and undamaged. Keeps its context alive. It refers to files, which a
+/// later save may remove.
 ///
-/// Any number of ranks reads what any number saved, sharded or whole. Rank 0 reads a whole one and broadcasts
-/// it, in pieces of 16 MiB; of a sharded one every rank reads what it asks for.
+/// Calls are collective unless they say otherwise, and their errors are agreed: `mismatch` (another model;
+/// names the tensor, the found and the expected shape), `corrupt_data` (names the file, what was found and
+/// expected), `io`, `unsupported`. No content of a file is trusted, and no memory is allocated for a size
+/// that a file claims but does not have.
+///
+/// Any number of ranks can read what any number saved, sharded or whole. A whole checkpoint is read by rank 0
+/// and broadcast in pieces of 16 MiB; of a sharded one every rank reads what it requests.
 class SavedCheckpoint {
  public:
-  /// Opens the checkpoint `path`, a directory "step-...", as rank 0 names it. Checks every file's size and
-  /// checksum, for which each byte is read once.
+  /// Opens the checkpoint at rank 0's `path`, a directory "step-...". Verifies every file's size and
+  /// checksum, which reads each byte once.
   static SavedCheckpoint open(const Context& context, const std::filesystem::path& path);
 
+  /// Takes over the checkpoint; the other object may only be destroyed or assigned to.
   SavedCheckpoint(SavedCheckpoint&&) noexcept;
+  /// Takes over the checkpoint.
   SavedCheckpoint& operator=(SavedCheckpoint&&) noexcept;
   ~SavedCheckpoint();
 
-  // Not collective.
+  /// The context that it was opened with. Not collective, like the following ones.
   [[nodiscard]] const Context& context() const noexcept;
+  /// Its directory, as rank 0 names it.
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
+  /// The step that it was saved with.
   [[nodiscard]] std::uint64_t step() const noexcept;
+  /// `CheckpointContents::state`, JSON text.
   [[nodiscard]] const std::string& state() const noexcept;
+  /// The metric that it was saved with, if any.
   [[nodiscard]] std::optional<double> metric() const noexcept;
   /// How many ranks saved it.
   [[nodiscard]] int ranks() const noexcept;
+  /// Whether it has a group of tensors of this name.
   [[nodiscard]] bool has_group(const std::string& group) const;
 
-  /// Contents of a small file, on all ranks.
+  /// The contents of the small file `name`, on all ranks. Throws `mismatch` if there is none.
   [[nodiscard]] std::string file(const std::string& name) const;
 
-  /// Fills this rank's tensors. Each tensor of the group must be asked for by some rank, with the type and
-  /// shape it was saved with; nothing is filled unless all are. Those of `per_rank` may be left out
-  /// altogether; asked for, they must be just those that this rank saved, and there must be as many ranks as
-  /// then.
+  /// Fills this rank's tensors of `into` from group `group`. Every tensor of the group must be requested by
+  /// some rank, with the type and shape that it was saved with; otherwise nothing is filled. The `per_rank`
+  /// tensors may be omitted as a whole; if requested, they must be exactly those that this rank saved, and
+  /// the number of ranks must be the same as when saving.
   void restore(const std::string& group, const CheckpointGroup& into) const;
 
-  /// Hands `visit`, on every rank, each saved rank's tensors of `per_rank` one after the other, in order of
-  /// rank and name: for another number of ranks, which shares them out as it sees fit. The bytes are valid
-  /// during the call. Takes memory for one tensor.
+  /// Receives a `per_rank` tensor of rank `saved_rank`. Its bytes are valid during the call.
   using PerRankVisitor = std::function<void(int saved_rank, const NamedTensor& tensor)>;
+  /// Calls `visit` on every rank with each saved rank's `per_rank` tensors of `group`, in order of rank and
+  /// name, so that another number of ranks can redistribute them. Takes memory for one tensor.
   void visit_per_rank(const std::string& group, const PerRankVisitor& visit) const;
 
  private:
@@ -136,18 +148,7 @@ class SavedCheckpoint {
   std::unique_ptr<State> state_;
 };
 
-/// Saves a job's state again and again, and finds it again: a set of checkpoints `DIR/step-0000001234/`, each
-/// with
-/// - safetensors files, readable by the Python package of that name: `GROUP.safetensors` with complete
-/// tensors; or,
-///   sharded, `GROUP-00003-of-00016.safetensors` for each rank, in which a slice is a flat tensor
-///   `NAME[FIRST:END]`. Tensors of `per_rank` are in files of the second kind in either case;
-/// - `state.json` and the small files;
-/// - `manifest.json`, written last: format version, step, metric, which elements are where, each file's size
-/// and
-///   CRC-32, and a checksum of its own. A directory without it is no checkpoint.
-/// All is written aside, synced and renamed. A crash or a full disk leaves the earlier ones as they were;
-/// what it left behind is removed by the next `save`. One job at a time may write to a directory.
+/// Saves a job's state periodically, and finds the newest or best one again.
 ///
 ///     ddl::Checkpoint checkpoint(ctx, "run", {.background = true, .handle_signals = true});
 ///     if (auto saved = checkpoint.newest()) saved->restore("model", model.group());
@@ -159,65 +160,87 @@ class SavedCheckpoint {
 ///     }
 ///     checkpoint.wait();
 ///
-/// Calls are collective unless they say otherwise, from one thread; the context must stay where it is while
-/// this lives. Errors are agreed: `invalid_argument` (names, shapes, JSON that cannot be saved; slices that
-/// leave a gap, with tensor and range), `mismatch` (ranks with other contents), `io` (path, operation, the
-/// system's reason), and as `SavedCheckpoint`. After one of those this can be used on.
+/// **Files.** Each checkpoint is a directory `DIR/step-0000001234/` with:
+/// - safetensors files, readable by the Python package of that name. `GROUP.safetensors` holds complete
+///   tensors. If sharded, each rank writes a `GROUP-00003-of-00016.safetensors`, in which a slice is a flat
+///   tensor `NAME[FIRST:END]`. `per_rank` tensors are in files of the second kind in both cases;
+/// - `state.json` and the small files;
+/// - `manifest.json`, written last: format version, step, metric, the place of all elements, each file's size
+///   and CRC-32, and its own checksum. A directory without it is no checkpoint.
 ///
-/// Cost of a save: some all-reduces of a few bytes, one exchange of what every rank has where that has
-/// changed since the last, one copy of this rank's bytes (in the background; the memory is kept), and each
-/// byte written once, by rank 0 or by one of the ranks. Whole, slices and tensors of `per_rank` go to rank 0
-/// through reductions of 16 MiB, and it takes memory for each element once.
+/// All files are written to a temporary directory, synced and renamed. A crash or a full disk leaves earlier
+/// checkpoints intact; the next `save` removes what it left behind. Only one job at a time may write to a
+/// directory.
 ///
-/// Signals and mpirun. A signal to any one rank is enough. It is answered where the ranks agree on it, so a
-/// job that hangs ends by its deadline, or by SIGKILL. Open MPI's mpirun hands on SIGUSR1 and SIGUSR2. After
-/// a SIGTERM of its own it waits for `odls_base_sigkill_timeout` seconds (1 unless set), sends its ranks
-/// SIGTERM, waits as long again, sends SIGKILL, and returns 1: give it what a step and a save take
-/// (`mpirun --mca odls_base_sigkill_timeout 20`; it also ends that much later after a failure), or send
-/// SIGUSR1 first, or SIGTERM to a rank, which mpirun takes for the end of the program. About 1 s after a rank
-/// has died it sends the others SIGTERM too; no save is begun then, because the collective that would agree
-/// on it throws what the peer's death makes every collective throw.
+/// **Calls** are collective unless they say otherwise, and come from one thread. Keeps the context alive.
+///
+/// **Errors** are agreed: `invalid_argument` (names, shapes or JSON that cannot be saved; slices that leave a
+/// gap, with tensor and range), `mismatch` (ranks with different contents), `io` (with path, operation and
+/// the system's reason), and those of `SavedCheckpoint`. The object remains usable after an error.
+///
+/// **Cost of a save**: some all-reduces of a few bytes; one exchange of the contents' description if any
+/// rank's has changed since the last save; in the background one copy of this rank's bytes, whose memory is
+/// kept; and each byte is written once, by rank 0 or, if sharded, by one of the ranks. Unless sharded, slices
+/// and `per_rank` tensors go to rank 0 through reductions of 16 MiB, and rank 0 takes memory for each element
+/// once.
+///
+/// **Signals and mpirun.** A signal to any one rank is enough. It takes effect where the ranks agree on it,
+/// so a job that hangs still ends by its deadline or by SIGKILL. Open MPI's mpirun forwards SIGUSR1 and
+/// SIGUSR2. When mpirun gets a SIGTERM, it waits for `odls_base_sigkill_timeout` seconds (1 unless set),
+/// sends its ranks SIGTERM, waits as long again, sends SIGKILL, and returns 1. So set that time to the
+/// duration of a step and a save (`mpirun --mca odls_base_sigkill_timeout 20`; mpirun then also ends that
+/// much later after a failure), or send SIGUSR1 first, or send SIGTERM to a rank, which mpirun takes for the
+/// end of the program. About 1 s after a rank has died, mpirun sends the others SIGTERM too. No save begins
+/// then, because the all-reduce that would agree on it fails like every collective after a peer's death.
 class Checkpoint {
  public:
-  /// Rank 0's directory counts; the first `save` makes it. With `handle_signals`, takes the two signals'
-  /// handlers, and gives them back when destroyed: one Checkpoint of a context at a time, else
-  /// `invalid_argument`.
+  /// Opens rank 0's `directory`, which need not exist: the first `save` makes it. With `handle_signals`,
+  /// installs handlers of the two signals and restores the old ones when destroyed. Throws, agreed,
+  /// `mismatch` for different options, and `invalid_argument` for a second object with `handle_signals` at a
+  /// time for the same context.
   Checkpoint(const Context& context, std::filesystem::path directory, CheckpointOptions options = {});
+  /// Takes over the object; the other one may only be destroyed or assigned to.
   Checkpoint(Checkpoint&&) noexcept;
+  /// Destroys the object that was here, which waits for its thread, and takes over the other one.
   Checkpoint& operator=(Checkpoint&&) noexcept;
-  /// Not collective. Waits until this rank's thread has written what it was given, no longer, and logs what
-  /// went wrong. A sharded save that no call has completed is then lost: call `wait` at the end.
+  /// Waits until this rank's thread has written its part, not for other ranks, and logs errors. A sharded
+  /// save in the background that no call has completed is then lost: call `wait` at the end. Not collective.
   ~Checkpoint();
 
-  /// Saves, replacing a checkpoint of the same step, and returns its path. In the foreground it is durable
-  /// then. In the background the contents may be changed then; the checkpoint is durable when a later call
-  /// (`poll`, `acknowledge`, `save`, `wait`) has completed it, which throws what went wrong on any rank. (Of
-  /// a whole one, rank 0's thread does not wait for that call.) An unfinished save is waited for first.
-  /// `metric`: how good this is, for `keep_best`; finite.
+  /// Saves `contents` as the checkpoint of `step`, which replaces one of the same step, and returns its path.
+  /// Waits first for a save that is still in flight.
+  ///
+  /// In the foreground, the checkpoint is durable on return. In the background, the caller may change the
+  /// contents on return; the checkpoint is durable once a later call (`poll`, `acknowledge`, `save` or
+  /// `wait`) has completed it, which throws the errors of any rank. (Rank 0's thread completes a checkpoint
+  /// that is not sharded without that call.) `metric`: a finite score for `keep_best`; greater is better.
   std::filesystem::path save(std::uint64_t step, const CheckpointContents& contents,
                              std::optional<double> metric = {});
-  /// Returns when what was saved is durable.
+  /// Returns when the last save is durable. Throws its errors.
   void wait();
 
-  /// The newest complete and undamaged checkpoint. Newer ones that are damaged are left alone and reported by
-  /// a warning. Throws `corrupt_data` if there are some but all are damaged, `unsupported` if one is of a
-  /// newer format: neither is a reason to start anew.
+  /// Opens the newest complete and undamaged checkpoint; none if the directory has no checkpoint. Newer ones
+  /// that are damaged are left alone and cause a warning. Throws `corrupt_data` if there are checkpoints but
+  /// all are damaged, and `unsupported` if one has a newer format: in neither case should a job start anew
+  /// unnoticed.
   [[nodiscard]] std::optional<SavedCheckpoint> newest();
-  /// The same for the one with the greatest metric; none if none has one.
+  /// The same for the checkpoint with the greatest metric; none if no checkpoint has a metric.
   [[nodiscard]] std::optional<SavedCheckpoint> best();
 
-  /// What signals have asked of this rank. Not collective.
+  /// What signals have requested of this rank. Not collective.
   [[nodiscard]] CheckpointRequest pending() const noexcept;
-  /// What signals have asked of any rank, the same on all; completes a save in the background if it can be.
-  /// Call it once a step, and do what it says: it is forgotten then. Costs one all-reduce of 24 bytes.
+  /// What signals have requested of any rank; the same on all ranks. Also completes a save in the background
+  /// once all ranks have written their part. Call it once a step and do what it returns: the request is then
+  /// forgotten. Costs one all-reduce of 24 bytes.
   CheckpointRequest poll();
-  /// `poll` for a trainer with an all-reduce of its own in every step: sum each rank's `votes()` (not
-  /// collective) in it, and give the sums to `acknowledge`, which communicates only where a save can be
-  /// completed.
+  /// This rank's part of a `poll` for a trainer that has its own all-reduce in every step: sum the elements
+  /// of all ranks' votes in it and give the sums to `acknowledge`. Not collective.
   [[nodiscard]] CheckpointVotes votes() const noexcept;
+  /// The other part: does and returns what `poll` would. `sums`: the sums of all ranks' `votes`. Communicates
+  /// only if a save can be completed.
   CheckpointRequest acknowledge(const CheckpointVotes& sums);
 
-  /// Rank 0's. Not collective.
+  /// Rank 0's directory. Not collective.
   [[nodiscard]] const std::filesystem::path& directory() const noexcept;
 
  private:
@@ -225,7 +248,8 @@ class Checkpoint {
   std::unique_ptr<State> state_;
 };
 
-/// Writes `bytes` to `path` through a temporary file that is synced and renamed.
+/// Writes `bytes` to `path` through a temporary file that is synced and renamed, so that readers see the old
+/// file or the complete new one. Not collective. Throws `io`.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace ddl

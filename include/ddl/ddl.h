@@ -2,27 +2,30 @@
 #define DDL_DDL_H
 
 /** @file
- * The C API: for C, older C++ and whatever else can call C. Link libddl_c (-lddl_c). Names are those of the
- * C++ classes, whose headers say more: ddl_reducer is ddl::GradientReducer (ddl/gradient_reducer.hpp), and so
- * on.
+ * The C API, for C, older C++ and other languages that can call C. Link libddl_c (-lddl_c). Names correspond
+ * to those of the C++ classes, whose headers give the details: ddl_reducer is ddl::GradientReducer
+ * (ddl/gradient_reducer.hpp), and so on.
  *
- * Errors: functions that return int return DDL_OK (0) or an error code; ddl_error_message says what was
- * found, what was expected and what to do. ddl_rank, ddl_size and ddl_local_rank return a number, or -1.
- * Nothing here ends the program. After an error of a collective call the job cannot go on: later calls return
- * the same error, and only ddl_finalize is left to call.
+ * Errors: functions that return int return DDL_OK (0) or an error code; ddl_error_message then returns what
+ * was found, what was expected and what to do. Exceptions are ddl_rank, ddl_size and ddl_local_rank, which
+ * return a number or -1, and ddl_root_begin, which returns 0 or 1. No function ends the program. After a
+ * collective has failed for another reason than its arguments, the job cannot continue: later calls return
+ * the same error, and only ddl_finalize remains to be called.
  *
- * Collective calls: all ranks make them, in the same order, with the same count, type, op and root.
+ * Collective calls: every rank makes the same ones, in the same order, with the same count, type, op and
+ * root.
  *
- * Threads: one thread at a time calls; any thread may call ddl_reducer_ready, ddl_reducer_ready_rows and
- * ddl_reducer_absent.
+ * Threads: any thread may call, but only one at a time; a concurrent call fails. Any number of threads may
+ * call ddl_reducer_ready, ddl_reducer_ready_rows and ddl_reducer_absent concurrently. ddl_version,
+ * ddl_error_message and ddl_error_name may also be called at any time.
  *
- * Life time: calls before ddl_init or after ddl_finalize fail. A process joins one job, once. ddl_finalize
- * frees the handles that are left (works, reducers, samplers, checkpoints).
+ * Life time: calls before ddl_init or after ddl_finalize fail. A process can join only one job, once.
+ * ddl_finalize frees handles that still exist (works, reducers, samplers, checkpoints).
  *
- * Compatibility: the library's soname is libddl_c.so.MAJOR, the first number of its version. Within it,
- * functions keep their names, arguments and meaning, constants keep their values, and structures only grow at
- * their end, where zeros mean the old behaviour. What is to go is marked deprecated for a minor version at
- * least. Version 0 may still change, which the minor version then says. */
+ * Compatibility: the library's soname is libddl_c.so.MAJOR, with the first number of its version. Within a
+ * major version, functions keep their names, arguments and meaning, constants keep their values, and
+ * structures grow only at their end, where zeros mean the previous behaviour. A function that is to be
+ * removed is deprecated for at least one minor version. Version 0 may change with each minor version. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,109 +39,116 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/** Error codes: ddl::ErrorCode, and two more. */
 enum {
-  DDL_OK = 0,
-  DDL_INVALID_ARGUMENT = 1, /**< The caller passed something that cannot work. */
-  DDL_MISMATCH = 2,         /**< Ranks disagree about what they call. */
+  DDL_OK = 0,               /**< Success. */
+  DDL_INVALID_ARGUMENT = 1, /**< The caller passed a value that cannot work. */
+  DDL_MISMATCH = 2,         /**< Ranks, or a file and its reader, disagree. */
   DDL_TIMEOUT = 3,          /**< A deadline passed while waiting for a rank (DDL_DEADLINE, in seconds). */
-  DDL_PEER_FAILED = 4,      /**< A rank died, or gave up. */
-  DDL_TRANSPORT = 5,        /**< Shared memory, a socket or MPI refused to work. */
-  DDL_IO = 6,               /**< A file could not be read or written. */
+  DDL_PEER_FAILED = 4,      /**< A rank died or reported an error of its own. */
+  DDL_TRANSPORT = 5,        /**< Shared memory, a socket, UCX or MPI failed. */
+  DDL_IO = 6,               /**< A file or directory could not be read or written. */
   DDL_CORRUPT_DATA = 7,     /**< Input from outside is damaged. */
-  DDL_UNSUPPORTED = 8,      /**< Not available in this build, or on this machine. */
+  DDL_UNSUPPORTED = 8,      /**< Not available in this build or on this machine. */
   DDL_INTERNAL = 9,         /**< A defect of the library; please report it. */
-  DDL_NOT_INITIALIZED = 10  /**< Before ddl_init, or after ddl_finalize. */
+  DDL_NOT_INITIALIZED = 10  /**< The call came before ddl_init or after ddl_finalize. */
 };
 
-/** Types of elements. */
+/** Types of elements: unsigned and signed integers and floats of the named width in bits. */
 enum { DDL_U8 = 0, DDL_I32 = 1, DDL_I64 = 2, DDL_F32 = 3, DDL_F64 = 4, DDL_F16 = 5, DDL_BF16 = 6 };
 
-/** How elements are reduced. Averages of integers truncate towards zero. */
+/** Reductions: sum, average, minimum, maximum, product. Averages of integers truncate towards zero. */
 enum { DDL_SUM = 0, DDL_AVG = 1, DDL_MIN = 2, DDL_MAX = 3, DDL_PROD = 4 };
 
-/** The library's version, "0.1.0": that of the library that runs, where the macros are the header's. */
+/** The version of the loaded library, such as "0.1.0". The macros in ddl/version.h give the header's. */
 const char* ddl_version(void);
 
-/** Joins the job that mpirun, or variables RANK and WORLD_SIZE, tell of; else a job of this process alone.
- * `options`: as the variable DDL_OPTIONS, which it takes the place of, for instance "-mode p -dbg_level 2";
- * or null. Calls MPI_Init if nobody has. Collective. */
+/** Joins the job that mpirun or the variables RANK and WORLD_SIZE describe; without these, a job of this
+ * process alone. `options`: null, or flags spelt as in the variable DDL_OPTIONS, such as "-mode p -dbg_level
+ * 2"; they override those of the environment. Calls MPI_Init under mpirun if the program has not. Errors as
+ * those of ddl::Context::from_environment; DDL_INVALID_ARGUMENT in a second call. Collective. */
 int ddl_init(const char* options);
-/** The same for a part of an MPI program: the ranks are those of a communicator, in their order. Other
- * processes take no part, and may be a job of their own. `communicator`: the address of an MPI_Comm, which is
- * duplicated. MPI must be initialized, and be finalized after ddl_finalize. Collective over it.
- * DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build without MPI. */
+/** The same for part of an MPI program: the ranks are those of a communicator, in their order. Other
+ * processes take no part and may form a job of their own. `communicator`: the address of an MPI_Comm, which
+ * is duplicated. MPI must be initialized, and must not be finalized before ddl_finalize. Collective over the
+ * communicator. DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build
+ * without MPI. */
 int ddl_init_mpi(const char* options, const void* communicator);
-/** Leaves the job, after all collective calls; calls MPI_Finalize if ddl_init called MPI_Init. Frees memory
- * from ddl_malloc. Collective, unless there was an error. */
+/** Leaves the job, after all other calls. Frees all handles and the memory from ddl_malloc; calls
+ * MPI_Finalize if ddl_init called MPI_Init. Collective, unless an error has occurred. */
 int ddl_finalize(void);
-/** Tells the other ranks that this one cannot go on: their calls fail with `reason`, which is printed. Not
- * collective. */
+/** Tells the other ranks that this one cannot go on: their calls then fail with `reason`, which is printed.
+ * Not collective. */
 int ddl_abort(const char* reason);
 
-int ddl_rank(void);       /**< 0 to ddl_size() - 1, or -1. */
-int ddl_size(void);       /**< The number of ranks, or -1. */
-int ddl_local_rank(void); /**< This rank's index among those of its host, or -1. */
+int ddl_rank(void);       /**< This rank's number, 0 to ddl_size() - 1; -1 without a job. */
+int ddl_size(void);       /**< The number of ranks; -1 without a job. */
+int ddl_local_rank(void); /**< This rank's index among the ranks of its host; -1 without a job. */
 
-/** The message of this thread's last call that failed; empty if none did. Valid until its next call that
- * fails. */
+/** The message of this thread's last call that failed; empty if none has failed. Valid until the thread's
+ * next call that fails. */
 const char* ddl_error_message(void);
-/** The name of an error code: "invalid_argument", and so on. */
+/** The name of an error code, such as "invalid_argument"; "unknown" for other numbers. */
 const char* ddl_error_name(int error);
 
 /* --- Memory --- */
 
-/** `bytes` bytes of zeros that the ranks of a host share, so that collectives on them need no copies.
- * `alignment`: a power of two, 4096 at most. *memory is null if it fails. Not collective. */
+/** Allocates `bytes` zeroed bytes that the ranks of a host share, so that collectives on them need no copies.
+ * `alignment`: a power of two, at most 4096. *memory becomes null if the call fails. Not collective. */
 int ddl_malloc(void** memory, size_t alignment, size_t bytes);
-/** Frees memory from ddl_malloc; null is fine. */
+/** Frees memory from ddl_malloc; does nothing for null. */
 int ddl_free(void* memory);
 
-/* --- Collectives (ddl/communicator.hpp) --- */
+/* --- Collectives (ddl/communicator.hpp). `count` is in elements of `type`, `op` is one of DDL_SUM ... --- */
 
-/** Replaces every rank's `data` by the reduction of all ranks', with the same bits everywhere. */
+/** Replaces every rank's `data` by the reduction of all ranks' `data`, with the same bits on all ranks. */
 int ddl_all_reduce(void* data, int64_t count, int type, int op);
 /** IBM's name for ddl_all_reduce. */
 int ddl_allreduce(void* data, int64_t count, int type, int op);
-/** Replaces every rank's `data` by `root`'s. */
+/** Copies `root`'s `data` into every rank's `data`. */
 int ddl_broadcast(void* data, int64_t count, int type, int root);
-/** Reduces ddl_size() pieces of `count` elements each in `input`; `output` gets piece number ddl_rank() of
- * the result. In place: `output` is that piece of `input`. */
+/** `input` holds ddl_size() pieces of `count` elements. Reduces all ranks' `input` and puts piece number
+ * ddl_rank() of the result into `output`. In place: `output` is that piece of `input`; the other pieces are
+ * then undefined. */
 int ddl_reduce_scatter(const void* input, void* output, int64_t count, int type, int op);
-/** Gathers every rank's `count` elements of `input` in `output`, by rank. In place: `input` is piece number
- * ddl_rank() of `output`. */
+/** Gathers every rank's `count` elements of `input` in `output`, in rank order. In place: `input` is piece
+ * number ddl_rank() of `output`. */
 int ddl_all_gather(const void* input, void* output, int64_t count, int type);
-/** Replaces `root`'s `data` by the reduction of all ranks'. The others' stays as it was. */
+/** Replaces `root`'s `data` by the reduction of all ranks' `data`; other ranks' `data` is unchanged. */
 int ddl_reduce(void* data, int64_t count, int type, int op, int root);
 /** Returns after every rank has called it. */
 int ddl_barrier(void);
 
-/** An asynchronous collective. */
+/** A handle of an asynchronous collective. */
 typedef struct ddl_work ddl_work;
-/** Starts a ddl_all_reduce and returns at once; `data` must be left alone until ddl_wait returns. */
+/** Starts a ddl_all_reduce and returns at once. The caller must leave `data` alone until ddl_wait returns.
+ * *work becomes the handle, for ddl_wait; null if the call fails. */
 int ddl_all_reduce_start(void* data, int64_t count, int type, int op, ddl_work** work);
-/** Starts a ddl_broadcast, likewise. */
+/** Starts a ddl_broadcast in the same way. */
 int ddl_broadcast_start(void* data, int64_t count, int type, int root, ddl_work** work);
-/** Starts a ddl_reduce_scatter, likewise. */
+/** Starts a ddl_reduce_scatter in the same way. */
 int ddl_reduce_scatter_start(const void* input, void* output, int64_t count, int type, int op,
                              ddl_work** work);
-/** Starts a ddl_all_gather, likewise. */
+/** Starts a ddl_all_gather in the same way. */
 int ddl_all_gather_start(const void* input, void* output, int64_t count, int type, ddl_work** work);
-/** *done: 1 if it has completed, else 0. Does not block. */
+/** Sets *done to 1 if the collective is complete, else to 0, without blocking. Returns the error that the
+ * collective ended with, if any. */
 int ddl_test(ddl_work* work, int* done);
-/** Waits for it, returns its error code, and frees it; null is fine. */
+/** Waits until the collective is complete, frees the handle, and returns the collective's error code. Does
+ * nothing for null. */
 int ddl_wait(ddl_work* work);
 
 /* --- A model's parameters (ddl/parameter.hpp, ddl/broadcast_parameters.hpp, ddl/drift_check.hpp) --- */
 
-/** One tensor of a model, registered once: the same array serves ddl_broadcast_parameters,
- * ddl_reducer_create, ddl_check_same and ddl_checkpoint_save. Initialise it with zeros. The memory must stay
- * where it is while a reducer uses it; the structures and names need not. */
+/** One tensor of a model. The same array serves ddl_broadcast_parameters, ddl_reducer_create, ddl_check_same,
+ * ddl_checkpoint_save and ddl_checkpoint_restore. Initialise it with zeros. Gradients and summands must stay
+ * in place while a reducer uses them; the structures and names need not. */
 typedef struct {
-  const char* name;  /**< Null: the index in the array. */
+  const char* name;  /**< For messages and checkpoints. Null: the index in the array. */
   void* values;      /**< The parameter. May be null where only the gradient is used. */
-  int64_t count;     /**< Elements of `values`, and of `gradient`. */
-  int type;          /**< Of `values`. */
-  void* gradient;    /**< Null: none, as for an optimiser's moments. */
+  int64_t count;     /**< Number of elements of `values`, and of `gradient`. */
+  int type;          /**< Type of `values`. */
+  void* gradient;    /**< The gradient. Null: none, as for an optimiser's moments. */
   int gradient_type; /**< DDL_F32, DDL_F64, DDL_F16 or DDL_BF16; 0: `type`. */
   int64_t row_width; /**< Elements of a row, for an embedding's gradient of which a step touches few rows. */
   void* const* summands; /**< Vectors like `gradient`, one a sample or thread: ddl_reducer_ready adds them to
@@ -146,128 +156,138 @@ typedef struct {
   int summand_count;     /**< How many; 0: none. */
 } ddl_parameter;
 
-/** Gives every rank `root`'s values, and checks that all ranks have the same bits afterwards. DDL_MISMATCH
- * names the first parameter that differs in name, type or size, before any value is touched. Collective. */
+/** Copies `root`'s values of `count` parameters to every rank and verifies that all ranks then have the same
+ * bits. DDL_MISMATCH, before any value is changed, if names, types or sizes differ; the message names the
+ * first parameter that does. Collective. */
 int ddl_broadcast_parameters(const ddl_parameter* parameters, int count, int root);
-/** Compares the bits of the values over all ranks: DDL_MISMATCH names the first parameter that differs. Reads
- * the values once. Collective. */
+/** Verifies that the values of `count` parameters have the same bits on all ranks: DDL_MISMATCH, with the
+ * first parameter that differs, if not. Reads the values once. Collective. */
 int ddl_check_same(const ddl_parameter* parameters, int count);
 
 /* --- Gradients (ddl/gradient_reducer.hpp) --- */
 
 /** What backward leaves in the gradients. Neither is 0, because there is no default. */
 enum {
-  DDL_GRADIENT_SUMS = 1, /**< Sums over this rank's items; their number may be given to ddl_reducer_wait. */
-  DDL_GRADIENT_MEANS = 2 /**< Means over this rank's items; their number is given to ddl_reducer_begin. */
+  DDL_GRADIENT_SUMS = 1, /**< Sums over this rank's items; ddl_reducer_wait may get their number. */
+  DDL_GRADIENT_MEANS = 2 /**< Means over this rank's items; ddl_reducer_begin gets their number. */
 };
 
-/** Zeros are the defaults of all but `gradients`. */
+/** Settings of a reducer; the same on all ranks. Zeros are the defaults of all members except `gradients`. */
 typedef struct {
   int gradients;        /**< DDL_GRADIENT_SUMS or DDL_GRADIENT_MEANS. */
-  int64_t bucket_bytes; /**< At most so many bytes a bucket; 0: the library chooses. */
-  int wire;             /**< Type between hosts: 0: that of the gradients, DDL_BF16 or DDL_F16. */
-  int after_backward;   /**< 1: everything is reduced in ddl_reducer_wait. */
+  int64_t bucket_bytes; /**< Largest size of a bucket in bytes; 0: the library chooses. */
+  int wire;             /**< Type of sums between hosts: DDL_BF16 or DDL_F16; 0: f32 (f64 gradients: f64). */
+  int after_backward;   /**< 1: ddl_reducer_wait reduces everything; 0: backward overlaps with reductions. */
   int leave_sums;       /**< 1: ddl_reducer_wait leaves sums over all ranks' items, for an update that takes
                            sums. */
 } ddl_reducer_options;
 
 /** The result of a step's reduction, the same on all ranks. */
 typedef struct {
-  double weight; /**< Items of all ranks. */
-  double norm;   /**< Of the mean gradients. */
-  int finite;    /**< 0: some are not, and no rank should update its model. */
+  double weight; /**< Sum of all ranks' weights. */
+  double norm;   /**< Euclidean norm of all mean gradients together. */
+  int finite;    /**< 1 if all gradients are finite; 0: no rank should update its model. */
 } ddl_step;
 
 /** Reduces gradients while backward goes on. */
 typedef struct ddl_reducer ddl_reducer;
-/** For the gradients of those parameters that have one. Other calls name a gradient by its parameter's index
- * in the array. A tensor that holds several layers may be registered in slices, one for each layer, so that
- * each is reduced as soon as backward leaves its layer. Collective. */
+/** Makes a reducer for the gradients of those of `count` parameters that have one. Other calls name a
+ * gradient by its parameter's index in the array. A tensor that holds
+ * several layers may be registered in slices, one for each layer, so that each is reduced as soon as backward
+ * leaves its layer. *reducer is null if the call fails. Collective. */
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer);
-/** Starts a step over `weight` items. May be left out where ddl_reducer_wait gets the weight. */
+/** Starts a step over `weight` items of this rank. Required for means; for sums, ddl_reducer_wait can get the
+ * weight instead, on all ranks. */
 int ddl_reducer_begin(ddl_reducer* reducer, double weight);
-/** Gradient `index` is final on this rank for this step, and may be reduced. Any thread. */
+/** Reports that gradient `index` is final on this rank for this step and may be reduced. Any thread. */
 int ddl_reducer_ready(ddl_reducer* reducer, int index);
-/** The same for a gradient with `row_width`, of which only these rows hold anything but zeros. */
+/** The same for a gradient with `row_width` whose rows other than these `count` rows are zero. Any thread. */
 int ddl_reducer_ready_rows(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count);
-/** Gradient `index` gets no value on this rank in this step. Any thread. */
+/** Reports that gradient `index` has no value on this rank in this step. Any thread. */
 int ddl_reducer_absent(ddl_reducer* reducer, int index);
-/** The weight was given to ddl_reducer_begin. */
+/** The weight for ddl_reducer_wait if ddl_reducer_begin got it. */
 #define DDL_GIVEN (-1.0)
 /** Ends the step: the gradients become means over all ranks' items, or sums (`leave_sums`). `weight`: this
  * rank's number of items, or DDL_GIVEN. `step` may be null. Collective. */
 int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step);
-/** Micro-batches: between ddl_reducer_no_sync(r, 1) and ddl_reducer_no_sync(r, 0), ddl_reducer_wait reduces
- * nothing. */
+/** With `on` 1, starts accumulation of micro-batches: ddl_reducer_wait reduces nothing until a call with `on`
+ * 0. The next ddl_reducer_wait then reduces the gradients of all micro-batches. Not collective. */
 int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
-/** Of the last step: *has_value is 1 if any rank had a value for gradient `index`, else 0: it was absent on
- * all of them, and an optimiser may pass over its parameter. */
+/** Sets *has_value to 1 if any rank had a value for gradient `index` in the last step. Else sets it to 0: an
+ * optimiser may skip the parameter. */
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
-/** Frees it; null is fine. */
+/** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. */
 int ddl_reducer_free(ddl_reducer* reducer);
 
 /* --- Data and learning rate (ddl/sharded_sampler.hpp, ddl/learning_rate_scaling.hpp) --- */
 
 /** Deals a dataset's samples to the ranks. */
 typedef struct ddl_sampler ddl_sampler;
-/** Deals samples 0 to size - 1 to the ranks, `batch_size` a rank and step, in an order that `seed` decides.
- * `shuffle` 0: in order of index. */
+/** Makes a sampler of samples 0 to size - 1, with `batch_size` samples per rank and step, in an order that
+ * depends on `seed`. `shuffle` 0: in index order. The same arguments on all ranks; not collective. */
 int ddl_sampler_create(int64_t size, int64_t batch_size, uint64_t seed, int shuffle, ddl_sampler** sampler);
-/** This rank's *count samples of the next step; *count may be 0. Valid until the next call. */
+/** Sets *samples to this rank's samples of the next step, and *count to their number, which may be 0. Valid
+ * until the next call. */
 int ddl_sampler_next(ddl_sampler* sampler, const size_t** samples, size_t* count);
-/** *steps: the number of steps in every epoch. */
+/** Sets *steps to the number of steps per epoch. */
 int ddl_sampler_steps_per_epoch(ddl_sampler* sampler, int64_t* steps);
-/** Frees it; null is fine. */
+/** Frees the sampler; does nothing for null. */
 int ddl_sampler_free(ddl_sampler* sampler);
 
-/** How the learning rate grows with the number of ranks n. */
+/** How the learning rate grows with the number of ranks n: not at all, times n, times sqrt(n). */
 enum { DDL_SCALE_NONE = 0, DDL_SCALE_LINEAR = 1, DDL_SCALE_SQUARE_ROOT = 2 };
-/** *scaled: the single worker's `rate`, times n or its root; growing from `rate` over the first `ramp_steps`
- * steps. */
+/** Sets *scaled to the single worker's `rate` times 1, n or sqrt(n), according to `rule`. The factor grows
+ * linearly from 1 over the first `ramp_steps` steps. */
 int ddl_learning_rate(double rate, int rule, int64_t step, int64_t ramp_steps, double* scaled);
 
 /* --- Checkpoints (ddl/checkpoint.hpp, ddl/training_state.hpp) --- */
 
 /** A directory of checkpoints. */
 typedef struct ddl_checkpoint ddl_checkpoint;
-/** Checkpoints in `directory`, of which the newest `keep` stay (0: 5). What `reducer` has learned and where
- * `sampler` stands are saved and restored with the parameters; either may be null. `handle_signals` 1:
- * SIGUSR1 asks for a save, SIGTERM for a save and an end; see ddl_checkpoint_poll. Collective. */
+/** Opens `directory` for checkpoints, of which the newest `keep` are kept (0: 5). The state of `reducer` and
+ * the position of `sampler` are saved and restored with the parameters; either may be null, and both must
+ * exist as long as the checkpoint is used. `handle_signals` 1: SIGUSR1 requests a save, SIGTERM a save and an
+ * end; see ddl_checkpoint_poll. Collective. */
 int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_reducer* reducer,
                           ddl_sampler* sampler, ddl_checkpoint** checkpoint);
-/** Saves the values, which all ranks have alike; they are durable when it returns. Collective. */
+/** Saves the values of `count` parameters, which must be the same on all ranks, as the checkpoint of `step`.
+ * It is durable on return. Collective. */
 int ddl_checkpoint_save(ddl_checkpoint* checkpoint, int64_t step, const ddl_parameter* parameters, int count);
-/** Fills the values, on all ranks, from the newest undamaged checkpoint. *step: the step that it was saved
- * with, or -1 if there is none. Any number of ranks may restore. Collective. */
+/** Fills the values of `count` parameters, on all ranks, from the newest undamaged checkpoint, which any
+ * number of ranks may have saved. Sets *step to the step that it was saved with, or to -1 if there is none.
+ * Collective. */
 int ddl_checkpoint_restore(ddl_checkpoint* checkpoint, const ddl_parameter* parameters, int count,
                            int64_t* step);
-/** What ddl_checkpoint_poll finds. */
+/** The requests of ddl_checkpoint_poll: none, save and continue, save and end the program. */
 enum { DDL_GO_ON = 0, DDL_SAVE = 1, DDL_SAVE_AND_END = 2 };
-/** What signals have asked of any rank, the same on all. Call it once a step. Collective. */
+/** Sets *request to what signals have requested of any rank; the same on all ranks. Call it once per step.
+ * Collective. */
 int ddl_checkpoint_poll(ddl_checkpoint* checkpoint, int* request);
-/** Frees it; null is fine. */
+/** Frees the handle; does nothing for null. */
 int ddl_checkpoint_free(ddl_checkpoint* checkpoint);
 
 /* --- Other --- */
 
 /** Begins work for rank 0 alone: `if (ddl_root_begin("log")) { ... } ddl_root_end(NULL);`. Returns 1 on rank
- * 0, else 0. Collective. */
+ * 0, else 0; an error also gives 0, and ddl_root_end then fails. `name`: for messages; may be null.
+ * Collective. */
 int ddl_root_begin(const char* name);
-/** Ends it: the other ranks wait here, however long rank 0 takes. `problem`: null, or what went wrong on rank
- * 0; the call then fails on all ranks with it. Collective. */
+/** Ends the work: the other ranks wait here, without a deadline, until rank 0 arrives. `problem`: null, or
+ * the error on rank 0, with which the call then fails on all ranks (DDL_IO). Collective. */
 int ddl_root_end(const char* problem);
 
-/** Names what this thread does until ddl_scope_end, for the timeline (DDL_TIMELINE); scopes nest. Costs next
- * to nothing without a timeline. */
+/** Begins an event `name` of this thread on the timeline (DDL_TIMELINE), until ddl_scope_end; scopes nest.
+ * Costs next to nothing without a timeline. */
 int ddl_scope_begin(const char* name);
-/** Ends the innermost scope of this thread. */
+/** Ends the innermost scope of this thread. All scopes must end before ddl_finalize. */
 int ddl_scope_end(void);
 
 #ifdef MPI_VERSION
-/** As MPI_Allreduce in place: for programs that have included mpi.h before this file. `options` as those of
- * ddl_init, which this calls if nobody has; null, empty, or the same in all calls. Types and operations that
- * the library does not have give DDL_UNSUPPORTED, on all ranks alike. Collective over `comm`. */
+/** MPI_Allreduce in place, through this library; declared for programs that include mpi.h before this header.
+ * Calls ddl_init with `options` if the program has not; later calls give null, an empty string or the same
+ * options. DDL_UNSUPPORTED, on all ranks alike, for types and operations that the library does not support.
+ * Collective over `comm`. */
 int ddl_allreduce_mpi(const char* options, void* data, int count, MPI_Datatype type, MPI_Op op,
                       MPI_Comm comm);
 #endif

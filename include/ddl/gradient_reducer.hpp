@@ -22,22 +22,22 @@ class DeviceCommunicator;
 /// A CUDA stream, as `cudaStream_t`; null is the default stream.
 using DeviceStream = CUstream_st*;
 
-/// One parameter's gradient on this rank, `{"w", gradient}` of a span or a vector.
+/// One parameter's gradient on this rank, e.g. `{"w", gradient}` with a span or a vector.
 struct Gradient {
-  std::string name;
-  /// f32, f64, f16 or bf16, in the memory of the host or of this rank's device (f64: host only). Must stay
-  /// where they are while the reducer lives.
+  std::string name;  ///< For messages; the same on all ranks.
+  /// The gradient's elements: f32, f64, f16 or bf16, in the memory of the host or of this rank's device (not
+  /// f64). Must stay in place while the reducer exists.
   Elements values;
-  /// Elements of a row, for a gradient of which a step touches few rows, such as an embedding's: see
-  /// `GradientReducer::ready`. 0: no rows.
+  /// Number of elements of a row, for a gradient of which a step touches few rows, such as an embedding's:
+  /// see `GradientReducer::ready`. Must divide the number of elements. 0: no rows.
   std::size_t row_width = 0;
-  /// For trainers that keep a gradient for each sample or thread: further vectors of the type and size of
+  /// For trainers that keep a gradient for each sample or thread: more vectors of the type and size of
   /// `values`, in the memory of the host, f32 or f64. `ready` adds them to `values` and zeroes them.
   std::vector<Elements> summands = {};
 };
 
-/// Those of a model's parameters that have one, in order; a gradient's index is its place among them.
-/// Throws `invalid_argument` for a gradient of another size than its parameter.
+/// The gradients of the parameters of `model` that have one, in order; a gradient's index is its position in
+/// the result. Throws `invalid_argument` for a gradient whose size is not its parameter's.
 [[nodiscard]] std::vector<Gradient> gradients_of(const Model& model);
 
 /// What the trainer's backward pass leaves in the gradients.
@@ -46,157 +46,183 @@ enum class GradientKind {
   mean,  ///< Means over this rank's items; the weight is given to `begin`, before backward.
 };
 
-/// A kind that somebody has chosen: there is none without.
+/// A `GradientKind` without a default value, so that `GradientReducerOptions` cannot be made without one.
 struct ChosenGradientKind {
+  /// Holds `chosen`.
   ChosenGradientKind(GradientKind chosen) noexcept : kind(chosen) {}
+  /// The kind that was chosen.
   operator GradientKind() const noexcept { return kind; }
-  GradientKind kind;
+  GradientKind kind;  ///< The kind that was chosen.
 };
 
+/// Settings of a `GradientReducer`; the same on all ranks.
 struct GradientReducerOptions {
-  ChosenGradientKind gradients;  ///< No default, and no options without: a wrong guess is a wrong model.
-  /// Gradients are reduced in buckets of at most this many bytes. Same on all ranks. 0: chosen, and told at
-  /// -dbg_level 1. On hosts so that little is left when backward ends: the fewest bytes that these links
-  /// carry at 1.05 times their least cost a byte, and a twentieth of all at most; where all takes less than
-  /// 0.1 ms, what makes the last bucket and 4 us for each bucket take least. On devices a twentieth, between
-  /// 1 and 25 MiB.
+  ChosenGradientKind gradients;  ///< Sums or means. Has no default: a wrong guess trains a wrong model.
+  /// Largest size of a bucket, in bytes. 0: chosen, and logged at -dbg_level 1.
+  ///
+  /// - On hosts: the smallest size whose all-reduce costs at most 1.05 times the least cost per byte on these
+  ///   links, but at most a twentieth of all gradients, so that little is left to reduce when backward ends.
+  ///   If all gradients together take less than 0.1 ms: the size that minimizes the time of the last bucket
+  ///   plus 4 us per bucket.
+  /// - On devices: a twentieth of all gradients, between 1 and 25 MiB.
   std::size_t bucket_bytes = 0;
-  /// Each bucket is reduced as soon as its gradients are there; else all in `wait`, after backward.
+  /// Whether each bucket is reduced as soon as its gradients are ready; else `wait` reduces all, after
+  /// backward.
   bool overlap = true;
-  /// What travels between hosts: f32, or bf16 or f16, with error feedback (see `Wire`, and `DeviceWire` for
-  /// gradients on devices). The first step travels in f32. Needs no loss scaling for bf16; sums beyond 65,504
-  /// are infinite in f16. Rows (`Gradient::row_width`) stay f32. Not in reproducible contexts.
-  /// Error feedback takes memory: on hosts twice what this rank rounds, on devices the gradients' size.
+  /// The type of sums between hosts: f32, or bf16 or f16 with error feedback (see `Wire`, and `DeviceWire`
+  /// for gradients on devices). The first step uses f32. bf16 needs no loss scaling; in f16, sums beyond
+  /// 65,504 are infinite. Gradients with rows (`Gradient::row_width`) stay f32. Reproducible contexts and f64
+  /// gradients accept only f32. Error feedback takes memory: on hosts twice the elements that this rank
+  /// rounds, on devices the size of the gradients.
   DataType wire = DataType::f32;
-  /// Each rank ends with the means of its own part of the parameters alone: see `shards` and `gather`.
+  /// Whether each rank gets only the means of its own part of the parameters: see `shards` and `gather`.
   bool sharded_update = false;
-  /// Whether the gradients are left as sums, for an optimiser that multiplies by `ReducedStep::scale` in a
-  /// pass of its own; else they are means.
+  /// Whether the gradients stay sums, for an optimiser that multiplies by `ReducedStep::scale` in its own
+  /// pass; else they become means.
   bool leave_sums = false;
-  /// On devices: whether there will be micro-batches (`no_sync`) of means, which take memory of their size.
+  /// On devices: whether micro-batches (`no_sync`) of means will be used; they take memory of the gradients'
+  /// size.
   bool micro_batches = false;
 };
 
-/// What a step's reduction ends with: the same on all ranks.
+/// The result of a step's reduction. The same on all ranks.
 struct ReducedStep {
-  double weight = 0;  ///< Of all ranks together.
-  double scale = 1;   ///< What makes means of what the gradients hold: 1, unless they are left as sums.
-  double norm = 0;  ///< Of the mean gradients: the root of the sum of squares over all of them, within 1e-6.
-  bool finite = true;       ///< Whether all of them are; no rank should update its model else.
-  std::uint64_t bytes = 0;  ///< Of this rank's gradients that were reduced, as they travelled between hosts.
+  double weight = 0;   ///< Sum of all ranks' weights.
+  double scale = 1;    ///< The factor that turns the gradients into means: 1, unless they are left as sums.
+  double norm = 0;     ///< Euclidean norm of all mean gradients together, within 1e-6 of itself.
+  bool finite = true;  ///< Whether all gradients are finite; if not, no rank should update its model.
+  std::uint64_t bytes = 0;  ///< Bytes of gradients that this rank reduced, in the type used between hosts.
 };
 
 /// Elements [first, first + count) of a gradient, or of the parameter that it belongs to.
 struct GradientPiece {
-  std::size_t gradient = 0;  ///< Its index, in order of registration.
-  std::size_t first = 0;
-  std::size_t count = 0;
+  std::size_t gradient = 0;  ///< The gradient's index, in order of registration.
+  std::size_t first = 0;     ///< First element.
+  std::size_t count = 0;     ///< Number of elements.
 
+  /// Whether both are the same elements of the same gradient.
   friend bool operator==(const GradientPiece&, const GradientPiece&) = default;
 };
 
 /// Replaces each rank's gradients by their weighted mean over all ranks:
-/// sum_r(w_r * mean_r) / sum_r(w_r) = sum_r(sum_r) / sum_r(w_r), so ragged batches (ranks with
-/// other numbers of target tokens, even none) weigh what they hold.
+/// sum_r(w_r * mean_r) / sum_r(w_r) = sum_r(sum_r) / sum_r(w_r). So ranks whose batches hold different
+/// numbers of items (target tokens), or none, count in proportion to them.
 ///
-/// Per step: [`begin(weight)`, for means], `ready(i)` once for each gradient, in any order, as soon as
-/// backward has finished it, then `wait`. All ranks end with the same bits. A rank without items takes
-/// part with weight 0: its means are ignored (they may be NaN), its sums must be 0.
+/// **A step**: `begin(weight)` (for means; optional for sums), then `ready(i)` once for each gradient, in any
+/// order, as soon as backward has finished it, then `wait`. All ranks end with the same bits. A rank without
+/// items takes part with weight 0: its means are ignored and may be NaN, its sums must be 0.
 ///
-/// **Buckets** hold gradients in the order in which they become ready. The first step goes by the reverse
-/// order of registration, and learns the order: the mean over all ranks of each gradient's place. From then
-/// on each bucket is reduced as soon as its gradients are there on this rank and the buckets before it have
-/// been started, while backward goes on. A gradient larger than a bucket is cut. `state` holds what was
-/// learned; a run that is resumed with it has the same buckets, and so the same bits, as one that went on. A
-/// bucket whose gradients lie one after the other in memory, in order of registration, is reduced in place;
-/// any other is packed into memory of the reducer's own. So one flat buffer (`GradientBuffer`), registered
-/// front to back and finished in about the reverse order, costs neither copies nor memory, and the ranks of a
-/// host reduce it where it is.
+/// **Buckets.** Gradients are reduced in buckets, filled in the order in which gradients become ready. The
+/// first step uses the reverse order of registration and learns the real one: the mean over all ranks of each
+/// gradient's position. From then on a bucket is reduced, while backward goes on, as soon as all its
+/// gradients are ready on this rank and the buckets before it have been started. A gradient larger than a
+/// bucket is cut. `state` holds what was learned; a run that resumes with it has the same buckets, and so the
+/// same bits, as a run that never stopped. With a sharded update only the order of the buckets is learned;
+/// their contents stay those of the first step.
 ///
-/// **Accumulation**: between `no_sync` and its end, `wait` ends a micro-batch without reducing anything; the
-/// next one outside reduces all. Sums are added up by backward itself, which does not begin from zero again;
-/// of means each micro-batch leaves its own, and the reducer adds them up, weighted, in memory of its own.
+/// **Memory.** A bucket whose gradients are adjacent in memory, in order of registration, is reduced in
+/// place; any other is packed into memory of the reducer. One flat buffer (`GradientBuffer`) that is
+/// registered front to back and becomes ready in about the reverse order therefore needs neither copies nor
+/// memory, and the ranks of a host reduce it in place. The trainer owns the gradients between `wait` and the
+/// next `ready`; it must leave a gradient alone from its `ready` until `wait` returns.
 ///
-/// **Gradients that are missing**: `absent(i)` in place of `ready(i)` says that a step gives a gradient no
-/// value on this rank; it counts as zeros. `has_gradient` says whether any rank had one.
+/// **Weights.** A weight given to `begin` is summed over all ranks during backward, so that `ready` can turn
+/// finished buckets into means; with a weight given to `wait`, `wait` does so.
 ///
-/// **Rows**: a gradient with a `row_width` may be made ready with the rows that the step touched; the others
-/// must hold zeros. Ranks then exchange a byte a row, and reduce the rows that any of them has touched, if
-/// that is less than all; the result is the same. The norm and the mean count as for any other.
+/// **Accumulation.** While a `no_sync` object exists, `wait` ends a micro-batch without reducing; the first
+/// `wait` outside reduces the gradients of all micro-batches. Sums are accumulated by backward itself, which
+/// must not zero the gradients between micro-batches. Means belong to one micro-batch each; the reducer
+/// accumulates them, weighted, in memory of its own.
 ///
-/// A weight that is given to `begin` is added up over all ranks meanwhile, so that buckets become means
-/// during backward too, in `ready`; with one that is given to `wait` they do then. With a sharded update
-/// buckets stay as they are in the first step, and only their order is learned.
+/// **Missing gradients.** `absent(i)` instead of `ready(i)` reports that a gradient has no value on this rank
+/// in this step; it counts as zeros. `has_gradient` returns whether any rank had a value.
 ///
-/// Cost: an all-reduce for each bucket, two of a few doubles, one pass over the gradients for the weight (two
-/// for means; `leave_sums` saves one), one over 1/n of them for the norm. In reproducible contexts the norm
-/// has the same bits whatever the buckets, and costs some 2 ns for each of those elements.
+/// **Rows.** A gradient with a `row_width` may be made ready with the rows that the step touched; its other
+/// rows must be zero. Ranks then exchange one byte per row and reduce only the rows that any rank touched, if
+/// these are few enough to be cheaper. Means, norm and result are the same as for whole gradients.
 ///
-/// **On devices** (constructed with a `DeviceCommunicator`; link ddl::cuda) the same is queued on a stream of
-/// the reducer's own: a gradient is final once what is queued on the stream of its `ready` is done, and what
-/// is queued on the stream of `finish` behind it sees the results. Memory from `DeviceCommunicator::allocate`
-/// (where all ranks are threads of one process: any) is reduced where it is, other memory is packed into
-/// memory of the reducer's own, of which there is as much as of gradients. The host waits for no device, but
-/// in the first step's `finish`, which learns the order, in the first `gather`, and in `result`. With rows,
-/// `finish` waits for the other ranks to have reported theirs (not for their devices), and at most for the
-/// device to have come to this step; staging for the largest gradient with rows is taken. `wait` is `finish`
-/// on the default stream, and `result`. Errors of a wrong weight, or of a gradient that was not reported, are
-/// thrown by `finish` on the rank that has them, and reach the others' `result` (weight) or
-/// `ReducedStep::finite`; others are those of `DeviceCommunicator`. Streams of `ready` must live until
-/// `finish`; all calls come from the thread that made the communicator. A stream that is being captured is
-/// refused (`unsupported`): a step's weight and order are the host's. In reproducible contexts gradients and
-/// norm have the bits of the host's.
+/// **Cost**: an all-reduce for each bucket; two of a few doubles; one pass over the gradients for the weight
+/// (two for means; `leave_sums` saves one); one pass over 1/n of them for the norm. In reproducible contexts
+/// the norm has the same bits whatever the buckets, and costs about 2 ns for each of these elements.
 ///
-/// Between `wait` and the next `ready` the gradients are the trainer's; from a gradient's `ready` on until
-/// `wait` they must be left alone. `ready` and `absent` may be called by any thread, the others by one; once
-/// another thread than that of `wait` has made gradients ready, `wait` gives those that are missing half of
-/// the context's deadline. `context` must stay where it is while the reducer lives. Errors:
-/// - construction is collective; `mismatch` if ranks registered other gradients or options (names the
-///   first difference and its ranks), `invalid_argument` for gradients that overlap or options that cannot
-///   be;
-/// - `invalid_argument`, on the calling rank, for a wrong pairing of `begin`/`ready`/`wait`, an unknown
-///   index or row, or a gradient reported twice;
-/// - `invalid_argument` from `wait`, the same on every rank, for a negative or non-finite weight or a
-///   gradient not reported on any of them, or a total weight of 0. The step is over then, its
-///   gradients undefined; the next one can begin;
-/// - those of `Communicator`, which name the oldest bucket that is not done, and its gradients. While a rank
-///   is in backward the exit report names the gradient that its next bucket waits for.
+/// **On devices** (constructed with a `DeviceCommunicator`; link ddl::cuda) the reduction is queued on a
+/// stream of the reducer:
+/// - A gradient is final when the work queued on the stream of its `ready` is done. Work queued after
+///   `finish` on its stream sees the results. Streams given to `ready` must exist until `finish`. A stream
+///   that is being captured is refused (`unsupported`), because the host decides a step's weight and order.
+/// - Memory from `DeviceCommunicator::allocate` (any memory, if all ranks are threads of one process) is
+///   reduced in place; other memory is packed into memory of the reducer, as much as that of the gradients.
+///   Gradients with rows need staging for the largest of them.
+/// - The host waits for the device only in the first step's `finish`, which learns the order, in the first
+///   `gather`, and in `result`. With rows, `finish` also waits until the other ranks have reported theirs
+///   (not for their devices), at most until the device has reached this step. `wait` is `finish` on the
+///   default stream followed by `result`.
+/// - `finish` throws errors of this rank's weight and of gradients that were not reported. The other ranks
+///   see them in `result` (weight) or `ReducedStep::finite`. Other errors are those of `DeviceCommunicator`.
+/// - All calls come from the thread that made the communicator.
+/// - In reproducible contexts gradients and norm have the same bits as on hosts.
+///
+/// **Threads.** `ready` and `absent` may be called by any thread, the other functions by one thread. If
+/// threads other than that of `wait` report gradients, `wait` waits for missing reports for up to half of the
+/// context's deadline.
+///
+/// **Errors**
+/// - `invalid_argument`, on the calling rank: a wrong sequence of `begin`, `ready` and `wait`, an unknown
+///   index or row, a gradient reported twice.
+/// - `invalid_argument` from `wait`, on every rank: a negative or non-finite weight, or a gradient that was
+///   not reported, on any rank; a total weight of 0. The step is then over and its gradients are undefined;
+///   the next step can begin.
+/// - Those of `Communicator`; the message names the oldest bucket that is not complete, and its gradients.
+///   While a rank is in backward, the exit report names the gradient that its next bucket waits for.
 class GradientReducer {
  public:
+  /// Registers `gradients`, which are in the host's memory. Keeps `context` alive. Collective. Throws,
+  /// agreed, `invalid_argument` for gradients that overlap, have an unsupported type or no memory, and for
+  /// bad options; `mismatch` if gradients (names, sizes, types, order) or options differ between ranks, with
+  /// the first difference and its ranks.
   GradientReducer(const Context& context, std::vector<Gradient> gradients, GradientReducerOptions options);
-  /// For gradients in the memory of this rank's device. `communicator` must outlive it.
+  /// The same for gradients in the memory of this rank's device. `communicator` must outlive the reducer.
   GradientReducer(DeviceCommunicator& communicator, std::vector<Gradient> gradients,
                   GradientReducerOptions options);
-  /// Waits for what was started.
+  /// Waits for reductions that have been started. If an exception destroys the reducer in the middle of a
+  /// step, the other ranks' calls fail.
   ~GradientReducer();
+  /// Takes over the reducer; the other object may only be destroyed or assigned to.
   GradientReducer(GradientReducer&&) noexcept;
+  /// Takes over the reducer; the one that was here is destroyed.
   GradientReducer& operator=(GradientReducer&&) noexcept;
 
-  /// Starts a step over `weight` items. Gradient sums may do without it and give the weight to `wait`; all
-  /// ranks do the same.
+  /// Starts a step, or a micro-batch, over `weight` items of this rank. Required for gradient means. For
+  /// sums, either all ranks call it or all ranks give the weight to `wait`.
   void begin(double weight);
-  /// Gradient `index` (order of registration) is final on this rank for this step.
+  /// Reports that gradient `index` (in order of registration) is final on this rank for this step or
+  /// micro-batch. On devices: once the work queued on `stream` is done.
   void ready(std::size_t index, DeviceStream stream = nullptr);
-  /// The same; of its rows, none but these hold anything but zeros. In any order, also repeatedly.
+  /// The same for a gradient with a `row_width`: all its rows other than `rows` are zero. `rows` may come in
+  /// any order and contain duplicates.
   void ready(std::size_t index, std::span<const std::int32_t> rows, DeviceStream stream = nullptr);
-  /// Gradient `index` gets no value on this rank in this step; its memory is not read.
+  /// Reports that gradient `index` has no value on this rank in this step or micro-batch; its memory is not
+  /// read.
   void absent(std::size_t index);
-  /// Ends a step of gradient sums over `weight` items.
+  /// Ends a step of gradient sums over `weight` items of this rank. Returns when the gradients are reduced.
+  /// Collective, except in a micro-batch.
   ReducedStep wait(double weight);
-  /// Ends a step whose weight was given to `begin`.
+  /// The same for a step whose weight was given to `begin`.
   ReducedStep wait();
 
-  /// On devices: queues the end of a step of gradient sums over `weight` items, or, without it, of one whose
-  /// weight was given to `begin`.
+  /// On devices: queues the end of a step of gradient sums over `weight` items of this rank. Collective,
+  /// except in a micro-batch. Throws `invalid_argument` for gradients on hosts.
   void finish(double weight, DeviceStream stream);
+  /// The same for a step whose weight was given to `begin`.
   void finish(DeviceStream stream);
-  /// Of the last step, in the device's memory: for what is queued on the stream of `finish` behind it. Null
+  /// The result of the last step in device memory, for work that is queued after `finish` on its stream. Null
   /// on hosts.
   [[nodiscard]] const DeviceOutcome* outcome() const noexcept;
-  /// On devices: of the last step; waits for it. Once a step, if at all.
+  /// On devices: waits for the last step and returns its result. At most once per step.
   ReducedStep result();
 
-  /// While it lives, `wait` or `finish` ends a micro-batch; `wait` returns this rank's weight so far.
+  /// While an object of this class exists, `wait` and `finish` end a micro-batch instead of a step; `wait`
+  /// then returns only this rank's weight of the step so far. Must be destroyed before the reducer.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&&) = delete;
@@ -207,38 +233,45 @@ class GradientReducer {
     explicit NoSync(bool& scope) noexcept;
     bool& scope_;
   };
+  /// Makes a step of several micro-batches: see `NoSync`. Throws `invalid_argument` if one exists already.
   NoSync no_sync();
 
-  /// Of the last step: whether any rank had a value for the gradient. On devices the first call of a step is
-  /// collective.
+  /// Whether any rank had a value for gradient `index` in the last step. On devices the first call after a
+  /// step is collective. Throws `invalid_argument` for an unknown index.
   [[nodiscard]] bool has_gradient(std::size_t index) const;
-  /// Of the last step, for a gradient with rows: those that any rank touched, ascending.
+  /// The rows of gradient `index` that any rank touched in the last step, ascending. Empty for a gradient
+  /// without rows. Valid until the next step. Throws `invalid_argument` for an unknown index.
   [[nodiscard]] std::span<const std::uint32_t> touched_rows(std::size_t index) const;
 
-  /// Sharded update: the elements whose means this rank has after `wait`, and is to update; they stay the
-  /// same. All ranks together have all, and a few (less than n of a gradient with rows) more than once: each
-  /// rank computes those alike.
+  /// Sharded update: the elements whose means this rank has after `wait`, and which it must update. Each
+  /// element belongs to a rank; fewer than n elements of each gradient with rows belong to all ranks, which
+  /// update them alike. The elements stay the same for the life of the reducer; the first step and `restore`
+  /// may reorder them and invalidate the span. Empty without a sharded update.
   [[nodiscard]] std::span<const GradientPiece> shards() const;
-  /// Gives every rank the others' updated elements of `parameters`, which are as the gradients in number,
-  /// order and size, and on devices in their memory, in the order of the stream. Cost: an all-gather for each
-  /// bucket. Collective.
+  /// Sharded update: gives every rank the other ranks' updated elements of `parameters`, which must match the
+  /// gradients in number, order and size; they are floats, and f64 exactly where the gradient is. On devices
+  /// they are in device memory, and the work is queued in order with `stream`. Cost: an all-gather for each
+  /// bucket. Collective. Throws `invalid_argument` for other parameters and without a sharded update.
   void gather(const std::vector<Parameter>& parameters, DeviceStream stream = nullptr);
 
-  /// What this reducer has found out and what its sums depend on, as JSON: the same on all ranks.
+  /// What this reducer has learned, and what its sums depend on, as JSON for `restore`. The same on all
+  /// ranks.
   [[nodiscard]] std::string state() const;
-  /// Goes on as the reducer that gave the state: before the first step. Says so in the log where as many
-  /// ranks reduce by other plans. Collective. Throws, agreed: `corrupt_data` for what is no state, `mismatch`
-  /// for one of other gradients or options.
+  /// Resumes from the `state` of a reducer with the same gradients and options. For use before the first
+  /// step. Logs a notice if the number of ranks is the same but plans differ, because sums may then differ in
+  /// their last bits. Collective. Throws, agreed, `corrupt_data` for text that is no state, and `mismatch`
+  /// for a state of other gradients or options, or if the ranks give different ones.
   void restore(std::string_view state);
-  /// What 16-bit wires owe to the next step: this rank's part, to be saved and filled while no step is under
-  /// way. Empty for f32, and on hosts before the first step. Views, on devices of their memory, valid until
-  /// `restore`.
+  /// This rank's rounding errors of 16-bit wires, which the next step adds (error feedback): tensors to be
+  /// saved or filled between steps. Empty for f32, and on hosts before the first step. Views, on devices of
+  /// device memory; valid until `restore`.
   [[nodiscard]] std::vector<NamedTensor> residuals();
 
-  /// Bytes of all gradients.
+  /// Bytes of all gradients of this rank.
   [[nodiscard]] std::size_t bytes() const noexcept;
+  /// Number of buckets; the first step may change it.
   [[nodiscard]] std::size_t buckets() const noexcept;
-  /// Bytes of the largest bucket, but for gradients with rows.
+  /// Bytes of the largest bucket, gradients with rows excluded.
   [[nodiscard]] std::size_t largest_bucket() const noexcept;
 
  private:

@@ -9,28 +9,29 @@
 
 namespace ddl {
 
-/// What a run needs to go on from a checkpoint, so that its next steps have the bits of a run that never
-/// stopped: the parameters, what the reducer learned and owes, and where the sampler stands. References: all
-/// must outlive it.
+/// The state that a run needs to resume from a checkpoint with the same bits as a run that never stopped: the
+/// parameters, the reducer's learned buckets and rounding errors, and the sampler's position. Holds
+/// references; the objects must outlive it.
 ///
 ///     const ddl::TrainingState training{model, &reducer, &sampler};
 ///     if (const auto saved = checkpoint.newest()) ddl::restore(*saved, training);
 ///     ...
 ///     checkpoint.save(step, ddl::contents_of(training));
 struct TrainingState {
-  const Model& model;                  ///< In the memory of the host. Names must differ.
+  const Model& model;                  ///< In the host's memory; no two parameters have the same name.
   GradientReducer* reducer = nullptr;  ///< Null: not saved.
   ShardedSampler* sampler = nullptr;   ///< Null: not saved.
 };
 
-/// Views of the state, to be saved now; more groups, files and a state of the program's own may be added.
-/// Uses the groups "model" and "reducer", and the files "reducer.json" and "sampler.json". Not collective.
+/// The contents of a checkpoint of `training`: views of its current state, to be saved before it changes.
+/// Uses the groups "model" and "reducer" and the files "reducer.json" and "sampler.json"; the program may add
+/// other groups and files, and a state of its own. Not collective.
 [[nodiscard]] CheckpointContents contents_of(const TrainingState& training);
 
-/// Fills the state from a checkpoint with `contents_of` it, saved by any number of ranks. Where the reducer's
-/// part is of another number of ranks, or of other gradients or options, the reducer starts anew, and the log
-/// says so. Collective. Throws, agreed, as `SavedCheckpoint::restore` and `ShardedSampler::restore`; the
-/// state is undefined then.
+/// Fills `training` from a checkpoint that was saved with `contents_of`, by any number of ranks. If the
+/// reducer had other gradients or options, it is not restored and starts anew; if its rounding errors are
+/// those of another number of ranks, they start from zero. The log says so in both cases. Collective. Throws,
+/// agreed, as `SavedCheckpoint::restore` and `ShardedSampler::restore` do; the state is then undefined.
 void restore(const SavedCheckpoint& saved, const TrainingState& training);
 
 }  // namespace ddl

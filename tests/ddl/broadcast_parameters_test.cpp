@@ -14,7 +14,7 @@
 namespace ddl {
 namespace {
 
-/// Parameters of 5, 0, 3 and 50,000 floats with a gap before one of them, where `gap` says.
+/// Parameters of 5, 0, 3 and 50,000 floats, with a gap in memory before parameter `gap`.
 struct Model {
   Model(int rank, std::size_t gap) : memory(50020, -1.0f) {
     std::size_t at = 0;
@@ -32,7 +32,7 @@ struct Model {
   std::vector<Parameter> parameters;
 };
 
-// Lost otherwise: ranks that start from different models and never agree again.
+// Ranks would start from different models and never agree again.
 TEST(BroadcastParameters, EveryRankHasTheRootsValues) {
   for (const int ranks : {1, 2, 5, 16}) {
     for (const bool hosts : {false, true}) {
@@ -42,7 +42,7 @@ TEST(BroadcastParameters, EveryRankHasTheRootsValues) {
           ranks,
           [&](Context& context) {
             for (const int root : {0, ranks - 1}) {
-              // Every rank has its gap elsewhere, or none.
+              // The ranks' gaps are at different places, or there is none.
               Model model(context.rank(), static_cast<std::size_t>(context.rank() % 5));
               const Model expected(root, 9);
               broadcast_parameters(context, model.parameters, root);
@@ -82,7 +82,7 @@ std::string error_on_all(int ranks, ErrorCode code,
   return texts[0];
 }
 
-// Lost otherwise: a model silently overwritten with another one's weights.
+// A model would be silently overwritten with another one's weights.
 TEST(BroadcastParameters, OtherModelsAreNamedBeforeAnythingIsTouched) {
   const auto zero = [](int) { return 0; };
   const auto none = [](int, auto&) {};
@@ -117,13 +117,13 @@ TEST(BroadcastParameters, OtherModelsAreNamedBeforeAnythingIsTouched) {
   expect(error_on_all(2, ErrorCode::invalid_argument, none, [](int) { return -1; }), {"root -1"});
 }
 
-// Lost otherwise: ranks that start from different models although all of them have broadcast.
+// Ranks would start from different models although all of them have called the broadcast.
 TEST(BroadcastParameters, WhatDoesNotArriveIsNamed) {
   std::vector<std::string> texts(4);
   run_in_process(4, [&](Context& context) {
     std::vector<float> memory = {1, 2, 3, 4};
     const std::span<float> all(memory);
-    // A rank whose parameters share memory cannot have the root's values in both.
+    // A rank whose parameters share memory cannot hold the root's values in both.
     const bool shares = context.rank() >= 2;
     const std::vector<Parameter> parameters = {
         {"input", all.subspan(shares ? 3 : 2, 1)}, {"tied", all.subspan(3, 1)}, {"output", all.first(2)}};

@@ -31,7 +31,7 @@ Pieces cut(const Counts& counts, std::size_t bucket, const Counts& order, std::s
       {.counts = counts, .rows = {}, .order = order, .bucket_bytes = 4 * bucket, .multiple = multiple}));
 }
 
-// Lost otherwise: overlap with backward (buckets too large, or in the wrong order) or bandwidth (too small).
+// Users would lose overlap with backward (buckets too large or in the wrong order) or bandwidth (too small).
 TEST(BucketLayout, BucketsFillInOrderOfReadiness) {
   EXPECT_EQ(cut({4, 4, 4, 4}, 8, reversed(4)), (Pieces{{{2, 0, 4}, {3, 0, 4}}, {{0, 0, 4}, {1, 0, 4}}}));
   EXPECT_EQ(cut({4, 4, 4}, 8, {1, 0, 2}), (Pieces{{{0, 0, 4}, {1, 0, 4}}, {{2, 0, 4}}}));
@@ -41,7 +41,7 @@ TEST(BucketLayout, BucketsFillInOrderOfReadiness) {
   EXPECT_EQ(cut({}, 8, {}), Pieces{});
 }
 
-// Lost otherwise: one bucket with most of the bytes, which nothing hides.
+// One bucket would hold most of the bytes, and backward could not hide its reduction.
 TEST(BucketLayout, LargeGradientsAreCutBesideTheOneThatComesNext) {
   EXPECT_EQ(cut({2, 20, 2}, 8, reversed(3)),
             (Pieces{{{1, 14, 6}, {2, 0, 2}}, {{1, 6, 8}}, {{0, 0, 2}, {1, 0, 6}}}));
@@ -49,7 +49,7 @@ TEST(BucketLayout, LargeGradientsAreCutBesideTheOneThatComesNext) {
             (Pieces{{{0, 0, 2}, {1, 0, 6}}, {{1, 6, 8}}, {{1, 14, 6}, {2, 0, 2}}}));
 }
 
-// Lost otherwise: shards of equal size, without a copy of the gradients.
+// Shards of equal size would need a copy of the gradients.
 TEST(BucketLayout, CountsAreMultiplesAndTheRestGoesToTheNextBucket) {
   EXPECT_EQ(cut({5, 6}, 6, reversed(2), 4), (Pieces{{{1, 2, 4}}, {{0, 3, 2}, {1, 0, 2}}, {{0, 0, 3}}}));
   const auto last = bucket_layout(
@@ -68,7 +68,7 @@ TEST(BucketLayout, RowsAreABucketOfTheirOwn) {
   EXPECT_EQ(layouts[0].padding, 0u);
 }
 
-// Lost otherwise: elements that are reduced twice, or never.
+// Elements would be reduced twice, or never.
 TEST(BucketLayout, EveryElementIsInOneBucket) {
   SplitMix64 random(1, 1);
   for (int round = 0; round < 2000; ++round) {

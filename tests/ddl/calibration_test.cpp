@@ -1,5 +1,5 @@
-// Measured figures of links, kept in files. If this failed, jobs would measure again and again, or choose
-// plans by figures of other machines.
+// The cache of measured figures of links. Without it, jobs would measure at each start, or choose plans by
+// the figures of another machine.
 
 #include "ddl/context/calibration.hpp"
 
@@ -22,7 +22,7 @@ using topology::WayKind;
 
 constexpr int ranks = 4;
 
-/// What a job says and runs on.
+/// A job's log messages and topology.
 struct Job {
   std::string messages;
   std::shared_ptr<const topology::Topology> topology;
@@ -100,7 +100,7 @@ TEST(Calibration, FilesThatAreDamagedOrOfAnotherTopologyAreRefusedAndMeasuredAne
   }
 }
 
-// A job on a full or read-only disk would end before it began.
+// A job with a full or read-only disk could not start.
 TEST(Calibration, FiguresThatCannotBeKeptAreStillUsed) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "file") << "in the way";

@@ -1,11 +1,11 @@
-// What the command-line tools' tests look into documents with.
-//   check_document json FILE POINTER...   prints the values at these JSON pointers, a line each; a list or
-//   object
-//                                         as its length
-//   check_document lines FILE POINTER     the same of each line of JSON lines
-//   check_document svg FILE               well-formed; no two texts overlap; all are inside the picture.
-//   Prints
-//                                         the number of texts.
+// Inspects documents for the tests of the command-line tools.
+//   check_document json FILE POINTER...
+//     Prints the values at these JSON pointers, one per line; a list or object as its length.
+//   check_document lines FILE POINTER
+//     Does the same for each line of a file of JSON lines.
+//   check_document svg FILE
+//     Checks that the picture is well-formed, that no two texts overlap and that all texts are inside the
+//     picture. Prints the number of texts.
 #include <expat.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ void on_end(void* user, const char* name) {
   auto& svg = *static_cast<Svg*>(user);
   if (std::strcmp(name, "text") != 0) return;
   svg.in_text = false;
-  // Narrower than most fonts are, so that what overlaps here does so everywhere.
+  // Narrower than most fonts, so that texts that overlap here overlap with every font.
   const double width = static_cast<double>(svg.words.size()) * svg.size * 0.5;
   const double left = svg.anchor == "end"      ? svg.x - width
                       : svg.anchor == "middle" ? svg.x - width / 2

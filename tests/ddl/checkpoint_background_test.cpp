@@ -1,4 +1,4 @@
-// What happens while training goes on: the thread that writes, and signals.
+// Checkpoints while training goes on: writing in the background, and signals.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -41,7 +41,7 @@ void expect_values(const SavedCheckpoint& saved, float value) {
   EXPECT_EQ(moments.values, Weights(value).values);
 }
 
-// Lost otherwise: a model of which each part is of another step.
+// A checkpoint would mix parts of different steps.
 TEST_F(CheckpointTest, SnapshotHasTheValuesOfTheMomentOfSaving) {
   for (const bool sharded : {false, true}) {
     on_ranks(4, [&](Context& context) {
@@ -59,7 +59,7 @@ TEST_F(CheckpointTest, SnapshotHasTheValuesOfTheMomentOfSaving) {
   }
 }
 
-// Lost otherwise: a sharded save that is never completed, in a trainer that only polls.
+// A sharded save would never be completed in a trainer that only polls.
 TEST_F(CheckpointTest, PollingCompletesASave) {
   for (const bool sharded : {false, true}) {
     on_ranks(4, [&](Context& context) {
@@ -80,7 +80,7 @@ TEST_F(CheckpointTest, PollingCompletesASave) {
   }
 }
 
-// Lost otherwise: the end of training, to a rank that waits for others; or the word that nothing was saved.
+// A rank would wait forever for the others, or nobody would learn that nothing was saved.
 TEST_F(CheckpointTest, FullDiskInTheBackgroundReachesAllRanks) {
   ::rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -105,7 +105,7 @@ TEST_F(CheckpointTest, FullDiskInTheBackgroundReachesAllRanks) {
           if (way == 2) checkpoint.save(3, weights.contents(context.rank(), context.size()));
         });
         context.root_only("lift", [&] { ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0); });
-        checkpoint.wait();  // the error is told once
+        checkpoint.wait();  // the error is thrown only once
         expect_values(checkpoint.newest().value(), 1);
         if (context.is_root()) {
           EXPECT_EQ(names_in(directory), std::vector{step_name(1)});
@@ -118,7 +118,7 @@ TEST_F(CheckpointTest, FullDiskInTheBackgroundReachesAllRanks) {
   }
 }
 
-// Lost otherwise: the last checkpoint of a program that forgets to wait; or its end.
+// A program that forgets to wait would lose its last checkpoint, or would not end.
 TEST_F(CheckpointTest, DestructorFinishesWhatOneRankCan) {
   testing::internal::CaptureStderr();
   for (const bool sharded : {false, true}) {
@@ -162,7 +162,7 @@ TEST(BackgroundWork, IsDoneInAThreadOrByWhoeverWaits) {
   }
 }
 
-// Lost otherwise: the work since the last checkpoint, whenever a scheduler takes the machines back.
+// The work since the last checkpoint would be lost whenever a scheduler takes the machines back.
 TEST_F(CheckpointTest, SignalsAreAgreedRequests) {
   on_ranks(3, [&](Context& context) {
     Checkpoint checkpoint(context, root(), {.handle_signals = true});
@@ -180,7 +180,7 @@ TEST_F(CheckpointTest, SignalsAreAgreedRequests) {
     EXPECT_EQ(checkpoint.poll(), CheckpointRequest::save_and_end);
     EXPECT_EQ(checkpoint.pending(), CheckpointRequest::none) << "one save answers both";
 
-    // Carried in the trainer's own all-reduce; a signal that comes between the two is not forgotten.
+    // The votes travel in the trainer's all-reduce; a signal between `votes` and `acknowledge` is not lost.
     raise_on_one(SIGUSR1);
     CheckpointVotes sums = checkpoint.votes();
     context.communicator().all_reduce(std::span(sums));
@@ -189,7 +189,7 @@ TEST_F(CheckpointTest, SignalsAreAgreedRequests) {
     EXPECT_EQ(checkpoint.poll(), CheckpointRequest::save_and_end);
     EXPECT_EQ(checkpoint.poll(), CheckpointRequest::none);
 
-    // What one rank alone has seen, all do: the votes of processes differ.
+    // One rank's request applies to all; the votes of processes differ.
     CheckpointVotes own = {};
     if (context.rank() == 1) own[0] = 1;
     context.communicator().all_reduce(std::span(own));
@@ -221,7 +221,7 @@ TEST_F(CheckpointTest, SignalsDoNotWriteToTheInterruptedStack) {
 }
 #endif
 
-// Lost otherwise: a program's own handlers, or a second Checkpoint's requests.
+// A program would lose its own signal handlers, or a second Checkpoint its requests.
 TEST_F(CheckpointTest, HandlersAreGivenBack) {
   static volatile sig_atomic_t own;
   own = 0;
@@ -250,7 +250,8 @@ TEST_F(CheckpointTest, HandlersAreGivenBack) {
   ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
 }
 
-// Lost otherwise: minutes, and the error that says who died: a save that cannot end is not begun.
+// A job with a dead rank would begin a save that cannot end, and lose minutes and the error with the dead
+// rank.
 TEST_F(CheckpointTest, SigtermAfterAPeersDeathStartsNoSave) {
   std::latch dead(1);
   try {

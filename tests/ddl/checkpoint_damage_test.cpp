@@ -1,4 +1,4 @@
-// Checkpoints that were cut short, altered or made up.
+// Checkpoints that are truncated, altered or forged.
 
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace ddl::test {
 namespace {
 
-/// Puts other bytes in a checkpoint's file, with a manifest that fits them.
+/// Replaces the content of a checkpoint's file, and adapts the manifest to it.
 void forge(const fs::path& checkpoint, const std::string& name, const std::string& bytes) {
   spill(checkpoint / name, bytes);
   auto manifest = CheckpointManifest::read(checkpoint);
@@ -17,7 +17,7 @@ void forge(const fs::path& checkpoint, const std::string& name, const std::strin
   spill(checkpoint / manifest_name, manifest.to_json());
 }
 
-/// A manifest whose text is not what `to_json` gives, with a checksum that fits it.
+/// Replaces text of the manifest, and adapts the manifest's checksum.
 void forge_manifest(const fs::path& checkpoint, const std::string& from, const std::string& to) {
   std::string text = contents(checkpoint / manifest_name);
   const std::size_t at = text.find(from);
@@ -41,7 +41,7 @@ std::string safetensors_file(const std::string& header, std::size_t data_bytes) 
   return file + header + std::string(data_bytes, 'x');
 }
 
-/// A small sharded checkpoint of two ranks: a whole tensor, a sliced one, and one of each rank.
+/// The contents of a small sharded checkpoint of two ranks: a whole tensor, a sliced one, and one per rank.
 struct Shards {
   explicit Shards(float salt) : whole{salt, salt + 1}, sliced(4, salt), own{salt} {}
   CheckpointGroup group(int rank) {
@@ -54,7 +54,7 @@ struct Shards {
 
 class DamagedShards : public CheckpointTest {
  protected:
-  /// Steps 1 and 2 on two ranks; then `body` on both, with `spoil` for rank 0 to alter step 2.
+  /// Saves steps 1 and 2 on two ranks, then runs `body` on both, in which rank 0 can alter step 2.
   void with_two_steps(const std::function<void(Context&, Checkpoint&)>& body) {
     on_ranks(2, [&](Context& context) {
       Checkpoint checkpoint(context, root(), {.sharded = true});
@@ -66,7 +66,8 @@ class DamagedShards : public CheckpointTest {
     });
   }
 
-  /// Every file of step 2 as each of `variants` has it: step 1 is used, and a warning names the file.
+  /// Replaces each file of step 2 by each of its `variants`, and expects that step 1 is used and that a
+  /// warning names the file.
   void expect_noticed(const std::function<std::vector<std::string>(const std::string&)>& variants) {
     testing::internal::CaptureStderr();
     std::size_t tried = 0;
@@ -110,7 +111,7 @@ class DamagedShards : public CheckpointTest {
   }
 };
 
-// Lost otherwise: a model that is damaged, loads, and translates badly.
+// A damaged model would load and give bad results.
 TEST_F(DamagedShards, EveryFlippedBitIsNoticedAndTheOneBeforeUsed) {
   expect_noticed([](const std::string& good) {
     std::vector<std::string> bad;
@@ -124,7 +125,7 @@ TEST_F(DamagedShards, EveryFlippedBitIsNoticedAndTheOneBeforeUsed) {
   });
 }
 
-// The same after a crash of the machine or the file system.
+// So would a truncated one, after a crash of the machine or the file system.
 TEST_F(DamagedShards, EveryTruncationIsNoticedAndTheOneBeforeUsed) {
   expect_noticed([](const std::string& good) {
     std::vector<std::string> bad;
@@ -133,7 +134,7 @@ TEST_F(DamagedShards, EveryTruncationIsNoticedAndTheOneBeforeUsed) {
   });
 }
 
-// Lost otherwise: the run, started anew over what could still be mended.
+// A run would start anew and overwrite checkpoints that could still be repaired.
 TEST_F(DamagedShards, AllDamagedIsAnErrorAndADamagedStepCanBeReplaced) {
   with_two_steps([&](Context& context, Checkpoint& checkpoint) {
     context.root_only("spoil", [&] {
@@ -150,7 +151,7 @@ TEST_F(DamagedShards, AllDamagedIsAnErrorAndADamagedStepCanBeReplaced) {
   EXPECT_EQ(names_in(root()), (std::vector{step_name(1), step_name(2)})) << "damaged ones are left alone";
 }
 
-// Lost otherwise: what a newer program has trained, by an older one that starts from before it.
+// An older program would start from an earlier state and lose what a newer program has trained.
 TEST_F(CheckpointTest, NewerFormatIsAnError) {
   save_model(root(), 1, 1);
   const fs::path path = save_model(root(), 2, 2);
@@ -176,8 +177,8 @@ TEST_F(CheckpointTest, MissingFilesAreNamed) {
   expect_agreed(ErrorCode::io, {"absent", "No such file"}, [&] { load_model(root() / "absent"); });
 }
 
-// Lost otherwise: files outside the checkpoint, read by a manifest from somebody else; memory for sizes that
-// are only claimed; memory safety.
+// A forged manifest could read files outside the checkpoint, allocate memory for sizes that it only claims,
+// or break memory safety.
 TEST_F(CheckpointTest, LyingManifestsAreRejected) {
   struct Case {
     const char* from;
@@ -227,13 +228,13 @@ TEST_F(CheckpointTest, LyingManifestsAreRejected) {
   attempt({{1, 0, 6}}, "rank");
   weights.form.shape = {INT64_MAX, 1};
   attempt({{0, 0, INT64_MAX}}, "64 bits");
-  weights.form.shape = {INT64_MAX / 8, 1};  // well formed, but not what the file holds
+  weights.form.shape = {INT64_MAX / 8, 1};  // well-formed, but not the file's
   weights.pieces = {{0, 0, INT64_MAX / 8}};
   spill(path / manifest_name, manifest.to_json());
   expect_agreed(ErrorCode::mismatch, {"encoder/weights", "expected f32 [2, 3]"}, [&] { load_model(path); });
 }
 
-// Lost otherwise: memory safety against a crafted file. Each header lies in one way.
+// A crafted file could break memory safety. Each header is wrong in one way.
 TEST_F(CheckpointTest, LyingHeadersAreRejected) {
   std::vector<float> values(4);
   const CheckpointGroup wanted = {.whole = {{"a", DataType::f32, {4}, bytes_of(values)}}};

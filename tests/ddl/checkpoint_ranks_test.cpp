@@ -1,4 +1,4 @@
-// Saved by some ranks, read by others.
+// Checkpoints that one number of ranks saves and another reads.
 
 #include <mutex>
 
@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::int64_t large = 1000;
 
-/// What all ranks together have: a model that all hold, an optimiser's state cut into slices, a residual of
-/// each rank.
+/// A job's state: a model that all ranks hold, an optimiser's state cut into slices, and a residual per rank.
 struct Job {
   explicit Job(const Context& context, float salt = 0) : rank(context.rank()), ranks(context.size()) {
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = salt + static_cast<float>(i);
@@ -19,7 +18,7 @@ struct Job {
     residual.assign(static_cast<std::size_t>(rank % 3 + 1), salt + static_cast<float>(rank));
   }
 
-  /// Two buckets, each cut into as many parts as there are ranks; the parts overlap by an element.
+  /// Two buckets, each cut into one part per rank; the parts overlap by an element.
   [[nodiscard]] std::vector<TensorSlice> slices() {
     std::vector<TensorSlice> result;
     const auto cut = [&](const std::string& name, auto& values, DataType type,
@@ -58,7 +57,7 @@ struct Job {
   std::vector<float> residual;
 };
 
-/// Reads everything, in three ways.
+/// Reads all tensors, in three ways.
 void expect_restored(Context& context, const SavedCheckpoint& saved, float salt) {
   const Job expected(context, salt);
   Job found(context, -1000);
@@ -95,8 +94,7 @@ void expect_restored(Context& context, const SavedCheckpoint& saved, float salt)
     EXPECT_EQ(residuals[rank], std::vector<float>(rank % 3 + 1, salt + static_cast<float>(rank)));
 }
 
-// Lost otherwise: the run, on another number of workers; or the optimiser's state, read into the wrong
-// places.
+// A run could not resume with another number of workers, or would read the optimiser's state to wrong places.
 TEST_F(CheckpointTest, AnyNumberOfRanksReadsWhatAnyNumberSaved) {
   for (const bool sharded : {false, true}) {
     for (const int savers : {1, 2, 3, 4, 16}) {
@@ -128,7 +126,7 @@ TEST_F(CheckpointTest, AnyNumberOfRanksReadsWhatAnyNumberSaved) {
   }
 }
 
-// Lost otherwise: whatever lies beyond the first piece in which data goes between ranks.
+// Tensors would lose everything beyond the first piece of 16 MiB that travels between ranks.
 TEST_F(CheckpointTest, TensorsLargerThanAPieceComeBack) {
   constexpr std::size_t size = 9'000'001;  // 36 MB
   const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(size)};
@@ -156,7 +154,7 @@ TEST_F(CheckpointTest, TensorsLargerThanAPieceComeBack) {
   });
 }
 
-// Lost otherwise: disk and time, n times; or the names that other programs look for.
+// A save would take n times the disk space and time, or use names that other programs do not find.
 TEST_F(CheckpointTest, ShardsHoldEachByteOnce) {
   std::vector<float> big(100000);
   std::vector<float> half(40000);
@@ -181,7 +179,7 @@ TEST_F(CheckpointTest, ShardsHoldEachByteOnce) {
   EXPECT_LT(total, 881000u);
 }
 
-// Lost otherwise: part of the optimiser's state, filled with zeros.
+// Part of the optimiser's state would become zeros.
 TEST_F(CheckpointTest, GapsBetweenSlicesAreNamed) {
   for (const bool sharded : {false, true}) {
     on_ranks(3, [&](Context& context) {
@@ -209,7 +207,7 @@ TEST_F(CheckpointTest, GapsBetweenSlicesAreNamed) {
   }
 }
 
-// Lost otherwise: a checkpoint put together from what ranks of different programs have, or a hang.
+// A checkpoint would combine the contents of different programs, or the job would hang.
 TEST_F(CheckpointTest, RanksWithOtherContentsAreAMismatch) {
   on_ranks(3, [&](Context& context) {
     Checkpoint checkpoint(context, root());
@@ -240,7 +238,7 @@ TEST_F(CheckpointTest, RanksWithOtherContentsAreAMismatch) {
       slice.shape = {static_cast<std::int64_t>(slice.bytes.size() / 8)};
     });
     Job job(context, 3);
-    checkpoint.save(1, job.contents());  // and it can be used on
+    checkpoint.save(1, job.contents());  // it remains usable
     expect_restored(context, checkpoint.newest().value(), 3);
   });
   expect_agreed(ErrorCode::mismatch, {"option", "sharded"}, [&] {
@@ -248,7 +246,7 @@ TEST_F(CheckpointTest, RanksWithOtherContentsAreAMismatch) {
   });
 }
 
-// Lost otherwise: other ranks' weights in this rank's place, or what error feedback owes, without a word.
+// A rank would silently get another rank's weights, or lose the rounding errors of error feedback.
 TEST_F(CheckpointTest, ReadersThatAskForSomethingElseAreToldSo) {
   for (const bool sharded : {false, true}) {
     on_ranks(2, [&](Context& context) {
@@ -271,7 +269,7 @@ TEST_F(CheckpointTest, ReadersThatAskForSomethingElseAreToldSo) {
       attempt({"m/large", "found f64 [100, 10]", "expected f64 [1000]"}, "optimizer",
               {.whole = {{"m/large", DataType::f64, {large}, bytes_of(job.moments)}}});
       attempt({"no group 'none'"}, "none", {});
-      // One rank alone asks for something else.
+      // Only one rank makes a different request.
       auto& weights = contents.groups["model"].whole[0];
       if (context.rank() == 2) weights.name = "renamed";
       attempt({"rank 2", "renamed", "found nothing"}, "model", contents.groups["model"]);
@@ -285,8 +283,8 @@ TEST_F(CheckpointTest, ReadersThatAskForSomethingElseAreToldSo) {
   }
 }
 
-// Lost otherwise: checkpoints, to a rank that writes to its own disk. In-process ranks share one, so the
-// directory is hidden by a name that only rank 0 has.
+// A rank would write its part to its own disk, where it is lost. In-process ranks share a disk, so here only
+// rank 0 names the right directory.
 TEST_F(CheckpointTest, RankZerosDirectoryCounts) {
   on_ranks(3, [&](Context& context) {
     Checkpoint checkpoint(context, root() / std::to_string(context.rank()), {.sharded = true});

@@ -27,7 +27,7 @@ std::span<std::byte> bytes_of(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-/// A model with a tensor of every type, whose values follow from `salt`.
+/// A model with a tensor of every type; `salt` determines the values.
 struct Model {
   explicit Model(int salt) {
     std::iota(weights.begin(), weights.end(), static_cast<float>(salt));
@@ -73,7 +73,7 @@ inline std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// `expect_error` of an error that all ranks agree on.
+/// Like `expect_error`, for an agreed error.
 inline void expect_agreed(ErrorCode code, const std::vector<std::string>& parts,
                           const std::function<void()>& body) {
   expect_error(code, parts, [&] {

@@ -1,5 +1,5 @@
-// One rank: what is written, kept and refused. What several do is in checkpoint_ranks_test.cpp, what damage
-// does in checkpoint_damage_test.cpp, threads and signals in checkpoint_background_test.cpp.
+// Checkpoints of one rank: writing, keeping, refusing. See checkpoint_ranks_test.cpp for several ranks,
+// checkpoint_damage_test.cpp for damage, checkpoint_background_test.cpp for threads and signals.
 
 #include "ddl/checkpoint.hpp"
 
@@ -17,7 +17,7 @@
 namespace ddl::test {
 namespace {
 
-// Lost otherwise: the training run.
+// The training run would be lost.
 TEST_F(CheckpointTest, ReadsBackEveryBit) {
   Model model(42);
   model.weights[0] = std::numeric_limits<float>::denorm_min();
@@ -47,7 +47,7 @@ TEST_F(CheckpointTest, ReadsBackEveryBit) {
   EXPECT_EQ(load_model(directory / "step-0000001234" / ""), model);
 }
 
-// Lost otherwise: models in the types that GPUs train with.
+// Models in 16-bit types could not be saved.
 TEST_F(CheckpointTest, SixteenBitTensorsComeBack) {
   std::vector<std::uint16_t> half = {0x3c00, 0x7e01};
   std::vector<std::uint16_t> brain = {0x3f80, 0xffc1};
@@ -66,7 +66,7 @@ TEST_F(CheckpointTest, SixteenBitTensorsComeBack) {
   });
 }
 
-// Lost otherwise: safetensors readers that need the data aligned.
+// Safetensors readers that need aligned data would fail.
 TEST_F(CheckpointTest, DataIsAlignedToEightBytes) {
   const std::string file = contents(save_model(root(), 1, 1) / "model.safetensors");
   std::uint64_t length = 0;
@@ -85,11 +85,11 @@ TEST_F(CheckpointTest, EmptyDirectoryHasNoCheckpoint) {
   EXPECT_EQ(newest_step(root() / "absent"), 0u);
 }
 
-// Lost otherwise: a disk filled with old checkpoints, or the newest one removed.
+// Old checkpoints would fill the disk, or the newest one would be removed.
 TEST_F(CheckpointTest, KeepsTheNewest) {
   for (const std::uint64_t step : {10, 30, 20, 40}) save_model(root(), step, 1, {.keep = 2});
   EXPECT_EQ(names_in(root()), (std::vector{step_name(30), step_name(40)}));
-  save_model(root(), 5, 1, {.keep = 2});  // a run that went back: what it just wrote stays
+  save_model(root(), 5, 1, {.keep = 2});  // a run that resumed from an earlier step keeps what it saves
   EXPECT_EQ(names_in(root()), (std::vector{step_name(5), step_name(40)}));
 }
 
@@ -98,7 +98,7 @@ TEST_F(CheckpointTest, KeepZeroKeepsAll) {
   EXPECT_EQ(names_in(root()).size(), 8u);
 }
 
-// Lost otherwise: the model with the best score, among the newer and worse ones.
+// The model with the best score would be removed in favour of newer, worse ones.
 TEST_F(CheckpointTest, KeepsTheBest) {
   alone([&](Context& context) {
     Checkpoint checkpoint(context, root(), {.keep = 1, .keep_best = 2});
@@ -119,7 +119,7 @@ TEST_F(CheckpointTest, KeepsTheBest) {
   });
 }
 
-// Lost otherwise: a resumed run that cannot write its first checkpoint.
+// A resumed run could not write its first checkpoint.
 TEST_F(CheckpointTest, SameStepIsReplaced) {
   save_model(root(), 7, 1);
   const fs::path path = save_model(root(), 7, 2);
@@ -127,7 +127,7 @@ TEST_F(CheckpointTest, SameStepIsReplaced) {
   EXPECT_EQ(names_in(root()), (std::vector{step_name(7)}));
 }
 
-// Lost otherwise: disk space after every crash, or the checkpoint that was being replaced.
+// Every crash would waste disk space, or lose the checkpoint that was being replaced.
 TEST_F(CheckpointTest, NextSaveClearsUpAfterACrash) {
   save_model(root(), 1, 1);
   fs::create_directories(root() / ".tmp-step-0000000002" / "deep");
@@ -139,7 +139,7 @@ TEST_F(CheckpointTest, NextSaveClearsUpAfterACrash) {
   EXPECT_EQ(load_model(root() / step_name(1)), Model(1));
 }
 
-// Lost otherwise: all training since the last checkpoint, and that one too.
+// All training since the last checkpoint would be lost, and that checkpoint too.
 TEST_F(CheckpointTest, FailedWriteLeavesTheLastGoodCheckpoint) {
   save_model(root(), 1, 1);
   // A limit on file sizes makes write() fail half-way, as a full disk does.
@@ -170,7 +170,7 @@ TEST_F(CheckpointTest, FailedWriteLeavesTheLastGoodCheckpoint) {
   ::signal(SIGXFSZ, handler);
 }
 
-// The same on a disk that is really full; needs the right to mount.
+// The same on a disk that is really full; needs the permission to mount.
 TEST_F(CheckpointTest, FullDiskLeavesTheLastGoodCheckpoint) {
   const fs::path disk = root() / "disk";
   fs::create_directory(disk);
@@ -179,7 +179,7 @@ TEST_F(CheckpointTest, FullDiskLeavesTheLastGoodCheckpoint) {
       ::mount("none", disk.c_str(), "tmpfs", 0, "size=96k") != 0) {
     GTEST_SKIP() << "no right to mount a small file system; FailedWriteLeavesTheLastGoodCheckpoint covers it";
   }
-  alone([&](Context& context) {  // a thread made after the mount, so it sees it
+  alone([&](Context& context) {  // its thread starts after the mount and so sees it
     Checkpoint checkpoint(context, disk, {.background = true});
     Model model(1);
     checkpoint.save(1, model.contents());
@@ -200,8 +200,8 @@ TEST_F(CheckpointTest, FullDiskLeavesTheLastGoodCheckpoint) {
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
-// Lost otherwise: the reason why nothing is saved. A file in the path stands for a lack of permission,
-// which root never sees.
+// The user would not learn why nothing is saved. A file in the path stands for a missing permission, which
+// does not stop root.
 TEST_F(CheckpointTest, UnwritableDirectoryIsNamed) {
   spill(root() / "file", "x");
   expect_agreed(ErrorCode::io, {"file", "Not a directory"},
@@ -214,7 +214,7 @@ TEST_F(CheckpointTest, UnwritableDirectoryIsNamed) {
   EXPECT_EQ(contents(root() / "file"), "x");
 }
 
-// Lost otherwise: weights of another model in this one.
+// A model would get the weights of another one.
 TEST_F(CheckpointTest, OtherModelIsNamedAndNothingFilled) {
   const fs::path path = save_model(root(), 1, 1);
   alone([&](Context& context) {
@@ -239,7 +239,7 @@ TEST_F(CheckpointTest, OtherModelIsNamedAndNothingFilled) {
   });
 }
 
-// Lost otherwise: a checkpoint that can be written but never read.
+// A checkpoint could be written but never read.
 TEST_F(CheckpointTest, WhatCannotBeSavedIsRefused) {
   alone([&](Context& context) {
     Checkpoint checkpoint(context, root());
@@ -273,7 +273,7 @@ TEST_F(CheckpointTest, WhatCannotBeSavedIsRefused) {
     expect_agreed(ErrorCode::invalid_argument, {"nan"},
                   [&] { checkpoint.save(1, model.contents(), std::nan("")); });
     EXPECT_EQ(names_in(root()), std::vector<std::string>{});
-    checkpoint.save(1, model.contents());  // and can be used on
+    checkpoint.save(1, model.contents());  // it remains usable
   });
   EXPECT_EQ(load_model(root() / step_name(1)), Model(1));
 }

@@ -1,4 +1,4 @@
-// Context: who a rank is, and how ranks agree on errors.
+// Context: ranks, groups, agreement on errors, exit reports, options.
 
 #include "ddl/context.hpp"
 
@@ -49,7 +49,7 @@ TEST(Context, KnowsItsPlaceOnItsHost) {
       options);
 }
 
-// Hybrid-parallel trainers: a model's replicas are a group of ranks, and not the job.
+// Hybrid-parallel trainers could not train: the replicas of a model's part are a group of ranks, not the job.
 TEST(Context, AGroupIsAContextOfItsOwn) {
   InProcessOptions options = test::on_hosts();
   options.hosts = {"a", "a", "a", "b", "b", "b"};
@@ -83,7 +83,7 @@ TEST(Context, AGroupIsAContextOfItsOwn) {
       options);
 }
 
-// Objects that are made with a context may outlive the variable that held it.
+// Objects made with a context could not outlive the variable that held it.
 TEST(Context, CopiesAreTheSameContext) {
   run_in_process(2, [](Context& context) {
     Context moved = std::move(context);
@@ -145,7 +145,7 @@ TEST(Context, RootOnlyPausesTheDeadlineOfTheWaitingRanks) {
       options);
 }
 
-// The same of work that one rank takes longer for, a part of a checkpoint on a slow disk.
+// So would work for which one rank takes longer, such as its part of a checkpoint on a slow disk.
 TEST(Context, UnlimitedWorkOnAllRanksPausesTheDeadline) {
   InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(300);
@@ -167,7 +167,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-/// What rank 1 of three reports when the job fails while rank 0 works.
+/// The exit report of a job of three ranks that fails while rank 0 works.
 std::string report_of_failing_work() {
   std::atomic<int> told{0};
   std::string text;
@@ -189,11 +189,11 @@ std::string report_of_failing_work() {
   return text;
 }
 
-// Nobody could tell from the report of a job that failed while it saved what its ranks were doing.
+// The report of a job that failed while saving would not say what its ranks were doing.
 TEST(Context, TheExitReportNamesWhatRankZeroDoesAndWhoWaitsForIt) {
   const std::string waits = "; waits in root_only \"check?point\" for rank 0";
   bool both_waited = false;
-  // Rank 0 may begin before the others have noticed that all have arrived.
+  // Rank 0 may start before the others have noticed that all ranks have arrived.
   for (int attempt = 0; attempt < 100 && !both_waited; ++attempt) {
     const std::string text = report_of_failing_work();
     expect_parts(text, {"the disk is gone", "outside of collectives; its last was barrier",
@@ -204,7 +204,7 @@ TEST(Context, TheExitReportNamesWhatRankZeroDoesAndWhoWaitsForIt) {
   EXPECT_TRUE(both_waited);
 }
 
-// The wrong piece of work would be suspected.
+// The exit report would name the wrong work.
 TEST(Context, TheExitReportNamesTheInnermostWorkThatIsNotOver) {
   std::atomic<bool> told{false};
   std::string text;
@@ -231,7 +231,7 @@ TEST(Context, TheExitReportNamesTheInnermostWorkThatIsNotOver) {
   EXPECT_EQ(text.find("inner"), std::string::npos) << text;
 }
 
-// A rank that does not come to save with the others would be looked for in a barrier that no program has.
+// The error would name the library's barrier instead of the save that a rank does not arrive at.
 TEST(Context, ATimeoutNamesTheWorkThatARankDoesNotComeTo) {
   InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(100);
@@ -263,14 +263,14 @@ TEST(Context, AnErrorOfRootOnlyReachesEveryRank) {
         EXPECT_STREQ(error.what(), "saving: disk full");
         EXPECT_TRUE(error.agreed());
         ++caught;
-        // The job can go on.
+        // The job remains usable.
         EXPECT_EQ(context.broadcast_string(context.is_root() ? "next" : ""), "next");
       },
       test::on_hosts());
   EXPECT_EQ(caught.load(), 3);
 }
 
-// A missing file on one rank would hang the others, or nobody would know which rank it was.
+// A missing file on one rank would hang the others, or the message would not say which rank it was.
 TEST(Context, OnAllRanksThrowsTheLowestFailingRanksErrorEverywhere) {
   std::atomic<int> caught{0};
   run_in_process(
@@ -305,7 +305,7 @@ TEST(Context, OnAllRanksNamesNoRankIfAllFailedAlike) {
       test::on_hosts());
 }
 
-// The message of a library's exception would be lost.
+// The message of another library's exception would be lost.
 TEST(Context, OtherExceptionsBecomeErrors) {
   run_in_process(
       2,
@@ -335,7 +335,7 @@ TEST(Context, BroadcastStringCarriesAnyBytesFromAnyRoot) {
       test::on_hosts());
 }
 
-// A rank that dies of an exception would leave the others waiting until the deadline.
+// A rank that ends with an exception would leave the others waiting until the deadline.
 TEST(Context, AnExceptionOfOneRankEndsTheOthersCollectives) {
   std::atomic<int> peer_failed{0};
   const auto body = [&](Context& context) {
@@ -369,7 +369,7 @@ TEST(Context, ARankThatLeavesEndsTheCollectivesThatNeedIt) {
   EXPECT_NE(std::string(error.what()).find("rank 1 (host"), std::string::npos) << error.what();
 }
 
-// Nobody could tell from the message who is missing, or in what.
+// The message would not say which rank is missing in which collective.
 TEST(Context, ATimeoutNamesTheCollectiveAndWhoIsMissing) {
   InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(100);
@@ -388,7 +388,7 @@ TEST(Context, ATimeoutNamesTheCollectiveAndWhoIsMissing) {
                                    "rank 1 (host beta)", "DDL_DEADLINE"}) {
             EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
           }
-          // The streams are out of step: going on would give wrong numbers.
+          // The ranks' calls no longer match, so continuing would give wrong numbers.
           EXPECT_EQ(error_of([&] { context.communicator().barrier(); }).code(), ErrorCode::timeout);
           timed_out = true;
         } else {
@@ -398,7 +398,7 @@ TEST(Context, ATimeoutNamesTheCollectiveAndWhoIsMissing) {
       options);
 }
 
-// An agreed error must not be mistaken for a peer's death by a rank that has not thrown it yet.
+// A rank that has not thrown an agreed error yet would report a peer's death instead.
 TEST(Context, AgreedErrorsAreRethrownAsTheyAre) {
   for (int repeat = 0; repeat < 50; ++repeat) {
     const Error error = error_of([] {
@@ -478,7 +478,7 @@ std::string messages_of_a_job(const ContextOptions& context_options) {
   return testing::internal::GetCapturedStderr();
 }
 
-// Nobody could find out what a job does; or every job would be noisy.
+// Users could not see which plans a job uses, or every job would be noisy.
 TEST(Context, PrintsEachPlanOnceAtLevelOneAndAllOfItAtLevelTwo) {
   ContextOptions options;
   EXPECT_EQ(messages_of_a_job(options), "");
@@ -495,7 +495,7 @@ TEST(Context, PrintsEachPlanOnceAtLevelOneAndAllOfItAtLevelTwo) {
   EXPECT_EQ(occurrences(all, "ddl [0]"), occurrences(all, "\n")) << "lines without a head: " << all;
 }
 
-// A mode that cannot be had would be taken for granted.
+// The user would not notice that a requested mode is not used.
 TEST(Context, AFallbackIsAWarningWithItsReason) {
   ContextOptions options;
   options.mode = topology::Mode::mpi;
@@ -542,7 +542,7 @@ TEST(ContextOptions, RefusesFilesThatAreNoPlans) {
   }
 }
 
-// A topology that is wrong would show only in the first collective, or not at all.
+// A wrong topology would be noticed only in the first collective, or not at all.
 TEST(Context, RefusesTopologiesThatDoNotFit) {
   InProcessOptions options = test::on_hosts();
   const auto nothing = [](Context&) {};
@@ -557,7 +557,7 @@ TEST(Context, RefusesTopologiesThatDoNotFit) {
       << unknown.what();
 }
 
-// Data that goes another way than the plan says, without a word, makes every measurement wrong.
+// Data would silently take another path than the plan's, which makes every measurement wrong.
 TEST(Context, FallbacksAreListedAndErrorsInStrictMode) {
   InProcessOptions options;
   options.context.topology = "ac922:1";  // whose devices are GPUs

@@ -1,5 +1,5 @@
-// A job's options, from all that may give them. If this failed, a job would run otherwise than it was told
-// to, or not say what is wrong, and where.
+// The sources of a job's options. Without these tests' properties a job would ignore settings, or not say
+// which one is wrong and where it comes from.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ OptionSetting setting(const std::string& name, const std::string& flags = "") {
   return *found;
 }
 
-/// If it failed, nobody could tell why a job runs as it does.
+/// Users could not tell which source of a setting takes effect.
 TEST(Options, TheNextSourceHasTheLastWordAndIsNamed) {
   const test::TemporaryDirectory directory;
   EXPECT_EQ(setting("debug_level").origin, "default");
@@ -141,7 +141,7 @@ TEST(Options, OfAFileSayWhatIsWrongAndWhere) {
   EXPECT_EQ(error_of([] { ContextOptions::from_environment(); }).code(), ErrorCode::io);
 }
 
-/// A misspelt variable would be ignored silently.
+/// A misspelt variable would be silently ignored.
 TEST(Options, VariablesThatAreNotKnownAreErrors) {
   const Variable misspelt("DDL_DEADLIN", "5");
   const Error error = error_of([] { ContextOptions::from_environment(); });

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The command lines of ddl-plan and of the benchmark scaling: what they print and write, and how they say what is
-# wrong.
+# The command lines of ddl-plan and of the benchmark scaling: their output, files and error messages.
 #   ddl_plan_test.sh DDL_PLAN CHECK_DOCUMENT SCALING|none
 set -uo pipefail
 plan=$1 check_document=$2 scaling=$3
@@ -14,7 +13,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# status EXPECTED ARGUMENTS...: runs the tool, leaves its output in $work/out and $work/err.
+# status EXPECTED ARGUMENTS...: runs the tool, writes its output to $work/out and $work/err, and checks its status.
 status() {
   local expected=$1 found
   shift
@@ -24,10 +23,10 @@ status() {
     fail "$(basename "$tool") $*: status $found, expected $expected: $(head -c 500 "$work/err")"
 }
 
-# says FILE TEXT: FILE, out or err, has the text.
+# says FILE TEXT: checks that FILE (out or err) contains TEXT.
 says() { grep -qF -- "$2" "$work/$1" || fail "no '$2' in std$1: $(head -c 1500 "$work/$1")"; }
 
-# refuses STATUS TEXT ARGUMENTS...: nothing on standard output, TEXT on standard error.
+# refuses STATUS TEXT ARGUMENTS...: expects an empty standard output, and TEXT on standard error.
 refuses() {
   local expected=$1 text=$2
   shift 2
@@ -36,22 +35,22 @@ refuses() {
   [ ! -s "$work/out" ] || fail "$(basename "$tool") $*: wrote to standard output before it failed"
 }
 
-# value POINTER...: of the JSON in $work/out.
+# value POINTER...: prints the values at these pointers of the JSON in $work/out.
 value() { "$check_document" json "$work/out" "$@" || fail "JSON: $*"; }
 
-# is EXPECTED POINTER
+# is EXPECTED POINTER: checks a value of the JSON in $work/out.
 is() {
   local found
   found=$(value "$2")
   [ "$found" = "$1" ] || fail "$2: found $found, expected $1"
 }
 
-# holds CONDITION WHAT: the condition, as awk reads it
+# holds CONDITION WHAT: checks a condition in awk's syntax.
 holds() { awk "BEGIN { exit !($1) }" || fail "not true: $1 ($2)"; }
 
 reference=(--topology ac922:4 --ranks 16 --bytes 717668352)
 
-# What a person reads.
+# Readable output.
 status 0 "${reference[@]}"
 says out "ac922:4: 16 ranks placed by host on 4 hosts; 717,668,352 bytes"
 says out "all_reduce 717.7 MB f32: "
@@ -70,7 +69,7 @@ says out "simulated  "
 says out "busiest links"
 says out "critical path: "
 
-# What a program reads: everything that was computed, under stable names.
+# JSON output: all results, under stable names.
 status 0 "${reference[@]}" --json --verify --simulate
 is ac922:4 /topology
 is 16 /ranks
@@ -90,13 +89,13 @@ holds "$chunks >= 1 && $chunks <= 64 && $dimensions >= 1 && $phases >= 2" "shape
 value /phases/0/phase /phases/0/dimension /phases/0/rounds /phases/0/bytes /phases/0/simulated_end_us >"$work/phase"
 value /links/0/link /links/0/kind /links/0/bytes /links/0/utilisation >"$work/link"
 
-# Ranks dealt out over the hosts cost nothing.
+# Round-robin placement costs nothing.
 status 0 "${reference[@]}" --json --simulate --placement round-robin
 is round-robin /placement
 dealt_out=$(value /simulated_us)
 holds "$dealt_out < 1.01 * $simulated && $dealt_out > 0.99 * $simulated" "round-robin and by host"
 
-# A plan that is asked for; its parts are what was asked for.
+# A requested decomposition and number of chunks are used.
 status 0 "${reference[@]}" --json --mode r:2x2x4 --chunks 8
 is 2x2x4 /decomposition
 is 8 /chunks
@@ -105,7 +104,7 @@ is 3 /dimensions
 is ring /dimensions/0/algorithm
 is network\ 12.5\ GB/s /dimensions/2/wires
 
-# Kept in a file and taken up again, it is the same plan.
+# A plan that is saved and loaded again is the same.
 status 0 "${reference[@]}" --save "$work/plan.json"
 status 0 --topology ac922:4 --ranks 16 --plan "$work/plan.json" --json --verify
 is "$hash" /hash
@@ -119,7 +118,7 @@ status 0 --topology ac922:4 --bytes 64M --collective broadcast --root 5 --verify
 is broadcast /collective
 is 67108864 /bytes
 is true /verified
-# In 16 bits between hosts: half of the bytes there, as what is printed, proven and simulated says.
+# 16 bits between hosts: half of the bytes there, in what is printed, verified and simulated.
 for collective in all_reduce reduce_scatter; do
   status 0 --topology ethernet:4x4 --bytes 64M --collective $collective --json --verify --simulate
   read -r whole < <(value /simulated_us)
@@ -158,7 +157,7 @@ status 0 --topology host:1 --bytes 64K --explain --verify --simulate
 status 0 --device cpu --ranks 2 --bytes 4K --verify --json
 is "this machine" /topology
 
-# Every plan that was considered.
+# The list of all candidates.
 status 0 --topology ac922:2 --bytes 1M --candidates
 says out "plans considered, the first 20"
 status 0 --topology ac922:2 --bytes 1M --candidates 3 --json
@@ -171,7 +170,7 @@ status 0 --topology ac922:1 --bytes 1M --candidates all --json
 is "$(value /candidates_in_all)" /candidates
 holds "$in_all >= 100" "a search of $in_all plans"
 
-# Stragglers and jitter change the simulation and nothing else; a seed gives the same numbers again.
+# Stragglers and jitter change only the simulation; the same seed gives the same numbers.
 simulated_with() {
   status 0 --topology ethernet:4x1 --bytes 1M --json "$@"
   value /simulated_us
@@ -189,7 +188,7 @@ other=$(simulated_with --jitter 0.5 --seed 2)
 status 0 --topology ac922:4 --bytes 1M --trace "$work/trace.json"
 "$check_document" json "$work/trace.json" "" >/dev/null || fail "the trace is not JSON"
 
-# Pictures: well-formed, no text over another one, the same on each run, whatever the machine.
+# Pictures: well-formed, without overlapping texts, the same in each run and for every topology.
 for topology in host:3 ac922 ac922:4 ac922:16 ac922:40 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:40; do
   status 0 --topology "$topology" --bytes 64M --svg "$work/a.svg" --limit 1e5
   "$check_document" svg "$work/a.svg" >/dev/null || fail "picture of $topology"
@@ -201,7 +200,7 @@ status 0 "${reference[@]}" --svg -
 cmp -s "$work/out" "$work/c.svg" || fail "--svg - prints something else than --svg FILE writes"
 grep -q "h3" "$work/c.svg" && grep -q "rank 15" "$work/c.svg" || fail "hosts and ranks are missing"
 
-# 65,536 ranks: planned without a schedule; what would be too large says so.
+# 65,536 ranks are planned without a schedule; a request that would be too large is refused.
 status 0 --topology ethernet:4096x16@100gbit --bytes 64M --mode p:16x64x64 --json
 is 65536 /ranks
 is null /simulated_us
@@ -210,14 +209,14 @@ refuses 1 "--limit" --topology ethernet:4096x16@100gbit --bytes 64M --mode r:655
 says err "transfers"
 refuses 1 "--simulate: found a schedule of about" "${reference[@]}" --simulate --limit 10
 
-# Help teaches by example, from anywhere.
+# Help shows examples, after any arguments.
 for arguments in --help -h help "--bytes x --help"; do
   # shellcheck disable=SC2086  # several words
   status 0 $arguments
   says out "ddl-plan --topology ac922:4 --ranks 16 --bytes 717668352"
 done
 
-# A wrong command line: 2, what was found and what was expected.
+# A wrong command line: status 2, with what was found and what was expected.
 refuses 2 "found no --bytes"
 refuses 2 "ddl-plan --help shows how it is used" --bytes
 refuses 2 "--bytes: found '717.7MB', expected a whole number of bytes" --bytes 717.7MB
@@ -257,7 +256,7 @@ refuses 2 "--candidates: found '0'" "${reference[@]}" --candidates 0
 refuses 2 "--plan and --mode do not go together" --plan x.json --mode r
 refuses 2 "expected at most one on standard output" "${reference[@]}" --json --svg -
 
-# Wrong files: 1, with the file and what is wrong in it.
+# Wrong files: status 1, with the file and the problem.
 refuses 1 "$work/missing.json" --topology "$work/missing.json" --bytes 4
 refuses 1 "$work/missing.json" --topology ac922:4 --plan "$work/missing.json"
 head -c 100 "$work/plan.json" >"$work/cut.json"
@@ -265,7 +264,7 @@ refuses 1 "$work/cut.json" --topology ac922:4 --plan "$work/cut.json"
 refuses 1 "found a plan for 16 ranks, expected one for 8" --topology ac922:2 --plan "$work/plan.json"
 refuses 1 "$work/no/such/folder/x.svg" "${reference[@]}" --svg "$work/no/such/folder/x.svg"
 
-# Scaling: a row for each number of workers and each way to reduce.
+# Scaling: a row for each number of workers and each method.
 test_scaling() {
   tool=$scaling
   status 0 --source simulated --topology ac922:4 --json "$work/rows.jsonl"

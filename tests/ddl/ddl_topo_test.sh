@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The command line of ddl-topo: what it prints, what it reads back, and how it says what is wrong.
+# The command line of ddl-topo: its output, the files that it reads back, and its error messages.
 #   ddl_topo_test.sh DDL_TOPO GOLDEN_FOLDER
-# With DDL_UPDATE_GOLDEN=1 it writes the golden files instead of comparing with them.
+# With DDL_UPDATE_GOLDEN=1, writes the golden files instead of comparing with them.
 set -uo pipefail
 tool=$1 golden=$2
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# status EXPECTED ARGUMENTS...: runs the tool, leaves its output in $work/out and $work/err.
+# status EXPECTED ARGUMENTS...: runs the tool, writes its output to $work/out and $work/err, and checks its status.
 status() {
   local expected=$1 found
   shift
@@ -22,10 +22,10 @@ status() {
   [ "$found" = "$expected" ] || fail "ddl-topo $*: status $found, expected $expected: $(head -c 500 "$work/err")"
 }
 
-# says FILE TEXT: FILE, out or err, has the text.
+# says FILE TEXT: checks that FILE (out or err) contains TEXT.
 says() { grep -qF -- "$2" "$work/$1" || fail "no '$2' in std$1: $(head -c 1000 "$work/$1")"; }
 
-# refuses STATUS TEXT ARGUMENTS...: nothing on standard output, TEXT on standard error.
+# refuses STATUS TEXT ARGUMENTS...: expects an empty standard output, and TEXT on standard error.
 refuses() {
   local expected=$1 text=$2
   shift 2
@@ -34,7 +34,7 @@ refuses() {
   [ ! -s "$work/out" ] || fail "ddl-topo $*: wrote to standard output before it failed"
 }
 
-# What people see of each preset.
+# The readable description of each preset.
 for preset in ac922:4 dgx1v dgx2:2 dgx_a100 dgx_h100 ethernet:3x2@100gbit host:4; do
   name=${preset//[:@]/_}
   status 0 show --topology "$preset"
@@ -55,13 +55,13 @@ for preset in ac922 dgx1v dgx2 dgx_a100 dgx_h100 ethernet host; do says out "$pr
 status 0 presets --json
 [ "$(grep -c devices_per_host "$work/out")" = 7 ] || fail "presets --json lists other than 7"
 
-# A matrix that is cut says so, and how to see it whole.
+# A truncated matrix says so, and how to print all of it.
 status 0 show --topology ac922:4
 says out "matrix of 5 of the 16 devices (--matrix: of all)"
 status 0 show --topology ac922:4 --matrix
 says out "h3/gpu3  NET"
 
-# This machine: found, written, read back; and a cluster made of two descriptions of it.
+# This machine: discovered, written, read back; and a cluster of two such machines.
 status 0 show --device cpu --ranks 3
 says out "this machine: 1 host, 3 devices"
 says out "h0/package0"
@@ -94,7 +94,7 @@ status 0 import "$work/nccl.xml" "$work/nccl.xml" -o "$work/nccl.json"
 status 0 show --topology "$work/nccl.json"
 says out "2 hosts, 4 devices"
 
-# What is measured is shown, kept, and found again by jobs.
+# Measurements are printed and cached, and jobs find them.
 export DDL_CACHE_DIR=$work/cache
 status 0 probe --ranks 2
 says out "inside_package"
@@ -106,7 +106,7 @@ rm -r "$work/cache"
 status 0 probe --ranks 3 --dry-run
 [ ! -e "$work/cache" ] || fail "probe --dry-run kept its figures"
 
-# What ddlrun asks each host: a line, with the state of a program and of a port.
+# The check that ddlrun runs on each host: one line, with the state of a program and of a port.
 status 0 check
 says out '{"ddl_check":1,"version":"'
 says out "\"host\":\"$(uname -n)\""
@@ -120,14 +120,14 @@ done
 PATH=$(dirname "$tool"):$PATH status 0 check --program "$(basename "$tool")"
 says out "\"program\":{\"path\":\"$tool\",\"state\":\"executable\"}"
 
-# Help teaches by example, from anywhere.
+# Help shows examples, after any arguments.
 for arguments in --help -h help "show --help" "import x.json --help"; do
   # shellcheck disable=SC2086  # several words
   status 0 $arguments
   says out "ddl-topo show --topology ac922:4"
 done
 
-# A wrong command line: 2, and what to do.
+# A wrong command line: status 2, with what to do.
 refuses 2 "found no command, expected show, presets, export, import, probe, check or env"
 refuses 2 "unknown command 'shwo'; the nearest is show" shwo
 refuses 2 "unknown option '--topolgy'; the nearest is --topology" show --topolgy x
@@ -150,7 +150,7 @@ refuses 2 "ac922:0" show --topology ac922:0
 refuses 2 "--output is given twice" export ac922 -o a --output b
 refuses 2 "ddl-topo --help shows how it is used" bogus
 
-# Wrong files: 1, with the file, the path inside it, what was found and what was expected.
+# Wrong files: status 1, with the file, the path inside it, what was found and what was expected.
 refuses 1 "$work/missing.json" show --topology "$work/missing.json"
 head -c 200 "$work/a.json" >"$work/cut.json"
 refuses 1 "$work/cut.json" show --topology "$work/cut.json"
@@ -173,7 +173,7 @@ if [ -e /dev/full ]; then
   says err "standard output"
 fi
 
-# Devices are written to, not replaced; a link is followed.
+# An output that is a device is written to, not replaced; a link is followed.
 status 0 export ac922 -o /dev/null
 [ -c /dev/null ] || fail "-o /dev/null replaced the device"
 ln -s a.json "$work/link.json"
@@ -181,7 +181,7 @@ status 0 export host:2 -o "$work/link.json"
 [ -L "$work/link.json" ] || fail "-o replaced a link"
 refuses 1 "$work" export ac922 -o "$work"
 
-# Every option, its value and where that comes from.
+# Every option, its value and the source of the value.
 DDL_DEADLINE=7 DDL_OPTIONS="-mode r" status 0 env
 says out "from DDL_DEADLINE"
 says out "from DDL_OPTIONS"
@@ -191,7 +191,7 @@ python3 -c 'import json,sys; assert all(o["help"] and o["expected"] for o in jso
   fail "env --json is no list of options"
 DDL_DEADLIN=7 refuses 1 "the nearest is DDL_DEADLINE" env
 
-# An output file is complete or not there; nothing else is left.
+# Output files are complete or absent; no temporary files remain.
 [ -z "$(find "$work" -name '*.tmp')" ] || fail "temporary files are left: $(ls "$work")"
 
 [ "$failures" = 0 ] && echo "all passed"

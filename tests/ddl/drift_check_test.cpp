@@ -32,7 +32,7 @@ void flip(float& value, unsigned bit) {
   value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ (1U << bit));
 }
 
-/// The message that all ranks get; empty: none.
+/// The error message of all ranks; empty if there is none.
 std::string drift_of(int ranks, const std::function<void(int, Model&)>& change) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
   run_in_process(ranks, [&](Context& context) {
@@ -45,13 +45,13 @@ std::string drift_of(int ranks, const std::function<void(int, Model&)>& change) 
       EXPECT_TRUE(error.agreed());
       texts[static_cast<std::size_t>(context.rank())] = error.what();
     }
-    context.communicator().barrier();  // the job can go on
+    context.communicator().barrier();  // the job remains usable
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
   return texts[0];
 }
 
-// Lost otherwise: a run that ends with an error although nothing is wrong.
+// A correct run would end with an error.
 TEST(DriftCheck, EqualModelsPass) {
   for (const int ranks : {1, 2, 5}) EXPECT_EQ(drift_of(ranks, [](int, Model&) {}), "");
   EXPECT_EQ(drift_of(3, [](int, Model& model) { model.parameters.clear(); }), "");
@@ -63,7 +63,7 @@ TEST(DriftCheck, EqualModelsPass) {
             "");
 }
 
-// Lost otherwise: ranks that train different models for days, and nobody knows since when, or which.
+// Ranks would train different models for days, and nobody would know since when, or which parameter differs.
 TEST(DriftCheck, AFlippedBitIsFoundAndNamed) {
   for (const int victim : {0, 2}) {
     for (const unsigned bit : {0U, 22U, 31U}) {
@@ -77,7 +77,7 @@ TEST(DriftCheck, AFlippedBitIsFoundAndNamed) {
   }
 }
 
-// Lost otherwise: values that compare equal, or never do, hide a difference.
+// Values that compare equal (zeros) or never do (NaNs) would hide a difference, or show one that is none.
 TEST(DriftCheck, ComparesBits) {
   const auto with = [](float first, float other) {
     return drift_of(3, [&](int rank, Model& model) { model.memory[7] = rank == 1 ? other : first; });
@@ -90,7 +90,7 @@ TEST(DriftCheck, ComparesBits) {
   expect_parts(with(nan, other_nan), {"'kernel'", "there: 1)"});
 }
 
-// Lost otherwise: parameters that have changed places pass for the same, or end in a hang.
+// Parameters in another order would pass as equal, or the job would hang.
 TEST(DriftCheck, OtherNamesSizesOrNumbersAreNamed) {
   expect_parts(drift_of(3,
                         [](int rank, Model& model) {
@@ -104,7 +104,7 @@ TEST(DriftCheck, OtherNamesSizesOrNumbersAreNamed) {
                {"parameter 2 is 'bias'", "missing (2 in all) on rank 1", "there: 1, 2)"});
 }
 
-// Lost otherwise: a check in every step, or in none.
+// Every step would be checked, or none.
 TEST(DriftCheck, ChecksAtEveryKthStep) {
   run_in_process(2, [](Context& context) {
     Model model;
@@ -126,7 +126,7 @@ TEST(DriftCheck, ChecksAtEveryKthStep) {
   });
 }
 
-// Lost otherwise: ranks of which some wait in a check that others do not make.
+// Some ranks would wait in a check that others do not make.
 TEST(DriftCheck, RanksMustWantTheSame) {
   run_in_process(3, [](Context& context) {
     Model model;

@@ -18,7 +18,7 @@ using ddl::collectives::InstructionSet;
 namespace elementwise = ddl::elementwise;
 using ddl::test::values_of;
 
-/// Bits; all NaN are alike.
+/// The values' bits; all NaNs have the same.
 std::vector<std::uint32_t> bits(const std::vector<float>& values) {
   std::vector<std::uint32_t> bits;
   for (const float value : values) {
@@ -37,10 +37,11 @@ class Elementwise : public testing::TestWithParam<InstructionSet> {
   const elementwise::Kernels& kernels = elementwise::kernels_of(GetParam());
 };
 
-constexpr std::size_t most = 140;  // more than four rounds of the loops, and every rest
+constexpr std::size_t most = 140;  // more than four iterations of the loops, with every remainder
 constexpr double third = 1.0 / 3;
 
-/// The factor as two floats, neither of them greater than it; one multiplication is rounded, and the sum.
+/// The expected product. The factor is split into two floats, neither greater than it; the product with the
+/// smaller one and the sum are rounded.
 float scaled(float value, double factor) {
   const double magnitude = std::abs(factor);
   if (!(magnitude > 0x1p-64 && magnitude < 0x1p64)) return static_cast<float>(value * factor);
@@ -55,7 +56,7 @@ TEST_P(Elementwise, ScalesAlikeEverywhere) {
     for (std::size_t count = 0; count <= most; ++count) {
       const auto source = values_of(count, 1);
       std::vector<float> in_place = source;
-      std::vector<float> target(count + 1, 7.0f);  // one more must stay as it is
+      std::vector<float> target(count + 1, 7.0f);  // the last element must not change
       kernels.scale_into(in_place.data(), in_place.data(), count, factor);
       kernels.scale_into(target.data(), source.data(), count, factor);
       std::vector<float> expected(count);
@@ -68,7 +69,7 @@ TEST_P(Elementwise, ScalesAlikeEverywhere) {
   }
 }
 
-/// Values on which a product and a sum that are rounded one after the other come out otherwise.
+/// Uses values for which rounding the product and then the sum gives another result.
 TEST_P(Elementwise, ScalesAreRoundedOnce) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -121,7 +122,7 @@ double squares_in_double(const std::vector<float>& values) {
   return sum;
 }
 
-/// 32 lanes of floats, folded to 8 of doubles after each block.
+/// The expected sum: 32 lanes of floats, folded to 8 lanes of doubles after each block.
 double squares(const std::vector<float>& values) {
   double totals[8] = {};
   const std::size_t whole = values.size() - values.size() % 32;
@@ -170,11 +171,12 @@ TEST_P(Elementwise, SumsOfManySquaresAreClose) {
   EXPECT_NEAR(kernels.square_and_scale(scaled.data(), scaled.size(), third), exact, exact * 1e-7);
 }
 
-/// Squares of these are infinite in float, or zero.
+/// Uses values whose squares are infinite or zero in float.
 TEST_P(Elementwise, SquaresOfTheGreatestAndOfTheLeast) {
   for (const float size : {3e38f, 1e25f, 1e-18f, 1e-25f, 1e-36f}) {
     for (const std::size_t count : {1U, 31U, 33U, 700U, 20'000U}) {
-      std::vector<float> values(count, 1.0f);  // one part is within, and one is not
+      std::vector<float> values(count,
+                                1.0f);  // the squares of one part are in range, those of the other are not
       std::fill_n(values.begin(), std::min<std::size_t>(count, 8192), size);
       const double exact = squares_in_double(values);
       EXPECT_NEAR(kernels.sum_of_squares(values.data(), count), exact, exact * 1e-6) << size;

@@ -12,7 +12,7 @@
 namespace ddl {
 namespace {
 
-/// Of many sizes, from denormal to the largest.
+/// Values of all magnitudes, from denormal to the largest.
 std::vector<float> any_values(std::size_t count) {
   SplitMix64 random(7, 7);
   std::vector<float> values(count);
@@ -40,7 +40,7 @@ double norm_in_parts(const std::vector<float>& values, int ranks, std::size_t pa
   return result;
 }
 
-// Lost otherwise: clipping that differs between runs that are meant to have the same bits.
+// Clipping would differ between runs that should have the same bits.
 TEST(GradientNorm, ExactHasTheSameBitsInAnyParts) {
   const std::vector<float> values = any_values(10'007);
   const double whole = norm_in_parts(values, 1, values.size(), true);
@@ -70,7 +70,7 @@ TEST(GradientNorm, ExactOfSmallestAndLargest) {
   EXPECT_EQ(norm_in_parts({huge}, 1, 1, true), static_cast<double>(huge));
 }
 
-// Lost otherwise: a model updated with NaN.
+// A model would be updated with NaN.
 TEST(GradientNorm, IsNotFiniteWhereAValueIsNot) {
   for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()}) {

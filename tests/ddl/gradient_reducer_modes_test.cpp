@@ -20,21 +20,21 @@
 #include "ddl/hash.hpp"
 #include "support/thrown_error.hpp"
 
-// What a reducer does besides plain steps: orders that it learns, accumulation, gradients without values,
-// rows, 16-bit wires, sharded updates, threads.
+// Features of a reducer beyond plain steps: learned orders, accumulation, gradients without values, rows,
+// 16-bit wires, sharded updates, threads.
 
 namespace ddl {
 namespace {
 
 using Values = std::vector<float>;
 
-/// Any function of these will do; sums of whole numbers are exact.
+/// An arbitrary integer for these arguments; sums of integers are exact.
 float value_of(int rank, std::size_t step, std::size_t gradient, std::size_t element) {
   SplitMix64 random(static_cast<std::uint64_t>(rank) * 1000 + step, gradient * 100'000 + element);
   return static_cast<float>(random.below(2001)) - 1000;
 }
 
-/// Gradients of a model, in one block.
+/// A model's gradients, in one block of memory.
 struct Model {
   Model(Context& context, const std::vector<std::size_t>& counts, std::size_t rows_of = none,
         std::size_t width = 0)
@@ -60,7 +60,7 @@ struct Model {
 
 const std::vector<std::size_t> counts = {30, 7, 0, 200, 5, 64};
 
-/// Sums over all ranks, exact, over a weight.
+/// Expects the exact sums over all ranks, divided by `weight`.
 void expect_means(const Model& model, int ranks, std::size_t step, double weight) {
   for (std::size_t g = 0; g < counts.size(); ++g) {
     for (std::size_t e = 0; e < counts[g]; ++e) {
@@ -81,8 +81,7 @@ InProcessOptions on_hosts(const std::vector<int>& sizes) {
 
 using test::expect_error;
 
-// Lost otherwise: the right gradient, where ranks finish gradients in orders of their own, another in each
-// step.
+// Gradients would be wrong where ranks finish them in different orders that change in every step.
 TEST(GradientReducer, AnyOrderOfReadinessOnAnyRank) {
   for (const int ranks : {1, 3, 16}) {
     run_in_process(ranks, [&](Context& context) {
@@ -103,8 +102,8 @@ TEST(GradientReducer, AnyOrderOfReadinessOnAnyRank) {
   }
 }
 
-// Lost otherwise: overlap. A bucket starts when its last gradient is there, and not before those before it: a
-// rank that is alone has its means then.
+// Nothing would overlap with backward. A bucket starts when its last gradient is ready and the buckets before
+// it have started; a single rank then has its means at once.
 TEST(GradientReducer, BucketsStartDuringBackward) {
   run_in_process(1, [](Context& context) {
     Model model(context, {4, 4, 4});
@@ -113,13 +112,13 @@ TEST(GradientReducer, BucketsStartDuringBackward) {
     for (int step = 0; step < 2; ++step) {
       std::ranges::fill(model.buffer.values(), 6.0f);
       reducer.begin(2);
-      if (step == 0) {  // the buckets are 1 and 2, and 0
+      if (step == 0) {  // buckets: gradients 1 and 2; gradient 0
         reducer.ready(0);
         EXPECT_EQ(model.values(), Values(12, 6.0f));
         reducer.ready(1);
         EXPECT_EQ(model.values(), Values(12, 6.0f));
         reducer.ready(2);
-      } else {  // 0 and 1, and 2
+      } else {  // buckets: gradients 0 and 1; gradient 2
         for (const std::size_t index : {2U, 0U}) reducer.ready(index);
         EXPECT_EQ(model.values(), Values(12, 6.0f));
         reducer.ready(1);
@@ -130,7 +129,7 @@ TEST(GradientReducer, BucketsStartDuringBackward) {
   });
 }
 
-// Lost otherwise: what overlap is for; the order of the first step is that of the buckets from then on.
+// Reductions would hide little: buckets follow the first step's order of readiness from then on.
 TEST(GradientReducer, LearnsTheOrderOfReadiness) {
   run_in_process(2, [](Context& context) {
     Model model(context, {10, 10, 10});
@@ -146,7 +145,7 @@ TEST(GradientReducer, LearnsTheOrderOfReadiness) {
   });
 }
 
-// Lost otherwise: batches that are larger than memory, with the gradients of their last part alone.
+// A batch larger than memory would be trained with the gradients of its last part only.
 TEST(GradientReducer, MicroBatchesAreReducedOnce) {
   for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
     for (const bool flat : {true, false}) {
@@ -156,7 +155,7 @@ TEST(GradientReducer, MicroBatchesAreReducedOnce) {
         if (!flat) std::ranges::reverse(gradients);
         GradientReducer reducer(context, gradients, {.gradients = kind, .bucket_bytes = 400});
         for (std::size_t step = 0; step < 3; ++step) {
-          // Of rank r, micro-batch m has r + m items: rank 0 begins with none. Items leave whole numbers.
+          // Micro-batch m of rank r has r + m items, so rank 0 begins with none. Gradients are integers.
           const auto items = [](int rank, int micro) { return static_cast<double>(rank + micro); };
           const auto gradient = [&](int rank, int micro, std::size_t g, std::size_t e) {
             return static_cast<double>(value_of(rank * 10 + micro, step, g, e)) * (items(rank, micro) > 0);
@@ -208,7 +207,7 @@ TEST(GradientReducer, MicroBatchesAreReducedOnce) {
   }
 }
 
-// Lost otherwise: a batch of which one part went wrong, on one rank, is applied on all.
+// A batch with an error in one micro-batch on one rank would be applied on all ranks.
 TEST(GradientReducer, AProblemOfAMicroBatchComesOutWithTheStep) {
   run_in_process(2, [](Context& context) {
     Model model(context, {3});
@@ -227,7 +226,7 @@ TEST(GradientReducer, AProblemOfAMicroBatchComesOutWithTheStep) {
   });
 }
 
-// Lost otherwise: models of which a step uses a part, on some ranks.
+// Models of which a step uses only a part, on some ranks, could not be trained.
 TEST(GradientReducer, GradientsWithoutValuesCountAsZeros) {
   for (const bool flat : {true, false}) {
     run_in_process(4, [&](Context& context) {
@@ -235,7 +234,7 @@ TEST(GradientReducer, GradientsWithoutValuesCountAsZeros) {
       std::vector<Gradient> gradients = model.buffer.gradients();
       if (!flat) std::ranges::reverse(gradients);
       GradientReducer reducer(context, gradients, {.gradients = GradientKind::sum, .bucket_bytes = 100});
-      // Gradient 0 is on all ranks, 1 on rank 2 alone, 3 on none in step 1.
+      // Gradient 0 has a value on all ranks, 1 only on rank 2, 3 on none in step 1.
       for (std::size_t step = 0; step < 3; ++step) {
         const auto has = [&](int rank, std::size_t g) {
           return step != 1 || (g != 3 && (g != 1 || rank == 2));
@@ -267,7 +266,7 @@ TEST(GradientReducer, GradientsWithoutValuesCountAsZeros) {
   }
 }
 
-// Lost otherwise: gradient clipping, and ranks of which some skip a step and others do not.
+// Gradient clipping would be wrong, or some ranks would skip a step that others do not.
 TEST(GradientReducer, NormAndFinitenessAreTheSameOnAllRanks) {
   for (const bool leave_sums : {false, true}) {
     for (const int ranks : {1, 4, 16}) {
@@ -298,7 +297,7 @@ TEST(GradientReducer, NormAndFinitenessAreTheSameOnAllRanks) {
   }
 }
 
-// Lost otherwise: the right embedding, where rows travel alone.
+// Embeddings would get wrong gradients where only touched rows travel.
 TEST(GradientReducer, RowsGiveWhatDenseGradientsGive) {
   constexpr std::size_t rows = 50;
   constexpr std::size_t width = 6;
@@ -310,7 +309,7 @@ TEST(GradientReducer, RowsGiveWhatDenseGradientsGive) {
         GradientReducer by_rows(context, sparse.buffer.gradients(), {.gradients = kind, .bucket_bytes = 64});
         GradientReducer whole(context, dense.buffer.gradients(), {.gradients = kind, .bucket_bytes = 64});
         SplitMix64 random(3, static_cast<std::uint64_t>(context.rank()));
-        // How many rows a rank touches; the last step has none, the one before does not say which.
+        // The number of rows that a rank touches; with 0 the gradient is absent.
         for (const std::size_t touched : {2U, 1U, 50U, 0U, 3U}) {
           std::vector<std::int32_t> list;
           for (std::size_t i = 0; i < touched; ++i)
@@ -381,14 +380,14 @@ TEST(GradientReducer, RowsThatCannotBeAreRefused) {
   });
 }
 
-// Lost otherwise: half the bytes between hosts, or a model that the rounding leads astray.
+// The wire would not save bytes between hosts, or its rounding errors would add up in the model.
 TEST(GradientReducer, WireRoundsAndOwesTheRestToTheNextStep) {
   constexpr std::size_t steps = 50;
   for (const DataType wire : {DataType::bf16, DataType::f16}) {
     const double rounding = wire == DataType::bf16 ? 0x1p-8 : 0x1p-11;
     for (const auto& hosts : {std::vector<int>{2, 2}, {1, 1, 1}, {3, 1, 2}, {4, 4, 4, 4}, {3}}) {
-      // With values on one host alone the additions between hosts are exact: what is left is the rounding
-      // of that host, which the next steps make up for.
+      // With values on only one host the additions between hosts are exact. What remains is the rounding of
+      // that host, which the next steps compensate.
       for (const bool on_one_host : {true, false}) {
         const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
         const int with_values = on_one_host ? hosts.front() : ranks;
@@ -400,12 +399,12 @@ TEST(GradientReducer, WireRoundsAndOwesTheRestToTheNextStep) {
                                       {.gradients = GradientKind::sum, .bucket_bytes = 300, .wire = wire});
               std::vector<double> sums(model.values().size());
               for (std::size_t step = 0; step <= steps; ++step) {
-                model.backward(context.rank(), 1);  // the same gradient each time
+                model.backward(context.rank(), 1);  // the same gradient in each step
                 if (context.rank() >= with_values) std::ranges::fill(model.buffer.values(), 0.0f);
                 for (std::size_t g = counts.size(); g-- > 0;) reducer.ready(g);
                 const ReducedStep reduced = reducer.wait(1);
                 EXPECT_TRUE(reduced.finite);
-                if (step == 0) continue;  // in f32
+                if (step == 0) continue;  // the first step uses f32
                 EXPECT_EQ(reduced.bytes<reducer.bytes() * 3 / 5, hosts.size()> 1);
                 const Values values = model.values();
                 for (std::size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
@@ -430,7 +429,7 @@ TEST(GradientReducer, WireRoundsAndOwesTheRestToTheNextStep) {
   }
 }
 
-// Lost otherwise: training that never recovers from one step that was skipped.
+// Training would never recover from one step that was skipped.
 TEST(GradientReducer, AStepThatIsNotFiniteLeavesNoTraceInTheResiduals) {
   run_in_process(
       4,
@@ -461,7 +460,7 @@ TEST(GradientReducer, AStepThatIsNotFiniteLeavesNoTraceInTheResiduals) {
       on_hosts({2, 2}));
 }
 
-// Lost otherwise: a run that is resumed and takes another way than the one that went on.
+// A resumed run would differ from one that never stopped.
 TEST(GradientReducer, GoesOnFromItsStateWithTheSameBits) {
   run_in_process(
       4,
@@ -543,8 +542,7 @@ TEST(GradientReducer, StatesThatDoNotFitAreRefused) {
   });
 }
 
-// Lost otherwise: the memory of n - 1 copies of the optimiser's state, or parts of the model that nobody
-// updates.
+// The optimiser's state would take memory for n copies, or no rank would update some parts of the model.
 TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
   for (const auto& hosts : {std::vector<int>{1}, {2}, {3}, {2, 2}, {16}}) {
     for (const DataType wire : {DataType::f32, DataType::bf16}) {
@@ -621,7 +619,7 @@ TEST(GradientReducer, ShardedUpdateGivesWhatEveryRanksOwnUpdateGives) {
   }
 }
 
-// Lost otherwise: the bits of a reproducible run, as soon as its ranks are on other hosts.
+// A reproducible run would change its bits as soon as its ranks are on other hosts.
 TEST(GradientReducer, AReproducibleContextRefusesAWire) {
   InProcessOptions options = on_hosts({1, 1});
   options.context.reproducible = true;
@@ -637,7 +635,7 @@ TEST(GradientReducer, AReproducibleContextRefusesAWire) {
       options);
 }
 
-// Lost otherwise: reproducible training, where buckets are cut in another way.
+// Reproducible training would depend on how buckets are cut.
 TEST(GradientReducer, ReproducibleWhateverTheBuckets) {
   std::vector<std::pair<Values, double>> results;
   std::mutex mutex;
@@ -673,7 +671,7 @@ TEST(GradientReducer, ReproducibleWhateverTheBuckets) {
   for (const auto& result : results) EXPECT_EQ(result, results.front());
 }
 
-// Lost otherwise: trainers whose backward pass has threads of its own.
+// Trainers whose backward pass has its own threads would fail.
 TEST(GradientReducer, WaitsForGradientsOfOtherThreads) {
   run_in_process(2, [](Context& context) {
     Model model(context, counts);
@@ -685,7 +683,7 @@ TEST(GradientReducer, WaitsForGradientsOfOtherThreads) {
       std::thread other([&] {
         for (std::size_t g = 1; g < counts.size(); ++g) reducer.ready(g);
       });
-      if (step == 0) other.join();  // that there are other threads is not known before
+      if (step == 0) other.join();  // the reducer does not know yet that other threads report
       reducer.wait(1);
       if (step > 0) other.join();
       expect_means(model, 2, step, 2);
@@ -693,7 +691,7 @@ TEST(GradientReducer, WaitsForGradientsOfOtherThreads) {
   });
 }
 
-// Lost otherwise: ten minutes, and then no hint.
+// The job would end only after ten minutes, and without naming the gradient.
 TEST(GradientReducer, AGradientThatNeverComesIsNamedAfterTheDeadline) {
   InProcessOptions options;
   options.context.deadline = std::chrono::milliseconds(300);
@@ -713,7 +711,7 @@ TEST(GradientReducer, AGradientThatNeverComesIsNamedAfterTheDeadline) {
       options);
 }
 
-// Lost otherwise: an error that says which collective failed, and not which part of the model.
+// An error would name the collective that failed, but not the part of the model.
 TEST(GradientReducer, ErrorsOfABucketNameItsGradients) {
   const auto run = [](Context& context) {
     Model model(context, counts);
@@ -740,7 +738,7 @@ TEST(GradientReducer, ErrorsOfABucketNameItsGradients) {
                Error);
 }
 
-// Lost otherwise: hours of search for the layer in which a rank hangs.
+// Finding the layer in which a rank hangs would take hours.
 TEST(GradientReducer, TheExitReportNamesTheGradientThatAPeerWaitsFor) {
   InProcessOptions options;
   options.context.deadline = std::chrono::milliseconds(300);
@@ -774,7 +772,7 @@ TEST(GradientReducer, TheExitReportNamesTheGradientThatAPeerWaitsFor) {
   EXPECT_NE(text.find("in backward: gradient 'g1' is not ready"), text.npos) << text;
 }
 
-/// What its state says of the plans.
+/// The hash of the plans in a reducer's state.
 std::string plans_of(const GradientReducerOptions& reducer_options, const std::vector<int>& hosts,
                      const std::vector<topology::Plan>& plans) {
   std::string found;
@@ -814,7 +812,8 @@ topology::Plan plan_for(topology::Collective collective, int ranks, topology::Al
   return plan;
 }
 
-/// A run that goes on from a state is told if its sums may differ in their last bits, and only then.
+/// The log would not tell the user of a resumed run that its sums may differ in their last bits, or would
+/// warn without need.
 TEST(GradientReducer, TheStateTellsThePlansThatBucketsAreReducedBy) {
   using topology::Algorithm;
   using topology::Collective;
@@ -834,11 +833,11 @@ TEST(GradientReducer, TheStateTellsThePlansThatBucketsAreReducedBy) {
             with(sharded, Collective::all_reduce, Algorithm::two_shot));
   GradientReducerOptions narrow = dense;
   narrow.wire = DataType::bf16;
-  // Ranks of both hosts agree, though their groups have other plans.
+  // The ranks of both hosts agree although their groups have different plans.
   EXPECT_NE(plans_of(narrow, {3, 1}, {}), plans_of(dense, {3, 1}, {}));
 }
 
-// Lost otherwise: a model that learns nothing because a vector of gradients has grown, and moved.
+// A model would learn nothing because a vector of gradients has grown and moved.
 TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
   InProcessOptions options;
   options.context.check = true;
@@ -856,7 +855,7 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
       reducer.wait(1.0);
     }
     std::vector<float> registered(moves);
-    registered.swap(moves);  // as if it had grown
+    registered.swap(moves);  // as if the vector had grown
     fill(7);
     reducer.ready(1);
     expect_error(ErrorCode::invalid_argument, {"gradient 0 ('moves'): it holds just what the last step left"},

@@ -25,7 +25,7 @@ constexpr std::size_t sizes[] = {7, 1, 0, 64, 300, 5, 1000};
 
 enum class Layout { flat, scattered, partly };
 
-/// One rank's gradients, in one buffer or several.
+/// One rank's gradients, in one buffer or in several.
 struct Gradients {
   explicit Gradients(Layout layout) {
     const std::size_t total = std::accumulate(std::begin(sizes), std::end(sizes), std::size_t{0});
@@ -41,12 +41,12 @@ struct Gradients {
   std::vector<Gradient> registered;
 };
 
-/// Gradient of one item: any function of (item, gradient, element) will do.
+/// An arbitrary value for the gradient of one item.
 double item_gradient(std::size_t item, std::size_t gradient, std::size_t element) {
   return std::sin(1.0 + static_cast<double>(item * 31 + gradient * 7 + element));
 }
 
-/// Ragged: rank 1 has nothing.
+/// Numbers of items differ between ranks; rank 1 has none.
 std::size_t items_of(int rank) { return rank == 1 ? 0 : 3 + static_cast<std::size_t>(rank) * 5 % 7; }
 
 std::size_t first_item_of(int rank) {
@@ -55,7 +55,7 @@ std::size_t first_item_of(int rank) {
   return first;
 }
 
-/// What backward leaves: sums or means over this rank's items; a mean of nothing is NaN.
+/// Writes sums or means over this rank's items; the mean of no items is NaN.
 void backward(Gradients& gradients, int rank, GradientKind kind) {
   for (std::size_t g = 0; g < gradients.registered.size(); ++g) {
     for (std::size_t e = 0; e < sizes[g]; ++e) {
@@ -85,7 +85,7 @@ void expect_mean(const Gradients& gradients, int ranks) {
       }
       const double n = static_cast<double>(items);
       const double bound =
-          (ranks + 3) * 0x1p-24 * magnitude / n;  // roundings: each rank's own, each hop, the last
+          (ranks + 3) * 0x1p-24 * magnitude / n;  // roundings: one on each rank, one per hop, the final one
       const double found = gradients.registered[g].values.as<float>()[e];
       ASSERT_TRUE(std::abs(found - sum / n) <= bound)
           << found << " is not " << sum / n << ", gradient " << g << " element " << e;
@@ -93,7 +93,7 @@ void expect_mean(const Gradients& gradients, int ranks) {
   }
 }
 
-/// Runs `body` on all ranks and expects an Error on each; returns the texts, in order of rank.
+/// Runs `body` on all ranks and expects an Error on each; returns their texts by rank.
 std::vector<std::string> errors_on_all(int ranks, ErrorCode code, const std::function<void(Context&)>& body) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
   run_in_process(ranks, [&](Context& context) {
@@ -108,7 +108,7 @@ std::vector<std::string> errors_on_all(int ranks, ErrorCode code, const std::fun
   return texts;
 }
 
-// Lost otherwise: the right gradient. Ragged batches, one empty, any layout, several hosts, two steps.
+// Gradients would be wrong. Covers ragged batches, an empty one, all layouts, several hosts and two steps.
 TEST(GradientReducer, MeanOverAllItemsOfAllRanks) {
   for (const int ranks : {1, 2, 3, 4, 7, 16}) {
     for (const std::size_t hosts : {1, 2, 3}) {
@@ -120,7 +120,7 @@ TEST(GradientReducer, MeanOverAllItemsOfAllRanks) {
         run_in_process(
             ranks,
             [&](Context& context) {
-              const auto layout = static_cast<Layout>(context.rank() % 3);  // each rank its own
+              const auto layout = static_cast<Layout>(context.rank() % 3);  // differs between ranks
               Gradients gradients(layout);
               GradientReducer reducer(context, gradients.registered,
                                       {.gradients = kind, .bucket_bytes = 1300});
@@ -139,7 +139,7 @@ TEST(GradientReducer, MeanOverAllItemsOfAllRanks) {
   }
 }
 
-// Lost otherwise: ranks that drift apart, and runs that cannot be repeated.
+// Ranks would drift apart, and runs could not be repeated.
 TEST(GradientReducer, AllRanksAndAllRunsHaveTheSameBits) {
   std::vector<std::vector<float>> results;
   std::mutex mutex;
@@ -165,7 +165,7 @@ TEST(GradientReducer, AllRanksAndAllRunsHaveTheSameBits) {
   }
 }
 
-// Lost otherwise: whole numbers that come out as 1.9999999.
+// Means that are integers would come out as 1.9999999.
 TEST(GradientReducer, WholeMeansAreExact) {
   run_in_process(3, [](Context& context) {
     std::vector<float> values = {3.0f, 6.0f, 9.0f, -12.0f};
@@ -176,7 +176,7 @@ TEST(GradientReducer, WholeMeansAreExact) {
   });
 }
 
-// Lost otherwise: memory of a second copy of all gradients, or a neighbour's values.
+// A neighbour of the gradients in memory would be overwritten.
 TEST(GradientReducer, NothingBetweenTheGradientsIsTouched) {
   run_in_process(2, [](Context& context) {
     Gradients gradients(Layout::partly);
@@ -194,12 +194,12 @@ TEST(GradientReducer, NothingBetweenTheGradientsIsTouched) {
   });
 }
 
-// Lost otherwise: steady step times.
+// Step times would vary with allocations.
 TEST(GradientReducer, AStepAllocatesNothingOrFewSmallBlocks) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer has its own operator new";
 #endif
-  // What is met for the first time still takes memory, so the best of some stretches counts.
+  // First uses still allocate memory, so the smallest count of several steps is taken.
   const auto fewest_of = [](std::size_t bucket_bytes, GradientKind kind) {
     long fewest = std::numeric_limits<long>::max();
     run_in_process(2, [&](Context& context) {
@@ -235,7 +235,7 @@ TEST(GradientReducer, NoGradientsAtAllStillAgreeOnTheWeight) {
   });
 }
 
-// Lost otherwise: a model trained with gradients that are too large by the batch size, or too small.
+// A model would be trained with gradients that are too large or too small by the batch size.
 TEST(GradientReducer, WrongPairingSaysWhatToCall) {
   run_in_process(2, [](Context& context) {
     std::vector<float> a(3);
@@ -260,12 +260,12 @@ TEST(GradientReducer, WrongPairingSaysWhatToCall) {
     means.ready(1);
     fails({"ready(1)", "'b'", "before"}, [&] { means.ready(1); });
     means.ready(0);
-    EXPECT_EQ(means.wait().weight, 2);  // none of these errors spoilt the step
+    EXPECT_EQ(means.wait().weight, 2);  // none of these errors has affected the step
     fails({"without begin"}, [&] { means.wait(); });
   });
 }
 
-// Lost otherwise: peers that wait for ten minutes because one rank's data went wrong.
+// Peers would wait for ten minutes because one rank has bad data.
 TEST(GradientReducer, ProblemOfOneRankEndsTheStepOnAll) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinite = std::numeric_limits<double>::infinity();
@@ -312,7 +312,7 @@ TEST(GradientReducer, TotalWeightOfZeroIsAnErrorEverywhere) {
   }
 }
 
-// Lost otherwise: gradients of different parameters added to each other.
+// Gradients of different parameters would be added to each other.
 TEST(GradientReducer, OtherGradientsAreNamedWithTheirRanks) {
   const auto attempt =
       [](const std::function<void(int, std::vector<Gradient>&, GradientReducerOptions&)>& change) {

@@ -12,7 +12,7 @@
 #include "support/job_options.hpp"
 #include "support/thrown_error.hpp"
 
-// Gradients of other types than f32, alone and together, and those that a trainer keeps in several vectors.
+// Gradients of other types than f32, alone and mixed, and gradients that a trainer keeps in several vectors.
 
 namespace ddl {
 namespace {
@@ -48,7 +48,7 @@ void set(const Elements& values, std::size_t i, double value) {
   }
 }
 
-/// Half the distance between neighbours at 1.
+/// The unit roundoff: half the distance between adjacent values at 1.
 double unit(DataType type) {
   return type == DataType::f64   ? 0x1p-53
          : type == DataType::f32 ? 0x1p-24
@@ -56,7 +56,7 @@ double unit(DataType type) {
                                  : 0x1p-8;
 }
 
-/// Elements of each type in turn, in memory of their own.
+/// Arrays whose types take turns, each in its own memory.
 struct Mixed {
   explicit Mixed(std::vector<std::size_t> counts) : counts_(std::move(counts)) {
     for (std::size_t g = 0; g < counts_.size(); ++g) memory_.emplace_back(counts_[g] + 1);
@@ -82,7 +82,7 @@ struct Mixed {
   std::vector<std::vector<std::uint64_t>> memory_;
 };
 
-/// What a rank's item contributes: numbers that every type holds.
+/// The contribution of a rank's item, which every type represents exactly.
 double item_value(int rank, std::size_t step, std::size_t g, std::size_t e) {
   SplitMix64 random(static_cast<std::uint64_t>(rank) * 1000 + step, g * 100'000 + e);
   return (static_cast<double>(random.below(201)) - 100) / 64;
@@ -95,7 +95,7 @@ TEST(GradientTypes, EveryTypeBecomesTheWeightedMeanOverRanks) {
        std::vector<std::vector<std::string>>{{"a"}, {"a", "a", "a"}, {"a", "a", "b", "b"}}) {
     for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
       for (const bool reproducible : {false, true}) {
-        for (const bool alone : {false, true}) {  // rows travel alone, or all of them
+        for (const bool alone : {false, true}) {  // only the touched rows travel, or all of them
           InProcessOptions options = test::on_hosts(hosts);
           options.context.reproducible = reproducible;
           const int ranks = static_cast<int>(hosts.size());
@@ -140,7 +140,8 @@ TEST(GradientTypes, EveryTypeBecomesTheWeightedMeanOverRanks) {
                         sum += value;
                         magnitude += std::abs(value);
                       }
-                      // What a rank holds is rounded to its type, as is the mean; between, f32 or f64.
+                      // This rank's gradient and the mean are rounded to the type; f32 or f64 is used in
+                      // between.
                       ASSERT_NEAR(element(memory[g], e), sum / total,
                                   3 * u * magnitude / total + 1e-7 * (u > 0x1p-50))
                           << "gradient " << g << ", element " << e << ", step " << step;
@@ -158,20 +159,20 @@ TEST(GradientTypes, EveryTypeBecomesTheWeightedMeanOverRanks) {
   }
 }
 
-// Mixed precision would count a step whose gradients have overflowed.
+// Mixed-precision training would apply a step whose gradients have overflowed.
 TEST(GradientTypes, AMeanBeyondTheRangeOf16BitsIsNotFinite) {
   run_in_process(3, [](Context& context) {
     std::vector<float16> gradient(100, float16(60000.0f));
     GradientReducer reducer(context, {{"w", gradient}}, {.gradients = GradientKind::sum});
     reducer.ready(0);
     EXPECT_TRUE(reducer.wait(1).finite);
-    EXPECT_EQ(static_cast<float>(gradient[99]), 60000.0f);  // the sum, 180,000, was never one of 16 bits
+    EXPECT_EQ(static_cast<float>(gradient[99]), 60000.0f);  // the sum, 180,000, is not rounded to 16 bits
     reducer.ready(0);
     EXPECT_FALSE(reducer.wait(0.5).finite);
   });
 }
 
-// Each rank would update with its own shard, in double or 16 bits, and lose the others'.
+// In double or 16 bits, ranks would not get the other ranks' updated shards.
 TEST(GradientTypes, ShardedUpdatesGatherParametersOfEveryType) {
   const std::vector<std::size_t> counts = {130, 257, 64, 300, 5, 700, 96};
   InProcessOptions options = test::on_hosts({"a", "a", "b"});
@@ -210,7 +211,7 @@ TEST(GradientTypes, ShardedUpdatesGatherParametersOfEveryType) {
       options);
 }
 
-// Micro-batches of means in double would be added up in float.
+// Means of micro-batches in double would be added up in float.
 TEST(GradientTypes, MicroBatchesOfMeansAddUpInTheirOwnPrecision) {
   run_in_process(2, [](Context& context) {
     std::vector<double> wide(3);
@@ -236,7 +237,7 @@ TEST(GradientTypes, MicroBatchesOfMeansAddUpInTheirOwnPrecision) {
   });
 }
 
-// Trainers that keep a gradient a sample, or a thread, would have to add them up in a pass of their own.
+// Trainers that keep one gradient per sample or thread would need their own pass to add them up.
 TEST(GradientTypes, SummandsAreAddedUpAndZeroed) {
   run_in_process(2, [](Context& context) {
     std::vector<std::vector<double>> samples(4, std::vector<double>(5));
@@ -253,7 +254,7 @@ TEST(GradientTypes, SummandsAreAddedUpAndZeroed) {
   });
 }
 
-// Bad gradients are named when they are registered, and not by a model that does not learn.
+// Bad gradients would be noticed only by a model that does not learn, and not when they are registered.
 TEST(GradientTypes, WrongOnesAreRefused) {
   run_in_process(2, [](Context& context) {
     std::vector<std::int32_t> integers(4);

@@ -1,4 +1,4 @@
-// What processes of a machine know of it, and of its cores.
+// How processes identify their machine and its cores.
 
 #include "ddl/context/host_identity.hpp"
 

@@ -15,7 +15,7 @@ namespace {
 
 double decaying(std::uint64_t step) { return step < 100 ? 0.5 : 0.25; }
 
-// Lost otherwise: a learning rate that does not fit the global batch.
+// The learning rate would not fit the global batch.
 TEST(LearningRateScaling, FactorFollowsRuleAndRanks) {
   run_in_process(4, [](Context& context) {
     const LearningRateScaling none(context, decaying);
@@ -30,7 +30,7 @@ TEST(LearningRateScaling, FactorFollowsRuleAndRanks) {
   });
 }
 
-// Lost otherwise: divergence in the first steps of a large batch.
+// Training with a large batch would diverge in its first steps.
 TEST(LearningRateScaling, RampGrowsFromOneToTheFactor) {
   run_in_process(3, [](Context& context) {
     const LearningRateScaling scaling(context, decaying, {.rule = ScalingRule::linear, .ramp_steps = 200});
@@ -42,7 +42,7 @@ TEST(LearningRateScaling, RampGrowsFromOneToTheFactor) {
   });
 }
 
-// Lost otherwise: a decay that was tuned for one worker comes after four times as many epochs on four.
+// On four workers, a decay tuned for one worker would come after four times as many epochs.
 TEST(LearningRateScaling, SchedulesCountedInSamplesComeAfterAsManySamples) {
   run_in_process(4, [](Context& context) {
     const LearningRateScaling updates(context, decaying);
@@ -68,7 +68,7 @@ TEST(LearningRateScaling, SchedulesCountedInSamplesComeAfterAsManySamples) {
   });
 }
 
-// Lost otherwise: a ramp that is over before the large batch has had its time.
+// The ramp would end too early.
 TEST(LearningRateScaling, TheRampIsCountedInUpdatesWhateverTheScheduleIs) {
   run_in_process(2, [](Context& context) {
     const LearningRateScaling scaling(
@@ -79,7 +79,7 @@ TEST(LearningRateScaling, TheRampIsCountedInUpdatesWhateverTheScheduleIs) {
   });
 }
 
-// Lost otherwise: knowing that, and why, the learning rate is not the one that was asked for.
+// Users would not know that the learning rate differs from theirs, and why.
 TEST(LearningRateScaling, RootSaysWhatItChanged) {
   ::testing::internal::CaptureStderr();
   run_in_process(4, [](Context& context) {
@@ -93,7 +93,7 @@ TEST(LearningRateScaling, RootSaysWhatItChanged) {
   }
 }
 
-// Lost otherwise: the same of the schedule; or a line about nothing where there is one worker.
+// Users would not know how the schedule is counted, or would get a needless line with one worker.
 TEST(LearningRateScaling, RootSaysWhatTheScheduleCounts) {
   const auto text_of = [](int ranks) {
     ::testing::internal::CaptureStderr();

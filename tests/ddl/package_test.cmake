@@ -1,5 +1,5 @@
 # Installs the build to a fresh prefix, then configures, builds and runs the consumer against it.
-# Lost otherwise: everybody who wants the library without its source tree.
+# Otherwise nobody could use the library without its source tree.
 #   cmake -DBUILD=... -DSOURCE=... -DWORK=... -DLIBDIR=... -DGENERATOR=... -DCXX=... -DFLAGS=... -DWITH_CUDA=... -P package_test.cmake
 file(REMOVE_RECURSE ${WORK})
 function(run)
@@ -7,7 +7,7 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
-# Moved, so that paths of the first place do not go unnoticed.
+# Moves the prefix, so that paths of the original one do not go unnoticed.
 file(RENAME ${WORK}/installed ${WORK}/prefix)
 set(ENV{PKG_CONFIG_PATH} ${WORK}/prefix/${LIBDIR}/pkgconfig)
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix

@@ -20,7 +20,7 @@ std::vector<float> some_values(std::size_t size) {
 
 std::uint64_t hash(const std::vector<float>& values) { return hash_of(std::span(values)); }
 
-// Lost otherwise: ranks whose parameters differ in a single bit pass for equal.
+// Parameters that differ in a single bit would pass as equal.
 TEST(ParameterHash, EveryFlippedBitIsSeen) {
   for (const std::size_t size : {1, 2, 15, 16, 17, 100}) {
     std::vector<float> values = some_values(size);
@@ -36,8 +36,8 @@ TEST(ParameterHash, EveryFlippedBitIsSeen) {
   }
 }
 
-// Lost otherwise: numbers that compare equal but compute differently pass for the same, and a NaN, which
-// equals nothing, for a difference.
+// -0 and +0, which compare equal but compute differently, would pass as the same, and equal NaNs as
+// different.
 TEST(ParameterHash, ValuesAreTheirBits) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float other_nan = std::bit_cast<float>(std::bit_cast<std::uint32_t>(nan) ^ 1U);
@@ -46,7 +46,7 @@ TEST(ParameterHash, ValuesAreTheirBits) {
   EXPECT_EQ(hash({1, nan}), hash({1, nan}));
 }
 
-// Lost otherwise: parameters that have changed places, or lost their end, pass for the same.
+// Parameters that are swapped or truncated would pass as the same.
 TEST(ParameterHash, OrderAndSizeCount) {
   std::vector<float> values = some_values(64);
   std::set<std::uint64_t> hashes = {hash(values)};
@@ -63,7 +63,7 @@ TEST(ParameterHash, OrderAndSizeCount) {
   EXPECT_TRUE(hashes.insert(hash_of(std::span(values).first(0), 1)).second) << "what comes before";
 }
 
-// Lost otherwise: a checkpoint's state does not fit its own data after an upgrade.
+// After an upgrade a checkpoint's state would not match its own data.
 TEST(ParameterHash, IsFixedForAllTime) {
   std::vector<std::uint8_t> bytes(100);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);

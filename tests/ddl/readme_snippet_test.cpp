@@ -1,5 +1,5 @@
-// The README's lines, around a model small enough to check: lost otherwise, an example that does not compile
-// or does not train. Ends with 1 if the fitted line is not y = 2x + 1 on this rank.
+// The README's lines with a model small enough to check: without this test the example might not compile or
+// not train. Exits with 1 if the fitted line is not y = 2x + 1 on this rank.
 
 #include <array>
 #include <cmath>
@@ -24,7 +24,7 @@ struct Dataset {
 
 class Model {
  public:
-  // Every rank starts elsewhere, so that without the broadcast they would stay apart.
+  // Every rank starts from other weights, so that without the broadcast they would stay different.
   explicit Model(float start) : weights_{start, -start} {}
 
   std::vector<ddl::Parameter> parameters() { return {{"slope", slope()}, {"offset", offset()}}; }

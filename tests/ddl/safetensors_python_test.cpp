@@ -13,7 +13,7 @@
 namespace ddl {
 namespace {
 
-// Lost otherwise: checkpoints that only this project can read.
+// Only this project could read its checkpoints.
 TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
   const test::TemporaryDirectory temporary;
   std::vector<float> weights = {1, 2, 3, 4, 5, 6};
@@ -54,7 +54,7 @@ TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
   }
 }
 
-// Lost otherwise: the same for models that were saved in shards.
+// The same for models saved in shards.
 TEST(Safetensors, PythonPutsShardsTogether) {
   const test::TemporaryDirectory temporary;
   run_in_process(3, [&](Context& context) {

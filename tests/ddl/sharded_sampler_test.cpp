@@ -22,7 +22,7 @@ namespace {
 using Samples = std::vector<std::size_t>;
 using Lengths = std::vector<std::uint32_t>;
 
-/// The batches of every rank in lock step, put together again as global batches.
+/// Runs all ranks' samplers in lock step and combines their batches to global batches.
 class Job {
  public:
   Job(int ranks, std::size_t dataset, const ShardedSamplerOptions& options) {
@@ -37,7 +37,7 @@ class Job {
   void restore(const std::string& state) {
     for (ShardedSampler& sampler : samplers_) sampler.restore(state);
   }
-  /// Of the newest batch.
+  /// The epoch and step of the newest batch.
   std::uint64_t epoch_number() const { return epoch_; }
   std::uint64_t step_number() const { return step_; }
 
@@ -99,7 +99,7 @@ std::string failure(int rank, int ranks, std::size_t size, const ShardedSamplerO
   return {};
 }
 
-/// Three buckets of uneven sizes with lengths that fit them.
+/// Three buckets of different sizes, with matching lengths.
 ShardedSamplerOptions bucketed(std::size_t size, std::size_t batch) {
   ShardedSamplerOptions options;
   options.batch_size = batch;
@@ -111,7 +111,7 @@ ShardedSamplerOptions bucketed(std::size_t size, std::size_t batch) {
   return options;
 }
 
-// Lost otherwise: samples that are never trained on, or twice in an epoch.
+// Some samples would be used never, or twice in an epoch.
 TEST(ShardedSampler, EveryEpochTakesEverySampleExactlyOnce) {
   for (const int ranks : {1, 2, 3, 4, 16}) {
     for (const std::size_t size : {std::size_t{16}, std::size_t{17}, std::size_t{101}, std::size_t{1000}}) {
@@ -127,7 +127,7 @@ TEST(ShardedSampler, EveryEpochTakesEverySampleExactlyOnce) {
   }
 }
 
-// Lost otherwise: ranks that wait for each other forever at the end of an epoch.
+// Ranks would wait for each other forever at the end of an epoch.
 TEST(ShardedSampler, RanksTakeTheSameNumberOfSteps) {
   Job job(4, 103, bucketed(103, 5));
   for (auto& sampler : job.samplers()) EXPECT_EQ(sampler.steps_per_epoch(), job.steps());
@@ -137,7 +137,7 @@ TEST(ShardedSampler, RanksTakeTheSameNumberOfSteps) {
   for (auto& sampler : job.samplers()) EXPECT_EQ(sampler.next().epoch, 1u);
 }
 
-// Lost otherwise: the claim that 4 ranks x 16 train as 1 rank x 64 does.
+// 4 ranks x 16 samples would not train like 1 rank x 64.
 TEST(ShardedSampler, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
   const std::size_t size = 997;
   Job one(1, size, bucketed(size, 24));
@@ -151,7 +151,7 @@ TEST(ShardedSampler, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
   }
 }
 
-// Lost otherwise: a run resumed on another number of ranks repeats or skips samples.
+// A run resumed on another number of ranks would repeat or skip samples.
 TEST(ShardedSampler, RestoreContinuesOnAnotherNumberOfRanks) {
   const std::size_t size = 211;
   Job four(4, size, bucketed(size, 3));
@@ -177,8 +177,7 @@ struct Stretch {
   std::size_t steps;
 };
 
-/// Takes the stretches one after the other, each from the state of the one before, then the rest of the epoch
-/// and another one.
+/// Runs the stretches, each from the state of the one before, then the rest of the epoch and another epoch.
 void expect_whole_epochs(std::size_t size, const std::function<ShardedSamplerOptions(std::size_t)>& options,
                          const std::vector<Stretch>& stretches) {
   std::vector<Samples> batches;
@@ -217,8 +216,7 @@ void expect_whole_epochs(std::size_t size, const std::function<ShardedSamplerOpt
   EXPECT_EQ(job.epoch_number(), 1u);
 }
 
-// Lost otherwise: whoever resumes on as many machines as are free trains on some samples twice, and never on
-// others.
+// Users who resume on as many machines as are free would use some samples twice, and others never.
 TEST(ShardedSampler, EverySampleComesOnceHoweverOftenTheGlobalBatchChanges) {
   const std::size_t size = 1013;
   const auto plain = [](std::size_t batch) { return ShardedSamplerOptions{.seed = 3, .batch_size = batch}; };
@@ -237,7 +235,7 @@ TEST(ShardedSampler, EverySampleComesOnceHoweverOftenTheGlobalBatchChanges) {
   }
 }
 
-// Lost otherwise: samples that should have come soon come last, or other ones than the documentation says.
+// After a resume the samples would not come in the documented order.
 TEST(ShardedSampler, TheRestIsCutAnewInTheOrderInWhichItWouldHaveCome) {
   const auto options = [](std::size_t batch) {
     return ShardedSamplerOptions{
@@ -245,7 +243,7 @@ TEST(ShardedSampler, TheRestIsCutAnewInTheOrderInWhichItWouldHaveCome) {
   };
   Job job(1, 13, options(3));
   EXPECT_EQ(job.next(), (Samples{0, 1, 2}));
-  // Left: 3 4 5, 6 7 8, 9 10 11, 12.
+  // Remaining batches: 3 4 5, 6 7 8, 9 10 11, 12.
   Job smaller(2, 13, options(1));
   smaller.restore(job.state());
   const std::vector<Samples> halves = {{3, 4}, {5, 9}, {6, 7}, {8, 12}, {10, 11}};
@@ -258,7 +256,7 @@ TEST(ShardedSampler, TheRestIsCutAnewInTheOrderInWhichItWouldHaveCome) {
   for (const Samples& expected : fives) EXPECT_EQ(larger.next(), expected);
 }
 
-// Lost otherwise: a run that is stopped right after it was resumed changes what the next one sees.
+// A run that is stopped right after it resumed would change the batches of the next one.
 TEST(ShardedSampler, ARunThatTakesNothingLeavesNoTrace) {
   Job job(2, 100, bucketed(100, 4));
   for (int i = 0; i < 3; ++i) job.next();
@@ -270,7 +268,7 @@ TEST(ShardedSampler, ARunThatTakesNothingLeavesNoTrace) {
   for (int i = 0; i < 30; ++i) EXPECT_EQ(again.next(), job.next()) << "batch " << i;
 }
 
-// Lost otherwise: a checkpoint cannot be resumed after an upgrade.
+// A checkpoint could not be resumed after an upgrade.
 TEST(ShardedSampler, StatesAreFixedForAllTime) {
   const std::string state =
       R"({"format":"ddl.ShardedSampler","version":1,"samples":10,"seed":1,"shuffle":true,)"
@@ -284,7 +282,7 @@ TEST(ShardedSampler, StatesAreFixedForAllTime) {
   EXPECT_EQ(job.next(), (Samples{1, 2}));
 }
 
-// Lost otherwise: a damaged checkpoint resumes somewhere, or ends in a crash.
+// A damaged checkpoint would resume at a wrong position, or crash.
 TEST(ShardedSampler, WhatIsNoStateIsRefusedAndChangesNothing) {
   Job job(2, 60, bucketed(60, 5));
   job.next();
@@ -325,7 +323,7 @@ TEST(ShardedSampler, WhatIsNoStateIsRefusedAndChangesNothing) {
   EXPECT_NE(std::string(newer.what()).find("version 2, expected 1"), std::string::npos) << newer.what();
 }
 
-// Lost otherwise: a run that goes on with other data, or in another order, without a word.
+// A run would silently continue with other data or in another order.
 TEST(ShardedSampler, TheStateOfAnotherSamplerIsRefused) {
   ShardedSamplerOptions options = bucketed(60, 5);
   const std::string state = Job(2, 60, options).state();
@@ -354,7 +352,7 @@ TEST(ShardedSampler, TheStateOfAnotherSamplerIsRefused) {
   EXPECT_NE(refused(60, changed).find("buckets and lengths"), std::string::npos);
 }
 
-// Lost otherwise: a rank with short sentences waits for one with long sentences in every step.
+// In every step, ranks with short sentences would wait for one with long sentences.
 TEST(ShardedSampler, GlobalBatchHoldsOneBucketOnly) {
   const auto options = bucketed(500, 4);
   Job job(4, 500, options);
@@ -365,7 +363,7 @@ TEST(ShardedSampler, GlobalBatchHoldsOneBucketOnly) {
   }
 }
 
-// Lost otherwise: one rank gets a step's long sentences, and its peers wait.
+// One rank would get all long sentences of a step, and its peers would wait.
 TEST(ShardedSampler, RanksGetNeighbouringLengths) {
   const auto options = bucketed(500, 4);
   Job job(4, 500, options);
@@ -376,7 +374,7 @@ TEST(ShardedSampler, RanksGetNeighbouringLengths) {
   }
 }
 
-// Lost otherwise: each epoch ends with a run of small, noisy steps of the same bucket.
+// Each epoch would end with a run of small, noisy steps of the same bucket.
 TEST(ShardedSampler, BatchesOfABucketAreSpreadOverTheEpoch) {
   const auto options = bucketed(600, 4);
   Job job(2, 600, options);
@@ -388,7 +386,7 @@ TEST(ShardedSampler, BatchesOfABucketAreSpreadOverTheEpoch) {
   EXPECT_GT(changes, batches.size() / 3);
 }
 
-// Lost otherwise: shuffling that repeats itself.
+// Shuffling would repeat itself.
 TEST(ShardedSampler, EpochsAndSeedsDiffer) {
   Job first(2, 100, {.seed = 1, .batch_size = 5});
   Job second(2, 100, {.seed = 2, .batch_size = 5});
@@ -398,14 +396,14 @@ TEST(ShardedSampler, EpochsAndSeedsDiffer) {
   EXPECT_EQ(epoch0, Job(2, 100, {.seed = 1, .batch_size = 5}).epoch());
 }
 
-// Lost otherwise: a checkpoint resumed after an upgrade, or with another compiler, sees other batches.
+// A checkpoint resumed after an upgrade, or with another compiler, would see other batches.
 TEST(ShardedSampler, SequenceIsFixedForAllTime) {
   Job job(1, 10, {.seed = 1, .batch_size = 4});
   const std::vector<Samples> expected = {{1, 9, 2, 0}, {3, 8}, {6, 7, 4, 5}};
   EXPECT_EQ(job.epoch(), expected);
 }
 
-// Lost otherwise: a biased shuffle, in which some samples always come early.
+// The shuffle would be biased: some samples would come early more often.
 TEST(ShardedSampler, EverySampleComesFirstAboutEquallyOften) {
   ShardedSampler sampler(0, 1, 6, {.seed = 7, .batch_size = 1});
   std::vector<int> first(6);
@@ -417,7 +415,7 @@ TEST(ShardedSampler, EverySampleComesFirstAboutEquallyOften) {
   for (const int count : first) EXPECT_NEAR(count, epochs / 6, 5 * 29);  // 5 standard deviations
 }
 
-// Lost otherwise: evaluation in the order of the file.
+// Evaluation could not go through a file in order.
 TEST(ShardedSampler, WithoutShuffleSamplesComeInOrder) {
   Job job(2, 7, {.batch_size = 2, .shuffle = false});
   const std::vector<Samples> expected = {{0, 1, 2, 3}, {4, 5, 6}};
@@ -428,7 +426,7 @@ TEST(ShardedSampler, WithoutShuffleSamplesComeInOrder) {
   EXPECT_EQ(buckets.epoch(), by_first_sample);
 }
 
-// Lost otherwise: a crash or a hang in an epoch's last step, when some ranks have nothing.
+// An epoch's last step, in which some ranks have no samples, would crash or hang.
 TEST(ShardedSampler, RaggedTailLeavesSomeRanksEmpty) {
   Job job(4, 9, {.batch_size = 2});
   ASSERT_EQ(job.steps(), 2u);
@@ -439,7 +437,7 @@ TEST(ShardedSampler, RaggedTailLeavesSomeRanksEmpty) {
   EXPECT_EQ(sizes, (std::multiset<std::size_t>{0, 0, 0, 1, 2, 2, 2, 2}));
 }
 
-// Lost otherwise: an allocation in every step, or epoch, of training.
+// Every step or epoch would allocate memory.
 TEST(ShardedSampler, NextAllocatesNothing) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer has its own operator new";
@@ -458,14 +456,14 @@ TEST(ShardedSampler, NextAllocatesNothing) {
   }
 }
 
-// Lost otherwise: an overflow where a user asks for "everything in one batch".
+// A request for "everything in one batch" would overflow.
 TEST(ShardedSampler, HugeBatchIsTheWholeDataset) {
   Job job(4, 10, {.batch_size = std::numeric_limits<std::size_t>::max()});
   EXPECT_EQ(job.steps(), 1u);
   EXPECT_EQ(sorted(job.epoch()), everything(10));
 }
 
-// Lost otherwise: a message that says what to change.
+// The message would not say what to change.
 TEST(ShardedSampler, BadInputIsNamed) {
   const std::string few = failure(0, 4, 3, {});
   EXPECT_NE(few.find("3 samples"), std::string::npos) << few;

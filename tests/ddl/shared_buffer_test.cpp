@@ -1,4 +1,4 @@
-// Memory for collectives. If it failed, trainers would read garbage, or free memory that others still use.
+// Memory for collectives. Otherwise trainers would read garbage, or free memory that others still use.
 
 #include "ddl/shared_buffer.hpp"
 
@@ -40,7 +40,7 @@ TEST(SharedBuffer, HoldsZerosAndIsReduced) {
   check(alone);
 }
 
-// What was freed and is handed out again would hold old values.
+// Freed memory that is allocated again would hold old values.
 TEST(SharedBuffer, HoldsZerosAgain) {
   run_in_process(2, [](Context& context) {
     for (int i = 0; i < 20; ++i) {

@@ -1,6 +1,6 @@
 // A rank of a job without MPI: see sockets_test.sh.
-//   sockets_program sum          all-reduces and prints the sum
-//   sockets_program die RANK     the same, after which that rank kills itself
+//   sockets_program sum          all-reduces a value and prints the sum
+//   sockets_program die RANK     does the same; then that rank kills itself
 #include <fmt/format.h>
 
 #include <csignal>

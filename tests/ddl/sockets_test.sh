@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs without MPI: processes that RANK and WORLD_SIZE tell who they are.
+# Jobs without MPI: processes with RANK and WORLD_SIZE.
 #   sockets_test.sh SOCKETS_PROGRAM
 set -uo pipefail
 program=$1
@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-# Starts a rank; what it prints is in out.NUMBER, its status in status.NUMBER.
+# Starts a rank; its output goes to out.NUMBER, its status to status.NUMBER.
 start() { # number, rank, size, arguments of the program
   local number=$1 rank=$2 size=$3
   shift 3
@@ -48,7 +48,7 @@ expect 1 0 "rank 1 of 2"
 unset MASTER_PORT
 
 export DDL_SOCKET=$work/socket
-# On several hosts that are one machine, messages go through the network, where there is one for them.
+# On several emulated hosts messages go through the network, if the build has one that needs no MPI.
 clean
 for rank in 0 1; do
   (
@@ -58,7 +58,7 @@ for rank in 0 1; do
   ) &
 done
 wait
-if ! grep -q "start it with mpirun" "$work/out.0"; then # as a build without UCX says
+if ! grep -q "start it with mpirun" "$work/out.0"; then # the message of a build without UCX
   for rank in 0 1; do expect $rank 0 "rank $rank of 2, local 0 of 1: 6"; done
 fi
 
@@ -98,7 +98,7 @@ start 2 1 3 sum
 wait
 expect 0 1 "two processes say that they are rank 1"
 
-# Whoever else knocks is not let in, and keeps nobody.
+# Other processes that connect are rejected, and delay no rank.
 clean
 if command -v python3 >/dev/null; then
   start 0 0 2 sum

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The timeline of emulated hosts, whose ranks share no memory: their clocks are compared over the network.
+# The timeline of emulated hosts. Their ranks share no memory, so clocks are compared over the network.
 # CLUSTER.sh PROGRAM
 set -uo pipefail
 cluster=$1 program=$2

@@ -1,4 +1,4 @@
-// A job for timeline_test.sh, and a look at the trace that it leaves.
+// A job for timeline_test.sh, and a check of the trace that it writes.
 //   timeline_program run | fail
 //   timeline_program check FILE RANKS HOSTS [round_robin] | part FILE RANK
 

@@ -1,5 +1,5 @@
-// DDL_TIMELINE, -dump_iter and the summary of a run, in one process. If these failed, a user who wants to
-// know why steps are slow would see events at wrong times, of some ranks alone, or none.
+// DDL_TIMELINE, -dump_iter and the summary of a run, in one process. Otherwise users who want to know why
+// steps are slow would see events at wrong times, events of some ranks only, or none.
 
 #include "ddl/timeline.hpp"
 
@@ -41,7 +41,7 @@ InProcessOptions with_timeline(const std::filesystem::path& file) {
   return options;
 }
 
-/// Gradients that are several buckets.
+/// Gradients of several buckets.
 struct Gradients {
   static constexpr std::size_t count = 6;
   static constexpr std::size_t size = 512;
@@ -100,7 +100,7 @@ TEST(Timeline, HoldsAllRanksOnOneClock) {
     for (const char* track : {"trainer", "gradients", "collectives"})
       EXPECT_TRUE(tracks.contains(track)) << track;
     EXPECT_EQ(trace.named("ready: g3", rank).size(), 5U);
-    // What is nested in the program is nested in time, in one row.
+    // Nested scopes are nested in time, in one row.
     const auto steps = trace.named("step", rank);
     const auto backwards = trace.named("backward", rank);
     ASSERT_EQ(steps.size(), 5U);
@@ -158,7 +158,7 @@ TEST(Timeline, OneRankHasOneToo) {
   EXPECT_EQ(test::Trace(file).named("work", 0).size(), 1U);
 }
 
-// Hours of training would end without the trace that they were for.
+// Hours of training would end without the trace that was requested.
 TEST(Timeline, BadPathIsAnErrorAtTheStart) {
   const test::TemporaryDirectory directory;
   for (const std::filesystem::path& path : {directory.path() / "missing" / "t.json", directory.path()}) {
@@ -176,7 +176,7 @@ TEST(Timeline, BadPathIsAnErrorAtTheStart) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
-// A trace that lacks events without saying so looks as if nothing had happened.
+// A trace would lack events without saying so.
 TEST(Timeline, CountsWhatItDrops) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
@@ -204,7 +204,7 @@ TEST(Timeline, CountsWhatItDrops) {
   }
 }
 
-// They are recorded together, and differ in kind every now and then.
+// Small calls, which are recorded in groups of the same kind, would be missing.
 TEST(Timeline, HoldsEverySmallCall) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
@@ -234,7 +234,7 @@ TEST(Timeline, HoldsEverySmallCall) {
     std::ranges::sort(calls, {}, [](const auto& call) { return call.at("ts").template get<double>(); });
     const auto all = trace.named("all", rank).front();
     double until = all.at("ts").get<double>();
-    constexpr double rounding = 0.002;  // microseconds; figures have three places
+    constexpr double rounding = 0.002;  // microseconds; the trace has three decimal places
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const auto& arguments = calls[i].at("args");
       const std::size_t place = i % each_round;
@@ -253,7 +253,7 @@ TEST(Timeline, HoldsEverySmallCall) {
   }
 }
 
-// Kernels would be drawn beside the host's events at other times than they ran.
+// The trace would show kernels at other times than they ran.
 TEST(Timeline, TakesWhatWasMeasuredElsewhere) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
@@ -280,14 +280,14 @@ TEST(Timeline, TakesWhatWasMeasuredElsewhere) {
   EXPECT_TRUE(trace.tracks(0).contains("gpu 0"));
   EXPECT_TRUE(trace.tracks(0).contains("gpu 0 (2)"));
   EXPECT_NEAR(b.at("ts").get<double>() - a.at("ts").get<double>(), 100, 0.01);
-  constexpr double clocks_agree_us = 5;  // those of the processor's counter and of the system
+  constexpr double clocks_agree_us = 5;  // tolerance between the processor's counter and the system's clock
   const double host_begin = host.at("ts");
   EXPECT_GE(a.at("ts").get<double>(), host_begin - clocks_agree_us);
   EXPECT_LE(b.at("ts").get<double>() + b.at("dur").get<double>(),
             host_begin + host.at("dur").get<double>() + clocks_agree_us);
 }
 
-// What a rank did before the job failed is what one wants to see most.
+// The trace of a failed job, which users need most, would be lost.
 TEST(Timeline, EachRankKeepsItsPartOfAFailure) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
@@ -398,7 +398,7 @@ TEST(Clocks, TheQuickestRoundTripCounts) {
   const auto trip = [](std::int64_t sent, std::int64_t there, std::int64_t work, std::int64_t back) {
     return RoundTrip{sent, sent + there + ahead, sent + there + work + ahead, sent + there + work + back};
   };
-  // A slow way there looks like a clock that is ahead.
+  // A slow message to the other side looks like a clock that is ahead.
   const std::vector<RoundTrip> trips = {trip(100, 90'000, 7, 10'000), trip(200'000, 11'000, 50'000, 9'000),
                                         trip(400'000, 40'000, 3, 40'000)};
   const ClockOffset offset = offset_by(trips);
@@ -409,7 +409,7 @@ TEST(Clocks, TheQuickestRoundTripCounts) {
 }
 
 TEST(Arrivals, TheRankThatHoldsTheOthersUpIsTheMostDelayed) {
-  // Rank 1 is last twice by little, rank 2 once by much.
+  // Rank 1 is last twice by a little, rank 2 once by a lot.
   const std::vector<Arrivals> ranks = {{0, 100, 200, 300}, {50, 140, 210, 300}, {40, 120, 1'200, 300}};
   const MostDelayed found = most_delayed(ranks);
   EXPECT_EQ(found.rank, 2);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The timeline of jobs of several processes: PROGRAM [MPIEXEC]. Without MPIEXEC, of processes that find each
-# other by a socket.
+# The timeline of jobs of several processes. Arguments: PROGRAM [MPIEXEC]. Without MPIEXEC, the processes connect
+# through a socket.
 set -euo pipefail
 program=$1
 mpiexec=${2:-}
@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-# ranks HOSTS MODE: 4 ranks on so many pretended hosts
+# job HOSTS MODE: runs 4 ranks on this many emulated hosts.
 job() {
   if [ -n "$mpiexec" ]; then
     "$mpiexec" --oversubscribe --bind-to none -np 4 bash -c \
@@ -39,12 +39,12 @@ for count in "${hosts[@]}"; do
   "$program" check "$DDL_TIMELINE" 4 "$count" || fail "the trace of $count hosts is wrong"
 done
 
-# A path that cannot be written to ends the job before it begins, with one message.
+# A path that cannot be written ends the job at its start, with one message.
 : >"$work/log"
 DDL_TIMELINE="$work/missing/trace.json" job 1 run && fail "a bad path was no error"
 [ "$(grep -c "DDL_TIMELINE='$work/missing/trace.json'" "$work/log")" = 1 ] || fail "expected one message"
 
-# The rank that ends the job has saved its part.
+# The rank that ends the job saves its part.
 : >"$work/log"
 DDL_TIMELINE="$work/failed.json" job 1 fail && fail "the failure was no error"
 grep -q "the disk is on fire" "$work/log" || fail "the failure was not reported"

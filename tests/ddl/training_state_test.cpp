@@ -13,12 +13,12 @@
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 
-// A model that is registered once, and runs that go on from checkpoints of it.
+// Runs that resume from checkpoints of a model.
 
 namespace ddl {
 namespace {
 
-/// A least-squares trainer: its memory, its model, and a step.
+/// A least-squares trainer: memory, model and a step.
 class Trainer {
  public:
   Trainer(const Context& context, DataType wire)
@@ -45,7 +45,7 @@ class Trainer {
       }
       scale_gradient_[0] += scale_[0] - static_cast<double>(sample);
     }
-    if (!narrow_) reducer_.ready(1);  // f64 does not travel in 16 bits
+    if (!narrow_) reducer_.ready(1);  // f64 cannot travel in 16 bits
     reducer_.ready(0);
     reducer_.wait(static_cast<double>(batch.samples.size()));
     for (std::size_t i = 0; i < weights_.size(); ++i) {
@@ -82,7 +82,7 @@ class TrainingStateTest : public testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-// A resumed run would train on other samples, in other buckets, or without what its wires owe.
+// A resumed run would use other samples or other buckets, or lose the rounding errors of its wires.
 TEST_F(TrainingStateTest, AResumedRunHasTheBitsOfOneThatNeverStopped) {
   for (const DataType wire : {DataType::f32, DataType::bf16}) {
     run_in_process(
@@ -105,7 +105,7 @@ TEST_F(TrainingStateTest, AResumedRunHasTheBitsOfOneThatNeverStopped) {
   }
 }
 
-// Fewer machines are left after a failure: training goes on with them.
+// Training could not continue with the machines that are left after a failure.
 TEST_F(TrainingStateTest, AnotherNumberOfRanksGoesOnFromIt) {
   std::vector<double> saved_values;
   run_in_process(3, [&](Context& context) {
@@ -124,7 +124,7 @@ TEST_F(TrainingStateTest, AnotherNumberOfRanksGoesOnFromIt) {
   });
 }
 
-// A checkpoint of another program would be read as this one's.
+// A checkpoint of another program would be read as one of this program.
 TEST_F(TrainingStateTest, WrongOnesAreRefused) {
   run_in_process(2, [&](Context& context) {
     std::vector<float> values(3);

@@ -1,5 +1,5 @@
-/* A C program on the C API, and what it says to wrong calls. `c_program wrong` on one rank;
- * `c_program DIRECTORY`, with a directory for checkpoints, in any job. */
+/* A C program that uses the C API. `c_program wrong`, on one rank, checks the errors of wrong calls;
+ * `c_program DIRECTORY`, in any job, uses a directory for checkpoints. */
 #include <stdio.h>
 #include <string.h>
 #ifdef WITH_MPI
@@ -84,10 +84,10 @@ static void move(void) {
   expect(ddl_reduce(own, 1, DDL_I32, DDL_MAX, 0) == DDL_OK, "ddl_reduce");
   expect(own[0] == (rank == 0 ? size - 1 : rank), "ddl_reduce's result");
   expect(ddl_all_reduce_start(own, 1, DDL_I32, DDL_MIN, &first) == DDL_OK, "ddl_all_reduce_start");
-  /* The last one is left to ddl_finalize. */
+  /* ddl_finalize frees the last one. */
 }
 
-/* Steps of a model of two gradients, one of them an embedding's. */
+/* Trains a model of two gradients, one of them an embedding's. */
 static void train(const char* directory) {
   const int rank = ddl_rank(), size = ddl_size();
   float weights[5], rows[40];
@@ -202,7 +202,7 @@ static void train(const char* directory) {
 }
 
 #ifdef WITH_MPI
-/* The job is a half of MPI_COMM_WORLD, in reverse order; the other half is a job of its own. */
+/* Each half of MPI_COMM_WORLD, in reverse order, is a job of its own. */
 static int run_on_half(void) {
   int rank, half_rank, half_size;
   double value;

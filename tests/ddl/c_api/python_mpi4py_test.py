@@ -29,6 +29,6 @@ with ddl.init("-dbg_level 0", comm=group):
     ddl.all_reduce(values)
     assert values[0] == {0: 2, 1: 4}[world.rank % 2] if world.rank < 4 else 4, values
     ddl.broadcast(values)
-assert world.allreduce(1) == 5  # MPI goes on
+assert world.allreduce(1) == 5  # MPI is still usable
 if world.rank == 0:
     print("passed")

@@ -95,7 +95,7 @@ for work in works:
 assert (part == size).all()
 ddl.barrier()
 
-# Memory of any library, without copies.
+# Arrays of any library, without copies.
 for values in (array.array("d", [rank, 1]), memoryview(np.array([rank, 1])), (ctypes.c_float * 2)(rank, 1), bytearray([rank, 1])):
     ddl.all_reduce(values)
     assert list(values) == [size * (size - 1) // 2, size], list(values)
@@ -125,14 +125,14 @@ tensor = Tensor(np.full(3, rank, "int64"), requires_grad=True)
 ddl.all_reduce(tensor, "max")
 assert (tensor.values == size - 1).all()
 
-# A started call whose Work is dropped keeps its array: it would write to memory that has another use.
+# A started call keeps its array even if its Work is dropped: it would write to memory that is used otherwise.
 dropped = np.zeros(1000)
 count = sys.getrefcount(dropped)
 ddl.all_reduce_start(dropped)
 gc.collect()
 assert sys.getrefcount(dropped) == count + 1
 
-# What is refused, with words that help.
+# Wrong calls, with helpful messages.
 assert refused("strided", ddl.all_reduce, np.zeros((4, 4))[:, 1]) == "invalid_argument"
 refused("type: found 'complex128'", ddl.all_reduce, np.zeros(2, complex))
 refused("found list", ddl.all_reduce, [1.0])
@@ -179,7 +179,7 @@ assert (weights == 1).all(), weights
 refused("gradient: found 'weight'", reducer.ready, "weight")
 reducer.close()
 
-# Gradients of other types: 16 bits are summed in 32.
+# Gradients of other types; 16-bit gradients are summed in 32 bits.
 wide, narrow = np.zeros(3), np.zeros(2, "float16")
 reducer = ddl.Reducer({"wide": wide, "narrow": narrow}, gradients="sum")
 wide[:], narrow[:] = 1 + 2.0**-40, 60000
@@ -194,7 +194,7 @@ reducer.ready(0)
 assert reducer.wait(5).weight == 5 * size and (sums == size * (size + 1) / 2).all()
 reducer.close()
 
-# A torch module: gradients are ready by themselves, whatever drops them, and absent where backward does not come.
+# A torch module: gradients become ready automatically, even if dropped, and are absent where backward does not reach.
 parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "dropped", "elsewhere", "nowhere")}
 frozen = Tensor(np.zeros(3, "float32"))
 module = types.SimpleNamespace(named_parameters=lambda: [*parameters.items(), ("frozen", frozen)])
@@ -221,7 +221,7 @@ assert (parameters["used"].grad.values == 3).all()
 reducer.close()
 assert not parameters["used"].hooks
 
-# Data, checkpoints, and what rank 0 does alone.
+# Data, checkpoints, and work of rank 0.
 sampler = ddl.Sampler(100, batch_size=3, seed=7)
 counted = np.zeros(100, "int64")
 for _, samples in zip(range(sampler.steps_per_epoch), sampler):

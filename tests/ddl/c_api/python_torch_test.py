@@ -57,7 +57,7 @@ def train(model, batches, reducer=None):
         optimizer.step()
 
 
-# Ranks that share each batch learn what one process learns from all of it.
+# Ranks that share each batch learn the same model as one process with the whole batch.
 torch.manual_seed(1)
 everything = [(torch.randn(4 * size, 1, 4, 4), torch.randn(4 * size, 1)) for _ in range(6)]
 mine = [(images[rank::size], targets[rank::size]) for images, targets in everything]

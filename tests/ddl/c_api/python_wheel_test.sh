@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What pip unpacks from the wheel finds its own library, whatever the environment says.
+# A module installed from the wheel finds its own library, whatever the environment says.
 #   python_wheel_test.sh PYTHON FOLDER_OF_THE_MODULE LIBRARY VERSION DIRECTORY
 set -euo pipefail
 python=$1 module=$2 library=$3 version=$4 directory=$5

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a trainer must change is as little as the README says, and the README shows all of it.
+# A trainer needs no more changes than the README says, and the README shows all of them.
 #   diffs_test.sh EXAMPLES README
 set -euo pipefail
 examples=$1 readme=$2
@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-# Lines that the README's block number $1 of ```diff holds.
+# Prints the lines of the README's ```diff block number $1.
 readme_block() {
   awk -v wanted="$1" '/^```diff$/ { ++block; inside = 1; next } /^```$/ { inside = 0 } inside && block == wanted' "$readme"
 }

@@ -1,4 +1,4 @@
-# For tests of trainers: sets `plain`, `trainer`, `launcher` (empty: none) and `work` from a script's arguments.
+# For tests of trainers. Sets `plain`, `trainer`, `launcher` (empty: none) and `work` from the script's arguments:
 #   PLAIN_TRAINER DDL_TRAINER [mpirun and its flags, the last of which takes the number of ranks]
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
@@ -17,7 +17,7 @@ fail() {
   exit 1
 }
 
-# Runs a program as a job; "{rank}" in its arguments is each rank's number. What all print is in NAME.out.
+# Runs a program as a job; "{rank}" in its arguments becomes each rank's number. All output goes to NAME.out.
 job() { # name, ranks, program and its arguments
   local name=$1 ranks=$2 rank processes=()
   shift 2
@@ -37,14 +37,14 @@ job() { # name, ranks, program and its arguments
   done
 }
 
-# One rank has written this, and no other.
+# Checks that exactly one rank has written this.
 written_once() { # name, words, how often that one writes them
   local lines
   lines=$(grep -c "$2" "$1.out") || true
   [ "$lines" = "$3" ] || fail "$1: $lines lines with '$2', expected $3"
 }
 
-# Two files of numbers agree.
+# Checks that two files of numbers agree.
 same_numbers() { # file, file, tolerance
   [ "$(wc -l <"$1")" = "$(wc -l <"$2")" ] || fail "$1 and $2 have not as many numbers"
   [ -s "$1" ] || fail "$1 is empty"
@@ -54,12 +54,12 @@ same_numbers() { # file, file, tolerance
     fail "$1 and $2 differ by more than $3: $(cat difference.out)"
 }
 
-# The last accuracy that a trainer has printed, in hundredths of a percent.
+# Prints the last accuracy that a trainer has printed, in hundredths of a percent.
 accuracy() { # name
   sed -n 's/.*accuracy on test points \([0-9]*\)\.\([0-9][0-9]\)%.*/\1\2/p' "$1.out" | tail -n 1
 }
 
-# Trained well: no more than one point in a hundred worse than the plain trainer.
+# Checks that the accuracy is at most one percentage point below the plain trainer's.
 as_accurate() { # name, name of the plain trainer's run
   local found wanted
   found=$(accuracy "$1") wanted=$(($(accuracy "$2") - 100))

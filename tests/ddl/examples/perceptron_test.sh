@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The perceptron of ddl/examples trains alike with any number of ranks: perceptron_test.sh, arguments as job.sh's.
+# The perceptron of ddl/examples trains alike with any number of ranks. Arguments: see job.sh.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 
@@ -9,7 +9,7 @@ grep -q "expected a number" help.out || fail "a wrong number is not explained"
 
 "$plain" --checkpoint plain.txt >plain.out
 for ranks in 1 2 4; do
-  # Weights that start apart are one model only if they are broadcast.
+  # Ranks start from different weights, which are one model only after the broadcast.
   job "ranks$ranks" "$ranks" "$trainer" --init_seed "{rank}1" --checkpoint "ranks$ranks.{rank}.txt"
   as_accurate "ranks$ranks" plain
   written_once "ranks$ranks" "^epoch 20" 1
@@ -17,7 +17,7 @@ for ranks in 1 2 4; do
   [ "$(wc -l <"ranks$ranks.0.txt")" = "$(wc -l <plain.txt)" ] || fail "ranks$ranks.0.txt is not complete"
 done
 
-# The same global batches at the same rates are the same steps: two epochs' weights agree but for roundings.
+# The same global batches and rates give the same steps: after two epochs the weights agree except for rounding.
 for ranks in 1 2 4; do
   job "same$ranks" "$ranks" "$trainer" --epochs 2 --batch_size $((64 / ranks)) \
     --learning_rate "$(awk "BEGIN { print 0.04 / $ranks }")" --init_seed "{rank}1" --checkpoint "same$ranks.txt"

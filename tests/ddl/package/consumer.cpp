@@ -5,7 +5,7 @@
 #include <vector>
 
 int main() {
-  // Links what jobs need: MPI, sockets, the network.
+  // Links the parts that jobs need: MPI, sockets, the network.
   if (ddl::Context::from_environment().size() != 1) return 1;
   bool learned = false;
   ddl::run_in_process(2, [&](ddl::Context& context) {

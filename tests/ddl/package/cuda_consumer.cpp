@@ -1,4 +1,4 @@
-// Gradients on a device, as somebody else's trainer has them.
+// Another project's trainer with gradients on a device.
 #include <cstdio>
 #include <ddl/ddl.hpp>
 #include <ddl/device.hpp>

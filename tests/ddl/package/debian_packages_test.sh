@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Debian packages of a build and looks into them, without installing anything.
+# Makes the Debian packages of a build and inspects them, without installing anything.
 #   debian_packages_test.sh CPACK BUILD SOURCE PACKAGE...
 set -euo pipefail
 cpack=$1 build=$2 source=$3
@@ -68,7 +68,7 @@ if [[ " ${packages[*]} " == *" ddl-nmt "* ]]; then
 fi
 grep -q '^libddl_c 0 libddl0 (>= ' <<<"$(dpkg-deb -I "$work"/libddl0_*.deb shlibs)" || fail "libddl0 does not say who provides libddl_c"
 
-# Neither packages nor programs know where they were built.
+# Neither packages nor programs contain the path of their build.
 ! grep -rqF -e "$source" -e "$build" "$work"/root/usr/lib "$work"/root/usr/include "$work"/root/usr/share ||
   fail "knows the build's folder: $(grep -rlF -e "$source" -e "$build" "$work/root/usr" | xargs)"
 find "$work/root/usr" -type f \( -path '*/bin/*' -o -name '*.so*' \) | while read -r file; do

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages on a fresh Debian and builds and runs an example there; by hand, as root:
+# Installs the Debian packages on a fresh Debian, and builds and runs an example there. Run by hand, as root:
 #   fresh_debian.sh DIRECTORY_OF_DEBS [SUITE]
-# Makes a Debian (bookworm, unless SUITE says otherwise) in a temporary directory with debootstrap, from the mirror that
-# this machine's apt uses, and removes it again. The packages bring what they depend on and nothing else; what the example
-# needs beyond that is a compiler and CMake.
+# Makes a Debian (SUITE, or bookworm) in a temporary directory with debootstrap, from the mirror that this machine's apt
+# uses, and removes it afterwards. Only the packages, their dependencies, a compiler and CMake are installed.
 set -euo pipefail
 debs=$(realpath "$1")
 suite=${2:-bookworm}
@@ -18,7 +17,7 @@ step() { printf '== %s\n' "$*"; }
 command -v debootstrap >/dev/null || fail "debootstrap is missing: apt-get install debootstrap"
 compgen -G "$debs/*.deb" >/dev/null || fail "there are no .deb files in $debs: make them with cpack"
 
-# What apt here reads for this suite: "site release component".
+# The sources of this machine's apt for the suite: "site release component".
 # shellcheck disable=SC2016
 sources=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' "Created-By: Packages" |
   awk -v suite="$suite" '$2 == suite || index($2, suite "-") == 1' | sort -u)
