@@ -23,9 +23,9 @@
  * ddl_finalize frees handles that still exist (works, reducers, samplers, checkpoints).
  *
  * Compatibility: the library's soname is libddl_c.so.MAJOR, with the first number of its version. Within a
- * major version, functions keep their names, arguments and meaning, constants keep their values, and
- * structures grow only at their end, where zeros mean the previous behaviour. A function that is to be
- * removed is deprecated for at least one minor version. Version 0 may change with each minor version. */
+ * major version, functions keep their names, arguments and meaning, constants their values, and
+ * structures their size and layout. A function that is to be removed is deprecated for at least one minor
+ * version. Version 0 may change with each minor version. */
 
 #include <stddef.h>
 #include <stdint.h>
