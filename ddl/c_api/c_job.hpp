@@ -16,6 +16,10 @@
 #include "ddl/error.hpp"
 #include "ddl/shared_buffer.hpp"
 
+namespace ddl {
+class DeviceCommunicator;
+}
+
 namespace ddl::c_api {
 
 /// A C program's job: what stands between ddl_init and ddl_finalize.
@@ -34,6 +38,10 @@ class Job {
 
   /// Throws NoJob before `start` and after `end`.
   [[nodiscard]] Context& context();
+  /// Throws `invalid_argument` before `use`.
+  [[nodiscard]] DeviceCommunicator& device() const;
+  [[nodiscard]] bool has_device() const noexcept { return device_ != nullptr; }
+  void use(std::shared_ptr<DeviceCommunicator> device) { device_ = std::move(device); }
   /// `alignment`: a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment);
   /// False if it is not from `allocate`.
@@ -65,6 +73,7 @@ class Job {
   std::optional<Context> context_;
   std::string options_;
   bool has_ended_ = false;
+  std::shared_ptr<DeviceCommunicator> device_;
   std::map<void*, SharedBuffer<std::byte>> memory_;
   std::map<const void*, std::shared_ptr<void>> handles_;
 };
