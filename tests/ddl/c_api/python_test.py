@@ -144,8 +144,8 @@ refused("read-only", ddl.all_reduce, b"bytes")
 refused("'>f4'", ddl.all_reduce, np.zeros(2, ">f4"))
 refused("a number, float32", ddl.all_reduce, np.float32(1))
 on_device = Tensor(values, device="cuda")
-assert refused(".cpu()", ddl.all_reduce, on_device) == "unsupported"
-assert refused(".get()", ddl.all_reduce, types.SimpleNamespace(__cuda_array_interface__={})) == "unsupported"
+assert refused(".cpu()", ddl.all_reduce_start, on_device) == "unsupported"
+assert refused(".get()", ddl.check_same, [types.SimpleNamespace(__cuda_array_interface__={})]) == "unsupported"
 elsewhere = types.SimpleNamespace(__dlpack__=None, __dlpack_device__=lambda: (2, 1))
 assert refused("device (2, 1)", ddl.broadcast, elsewhere) == "unsupported"
 refused(".to_dense()", ddl.all_reduce, Tensor(values, layout="torch.sparse_coo"))
