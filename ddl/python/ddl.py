@@ -42,7 +42,7 @@ from typing import Any, Iterator, Literal, Mapping, Sequence
 
 __all__ = ["ArgumentError", "Checkpoint", "Error", "Job", "Reducer", "Sampler", "Step", "Work", "abort", "all_gather",
            "all_gather_start", "all_reduce", "all_reduce_start", "barrier", "broadcast", "broadcast_parameters",
-           "broadcast_start", "check_same", "empty", "finalize", "init", "learning_rate", "local_rank", "rank",
+           "broadcast_start", "check_same", "device", "empty", "finalize", "init", "learning_rate", "local_rank", "rank",
            "reduce", "reduce_scatter", "reduce_scatter_start", "root_only", "scope", "size", "version"]
 
 TYPES = {"uint8": 0, "int32": 1, "int64": 2, "float32": 3, "float64": 4, "float16": 5, "bfloat16": 6}
@@ -52,7 +52,7 @@ RULES = {"none": 0, "linear": 1, "square_root": 2}
 WIRES = {None: 0, "float16": TYPES["float16"], "bfloat16": TYPES["bfloat16"]}
 REQUESTS = (None, "save", "save_and_end")
 
-Array = Any  #: Of host memory, as the module's text says.
+Array = Any  #: Of host memory or of a CUDA device, as the module's text says.
 Arrays = Any  #: A dict of names and arrays, a list (whose names are numbers), or a torch module; dicts and lists may nest.
 Op = Literal["sum", "avg", "min", "max", "prod"]
 
@@ -304,7 +304,7 @@ def _stream_of(array):
 
 def _use_device(memory):
     """The first array on a device chooses it."""
-    own = _library.ddl_device()
+    own = device()
     if own < 0:
         _call("device_init", memory.device)
     elif memory.device not in (-1, own):
@@ -436,6 +436,11 @@ def size() -> int:
 def local_rank() -> int:
     """This rank's index among those of its host."""
     return _number("local_rank")
+
+
+def device() -> int:
+    """CUDA's number of this rank's device, or -1 as long as it uses none."""
+    return _library.ddl_device()
 
 
 def _number(function):

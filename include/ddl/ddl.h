@@ -14,10 +14,10 @@
  * Collective calls: all ranks make them, in the same order, with the same count, type, op and root.
  *
  * Threads: one thread at a time calls; any thread may call ddl_reducer_ready, ddl_reducer_ready_rows and
- * ddl_reducer_absent.
+ * ddl_reducer_absent, at any time unless the gradients are on a device.
  *
  * Life time: calls before ddl_init or after ddl_finalize fail. A process joins one job, once. ddl_finalize
- * frees the handles that are left (works, reducers, samplers, checkpoints).
+ * frees the handles that are left (works, reducers, samplers, checkpoints), and then leaves the device.
  *
  * Compatibility: the library's soname is libddl_c.so.MAJOR, the first number of its version. Within it,
  * functions keep their names, arguments and meaning, constants keep their values, and structures only grow at
@@ -69,7 +69,7 @@ int ddl_init(const char* options);
  * DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build without MPI. */
 int ddl_init_mpi(const char* options, const void* communicator);
 /** Leaves the job, after all collective calls; calls MPI_Finalize if ddl_init called MPI_Init. Frees memory
- * from ddl_malloc. Collective, unless there was an error. */
+ * from ddl_malloc and ddl_device_malloc. Collective, unless there was an error. */
 int ddl_finalize(void);
 /** Tells the other ranks that this one cannot go on: their calls fail with `reason`, which is printed. Not
  * collective. */

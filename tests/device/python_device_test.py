@@ -1,8 +1,9 @@
-"""CUDA arrays in ddl.py, on emulated devices: python_device_test.py LIBRARY, the emulated CUDA runtime. Its devices' memory is
-the host's."""
+"""CUDA arrays in ddl.py, on two emulated devices: python_device_test.py LIBRARY, the emulated CUDA runtime. Its devices' memory
+is the host's."""
 
 import ctypes
 import sys
+import threading
 import types
 
 import ddl
@@ -13,6 +14,9 @@ for name in ("cudaMalloc", "cudaStreamCreateWithFlags", "cudaStreamSynchronize")
     getattr(cuda, name).argtypes = {"cudaMalloc": [ctypes.c_void_p, ctypes.c_size_t],
                                     "cudaStreamCreateWithFlags": [ctypes.c_void_p, ctypes.c_uint],
                                     "cudaStreamSynchronize": [ctypes.c_void_p]}[name]
+ddl.init("-dbg_level 0")
+rank, size, number = ddl.rank(), ddl.size(), ddl.local_rank() % 2
+assert cuda.cudaSetDevice(number) == 0
 stream = ctypes.c_void_p()
 assert cuda.cudaStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
 
@@ -59,7 +63,7 @@ class Tensor:
 
     def __init__(self, values, requires_grad=False):
         self.values, self.requires_grad, self.is_leaf, self.layout = on_device(values), requires_grad, True, "torch.strided"
-        self.device, self.dtype, self.shape = types.SimpleNamespace(type="cuda", index=0), f"torch.{values.dtype}", values.shape
+        self.device, self.dtype, self.shape = types.SimpleNamespace(type="cuda", index=number), f"torch.{values.dtype}", values.shape
         self.grad, self.hooks = None, []
 
     data_ptr = lambda self: self.values.ctypes.data
@@ -80,18 +84,18 @@ class Tensor:
         if self.grad is None:
             self.grad = Tensor(np.zeros(self.shape, "float32"))
         self.grad.values += value
-        for hook in self.hooks:
-            hook(self)
+        # Autograd calls hooks on a thread of its own.
+        thread = threading.Thread(target=lambda: [hook(self) for hook in self.hooks])
+        thread.start()
+        thread.join()
 
-
-ddl.init("-dbg_level 0")
-rank, size = ddl.rank(), ddl.size()
 
 # The first array makes the communicator.
-sums = Array(np.full((2, 5), rank + 1, "float32"), number=0)
+assert ddl.device() == -1
+sums = Array(np.full((2, 5), rank + 1, "float32"), number)
 ddl.all_reduce(sums)
 sums.expect(size * (size + 1) / 2)
-assert ddl._library.ddl_device() == 0
+assert ddl.device() == number
 ddl.all_reduce(sums, "avg")
 sums.expect(size * (size + 1) / 2)
 root = Array(np.full(3, rank, "int64"))
@@ -123,7 +127,7 @@ refused("output: found host memory, expected memory of a CUDA device, as input",
 refused("gradient 'b': found host memory, expected memory of a CUDA device, as gradient 'a'", ddl.Reducer,
         {"a": sums, "b": on_host}, gradients="sum")
 refused("gradient 'a': found memory of a CUDA device", ddl.Reducer, {"b": on_host, "a": sums}, gradients="sum")
-refused("device 1, expected one on device 0", ddl.all_reduce, Array(on_host, number=1))
+refused(f"device 7, expected one on device {number}", ddl.all_reduce, Array(on_host, 7))
 refused("call wait()", ddl.Reducer({"b": on_host}, gradients="sum").finish, 1)
 
 # A reducer with an embedding.

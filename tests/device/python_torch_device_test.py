@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
 
 ddl.init("-dbg_level 0", device=-1)
 rank, size = ddl.rank(), ddl.size()
-device = torch.device("cuda", ddl._library.ddl_device())
+device = torch.device("cuda", ddl.device())
 torch.cuda.set_device(device)
 
 for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
@@ -71,7 +71,7 @@ with torch.cuda.stream(torch.cuda.Stream()):
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter, dict(alone.named_parameters())[name], rtol=1e-4, atol=1e-5,
                                    msg=lambda text: f"{name}: {text}")
-ddl.check_same({name: values.cpu() for name, values in model.state_dict().items()})
+    ddl.check_same({name: values.cpu() for name, values in model.state_dict().items()})
 ddl.finalize()
 if rank == 0:
     print(f"rank 0 of {size} passed")
