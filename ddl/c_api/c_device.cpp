@@ -19,7 +19,7 @@ namespace {
 using namespace ddl;
 using namespace ddl::c_api;
 
-/// In a build without CUDA, `body` is not instantiated, so nothing of ddl::cuda is linked.
+/// A build without CUDA never calls `body`, so the compiler leaves out its references to ddl::cuda.
 template <typename F>
 int with_cuda(const char* function, const F& body) {
   return guarded(function, [&](Job& job) {

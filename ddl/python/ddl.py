@@ -677,6 +677,8 @@ class Reducer:
     def finish(self, weight: float | None = None) -> None:
         """On devices, in place of `wait`: what is queued on the stream behind it sees the means. Gradients of a module that
         no rank has reached are zeros. Collective."""
+        if not self._is_on_device:
+            raise _error("invalid_argument", "finish: found gradients in host memory, expected CUDA arrays; call wait()")
         self._report_unreached()
         self._queue_end(weight)
 
@@ -687,8 +689,7 @@ class Reducer:
         return step
 
     def _queue_end(self, weight):
-        stream = _stream_of(self._arrays[0]) if self._is_on_device else None
-        _call("reducer_finish", self._handle, -1.0 if weight is None else weight, stream)
+        _call("reducer_finish", self._handle, -1.0 if weight is None else weight, _stream_of(self._arrays[0]))
 
     def _report_unreached(self):
         """Ends backward of a module; returns the names of those of the gradients that zero_grad() has dropped."""

@@ -180,6 +180,7 @@ reducer.ready("weights"), reducer.absent("rows")
 reducer.wait(1)
 assert (weights == 1).all(), weights
 refused("gradient: found 'weight'", reducer.ready, "weight")
+refused("call wait()", reducer.finish, 1)
 reducer.close()
 
 # Gradients of other types: 16 bits are summed in 32.
