@@ -49,9 +49,15 @@ Context& Job::context() {
   return *context_;
 }
 
+DeviceCommunicator& Job::device() const {
+  if (!device_) refuse("the job uses no device; call ddl_device_init on all ranks first");
+  return *device_;
+}
+
 void Job::end() {
   if (!context_) throw NoJob();
   handles_.clear();  // reducers wait for reductions in flight
+  device_.reset();
   memory_.clear();
   context_.reset();
   has_ended_ = true;

@@ -16,6 +16,10 @@
 #include "ddl/error.hpp"
 #include "ddl/shared_buffer.hpp"
 
+namespace ddl {
+class DeviceCommunicator;
+}
+
 namespace ddl::c_api {
 
 /// A C program's job, between ddl_init and ddl_finalize, and its handles.
@@ -35,6 +39,10 @@ class Job {
 
   /// Throws NoJob before `start` and after `end`.
   [[nodiscard]] Context& context();
+  /// Throws `invalid_argument` before `use`.
+  [[nodiscard]] DeviceCommunicator& device() const;
+  [[nodiscard]] bool has_device() const noexcept { return device_ != nullptr; }
+  void use(std::shared_ptr<DeviceCommunicator> device) { device_ = std::move(device); }
   /// Allocates memory for ddl_malloc. `alignment`: a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment);
   /// Frees it. Returns false for memory that is not from `allocate`.
@@ -67,6 +75,7 @@ class Job {
   std::optional<Context> context_;
   std::string options_;
   bool has_ended_ = false;
+  std::shared_ptr<DeviceCommunicator> device_;
   std::map<void*, SharedBuffer<std::byte>> memory_;
   std::map<const void*, std::shared_ptr<void>> handles_;
 };

@@ -1,3 +1,5 @@
+#include "ddl/c_api/c_training.hpp"
+
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -19,11 +21,6 @@
 #include "ddl/timeline.hpp"
 #include "ddl/training_state.hpp"
 
-struct ddl_reducer {
-  ddl::GradientReducer reducer;
-  std::vector<std::size_t> gradients;  // each parameter's gradient index, or `none`
-  std::unique_ptr<ddl::GradientReducer::NoSync> no_sync = nullptr;
-};
 struct ddl_sampler {
   ddl::ShardedSampler sampler;
   ddl::ShardedBatch batch = {};
@@ -58,37 +55,10 @@ std::span<const T> list(const T* items, int count, const char* what) {
   return {items, count_of(count)};
 }
 
-GradientReducerOptions options_of(const ddl_reducer_options* given) {
-  require(given, "options");
-  if (given->gradients != DDL_GRADIENT_SUMS && given->gradients != DDL_GRADIENT_MEANS) {
-    refuse(
-        fmt::format("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
-                    given->gradients));
-  }
-  if (given->wire != 0 && given->wire != DDL_F16 && given->wire != DDL_BF16) {
-    refuse(fmt::format("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given->wire));
-  }
-  return {.gradients = given->gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
-          .bucket_bytes = count_of(given->bucket_bytes),
-          .overlap = given->after_backward == 0,
-          .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire),
-          .leave_sums = given->leave_sums != 0};
-}
-
 /// `what`: the pointer's name, for messages.
 Elements elements_of(void* data, const ddl_parameter& parameter, int type, const char* what) {
   if (parameter.count != 0) require(data, what);
   return {data, count_of(parameter.count), type_of(type)};
-}
-
-Model model_of(const ddl_parameter* parameters, int count) {
-  Model model;
-  for (const ddl_parameter& each : list(parameters, count, "parameters")) {
-    Parameter& parameter = model.emplace_back();
-    parameter.name = name_of(each.name, static_cast<int>(model.size()) - 1);
-    parameter.values = elements_of(each.values, each, each.type, "a parameter's values");
-  }
-  return model;
 }
 
 Gradient gradient_of(const ddl_parameter& parameter, int index) {
@@ -99,24 +69,6 @@ Gradient gradient_of(const ddl_parameter& parameter, int index) {
   for (void* const summand : list(parameter.summands, parameter.summand_count, "summands")) {
     gradient.summands.push_back(elements_of(summand, parameter, type, "a summand"));
   }
-  return gradient;
-}
-
-/// The object of a handle, for calls that hold no lock and so cannot search the handles: `reducer` must be
-/// null or a live handle.
-ddl_reducer& known(ddl_reducer* reducer) {
-  require(reducer, "reducer");
-  return *reducer;
-}
-
-/// The reducer's index of a parameter's gradient.
-std::size_t index_of(const ddl_reducer& reducer, int parameter) {
-  const std::size_t parameters = reducer.gradients.size();
-  if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters) {
-    refuse(fmt::format("index: found {}, expected 0 to {}", parameter, parameters - 1));
-  }
-  const std::size_t gradient = reducer.gradients[static_cast<std::size_t>(parameter)];
-  if (gradient == none) refuse(fmt::format("index: parameter {} has no gradient", parameter));
   return gradient;
 }
 
@@ -140,6 +92,64 @@ std::vector<Timeline::Scope>& scopes() {
 
 }  // namespace
 
+namespace ddl::c_api {
+
+GradientReducerOptions options_of(const ddl_reducer_options* given) {
+  require(given, "options");
+  if (given->gradients != DDL_GRADIENT_SUMS && given->gradients != DDL_GRADIENT_MEANS) {
+    refuse(
+        fmt::format("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
+                    given->gradients));
+  }
+  if (given->wire != 0 && given->wire != DDL_F16 && given->wire != DDL_BF16) {
+    refuse(fmt::format("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given->wire));
+  }
+  return {.gradients = given->gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
+          .bucket_bytes = count_of(given->bucket_bytes),
+          .overlap = given->after_backward == 0,
+          .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire),
+          .leave_sums = given->leave_sums != 0};
+}
+
+Model model_of(const ddl_parameter* parameters, int count) {
+  Model model;
+  for (const ddl_parameter& each : list(parameters, count, "parameters")) {
+    Parameter& parameter = model.emplace_back();
+    parameter.name = name_of(each.name, static_cast<int>(model.size()) - 1);
+    parameter.values = elements_of(each.values, each, each.type, "a parameter's values");
+  }
+  return model;
+}
+
+RegisteredGradients gradients_of(const ddl_parameter* parameters, int count) {
+  RegisteredGradients registered;
+  for (const ddl_parameter& parameter : list(parameters, count, "parameters")) {
+    const bool has_gradient = parameter.gradient != nullptr;
+    if (has_gradient) {
+      registered.gradients.push_back(gradient_of(parameter, static_cast<int>(registered.indices.size())));
+    }
+    registered.indices.push_back(has_gradient ? registered.gradients.size() - 1 : none);
+  }
+  return registered;
+}
+
+ddl_reducer& known(ddl_reducer* reducer) {
+  require(reducer, "reducer");
+  return *reducer;
+}
+
+std::size_t index_of(const ddl_reducer& reducer, int parameter) {
+  const std::size_t parameters = reducer.gradients.size();
+  if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters) {
+    refuse(fmt::format("index: found {}, expected 0 to {}", parameter, parameters - 1));
+  }
+  const std::size_t gradient = reducer.gradients[static_cast<std::size_t>(parameter)];
+  if (gradient == none) refuse(fmt::format("index: parameter {} has no gradient", parameter));
+  return gradient;
+}
+
+}  // namespace ddl::c_api
+
 extern "C" {
 
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
@@ -147,15 +157,10 @@ int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_red
   return guarded("ddl_reducer_create", [&](Job& job) {
     require(reducer, "reducer");
     *reducer = nullptr;
-    std::vector<Gradient> gradients;
-    std::vector<std::size_t> indices;
-    for (const ddl_parameter& parameter : list(parameters, count, "parameters")) {
-      const bool has_gradient = parameter.gradient != nullptr;
-      if (has_gradient) gradients.push_back(gradient_of(parameter, static_cast<int>(indices.size())));
-      indices.push_back(has_gradient ? gradients.size() - 1 : none);
-    }
+    RegisteredGradients registered = gradients_of(parameters, count);
     *reducer = job.make<ddl_reducer>(
-        GradientReducer(job.context(), std::move(gradients), options_of(options)), std::move(indices));
+        GradientReducer(job.context(), std::move(registered.gradients), options_of(options)),
+        std::move(registered.indices));
   });
 }
 
@@ -265,7 +270,11 @@ int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, d
     require(checkpoint, "checkpoint");
     require(directory, "directory");
     *checkpoint = nullptr;
-    if (reducer != nullptr) static_cast<void>(job.handle(reducer));
+    if (reducer != nullptr && job.handle(reducer).has_device_residuals) {
+      throw Error(ErrorCode::unsupported,
+                  "reducer: found gradients on a device that travel in 16 bits, whose rounding errors are in "
+                  "the device's memory; expected gradients in host memory, or no `wire`. Pass null");
+    }
     if (sampler != nullptr) static_cast<void>(job.handle(sampler));
     CheckpointOptions options{.handle_signals = handle_signals != 0};
     if (keep != 0) options.keep = count_of(keep);

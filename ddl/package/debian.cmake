@@ -1,6 +1,7 @@
 # Debian packages of a build without CUDA, by `cpack --config CPackConfig.cmake`: libddl0, libddl-dev,
 # python3-ddl, ddl-tools, ddl-nmt.
-# A build with CUDA leaves out ddl-nmt and ddl_cuda, which would need NVIDIA's packages.
+# A build with CUDA leaves out ddl-nmt and ddl_cuda, which would need NVIDIA's packages; libddl_c then works on
+# devices too and needs none, because its CUDA runtime is static and loads the driver when it is first used.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR ddl)
 set(CPACK_PACKAGE_CONTACT "The ddl maintainers <maintainers@ddl.invalid>")

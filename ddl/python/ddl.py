@@ -1,4 +1,4 @@
-"""Data-parallel training from Python: the C library (ddl/ddl.h) on numpy arrays and torch tensors in host memory.
+"""Data-parallel training from Python: the C library (ddl/ddl.h) on numpy arrays, torch tensors and CUDA arrays.
 
     import ddl
 
@@ -14,6 +14,11 @@ Functions that all ranks must call together, in the same order and with arrays o
 collective. An array is a numpy array, a torch tensor, or anything in host memory that has __array_interface__, __dlpack__ or
 the buffer protocol (array.array, memoryview, ctypes arrays). Nothing is copied: arrays must be contiguous, writable where a
 function writes, and of a type in `TYPES`. This module keeps references while a reducer or a started call uses them.
+
+all_reduce, broadcast, reduce_scatter, all_gather, broadcast_parameters and Reducer also take CUDA arrays: torch tensors, and
+what has __cuda_array_interface__, as CuPy's. They queue their work on torch's current stream, or on the stream that the
+interface names, and do not wait for the device. A rank uses one device: the one that `init` is given, else that of its first
+CUDA array, whose call is then collective. The library must be built with CUDA.
 
 Errors are `ddl.Error`, with the library's message and a `code` such as "mismatch"; wrong arguments are ValueErrors too. After
 an error of a collective function the job cannot go on.
@@ -37,7 +42,7 @@ from typing import Any, Iterator, Literal, Mapping, Sequence
 
 __all__ = ["ArgumentError", "Checkpoint", "Error", "Job", "Reducer", "Sampler", "Step", "Work", "abort", "all_gather",
            "all_gather_start", "all_reduce", "all_reduce_start", "barrier", "broadcast", "broadcast_parameters",
-           "broadcast_start", "check_same", "empty", "finalize", "init", "learning_rate", "local_rank", "rank",
+           "broadcast_start", "check_same", "device", "empty", "finalize", "init", "learning_rate", "local_rank", "rank",
            "reduce", "reduce_scatter", "reduce_scatter_start", "root_only", "scope", "size", "version"]
 
 TYPES = {"uint8": 0, "int32": 1, "int64": 2, "float32": 3, "float64": 4, "float16": 5, "bfloat16": 6}
@@ -47,7 +52,7 @@ RULES = {"none": 0, "linear": 1, "square_root": 2}
 WIRES = {None: 0, "float16": TYPES["float16"], "bfloat16": TYPES["bfloat16"]}
 REQUESTS = (None, "save", "save_and_end")
 
-Array = Any  #: Of host memory, as the module's text says.
+Array = Any  #: Of host memory or of a CUDA device, as the module's text says.
 Arrays = Any  #: A dict of names and arrays, a list (whose names are numbers), or a torch module; dicts and lists may nest.
 Op = Literal["sum", "avg", "min", "max", "prod"]
 
@@ -120,6 +125,16 @@ def _load():
         "checkpoint_restore": [pointer, pointer, integer, pointer], "checkpoint_poll": [pointer, pointer],
         "checkpoint_free": [pointer], "root_begin": [text], "root_end": [text], "scope_begin": [text],
         "scope_end": [],
+        "device_init": [integer], "device": [],
+        "device_all_reduce": [pointer, int64, integer, integer, pointer],
+        "device_broadcast": [pointer, int64, integer, integer, pointer],
+        "device_reduce_scatter": [pointer, pointer, int64, integer, integer, pointer],
+        "device_all_gather": [pointer, pointer, int64, integer, pointer],
+        "device_broadcast_parameters": [pointer, integer, integer, pointer],
+        "device_reducer_create": [pointer, integer, pointer, integer, pointer],
+        "reducer_ready_on": [pointer, integer, pointer],
+        "reducer_ready_rows_on": [pointer, integer, pointer, int64, pointer],
+        "reducer_finish": [pointer, ctypes.c_double, pointer], "reducer_result": [pointer, pointer],
     }
     for function, arguments in signatures.items():
         getattr(library, f"ddl_{function}").argtypes = arguments
@@ -181,17 +196,21 @@ def _is_dense(shape, strides, unit):
 
 
 class _Memory:
-    """Where an array's elements are: `address`, `count`, and `type`, whose name is `kind`."""
+    """Where an array's elements are: `address`, `count`, and `type`, whose name is `kind`. `device`: None in host memory, else
+    CUDA's number, or -1 if the array does not tell; `stream`: where work on it is queued. `devices`: whether they may be."""
 
-    def __init__(self, array, what="the array", writable=True, as_bytes=()):
+    def __init__(self, array, what="the array", writable=True, as_bytes=(), devices=False):
         """`as_bytes`: names of one-byte types to take for uint8, where nothing is computed."""
         self.what, self.is_contiguous, self.is_writable = what, True, True
+        self.device, self.takes_devices = None, devices
         if hasattr(array, "data_ptr"):
             self._read_torch(array)
         elif hasattr(array, "__array_interface__"):
-            self._read_interface(array)
+            self._read_interface(array, array.__array_interface__)
         elif hasattr(array, "__cuda_array_interface__"):
-            self._refuse_device("an array on a CUDA device")
+            self._require_devices("an array on a CUDA device")
+            self._read_interface(array, array.__cuda_array_interface__)
+            self.device = getattr(getattr(array, "device", None), "id", -1)
         elif hasattr(array, "__dlpack__"):
             self._read_dlpack(array)
         else:
@@ -201,16 +220,25 @@ class _Memory:
             self._refuse("strided elements, expected contiguous ones (C order); pass a contiguous copy")
         if writable and not self.is_writable:
             self._refuse("a read-only array, expected one that can be written")
+        self.stream = None if self.device is None else _stream_of(array)
 
     def _refuse(self, found, code="invalid_argument"):
         raise _error(code, f"{self.what}: found {found}")
 
     def _refuse_device(self, found):
-        self._refuse(f"{found}, expected host memory, which is what the Python module reduces; copy it to the host first "
-                     "(torch: .cpu(), CuPy: .get())", "unsupported")
+        self._refuse(f"{found}, expected host memory; copy it to the host first (torch: .cpu(), CuPy: .get()). CUDA arrays may "
+                     "be given to all_reduce, broadcast, reduce_scatter, all_gather, which do not wait for the device, "
+                     "broadcast_parameters and Reducer", "unsupported")
+
+    def _require_devices(self, found):
+        if not self.takes_devices:
+            self._refuse_device(found)
 
     def _read_torch(self, tensor):
-        if tensor.device.type != "cpu":
+        if tensor.device.type == "cuda":
+            self._require_devices(f"a tensor on {tensor.device}")
+            self.device = tensor.device.index
+        elif tensor.device.type != "cpu":
             self._refuse_device(f"a tensor on {tensor.device}")
         if str(tensor.layout) != "torch.strided":
             self._refuse(f"a tensor whose layout is {tensor.layout}, expected torch.strided; pass .to_dense()")
@@ -219,13 +247,12 @@ class _Memory:
         self.address, self.count, self.is_contiguous = tensor.data_ptr(), tensor.numel(), tensor.is_contiguous()
         self.kind = str(tensor.dtype).removeprefix("torch.")
 
-    def _read_interface(self, array):
-        interface = array.__array_interface__
+    def _read_interface(self, array, interface):
         shape = interface["shape"]
         if shape == () and isinstance(array, numbers.Number):  # of numpy's, which have the address of a copy
             self._refuse(f"a number, {type(array).__name__}, expected an array; pass numpy.array([x])")
         if not isinstance(interface.get("data"), tuple):
-            self._refuse(f"{type(array).__name__} without an address in its __array_interface__; pass numpy.array(x)")
+            self._refuse(f"{type(array).__name__} without an address in its array interface; pass numpy.array(x)")
         self.address, read_only = interface["data"]
         spelt = interface["typestr"]
         self.kind = _INTERFACE_TYPES.get(spelt, spelt)
@@ -254,12 +281,14 @@ class _Memory:
         self.is_contiguous = _is_dense(shape, tensor.strides[:tensor.dimensions] if tensor.strides else None, 1)
 
     def _read_buffer(self, array):
-        with contextlib.suppress(TypeError):
+        try:
             view = memoryview(array)
-            import numpy
-            return self._read_interface(numpy.asarray(view))
-        self._refuse(f"{type(array).__name__}, expected a numpy array, a torch tensor, or what shares its memory by "
-                     "__array_interface__, __dlpack__ or the buffer protocol")
+        except TypeError:
+            self._refuse(f"{type(array).__name__}, expected a numpy array, a torch tensor, or what shares its memory by "
+                         "__array_interface__, __dlpack__ or the buffer protocol")
+        import numpy
+        values = numpy.asarray(view)
+        self._read_interface(values, values.__array_interface__)
 
 
 _capsule_name, _capsule_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
@@ -267,9 +296,43 @@ _capsule_name.argtypes, _capsule_name.restype = [ctypes.py_object], ctypes.c_cha
 _capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
 
-def _pair(input_array, output_array, pieces_in, pieces_out):
+def _stream_of(array):
+    """The stream in whose order the array is used."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch.cuda.current_stream(array.device).cuda_stream
+    stream = getattr(array, "__cuda_array_interface__", {}).get("stream")
+    return None if stream == 1 else stream  # the interface's number of the default stream
+
+
+def _use_device(memory):
+    """The first array on a device chooses it."""
+    own = device()
+    if own < 0:
+        _call("device_init", memory.device)
+    elif memory.device not in (-1, own):
+        memory._refuse(f"an array on CUDA device {memory.device}, expected one on device {own}, which this rank uses")
+
+
+def _require_same_place(memory, first):
+    if (memory.device is None) != (first.device is None):
+        places = ("host memory", "memory of a CUDA device")
+        memory._refuse(f"{places[memory.device is not None]}, expected {places[first.device is not None]}, as {first.what}")
+
+
+def _run(function, memory, *arguments):
+    """Calls a collective for where `memory` is."""
+    if memory.device is None:
+        return _call(function, *arguments)
+    _use_device(memory)
+    _call(f"device_{function}", *arguments, memory.stream)
+
+
+def _pair(input_array, output_array, pieces_in, pieces_out, devices=False):
     """The memory of both arrays, and the number of elements of a piece."""
-    memory_in, memory_out = _Memory(input_array, "input", writable=False), _Memory(output_array, "output")
+    memory_in = _Memory(input_array, "input", writable=False, devices=devices)
+    memory_out = _Memory(output_array, "output", devices=devices)
+    _require_same_place(memory_out, memory_in)
     count = memory_in.count // pieces_in
     if memory_in.type != memory_out.type or memory_in.count != count * pieces_in or memory_out.count != count * pieces_out:
         raise _error("invalid_argument",
@@ -290,10 +353,13 @@ def _named(arrays, prefix=""):
 
 
 def _tensors(arrays):
-    named = list(_named(arrays))
+    return _structures([(name, _Memory(array, f"tensor {name!r}", as_bytes=_BYTES)) for name, array in _named(arrays)])
+
+
+def _structures(named):
+    """Of pairs of name and memory."""
     tensors = (_Parameter * len(named))()
-    for tensor, (name, array) in zip(tensors, named):
-        memory = _Memory(array, f"tensor {name!r}", as_bytes=_BYTES)
+    for tensor, (name, memory) in zip(tensors, named):
         tensor.name, tensor.values, tensor.count, tensor.type = name.encode(), memory.address, memory.count, memory.type
     return tensors
 
@@ -333,16 +399,19 @@ def _leave_after_traceback():
 _in_use: set[Work | Reducer] = set()  # the library reads and writes their arrays
 
 
-def init(options: str | None = None, comm=None) -> Job:
+def init(options: str | None = None, comm=None, device: int | None = None) -> Job:
     """Joins the job that mpirun, or variables RANK and WORLD_SIZE, tell of; else one of this process alone. `options`: as
     DDL_OPTIONS ("-mode p -dbg_level 1"), which they take the place of. `comm`: an mpi4py communicator, whose processes alone
-    are the ranks, in its order; call finalize() before MPI.Finalize(). Once a process. Collective."""
+    are the ranks, in its order; call finalize() before MPI.Finalize(). `device`: CUDA's number of this rank's device, or -1:
+    by LOCAL_RANK, or its index on its host. Once a process. Collective."""
     text = None if options is None else options.encode()
     if comm is None:
         _call("init", text)
     else:
         from mpi4py import MPI
         _call("init_mpi", text, MPI._addressof(comm))
+    if device is not None:
+        _call("device_init", device)
     return Job()
 
 
@@ -370,6 +439,11 @@ def size() -> int:
 def local_rank() -> int:
     """This rank's index among those of its host."""
     return _number("local_rank")
+
+
+def device() -> int:
+    """CUDA's number of this rank's device, or -1 as long as it uses none."""
+    return _library.ddl_device()
 
 
 def _number(function):
@@ -401,14 +475,14 @@ def empty(shape, dtype="float32"):
 
 def all_reduce(array: Array, op: Op = "sum") -> None:
     """Afterwards all ranks' array holds the reduction of all. Collective."""
-    memory = _Memory(array)
-    _call("all_reduce", memory.address, memory.count, memory.type, _choice("op", op, OPS))
+    memory = _Memory(array, devices=True)
+    _run("all_reduce", memory, memory.address, memory.count, memory.type, _choice("op", op, OPS))
 
 
 def broadcast(array: Array, root: int = 0) -> None:
     """Afterwards all ranks' array holds `root`'s. Collective."""
-    memory = _Memory(array)
-    _call("broadcast", memory.address, memory.count, memory.type, root)
+    memory = _Memory(array, devices=True)
+    _run("broadcast", memory, memory.address, memory.count, memory.type, root)
 
 
 def reduce(array: Array, op: Op = "sum", root: int = 0) -> None:
@@ -419,14 +493,14 @@ def reduce(array: Array, op: Op = "sum", root: int = 0) -> None:
 
 def reduce_scatter(input_array: Array, output: Array, op: Op = "sum") -> None:
     """`output` gets piece number rank() of the reduction, whose size() pieces are equal. Collective."""
-    memory_in, memory_out, count = _pair(input_array, output, size(), 1)
-    _call("reduce_scatter", memory_in.address, memory_out.address, count, memory_in.type, _choice("op", op, OPS))
+    memory_in, memory_out, count = _pair(input_array, output, size(), 1, devices=True)
+    _run("reduce_scatter", memory_out, memory_in.address, memory_out.address, count, memory_in.type, _choice("op", op, OPS))
 
 
 def all_gather(input_array: Array, output: Array) -> None:
     """`output` gets all ranks' inputs, by rank. Collective."""
-    memory_in, memory_out, count = _pair(input_array, output, 1, size())
-    _call("all_gather", memory_in.address, memory_out.address, count, memory_in.type)
+    memory_in, memory_out, count = _pair(input_array, output, 1, size(), devices=True)
+    _run("all_gather", memory_out, memory_in.address, memory_out.address, count, memory_in.type)
 
 
 def barrier() -> None:
@@ -501,6 +575,10 @@ class Reducer:
 
     A step: `begin(weight)` (for means; for sums `wait(weight)` will do), `ready(name)` once for each gradient or `absent(name)`
     in its place, `wait()`. From `ready` until `wait` a gradient must be left alone.
+
+    CUDA arrays, all of one device: a gradient is final once the work that is queued on its stream by then is done. `wait`
+    waits for the device; `finish` only queues the step's end. `micro_batches`: True if there will be some (`no_sync`) of means,
+    which take memory of the gradients' size. Not of float64.
     """
 
     def __init__(self, gradients_of: Arrays, *, gradients: Literal["sum", "mean"], bucket_bytes: int = 0,
@@ -519,17 +597,26 @@ class Reducer:
         widths = dict(row_width or {})
         for name in widths:
             _choice("row_width", name, self._index)
+        memories = []
         items = (_Parameter * len(named))()
         for item, (name, array) in zip(items, named):
             if getattr(array, "requires_grad", False):
                 raise _error("invalid_argument",
                              f"gradient {name!r}: found a parameter, expected its gradient; or pass the module")
-            memory = _Memory(array, f"gradient {name!r}")
+            memory = _Memory(array, f"gradient {name!r}", devices=True)
+            memories.append(memory)
+            _require_same_place(memory, memories[0])
             item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
             item.row_width = widths.get(name, 0)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
                            0 if overlap else 1, int(leave_sums))
-        self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
+        self._is_on_device = bool(memories) and memories[0].device is not None
+        if self._is_on_device:
+            for memory in memories:
+                _use_device(memory)
+            self._handle = _made("device_reducer_create", items, len(items), ctypes.byref(options), 1 if micro_batches else 0)
+        else:
+            self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
         _in_use.add(self)
         for name, (parameter, _) in self._followed.items():
             hook = functools.partial(self._reached, name)
@@ -572,11 +659,15 @@ class Reducer:
 
     def ready(self, which: str | int, rows: Sequence[int] | None = None) -> None:
         """Gradient `which` (name or index) is final for this step; `rows`: those that hold anything but zeros. Any thread."""
+        number = self._number(which)
+        place, stream = "", ()
+        if self._is_on_device:
+            place, stream = "_on", (_stream_of(self._arrays[number] if number in range(len(self._arrays)) else None),)
         if rows is None:
-            return _call("reducer_ready", self._handle, self._number(which))
+            return _call(f"reducer_ready{place}", self._handle, number, *stream)
         import numpy
         numbers = numpy.ascontiguousarray(rows, dtype="int32")
-        return _call("reducer_ready_rows", self._handle, self._number(which), numbers.ctypes.data, numbers.size)
+        return _call(f"reducer_ready_rows{place}", self._handle, number, numbers.ctypes.data, numbers.size, *stream)
 
     def absent(self, which: str | int) -> None:
         """Gradient `which` gets no value on this rank in this step. Any thread."""
@@ -584,6 +675,43 @@ class Reducer:
 
     def wait(self, weight: float | None = None) -> Step:
         """Ends the step: the gradients are now means over all ranks' items. Collective."""
+        dropped = self._report_unreached()
+        step = Step(finite=1)
+        if not self._is_on_device:
+            _call("reducer_wait", self._handle, -1.0 if weight is None else weight, ctypes.byref(step))
+        else:
+            self._queue_end(weight)
+            if self._reduces:
+                step = self.result()
+                if self._followed:
+                    self.has_gradient(0)  # collective, and which names are dropped may differ between ranks
+        if self._means and not self._reduces:
+            for _, gradient in self._followed.values():
+                gradient.zero_()
+        for name in dropped:
+            if not self._reduces or not self.has_gradient(name):
+                self._followed[name][0].grad = None  # as with one rank: optimisers pass over the parameter
+        return step
+
+    def finish(self, weight: float | None = None) -> None:
+        """On devices, in place of `wait`: what is queued on the stream behind it sees the means. Gradients of a module that
+        no rank has reached are zeros. Collective."""
+        if not self._is_on_device:
+            raise _error("invalid_argument", "finish: found gradients in host memory, expected CUDA arrays; call wait()")
+        self._report_unreached()
+        self._queue_end(weight)
+
+    def result(self) -> Step:
+        """Waits for the step that `finish` has ended. Once a step, if at all."""
+        step = Step()
+        _call("reducer_result", self._handle, ctypes.byref(step))
+        return step
+
+    def _queue_end(self, weight):
+        _call("reducer_finish", self._handle, -1.0 if weight is None else weight, _stream_of(self._arrays[0]))
+
+    def _report_unreached(self):
+        """Ends backward of a module; returns the names of those of the gradients that zero_grad() has dropped."""
         for name in self._followed:
             self._check_in_place(name)
         now = dict(self._module.named_parameters()) if self._unreached else {}
@@ -593,19 +721,12 @@ class Reducer:
         dropped = [name for name in self._unreached if self._followed[name][0].grad is None]
         for name in dropped:
             parameter, parameter.grad = self._followed[name]
-            parameter.grad.zero_()
+            if not (self._is_on_device and self._reduces):  # else the reducer writes all of it, on another stream
+                parameter.grad.zero_()
         for name in self._unreached:
             self.absent(name)
         self._unreached = set(self._followed)
-        step = Step()
-        _call("reducer_wait", self._handle, -1.0 if weight is None else weight, ctypes.byref(step))
-        if self._means and not self._reduces:
-            for _, gradient in self._followed.values():
-                gradient.zero_()
-        for name in dropped:
-            if not self._reduces or not self.has_gradient(name):
-                self._followed[name][0].grad = None  # as with one rank: optimisers pass over the parameter
-        return step
+        return dropped
 
     def has_gradient(self, which: str | int) -> bool:
         """Of the last step: whether any rank had a value for the gradient, so that it was not absent on all."""
@@ -665,9 +786,16 @@ def learning_rate(rate: float, rule: Literal["none", "linear", "square_root"], s
 
 def broadcast_parameters(arrays: Arrays, root: int = 0) -> None:
     """Gives every rank `root`'s arrays (a dict of names, a list, or a torch module), and makes sure that all have the same bits
-    then. A "mismatch" names the first that differs in name, type or size. Collective."""
-    tensors = _tensors(arrays)
-    _call("broadcast_parameters", tensors, len(tensors), root)
+    then (CUDA arrays are not compared). A "mismatch" names the first that differs in name, type or size. Collective."""
+    on_host, on_device = [], []
+    for name, array in _named(arrays):
+        memory = _Memory(array, f"tensor {name!r}", as_bytes=_BYTES, devices=True)
+        (on_host if memory.device is None else on_device).append((name, memory))
+    _call("broadcast_parameters", _structures(on_host), len(on_host), root)
+    for _, memory in on_device:
+        _use_device(memory)
+    if on_device:
+        _call("device_broadcast_parameters", _structures(on_device), len(on_device), root, on_device[0][1].stream)
 
 
 def check_same(arrays: Arrays) -> None:

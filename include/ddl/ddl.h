@@ -16,11 +16,12 @@
  * root.
  *
  * Threads: any thread may call, but only one at a time; a concurrent call fails. Any number of threads may
- * call ddl_reducer_ready, ddl_reducer_ready_rows and ddl_reducer_absent concurrently. ddl_version,
- * ddl_error_message and ddl_error_name may also be called at any time.
+ * call ddl_reducer_ready, ddl_reducer_ready_rows and ddl_reducer_absent concurrently, unless the gradients
+ * are on a device. ddl_version, ddl_error_message and ddl_error_name may also be called at any time.
  *
  * Life time: calls before ddl_init or after ddl_finalize fail. A process can join only one job, once.
- * ddl_finalize frees handles that still exist (works, reducers, samplers, checkpoints).
+ * ddl_finalize frees handles that still exist (works, reducers, samplers, checkpoints), and then leaves the
+ * device.
  *
  * Compatibility: the library's soname is libddl_c.so.MAJOR, with the first number of its version. Within a
  * major version, functions keep their names, arguments and meaning, constants their values, and
@@ -219,6 +220,55 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
 /** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. */
 int ddl_reducer_free(ddl_reducer* reducer);
+
+/* --- Memory of CUDA devices (ddl/device.hpp, ddl/gradient_reducer.hpp) ---
+ *
+ * `stream`: a cudaStream_t; null is the default stream. Functions with a stream queue their work on it and
+ * return without waiting for the device. One thread at a time calls; it may be any thread, whose current
+ * device becomes the job's. In a build without CUDA they all return DDL_UNSUPPORTED. */
+
+/** Makes a CUDA device this rank's for the rest of the job. `device`: CUDA's number; -1: LOCAL_RANK, or else
+ * the rank's index on its host, modulo the number of devices. DDL_UNSUPPORTED if there is none. Once a job.
+ * Collective. */
+int ddl_device_init(int device);
+/** CUDA's number of this rank's device, or -1. */
+int ddl_device(void);
+/** `bytes` bytes of zeros on the device that the other ranks map, so that collectives on them need no copies;
+ * the same number on all ranks. Valid until ddl_finalize, which frees them. Waits for the device. Collective.
+ */
+int ddl_device_malloc(void** memory, size_t bytes);
+
+/** These are ddl_all_reduce, ddl_broadcast, ddl_reduce_scatter and ddl_all_gather on memory of the device, in
+ * the order of the stream. After an error on the device, the next call returns it. */
+int ddl_device_all_reduce(void* data, int64_t count, int type, int op, void* stream);
+int ddl_device_broadcast(void* data, int64_t count, int type, int root, void* stream);
+int ddl_device_reduce_scatter(const void* input, void* output, int64_t count, int type, int op, void* stream);
+int ddl_device_all_gather(const void* input, void* output, int64_t count, int type, void* stream);
+/** Waits for the work on the stream, and returns the error that has occurred, if any. Streams that
+ * collectives were queued on must exist until ddl_finalize. */
+int ddl_device_wait(void* stream);
+/** ddl_broadcast_parameters for values on the device. The bits are not compared afterwards. */
+int ddl_device_broadcast_parameters(const ddl_parameter* parameters, int count, int root, void* stream);
+
+/** ddl_reducer_create for gradients on the device; DDL_F64 and summands are refused. `micro_batches`: 1 if
+ * there will be micro-batches (ddl_reducer_no_sync) of means, which take memory of the gradients' size. The
+ * reducer's other functions work as for host memory: ddl_reducer_ready and ddl_reducer_ready_rows on the
+ * default stream; ddl_reducer_wait is ddl_reducer_finish on it and ddl_reducer_result; the first
+ * ddl_reducer_has_gradient of a step is collective. All are called by one thread at a time, whose current
+ * device is the job's. */
+int ddl_device_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
+                              int micro_batches, ddl_reducer** reducer);
+/** Gradient `index` is final once the work on the stream is done. The stream must exist until
+ * ddl_reducer_finish. */
+int ddl_reducer_ready_on(ddl_reducer* reducer, int index, void* stream);
+/** The same for a gradient with `row_width`: see ddl_reducer_ready_rows. `rows` are in host memory. */
+int ddl_reducer_ready_rows_on(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count,
+                              void* stream);
+/** Queues the end of the step: what is queued on the stream behind it sees the means. `weight` as for
+ * ddl_reducer_wait. Collective. */
+int ddl_reducer_finish(ddl_reducer* reducer, double weight, void* stream);
+/** Waits for the step that ddl_reducer_finish has ended. Once a step, if at all. `step` may be null. */
+int ddl_reducer_result(ddl_reducer* reducer, ddl_step* step);
 
 /* --- Data and learning rate (ddl/sharded_sampler.hpp, ddl/learning_rate_scaling.hpp) --- */
 

@@ -37,6 +37,12 @@ static void call_wrongly(void) {
   expect_error(ddl_malloc(&memory, 64, (size_t)-1), DDL_INVALID_ARGUMENT, "bytes");
   expect_error(ddl_free(values), DDL_INVALID_ARGUMENT, "not from ddl_malloc");
   expect_error(ddl_init(NULL), DDL_INVALID_ARGUMENT, "second call");
+  if (ddl_device_wait(NULL) == DDL_INVALID_ARGUMENT) {
+    expect_error(ddl_device_malloc(&memory, 100), DDL_INVALID_ARGUMENT, "call ddl_device_init");
+  } else {
+    expect_error(ddl_device_malloc(&memory, 100), DDL_UNSUPPORTED, "built without CUDA");
+    expect_error(ddl_device_init(-1), DDL_UNSUPPORTED, "copy the data to the host");
+  }
 }
 
 static void reduce(void) {

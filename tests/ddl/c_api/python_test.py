@@ -31,7 +31,7 @@ class Tensor:
     """As torch's, of which it has what the module asks for."""
 
     def __init__(self, values, device="cpu", requires_grad=False, is_leaf=True, layout="torch.strided"):
-        self.values, self.device, self.layout = values, types.SimpleNamespace(type=device), layout
+        self.values, self.device, self.layout = values, types.SimpleNamespace(type=device, index=0), layout
         self.dtype, self.requires_grad, self.is_leaf = f"torch.{values.dtype}", requires_grad, is_leaf
         self.shape = values.shape
 
@@ -144,8 +144,11 @@ refused("read-only", ddl.all_reduce, b"bytes")
 refused("'>f4'", ddl.all_reduce, np.zeros(2, ">f4"))
 refused("a number, float32", ddl.all_reduce, np.float32(1))
 on_device = Tensor(values, device="cuda")
-assert refused(".cpu()", ddl.all_reduce, on_device) == "unsupported"
-assert refused(".get()", ddl.all_reduce, types.SimpleNamespace(__cuda_array_interface__={})) == "unsupported"
+assert refused(".cpu()", ddl.all_reduce_start, on_device) == "unsupported"
+assert refused(".get()", ddl.check_same, [types.SimpleNamespace(__cuda_array_interface__={})]) == "unsupported"
+if ddl._library.ddl_device_wait(None) != 1:  # else it has CUDA, and asks for a device first
+    assert refused("built without CUDA", ddl.all_reduce, on_device) == "unsupported"
+    refused("built without CUDA", ddl.Reducer, {"w": on_device}, gradients="sum")
 elsewhere = types.SimpleNamespace(__dlpack__=None, __dlpack_device__=lambda: (2, 1))
 assert refused("device (2, 1)", ddl.broadcast, elsewhere) == "unsupported"
 refused(".to_dense()", ddl.all_reduce, Tensor(values, layout="torch.sparse_coo"))
@@ -177,6 +180,7 @@ reducer.ready("weights"), reducer.absent("rows")
 reducer.wait(1)
 assert (weights == 1).all(), weights
 refused("gradient: found 'weight'", reducer.ready, "weight")
+refused("call wait()", reducer.finish, 1)
 reducer.close()
 
 # Gradients of other types; 16-bit gradients are summed in 32 bits.

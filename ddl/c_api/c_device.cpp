@@ -1,0 +1,160 @@
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ddl/c_api/c_job.hpp"
+#include "ddl/c_api/c_training.hpp"
+#include "ddl/device.hpp"
+#include "ddl/error.hpp"
+#include "ddl/parameters/parameters.hpp"
+#if DDL_C_DEVICES
+#include <cuda_runtime_api.h>
+
+#include "collectives/device/cuda_check.hpp"
+#endif
+
+namespace {
+
+using namespace ddl;
+using namespace ddl::c_api;
+
+/// A build without CUDA never calls `body`, so the compiler leaves out its references to ddl::cuda.
+template <typename F>
+int with_cuda(const char* function, const F& body) {
+  return guarded(function, [&](Job& job) {
+    static_cast<void>(job.context());
+#if DDL_C_DEVICES
+    body(job);
+#else
+    throw Error(ErrorCode::unsupported,
+                "this libddl_c was built without CUDA and reduces host memory only; use a build with CUDA "
+                "(-DDDL_WITH_CUDA=ON), or copy the data to the host first");
+#endif
+  });
+}
+
+/// Selects the job's device in the calling thread, which may be one that a framework has started for
+/// backward.
+template <typename F>
+int on_device(const char* function, const F& body) {
+  return with_cuda(function, [&](Job& job) {
+    DeviceCommunicator& all = job.device();
+#if DDL_C_DEVICES
+    check_cuda(cudaSetDevice(all.device()), "cudaSetDevice");
+#endif
+    body(job, all);
+  });
+}
+
+DeviceStream stream_of(void* stream) { return static_cast<DeviceStream>(stream); }
+
+}  // namespace
+
+extern "C" {
+
+int ddl_device_init(int device) {
+  return with_cuda("ddl_device_init", [&](Job& job) {
+    if (job.has_device()) refuse("the job has its device; found a second call, expected one");
+    job.use(std::make_shared<DeviceCommunicator>(job.context(), DeviceOptions{.device = device}));
+  });
+}
+
+int ddl_device(void) {
+  int number = -1;
+  on_device("ddl_device", [&](Job&, DeviceCommunicator& all) { number = all.device(); });
+  return number;
+}
+
+int ddl_device_malloc(void** memory, size_t bytes) {
+  return on_device("ddl_device_malloc", [&](Job&, DeviceCommunicator& all) {
+    require(memory, "memory");
+    *memory = nullptr;
+    *memory = all.allocate(bytes).data;
+  });
+}
+
+int ddl_device_all_reduce(void* data, int64_t count, int type, int op, void* stream) {
+  return on_device("ddl_device_all_reduce", [&](Job&, DeviceCommunicator& all) {
+    all.all_reduce(data, data, count_of(count), type_of(type), op_of(op), stream_of(stream));
+  });
+}
+
+int ddl_device_broadcast(void* data, int64_t count, int type, int root, void* stream) {
+  return on_device("ddl_device_broadcast", [&](Job&, DeviceCommunicator& all) {
+    all.broadcast(data, data, count_of(count), type_of(type), root, stream_of(stream));
+  });
+}
+
+int ddl_device_reduce_scatter(const void* input, void* output, int64_t count, int type, int op,
+                              void* stream) {
+  return on_device("ddl_device_reduce_scatter", [&](Job&, DeviceCommunicator& all) {
+    all.reduce_scatter(input, output, count_of(count), type_of(type), op_of(op), stream_of(stream));
+  });
+}
+
+int ddl_device_all_gather(const void* input, void* output, int64_t count, int type, void* stream) {
+  return on_device("ddl_device_all_gather", [&](Job&, DeviceCommunicator& all) {
+    all.all_gather(input, output, count_of(count), type_of(type), stream_of(stream));
+  });
+}
+
+int ddl_device_wait(void* stream) {
+  return on_device("ddl_device_wait", [&](Job&, DeviceCommunicator& all) { all.wait(stream_of(stream)); });
+}
+
+int ddl_device_broadcast_parameters(const ddl_parameter* parameters, int count, int root, void* stream) {
+  return on_device("ddl_device_broadcast_parameters", [&](Job& job, DeviceCommunicator& all) {
+    const Model model = model_of(parameters, count);
+    require_same_shapes(job.context(), "ddl_device_broadcast_parameters", model);
+    for (const Parameter& each : model) {
+      void* const data = each.values.data();
+      all.broadcast(data, data, each.values.size(), each.values.type(), root, stream_of(stream));
+    }
+  });
+}
+
+int ddl_device_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
+                              int micro_batches, ddl_reducer** reducer) {
+  return on_device("ddl_device_reducer_create", [&](Job& job, DeviceCommunicator& all) {
+    require(reducer, "reducer");
+    *reducer = nullptr;
+    RegisteredGradients registered = gradients_of(parameters, count);
+    GradientReducerOptions chosen = options_of(options);
+    chosen.micro_batches = micro_batches != 0;
+    *reducer = job.make<ddl_reducer>(GradientReducer(all, std::move(registered.gradients), chosen),
+                                     std::move(registered.indices), nullptr, chosen.wire != DataType::f32);
+  });
+}
+
+int ddl_reducer_ready_on(ddl_reducer* reducer, int index, void* stream) {
+  return on_device("ddl_reducer_ready_on", [&](Job& job, DeviceCommunicator&) {
+    ddl_reducer& own = job.handle(reducer);
+    own.reducer.ready(index_of(own, index), stream_of(stream));
+  });
+}
+
+int ddl_reducer_ready_rows_on(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count,
+                              void* stream) {
+  return on_device("ddl_reducer_ready_rows_on", [&](Job& job, DeviceCommunicator&) {
+    if (count_of(count) != 0) require(rows, "rows");
+    ddl_reducer& own = job.handle(reducer);
+    own.reducer.ready(index_of(own, index), std::span(rows, count_of(count)), stream_of(stream));
+  });
+}
+
+int ddl_reducer_finish(ddl_reducer* reducer, double weight, void* stream) {
+  return on_device("ddl_reducer_finish", [&](Job& job, DeviceCommunicator&) {
+    GradientReducer& own = job.handle(reducer).reducer;
+    weight == DDL_GIVEN ? own.finish(stream_of(stream)) : own.finish(weight, stream_of(stream));
+  });
+}
+
+int ddl_reducer_result(ddl_reducer* reducer, ddl_step* step) {
+  return on_device("ddl_reducer_result", [&](Job& job, DeviceCommunicator&) {
+    const ReducedStep found = job.handle(reducer).reducer.result();
+    if (step != nullptr) *step = {found.weight, found.norm, found.finite ? 1 : 0};
+  });
+}
+
+}  // extern "C"
