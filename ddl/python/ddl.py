@@ -583,7 +583,7 @@ class Reducer:
 
     def __init__(self, gradients_of: Arrays, *, gradients: Literal["sum", "mean"], bucket_bytes: int = 0,
                  wire: Literal["bfloat16", "float16", None] = None, overlap: bool = True,
-                 row_width: Mapping[str, int] | None = None, leave_sums: bool = False):
+                 row_width: Mapping[str, int] | None = None, leave_sums: bool = False, micro_batches: bool = False):
         self._hooks = []
         self._reduces, self._means = True, gradients == "mean"
         self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
