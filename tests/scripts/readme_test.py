@@ -11,7 +11,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"build/bin/([\w-]+)")
 SCRIPT = re.compile(r"(?:^|\s)((?:benchmarks|tests|nmt_example|ddl)/[\w./-]+\.(?:sh|py))")
-BY_EXAMPLES = {"ddl_nmt"}  # programs that a build may leave out
+BY_EXAMPLES = {"ddl_nmt"}  # programs that a build may lack
 
 
 def anchors(text):
