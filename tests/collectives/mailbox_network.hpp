@@ -27,8 +27,8 @@ using collectives::Transfer;
 /// When a send completes.
 enum class SendsEnd : std::uint8_t {
   at_delivery,
-  acknowledged,  ///< By the receiver's next progress after the one that ended its receive, as MPI may do it.
-  buffered,      ///< At once; the message leaves with the sender's third progress from then on, as in UCX.
+  acknowledged,  ///< At the receiver's next progress after the one that completed its receive, as MPI may do.
+  buffered,      ///< At once; the message leaves at the sender's third following progress, as in UCX.
 };
 
 /// Stands in for a network between ranks that are threads: copies a message when sender and receiver have

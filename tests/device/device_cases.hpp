@@ -47,7 +47,7 @@ struct Case {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
-  bool in_any_order = false;  ///< Reductions of its numbers are the same in any order.
+  bool in_any_order = false;  ///< Whether reductions of its numbers do not depend on the order.
 };
 
 inline constexpr DataType types[] = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,

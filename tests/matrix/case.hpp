@@ -14,17 +14,17 @@ namespace matrix {
 enum class Transport : std::uint8_t {
   threads,         ///< Ranks are threads of one process.
   shared_memory,   ///< Processes of one host.
-  ucx,             ///< Processes, each on a host of its own.
+  ucx,             ///< Processes, each on its own emulated host.
   mpi,             ///< As ucx, but MPI carries the data.
   hosts,           ///< Processes on up to three uneven hosts, placed host by host.
-  hosts_by_turns,  ///< The same, dealt out.
+  hosts_by_turns,  ///< The same, placed round-robin.
 };
 
 /// Which plans are used.
 enum class Family : std::uint8_t {
-  chosen,  ///< The planner's.
-  split,   ///< The planner's, on a communicator with the ranks in reverse.
-  ring,    ///< One dimension, this algorithm, as are the next five.
+  chosen,  ///< The planner's choice.
+  split,   ///< The planner's choice, on a communicator with the ranks in reverse order.
+  ring,    ///< One dimension with this algorithm, like the next five.
   halving_doubling,
   two_shot,
   one_shot,
@@ -60,7 +60,7 @@ enum class Count : std::uint8_t {
   ranks_and_one,
   prime,
   large,
-  given,  ///< `Case::given`; in no cover.
+  given,  ///< `Case::given`; not part of covers.
 };
 
 struct Case {

@@ -10,7 +10,7 @@ namespace matrix {
 using Row = std::vector<int>;
 
 struct PairwiseProblem {
-  std::vector<int> values;  ///< How many each parameter has.
+  std::vector<int> values;  ///< Number of values of each parameter.
   /// Whether two parameters' values may be in one row; symmetric.
   std::function<bool(std::size_t parameter, int value, std::size_t other_parameter, int other_value)> allowed;
 };
