@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# All of the correctness matrix, of which CI runs a pairwise cover: `bash tests/full.sh [TABLE]`. Writes the
-# table to TABLE (default: tests/full_matrix.md), and what it is made of beside it, as .txt. Takes several hours on
-# two cores; build first. What the .txt file has is not run again: stop it when you like, go on later, or remove
-# the file to start over. Settings:
-#   DDL_BIN    where matrix_program is (default: build/bin)
+# Runs the complete correctness matrix, of which CI runs a pairwise cover: `bash tests/full.sh [TABLE]`. Writes the
+# table to TABLE (default: tests/full_matrix.md) and its data to a .txt file next to it. Takes several hours on two
+# cores; build first. Runs that are in the .txt file are skipped, so it can be stopped and continued; remove the file
+# to start over. Settings:
+#   DDL_BIN    the directory of matrix_program (default: build/bin)
 #   DDL_RANKS  numbers of ranks (default: 1 to 16)
 # The exit status is 1 if a case fails.
 set -uo pipefail
@@ -21,7 +21,7 @@ trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 status=0
 touch "$lines"
-run() { # ranks, threads or processes, command: skipped if the file has it
+run() { # ranks, threads or processes, command; skips a run that is in the file
   local what="$1 $2"
   shift 2
   grep -q "^# $what " "$lines" && return
@@ -38,7 +38,7 @@ for n in "${ranks[@]}"; do
 done
 grep -v '^#' "$lines" >"$work/lines"
 
-# Lines: collective transport family ranks cases failed.
+# Format of the lines: collective transport family ranks cases failed.
 cross() { # title, first column's field
   awk -v title="$1" -v field="$2" '
     { row = $field; if (!(row in seen)) { seen[row] = 1; rows[++n] = row }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing of the packages that the build needs, with apt, asking nothing:
+# Installs the missing packages that the build needs, with apt and without questions:
 #   install_dependencies.sh build [tests] [fuzz]
-# Elsewhere than on Debian and its relatives it says which libraries are needed and leaves the rest to CMake.
+# On systems without apt it only lists the libraries; CMake then finds them.
 set -euo pipefail
 
-# Debian's libdnnl-dev looks for OpenCL, but does not depend on it.
+# Debian's libdnnl-dev needs OpenCL but does not depend on it.
 build_packages=(
   g++ cmake ninja-build pkg-config
   libopenmpi-dev openmpi-bin libucx-dev libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev

@@ -6,8 +6,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-LAYERS = ["topology", "collectives", "ddl", "nmt_example"]  # each may use those before it
-LEAVES = ["examples", "package", "python"]  # of ddl: programs and files of their own
+LAYERS = ["topology", "collectives", "ddl", "nmt_example"]  # each may use the ones before it
+LEAVES = ["examples", "package", "python"]  # folders of ddl with independent programs and files
 SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
 
@@ -50,7 +50,7 @@ def main():
     problems = []
     for layer in LAYERS:
         allowed = LAYERS[: LAYERS.index(layer) + 1] if layer != "nmt_example" else [layer]
-        graph = {}  # folder: {folder that it includes from: an example}
+        graph = {}  # folder: {included folder: an example}
         for source in sources(layer):
             for included in INCLUDE.findall((ROOT / source).read_text(errors="replace")):
                 target = layer_of(included)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The emulated cluster as a user sees it: 2 hosts x 2 ranks come up, each rank is on the host that its
-# placement says with that host's address and /dev/shm, and nothing is left behind.
+# The emulated cluster: 2 hosts x 2 ranks start, each rank is on the host of its placement, with that host's address
+# and /dev/shm, and nothing is left behind.
 set -uo pipefail
 cluster=$1
 name=test$$
@@ -35,7 +35,7 @@ expect_failure() { # words of the message, then the command
   grep -qF -- "$words" <<<"$message" || fail "expected '$words' in: $message"
 }
 
-# The rank, where it is, and that the other host's ranks do not see its file in /dev/shm.
+# Prints the rank, its host, and the number of files of /dev/shm that it sees, which must not include the other host's.
 report='touch /dev/shm/seen-by-$(hostname)
   echo rank $OMPI_COMM_WORLD_RANK $(hostname) $(ip -o -4 address show dev eth0 | tr -s " " | cut -d" " -f4) $(ls /dev/shm | grep -c ^seen-by-)'
 

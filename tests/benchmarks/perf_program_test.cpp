@@ -1,4 +1,4 @@
-// all_reduce_perf and its siblings as a user starts them.
+// The command lines of all_reduce_perf and the other programs named after collectives.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 struct Outcome {
   int status = -1;
-  std::string text;  // of both streams
+  std::string text;  // standard output and standard error
 };
 
 Outcome run(const std::string& command) {
@@ -149,7 +149,7 @@ TEST_P(PerfProgram, MeasuresProcessesBesideMpi) {
   }
 }
 
-// Two ranks, one message, and the status that scripts look at.
+// Users would get a message from each rank, and scripts a wrong exit status.
 TEST_F(AllReducePerf, RefusesBadFlagsOnceUnderMpirun) {
   for (const std::string arguments : {"--place left", "--baseline threads"}) {
     const Outcome outcome = run(fmt::format("{} --oversubscribe --bind-to none -n 2 {} {}", DDL_TEST_MPIRUN,

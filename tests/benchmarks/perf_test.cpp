@@ -1,5 +1,4 @@
-// The parts of the programs named after a collective: what they would measure, and whether they see what is
-// wrong.
+// Parts of the programs named after collectives: their settings, and whether they notice wrong results.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// all_reduce among in-process ranks, against a serial result in fp64. If it failed, gradients would
-// be wrong, or differ between ranks.
+// all_reduce among in-process ranks, against a serial result in fp64. Otherwise gradients would be wrong, or
+// differ between ranks.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ InProcessOptions options_for(std::vector<std::string> hosts, topology::Mode mode
   return options;
 }
 
-/// Whole numbers that differ from rank to rank and element to element; small enough that every
-/// type holds every result of up to 64 ranks exactly.
+/// Integers that differ between ranks and elements, so small that every type represents every result of up to
+/// 64 ranks exactly.
 std::int64_t contribution(ReduceOp op, int rank, std::size_t i) {
   const auto r = static_cast<std::size_t>(rank);
   if (op == ReduceOp::prod) return (i + r) % 13 == 0 && rank < 7 ? 2 : 1;
@@ -161,8 +161,8 @@ TEST(AllReduce, EveryHostMapAndMode) {
   }
 }
 
-// Fractions: the order of summation shows in the last bits, which must still agree between ranks and
-// stay within the bound of any order.
+// The last bits of sums of fractions depend on the order of additions. They would differ between ranks, or
+// exceed the error bound that holds for every order.
 TEST(AllReduce, FractionsAgreeBitForBitAndStayWithinTheErrorBound) {
   constexpr std::size_t count = 20'011;
   constexpr int ranks = 7;
@@ -197,14 +197,14 @@ TEST(AllReduce, FractionsAgreeBitForBitAndStayWithinTheErrorBound) {
   for (const auto& others : values) {
     ASSERT_EQ(std::memcmp(others.data(), values[0].data(), count * sizeof(float)), 0);
   }
-  // A second run gives the same bits: a resumed training run could not be compared otherwise.
+  // A second run gives the same bits; otherwise a resumed training run could not be compared.
   const auto first = values;
   values = inputs;
   reduce();
   EXPECT_EQ(values, first);
 }
 
-// A diverged rank would be hidden from the others.
+// A rank that has diverged would be hidden from the others.
 TEST(AllReduce, NotANumberReachesEveryRank) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod}) {
     for (int bad = 0; bad < 3; ++bad) {
@@ -223,7 +223,7 @@ TEST(AllReduce, NotANumberReachesEveryRank) {
   }
 }
 
-// A trainer calls several sizes and types in turn, thousands of times.
+// A trainer that calls several sizes and types in turn, thousands of times, would hang or get wrong sums.
 TEST(AllReduce, ManyCallsInARowStayInStep) {
   run_in_process(
       5,
@@ -242,7 +242,7 @@ TEST(AllReduce, ManyCallsInARowStayInStep) {
       options_for({"a", "a", "b", "b", "b"}));
 }
 
-// More sizes than programs are kept of, of which many share a place in what finds them.
+// Programs with more sizes than the cache of programs holds would get wrong sums.
 TEST(AllReduce, MoreSizesThanAreRemembered) {
   run_in_process(
       2,
@@ -262,7 +262,7 @@ TEST(AllReduce, MoreSizesThanAreRemembered) {
       options_for({}));
 }
 
-// The caller's mistake would crash, or leave the other ranks waiting.
+// A caller's mistake would crash, or leave the other ranks waiting.
 TEST(AllReduce, RefusesNullDataAndKeepsTheCommunicatorUsable) {
   run_in_process(
       2,

@@ -1,5 +1,5 @@
-// Collectives that are started and waited for later. If it failed, a trainer that overlaps communication with
-// computation would hang, or go on before its data is there.
+// Asynchronous collectives. Otherwise a trainer that overlaps communication with computation would hang, or
+// continue before its data have arrived.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ float expected_sum(int ranks, std::size_t call) {
   return static_cast<float>(ranks * (ranks - 1) / 2 + ranks * static_cast<int>(call % 10));
 }
 
-// More than are under way at a time, of sizes whose plans are compared first.
+// Calls would be lost if more are started than run at a time, or while plans of new sizes are compared.
 TEST(Async, ManyCallsInFlightEndRight) {
   run_in_process(
       4,
@@ -59,7 +59,7 @@ TEST(Async, ManyCallsInFlightEndRight) {
       test::on_hosts({"a", "b", "a", "b"}));
 }
 
-// Blocking calls would overtake what was started before them, or wait for ever.
+// Blocking calls would overtake calls that were started before them, or wait forever.
 TEST(Async, BlockingCallsMayComeBetween) {
   run_in_process(
       3,
@@ -79,7 +79,7 @@ TEST(Async, BlockingCallsMayComeBetween) {
       test::on_hosts());
 }
 
-// The promise of the API: ranks that start collectives of two communicators in different order would hang.
+// Ranks that start collectives of two communicators in different orders, which the API allows, would hang.
 TEST(Async, AnyOrderAcrossCommunicators) {
   run_in_process(
       4,
@@ -89,7 +89,7 @@ TEST(Async, AnyOrderAcrossCommunicators) {
         Communicator reversed = whole.split(0, -whole.rank());
         std::array<Communicator*, 3> all{&whole, &copy, &reversed};
         for (std::size_t round = 0; round < 40; ++round) {
-          // First uses of plans as well: each round has another class of sizes.
+          // Each round has another size class, so that first uses of plans are covered.
           const std::size_t count = 30 + round * round * 20;
           std::array<std::vector<double>, 3> values;
           std::array<Work, 3> works;
@@ -107,7 +107,7 @@ TEST(Async, AnyOrderAcrossCommunicators) {
       test::on_hosts({"a", "a", "b", "b"}));
 }
 
-// Threads of a program, each with a communicator of its own.
+// Threads of a program that each use their own communicator would mix up data.
 TEST(Async, ThreadsCallAtOnceOnDifferentCommunicators) {
   run_in_process(
       3,
@@ -138,7 +138,7 @@ TEST(Async, ThreadsCallAtOnceOnDifferentCommunicators) {
       test::on_hosts());
 }
 
-// A trainer would look once and never see that it is done, or block where it only wanted to look.
+// A trainer that polls would never see the completion, or would block.
 TEST(Work, TestTurnsTrueWithoutWaiting) {
   std::atomic<bool> looked{false};
   run_in_process(
@@ -171,7 +171,7 @@ TEST(Work, ADefaultOneIsDone) {
   EXPECT_TRUE(called);
 }
 
-// Handles are copied, and waited for by several threads.
+// Several threads could not wait for copies of one handle.
 TEST(Work, SeveralThreadsMayWait) {
   run_in_process(
       2,
@@ -189,7 +189,7 @@ TEST(Work, SeveralThreadsMayWait) {
       test::on_hosts());
 }
 
-// Chains of collectives that no thread of the program waits for in between.
+// Chains of collectives for which no thread of the program waits would stop.
 TEST(Work, AContinuationMayStartTheNextCollective) {
   run_in_process(
       3,
@@ -203,7 +203,7 @@ TEST(Work, AContinuationMayStartTheNextCollective) {
           if (error != nullptr) return over.set_exception(std::make_exception_ptr(Error(*error)));
           if (++done == links) return over.set_value();
           std::ranges::fill(values, done);
-          // Another size now and then: its plan is compared first.
+          // Sometimes another size, whose plan must be compared first.
           const std::size_t count = done % 5 == 0 ? 40 : 10;
           c.all_reduce_async(values.data(), values.data(), count, DataType::i64, ReduceOp::sum).then(next);
         };
@@ -215,7 +215,7 @@ TEST(Work, AContinuationMayStartTheNextCollective) {
       test::on_hosts());
 }
 
-// A waiter that gets no error would go on with wrong data; one that is never told would hang.
+// A waiting thread that gets no error would continue with wrong data or hang.
 TEST(Work, AnErrorReachesEveryoneWhoWaits) {
   InProcessOptions options = test::on_hosts();
   options.context.deadline = std::chrono::milliseconds(200);
@@ -247,15 +247,15 @@ TEST(Work, AnErrorReachesEveryoneWhoWaits) {
         while (told < 2) std::this_thread::yield();
         missing.then([&](const Error* error) { told += error != nullptr ? 1 : 0; });
         EXPECT_EQ(told, 3) << "a continuation of what has failed already is called at once";
-        // What is started now cannot work either.
+        // Calls that are started after the failure fail too.
         error_of([&] { c.all_reduce_async(std::span(first)).wait(); });
         over = true;
       },
       options);
 }
 
-// Lost otherwise: a rank that waits forever for one of several calls that were under way when ranks turned
-// out to differ. Which of them the engine takes up together is chance, so this is done again and again.
+// A rank would wait forever for one of several calls in flight when ranks turn out to differ. Which calls the
+// engine runs together is random, so the test repeats.
 TEST(Async, EveryCallEndsWhereOneDiffers) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::atomic<bool> is_called = false;
@@ -263,7 +263,7 @@ TEST(Async, EveryCallEndsWhereOneDiffers) {
                                 [&](Context& context) {
                                   Communicator& all = context.communicator();
                                   std::vector<float> values(64);
-                                  all.all_reduce(std::span(values));  // the plan is agreed on
+                                  all.all_reduce(std::span(values));  // so that the plan is agreed on
                                   if (context.rank() == 1) {
                                     is_called = true;
                                     all.barrier();
@@ -283,7 +283,7 @@ TEST(Async, EveryCallEndsWhereOneDiffers) {
   }
 }
 
-// A different call would be found only by the deadline.
+// A different call would be found only after the deadline.
 TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
   std::atomic<int> mismatches{0};
   std::atomic<int> ended{0};
@@ -299,7 +299,7 @@ TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
           error_of([&] { next.wait(); });
           ++ended;
           while (ended < 3)
-            std::this_thread::yield();  // a rank that leaves with an error ends what others are at
+            std::this_thread::yield();  // a rank that leaves with an error ends the other ranks' calls
           throw found;
         },
         test::on_hosts());
@@ -308,7 +308,7 @@ TEST(Async, ADifferentCallIsAMismatchOnEveryRank) {
   EXPECT_NE(std::string(error.what()).find("another rank called something else"), std::string::npos);
 }
 
-// Nobody keeps a handle. What a rank has left undone would never end for the others.
+// If no handle is kept, a rank that leaves would never finish its part of calls, and the others would hang.
 TEST(Async, LeavingTheJobWaitsForWhatWasStarted) {
   constexpr std::size_t count = 30'000;
   constexpr std::size_t calls = 6;

@@ -1,5 +1,5 @@
-// broadcast and barrier among in-process ranks. If broadcast failed, ranks would train different
-// models; if barrier failed, a rank would read what another has not written yet.
+// broadcast and barrier among in-process ranks. Without broadcast, ranks would train different models;
+// without barrier, a rank would read data that another has not written yet.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// collectives_program PROCESSES [fail | differ | ALGORITHM GRID]: checks the collectives among processes;
-// started by ctest, alone and under mpirun, with and without pretended hosts. With an algorithm and a grid
-// (`tree 2x2`), those are what the plans of all collectives have in each dimension. With `fail`, rank 1
-// throws while the others wait; with `differ`, it calls something else.
+// collectives_program PROCESSES [fail | differ | ALGORITHM GRID]: checks the collectives among processes.
+// ctest starts it alone and under mpirun, with and without emulated hosts. With an algorithm and a grid
+// (`tree 2x2`), the plans of all collectives use this algorithm in each dimension of the grid. With `fail`,
+// rank 1 throws while the others wait; with `differ`, it makes a different call.
 
 #include <fmt/format.h>
 
@@ -52,7 +52,7 @@ void check_broadcast(ddl::Context& context, std::size_t count, int root) {
   }
 }
 
-/// All other collectives, on memory that the ranks of a host share and on a process's own, in turn.
+/// Checks all other collectives, alternately on memory that the ranks of a host share and on private memory.
 void check_pieces(ddl::Context& context, ddl::Communicator& c, std::size_t count, bool is_shared) {
   const auto n = static_cast<std::size_t>(c.size());
   const auto own = static_cast<std::size_t>(c.rank()) * count;
@@ -96,7 +96,7 @@ void check_pieces(ddl::Context& context, ddl::Communicator& c, std::size_t count
   require_all("all_reduce", output, n * count, [&](std::size_t i) { return value(i) + ranks - 1; });
 }
 
-/// Communicators in an order of each rank's own, many calls of each in flight.
+/// Uses communicators in a different order on each rank, with many calls in flight on each.
 void check_order(ddl::Context& context) {
   ddl::Communicator& whole = context.communicator();
   ddl::Communicator reversed = whole.split(0, -whole.rank());
@@ -158,7 +158,7 @@ int check_everything(ddl::Context& context, int processes) {
   return 0;
 }
 
-/// Plans of one algorithm alone, with the ranks in reverse order.
+/// Plans that use only one algorithm, with the ranks in reverse order.
 std::vector<ddl::topology::Plan> plans_of(std::string_view algorithm, std::string_view grid, int processes) {
   using ddl::topology::Algorithm;
   using ddl::topology::Collective;
@@ -177,7 +177,7 @@ std::vector<ddl::topology::Plan> plans_of(std::string_view algorithm, std::strin
       try {
         require_valid(plan);
         plans.push_back(plan);
-      } catch (const ddl::Error&) {  // not for this collective
+      } catch (const ddl::Error&) {  // the algorithm does not exist for this collective
       }
     }
   }

@@ -1,6 +1,6 @@
-// reduce_scatter, all_gather, reduce and broadcast, in place and out of place, blocking and not, among
-// in-process ranks, against a serial result. If it failed, sharded optimisers and evaluation would get wrong
-// numbers, or memory that is not theirs would be written to.
+// reduce_scatter, all_gather, reduce and broadcast, in place and out of place, blocking and async, among
+// in-process ranks, against a serial result. Otherwise sharded optimisers and evaluation would get wrong
+// numbers, or other memory would be overwritten.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using test::error_of;
 
 struct Case {
   std::vector<std::string> hosts;
-  std::vector<std::size_t> counts;  // a piece
+  std::vector<std::size_t> counts;  // elements of a piece
 };
 
 std::vector<Case> cases() {
@@ -45,7 +45,7 @@ InProcessOptions options_for(const Case& c) {
   return options;
 }
 
-/// Of a rank's buffer; its sums over 16 ranks are exact in every type.
+/// An element of a rank's buffer. Sums over 16 ranks are exact in every type.
 int value(int rank, std::size_t i) {
   return static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 5 + i / 100) % 8);
 }
@@ -68,7 +68,7 @@ std::vector<T> filled(std::size_t count, int rank) {
   return values;
 }
 
-/// Memory with elements before and after it that must stay as they are.
+/// Memory between elements that must not change.
 template <Element T>
 class Fenced {
  public:
@@ -202,7 +202,7 @@ void check_all_reduce(Communicator& c, std::size_t count, Way way) {
   ASSERT_TRUE(input.is_whole() && separate.is_whole()) << "written beside the buffer";
 }
 
-/// `check(communicator, count, way)` for all cases, on every rank.
+/// Calls `check(communicator, count, way)` for all cases, on every rank.
 template <typename Check>
 void in_every_case(const Check& check) {
   for (const Case& c : cases()) {
@@ -241,7 +241,7 @@ TEST(Collectives, BroadcastFromEveryRoot) {
   });
 }
 
-// A half-precision trainer's sums would be computed as bytes.
+// Sums of some type would be computed as if they were of another type.
 TEST(Collectives, EveryType) {
   const auto all = [](auto zero, Communicator& c) {
     using T = decltype(zero);
@@ -268,7 +268,7 @@ TEST(Collectives, EveryType) {
       options_for({{"a", "a", "b", "b", "b"}, {}}));
 }
 
-// Division by the number of ranks, once, and on the rank that has the result.
+// Means would be divided by the number of ranks more than once, or not at all.
 TEST(Collectives, MeansOfReduceAndReduceScatter) {
   run_in_process(
       6,
@@ -285,8 +285,8 @@ TEST(Collectives, MeansOfReduceAndReduceScatter) {
       options_for({std::vector<std::string>(6, "a"), {}}));
 }
 
-// A report that names a call of long ago sends its reader to the wrong place. Small calls, which take a path
-// of their own, large ones, and those that nobody waits for at once.
+// A report would name an earlier call and mislead its reader. Covers small calls, which take a separate path,
+// large ones, and async ones.
 TEST(Collectives, ReportsNameTheCallThatIsWaitedFor) {
   std::string report;
   const Error first = error_of([&] {
@@ -309,7 +309,7 @@ TEST(Collectives, ReportsNameTheCallThatIsWaitedFor) {
   EXPECT_NE(report.find("its last was all_reduce #48 (sum of 2 f32"), std::string::npos) << report;
 }
 
-// The caller's mistake would crash, corrupt memory, or leave the other ranks waiting.
+// A caller's mistake would crash, corrupt memory, or leave the other ranks waiting.
 TEST(Collectives, RefusesArgumentsThatCannotWorkAndGoesOn) {
   run_in_process(
       3,
@@ -342,14 +342,14 @@ TEST(Collectives, RefusesArgumentsThatCannotWorkAndGoesOn) {
         refused([&] { c.reduce(nullptr, b.data(), 9, f32, op, 1); }, "reduce: the input is null");
         refused([&] { c.broadcast(a.data(), b.data(), 9, f32, -1); }, "root -1 does not exist");
         refused([&] { c.broadcast(nullptr, b.data(), 9, f32, c.rank()); }, "the root's input is null");
-        // From _async calls too: the handle is for what goes wrong on the way.
+        // _async calls throw it too, because handles report only later errors.
         refused([&] { c.all_reduce_async(a.data(), nullptr, 9, f32, op); }, "the output is null");
         check_all_reduce<float>(c, 100, {true, true});
       },
       options_for({std::vector<std::string>(3, "a"), {}}));
 }
 
-/// A span tells its type: as bytes, floats would arrive as integers.
+/// Floats that are sent as a span could be received as integers.
 TEST(Collectives, ABroadcastOfAnotherTypeIsNoticed) {
   const Error error = error_of([] {
     run_in_process(2, [](Context& context) {

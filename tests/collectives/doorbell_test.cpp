@@ -1,5 +1,5 @@
-// Sleeping ranks. If these failed, a rank would now and then sleep through what it waits for, until the
-// deadline, or be woken for nothing again and again.
+// Sleeping ranks. Otherwise a rank would sometimes miss its wake-up and sleep until the deadline, or be woken
+// up without need.
 
 #include "collectives/memory/doorbell.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto longest_sleep = std::chrono::seconds(10);
 
-/// A bell and where its owner sleeps.
+/// A bell and its sleeping owner.
 class Sleeper {
  public:
   explicit Sleeper(bool by_descriptor)
@@ -32,7 +32,7 @@ class Sleeper {
     const std::uint64_t one = 1;
     EXPECT_EQ(write(event_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
   }
-  /// Sleeps once unless `missing()` is 0. False: nobody came for `longest_sleep`.
+  /// Sleeps once unless `missing()` is 0. Returns false if nobody rang for `longest_sleep`.
   template <typename F>
   bool sleep(F&& missing) {
     const std::uint32_t ticket = bell_->prepare(by_descriptor_);
@@ -54,7 +54,7 @@ class Sleeper {
     }
     return Clock::now() < end;
   }
-  /// As an owner who looks, finds what it needs, or gives up on a deadline.
+  /// Prepares for sleep and cancels, like an owner that finds what it needs or whose deadline passes.
   void doze() {
     bell_->prepare(by_descriptor_);
     if (!bell_->expect(2)) std::this_thread::yield();
@@ -71,7 +71,8 @@ class DoorbellBy : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, DoorbellBy, testing::Values(false, true),
                          [](const auto& by) { return by.param ? "Descriptor" : "Futex"; });
 
-// Two peers publish one thing each per round; the owner sleeps until both have come.
+// The owner would miss the last of several rings. Two peers publish one item each per round, and the owner
+// sleeps until it has both.
 TEST_P(DoorbellBy, NobodySleepsThroughTheLastRingOfSeveral) {
   constexpr int rounds = 50'000;
   Sleeper sleeper(GetParam());
@@ -82,7 +83,7 @@ TEST_P(DoorbellBy, NobodySleepsThroughTheLastRingOfSeveral) {
     unsigned delay = 1 + static_cast<unsigned>(who);
     for (int round = 1; round <= rounds && !over; ++round) {
       delay = delay * 1664525U + 1013904223U;
-      // So that rings meet the owner in all its states.
+      // A random delay, so that rings find the owner in all its states.
       for (std::atomic<unsigned> spin = delay >> 23; spin > 0; --spin) {
       }
       published[who].store(round, std::memory_order_seq_cst);
@@ -105,7 +106,7 @@ TEST_P(DoorbellBy, NobodySleepsThroughTheLastRingOfSeveral) {
   EXPECT_TRUE(awoke) << "slept through a ring";
 }
 
-// One peer rings for things that the owner does not wait for, another one for what it does.
+// Rings for items that the owner does not wait for would hide the one that it does wait for.
 TEST_P(DoorbellBy, RingsForOtherThingsHideNoneThatMatters) {
   constexpr int rounds = 20'000;
   Sleeper sleeper(GetParam());
@@ -134,10 +135,10 @@ TEST_P(DoorbellBy, RingsForOtherThingsHideNoneThatMatters) {
   EXPECT_TRUE(awoke) << "slept through a ring";
 }
 
-/// Takes two threads through rounds side by side, each after a short delay of its own, for about a second.
+/// Runs two threads through rounds in parallel, each with a short random delay, for about a second.
 class Rounds {
  public:
-  /// `ring(round)` in another thread, meanwhile `sleep(round)` here, until that returns false.
+  /// Calls `ring(round)` in another thread and `sleep(round)` in this one, until `sleep` returns false.
   template <typename Ring, typename Sleep>
   void run(Ring ring, Sleep sleep) {
     std::thread ringer([&] {
@@ -185,7 +186,7 @@ class Rounds {
   alignas(64) std::atomic<int> rung_{0};
 };
 
-// Whenever a peer publishes and rings while the owner goes to bed, the owner sees it or is called.
+// An owner could neither see an item that is published while it falls asleep, nor be woken up for it.
 TEST(Doorbell, ARingIsSeenOrCalls) {
   struct alignas(64) {
     Doorbell bell;
@@ -207,7 +208,7 @@ TEST(Doorbell, ARingIsSeenOrCalls) {
       });
 }
 
-// A call that comes late, for what the owner has stopped waiting for, must not make it deaf to the next.
+// A late wake-up, for an item that the owner no longer waits for, would hide the next one.
 TEST(Doorbell, ACallForAnEarlierSleepHidesNone) {
   struct alignas(64) {
     Doorbell bell;
@@ -239,7 +240,7 @@ TEST(Doorbell, ACallForAnEarlierSleepHidesNone) {
       });
 }
 
-// A rank would be woken once for each of the messages that it waits for together.
+// A rank that waits for several messages would be woken up once for each of them.
 TEST(Doorbell, OnlyTheLastRingNeededWakes) {
   Doorbell bell;
   bell.prepare(true);
@@ -250,7 +251,7 @@ TEST(Doorbell, OnlyTheLastRingNeededWakes) {
   EXPECT_FALSE(bell.ring()) << "it is awake already";
 }
 
-// A rank would go to sleep after all that it waits for has come.
+// A rank would fall asleep after everything that it waits for has arrived.
 TEST(Doorbell, RingsBetweenLookAndSleepCount) {
   Doorbell bell;
   bell.prepare(true);
@@ -263,7 +264,7 @@ TEST(Doorbell, RingsBetweenLookAndSleepCount) {
   bell.cancel();
 }
 
-// A rank that died would be noticed only when everything else had come.
+// The death of a rank would be noticed only after everything else has arrived.
 TEST(Doorbell, ALoudRingWakesWhateverIsNeeded) {
   Doorbell bell;
   EXPECT_FALSE(bell.ring_loudly()) << "nobody sleeps";
@@ -274,7 +275,7 @@ TEST(Doorbell, ALoudRingWakesWhateverIsNeeded) {
   EXPECT_FALSE(bell.ring());
 }
 
-// A running rank would pay for a system call at every message to it.
+// Every message to a running rank would cost a system call.
 TEST(Doorbell, RingsAreNothingToAnOwnerAwake) {
   Doorbell bell;
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(bell.ring());
@@ -283,7 +284,7 @@ TEST(Doorbell, RingsAreNothingToAnOwnerAwake) {
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(bell.ring());
 }
 
-// Without a deadline this would hang, with one it would wait for it.
+// An owner that is rung while it prepares to sleep would sleep until its deadline, or forever.
 TEST(Doorbell, AnOwnerThatWasRungOnTheWayToBedDoesNotSleep) {
   Doorbell bell;
   const std::uint32_t ticket = bell.prepare(false);

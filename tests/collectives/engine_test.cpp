@@ -1,5 +1,5 @@
-// The engine on ranks that are threads: on hosts that share memory as threads do, or as processes do (each
-// with a mapping of its own, so that the ranks' other memory is not shared), with a network between hosts.
+// The engine with ranks that are threads. Inside a host they share memory as threads do, or as processes do
+// (with separate mappings, so that other memory is not shared); hosts are connected by a network.
 
 #include "collectives/executor/engine.hpp"
 
@@ -192,7 +192,7 @@ Call all_reduce_of(Values& input, Values& output, std::uint64_t sequence,
   return call;
 }
 
-/// Each rank all-reduces `times` times, in place and not in turn.
+/// Each rank all-reduces `times` times, alternately in place and out of place.
 void expect_all_reduce(Job& job, const Plan& plan, std::size_t count, int times = 2, int spins = 100) {
   const int ranks = job.ranks();
   const Values sum = sum_of_all(ranks, count);
@@ -220,7 +220,7 @@ void expect_all_reduce(Job& job, const Plan& plan, std::size_t count, int times 
 constexpr Algorithm all_algorithms[] = {Algorithm::ring, Algorithm::halving_doubling, Algorithm::two_shot,
                                         Algorithm::one_shot, Algorithm::tree};
 
-// A wrong sum, or a hang, in any of the ways that data takes inside a host.
+// Sums inside a host would be wrong, or ranks would hang.
 TEST(Engine, AllReducesInsideAHost) {
   for (const Sharing sharing : {Sharing::threads, Sharing::processes}) {
     for (const Algorithm algorithm : all_algorithms) {
@@ -234,8 +234,8 @@ TEST(Engine, AllReducesInsideAHost) {
   }
 }
 
-// Large plain memory is copied through a small staging area: ranks that fill theirs with pieces that nobody
-// can use yet would wait for each other for ever.
+// Large plain memory is copied through a small staging area. Ranks that fill theirs with pieces that no peer
+// can use yet would deadlock.
 TEST(Engine, StagingMemoryRunsOutWithoutADeadlock) {
   for (const int chunks : {1, 8}) {
     Job job({0, 0, 0, 0}, Sharing::processes);
@@ -243,7 +243,7 @@ TEST(Engine, StagingMemoryRunsOutWithoutADeadlock) {
   }
 }
 
-// A wrong sum in the way from memory to the network and back.
+// Sums between hosts would be wrong.
 TEST(Engine, AllReducesOverHosts) {
   for (const Networks networks : {Networks::one_that_wakes, Networks::one_that_does_not}) {
     for (const Sharing sharing : {Sharing::threads, Sharing::processes, Sharing::none}) {
@@ -257,8 +257,8 @@ TEST(Engine, AllReducesOverHosts) {
   }
 }
 
-// Rank 1 has all that it needs of MPI and waits for rank 2, which waits for rank 0, whose send is not over
-// before MPI has moved on at rank 1 once more: all three would hang.
+// Rank 1 needs nothing more from MPI and waits for rank 2, which waits for rank 0, whose send completes only
+// when MPI progresses on rank 1: all three would hang.
 TEST(Engine, MpiMovesOnWhileOnlyTheHostIsWaitedFor) {
   constexpr std::size_t count = 100;
   Job job({0, 1, 1}, Sharing::processes, Networks::mpi_as_well, test::SendsEnd::acknowledged);
@@ -289,8 +289,8 @@ TEST(Engine, MpiMovesOnWhileOnlyTheHostIsWaitedFor) {
   EXPECT_EQ(right, 6);
 }
 
-// A rank whose part is over may not call the library for long; what it sent must not wait in a buffer of its
-// process until then. Here it comes back only when the others have it.
+// Data of a rank that completes its part and then does not call the library for long would stay in its
+// buffers. Here the rank calls again only after the others have received the data.
 TEST(Engine, WhatWasSentLeavesWhenACallIsOver) {
   constexpr std::size_t count = 1000;
   Job job({0, 1, 2}, Sharing::none, Networks::one_that_wakes, test::SendsEnd::buffered);
@@ -307,13 +307,13 @@ TEST(Engine, WhatWasSentLeavesWhenACallIsOver) {
   EXPECT_EQ(job.errors, std::vector<std::string>{});
 }
 
-// More messages than a ring holds, while ranks sleep at once.
+// More messages than a ring holds would block ranks that sleep at once.
 TEST(Engine, FullRingsEmptyAgain) {
   Job job({0, 0, 0}, Sharing::processes);
   expect_all_reduce(job, plan_of("3", Algorithm::ring, 3, 64, true), 64 * 64, 20, 0);
 }
 
-// A trainer that reduces in one order here and in another one there would hang.
+// A trainer whose ranks reduce on two communicators in different orders would hang.
 TEST(Engine, CallsOfTwoCommunicatorsComeInAnyOrder) {
   constexpr std::size_t count = 100'000;
   for (const Sharing sharing : {Sharing::processes, Sharing::none}) {
@@ -344,7 +344,7 @@ TEST(Engine, CallsOfTwoCommunicatorsComeInAnyOrder) {
   }
 }
 
-// Blocking calls of several threads on communicators of their own must not wait for each other.
+// Blocking calls of several threads, each on its own communicator, would wait for each other.
 TEST(Engine, ThreadsCallAtOnce) {
   constexpr std::size_t count = 3000;
   constexpr int threads_per_rank = 3;
@@ -377,7 +377,8 @@ TEST(Engine, ThreadsCallAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The path of small messages: one rank ahead of the others, waits of any length, other calls in between.
+// The path of small messages would fail when one rank is ahead, waits are long, or other calls come in
+// between.
 TEST(Engine, SmallExchangesMixWithOthers) {
   for (const int spins : {0, 1000}) {
     Job job({0, 0, 0}, Sharing::processes);
@@ -414,7 +415,7 @@ TEST(Engine, SmallExchangesMixWithOthers) {
   }
 }
 
-// What ddl-plan proves and simulates would be something else than what the ranks do.
+// ddl-plan would verify and simulate something else than what the ranks run.
 TEST(Engine, RunsWhatIsVerifiedAndSimulated) {
   const topology::Topology graph = topology::make_preset("ethernet:2x3");
   for (const Algorithm algorithm : all_algorithms) {
@@ -435,7 +436,7 @@ TEST(Engine, RunsWhatIsVerifiedAndSimulated) {
   }
 }
 
-// Whether a small call has to wait decides who runs it: its bits must not depend on that, nor on the rank.
+// A small call runs in different code if it must wait; its bits would depend on that, or on the rank.
 TEST(Engine, SmallCallsOfHalfPrecisionHaveTheSameBitsEitherWay) {
   constexpr std::size_t count = 500;
   for (const int ranks : {2, 3, 4}) {
@@ -483,8 +484,8 @@ std::shared_ptr<PreparedProgram> program_of(std::vector<Step> steps, std::size_t
                                            all_ranks(engine.map().ranks()), engine.ways(false), plan);
 }
 
-// A rank that sleeps until all of many messages have been read would sleep for ever: its peer's ring holds
-// fewer notices than that.
+// A rank that sleeps until all of many messages have been read would sleep forever, because its peer's ring
+// holds fewer notices.
 TEST(Engine, SleepersWakeBeforeRingsAreFull) {
   Job job({0, 0, 0}, Sharing::threads);
   constexpr std::size_t messages = 200;
@@ -493,7 +494,7 @@ TEST(Engine, SleepersWakeBeforeRingsAreFull) {
   job.run(
       [&](Engine& engine) {
         std::vector<Step> steps;
-        // Rank 1 reads what rank 0 sends only once rank 2 has sent.
+        // Rank 1 reads rank 0's data only after rank 2 has sent.
         if (engine.rank() == 1) steps.push_back(receive(2, 0, count));
         if (engine.rank() == 2) steps.push_back(send(1, 0, count));
         for (std::size_t i = 0; i < messages && engine.rank() < 2; ++i) {
@@ -503,7 +504,7 @@ TEST(Engine, SleepersWakeBeforeRingsAreFull) {
         if (engine.rank() == 2) {
           const RingState& ring = engine.memory()->ring_state(0, 1);
           while (ring.read < messages) std::this_thread::yield();
-          for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // for rank 0 to fall asleep
+          for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // so that rank 0 falls asleep
         }
         Values values = contribution(engine.rank(), count);
         engine.run(all_reduce_of(values, values, 1, program_of(std::move(steps), count, engine)));
@@ -515,7 +516,7 @@ TEST(Engine, SleepersWakeBeforeRingsAreFull) {
   EXPECT_EQ(job.errors, std::vector<std::string>{});
 }
 
-// Users see who did not come, and what was called.
+// The message of a timeout would not name the missing rank and the call.
 TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
   for (const Sharing sharing : {Sharing::threads, Sharing::none}) {
     Job job({0, 0}, sharing);
@@ -538,13 +539,13 @@ TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
       }
       EXPECT_EQ(test::error_of([&] { engine.run(call); }).code(), ErrorCode::timeout);
-      throw error;  // the other must not wait for a close in order
+      throw error;  // the other rank must not wait for an orderly close
     });
     EXPECT_EQ(job.errors.size(), 1u);
   }
 }
 
-// A rank that has left, or has failed, is named at once and not when the deadline passes.
+// A rank that has left or failed would be named only when the deadline passes.
 TEST(Engine, PeersThatLeftOrFailedAreNamed) {
   for (const bool fails : {true, false}) {
     Job job({0, 0}, Sharing::processes);
@@ -564,7 +565,7 @@ TEST(Engine, PeersThatLeftOrFailedAreNamed) {
   }
 }
 
-// Ranks that call with other counts get an error instead of wrong data.
+// Ranks that call with different counts would get wrong data instead of an error.
 TEST(Engine, OtherLengthsAreAMismatch) {
   Job job({0, 0}, Sharing::processes);
   job.run([&](Engine& engine) {
@@ -578,7 +579,7 @@ TEST(Engine, OtherLengthsAreAMismatch) {
   EXPECT_NE(job.errors[0].find("has 196 bytes, expected 200"), std::string::npos) << job.errors[0];
 }
 
-// Two ranks on one core take turns while another core idles; ranks that all moved at once would meet again.
+// Two ranks would share one core while another is idle, or all would move at once and meet again.
 TEST(CoreSpreading, OneOfThoseOnACrowdedCoreMoves) {
   const std::vector<int> both{0, 1};
   EXPECT_EQ(CoreSpreading::better_core(both, {0, 0}, 1), 1);

@@ -1,5 +1,5 @@
-// The kernels of reproducible reductions for different instruction sets, against each other, and against what
-// devices do. If they differed, a job on machines of two kinds would end with ranks that have different bits.
+// The kernels of reproducible reductions: all instruction sets against each other and against the devices'
+// code. Otherwise ranks of a job on different kinds of machines would get different bits.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace ddl::collectives {
 namespace {
 
-/// Those that this machine has, but the baseline.
+/// The instruction sets of this machine except the baseline.
 std::vector<InstructionSet> other_sets() {
   std::vector<InstructionSet> sets;
   for (const InstructionSet set : {InstructionSet::avx2, InstructionSet::avx512}) {
@@ -40,7 +40,7 @@ constexpr std::size_t count = 20'003;
 
 using Bytes = std::vector<std::byte>;
 
-/// Every pattern of bits is a float: NaN, infinities, denormals, all exponents.
+/// Random bits, which are floats of every kind: NaN, infinities, denormals, all exponents.
 Bytes patterns(DataType type, unsigned seed) {
   std::mt19937_64 random(seed);
   Bytes bytes(count * size_of(type));
@@ -48,14 +48,14 @@ Bytes patterns(DataType type, unsigned seed) {
   return bytes;
 }
 
-/// Some scales are below the elements', as no reduction would have them, some far above.
+/// Scales, of which some are below the elements' own, which no reduction has, and some far above.
 Bytes scales_for(const ExactKernels& kernels, const Bytes& input) {
   Bytes scales(count * 4);
   kernels.scale({input.data(), scales.data(), nullptr, count, 0});
   return scales;
 }
 
-/// The greatest scales of this rank and another one's.
+/// The maximum of this rank's scales and another rank's.
 Bytes with_another_ranks(const Bytes& own, DataType type) {
   const Bytes others = scales_for(kernels_for(InstructionSet::baseline, type), patterns(type, 99));
   Bytes scales = own;
@@ -136,7 +136,7 @@ void expect_keys_as(const ExactKernels& kernels, const Bytes& input) {
   }
 }
 
-/// As devices encode them. If these differed, so would a job's results on devices and on hosts.
+/// Results of a job on devices and on hosts would differ. Devices encode elements one by one.
 TEST(ExactKernels, ElementsOneByOneGiveTheSameBits) {
   std::vector<InstructionSet> sets = other_sets();
   sets.push_back(InstructionSet::baseline);
@@ -163,7 +163,7 @@ TEST(ExactKernels, ElementsOneByOneGiveTheSameBits) {
   }
 }
 
-/// Of 128 bits, by the compiler's arithmetic, which devices need not have.
+/// Compares with the compiler's 128-bit arithmetic, which devices may lack.
 TEST(ExactKernels, SumsOfTwoLimbsAreRoundedAsWholeNumbers) {
   __extension__ using Wide = __int128;
   std::mt19937_64 random(7);
@@ -178,7 +178,7 @@ TEST(ExactKernels, SumsOfTwoLimbsAreRoundedAsWholeNumbers) {
     }
     int scale = static_cast<int>(random() % F64Format::special);
     if (i % 3 == 0) scale = static_cast<int>(random() % 120);         // small results
-    if (i % 5 == 0) scale = 1900 + static_cast<int>(random() % 147);  // and large ones
+    if (i % 5 == 0) scale = 1900 + static_cast<int>(random() % 147);  // large results
     const double divisor = i % 3 == 1 ? static_cast<double>(1 + random() % 5000) : 1;
     const Wide sum = limbs[0] * (Wide{1} << bits) + limbs[1];
     const int unit = std::max(scale, 1) - F64Format::bias + 1 - 2 * bits;

@@ -1,4 +1,4 @@
-// The memory that a host's ranks share, and what is checked about it.
+// The memory that the ranks of a host share, and its checks.
 
 #include "collectives/transports/shared_memory/host_memory.hpp"
 
@@ -39,7 +39,7 @@ std::vector<FileDescriptor> new_events(int members) {
 struct Segment {
   explicit Segment(int members = 2)
       : memory(HostMemory::create(members, 0, token, new_events(members), file)) {}
-  /// As another process would.
+  /// Opens the memory as another process would.
   [[nodiscard]] std::shared_ptr<HostMemory> open(int members, int index, JobToken its = token) const {
     return HostMemory::open(members, index, its, new_events(members), file);
   }
@@ -73,7 +73,7 @@ int in_child(const std::function<bool()>& body) {
   return status;
 }
 
-// A peer would read something else than what was announced.
+// A peer would read other memory than was announced.
 TEST(HostMemory, AnAddressMeansTheSameToAll) {
   const Segment segment;
   const auto other = segment.open(2, 1);
@@ -92,7 +92,7 @@ TEST(HostMemory, AnAddressMeansTheSameToAll) {
   EXPECT_EQ(segment.memory->at(*mine_at, 1000), mine);
 }
 
-// Plain memory would be taken for shared, and a peer would read from nowhere.
+// Plain memory would be taken for shared memory, and a peer would read an invalid address.
 TEST(HostMemory, OnlyWhatIsWhollySharedHasAnAddress) {
   const Segment segment;
   const HostMemory& memory = *segment.memory;
@@ -160,7 +160,8 @@ class Allocation : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(, Allocation, testing::Values(false, true),
                          [](const auto& shared) { return shared.param ? "Processes" : "Threads"; });
 
-// Kernels would fault or crawl, blocks would overlap, and gradients would start with another tensor's values.
+// Kernels would crash or be slow, blocks would overlap, and gradients would start with another tensor's
+// values.
 TEST_P(Allocation, BlocksAreAlignedZeroAndApart) {
   std::vector<std::pair<std::byte*, std::size_t>> blocks;
   const auto add = [&](std::size_t bytes) {
@@ -199,7 +200,7 @@ TEST_P(Allocation, BlocksAreAlignedZeroAndApart) {
   memory_->release(1, nullptr);
 }
 
-// A request for nonsense would end the process, or get less than it asked for.
+// An impossible request would end the process, or get less memory than requested.
 TEST_P(Allocation, WhatIsNotThereIsNull) {
   for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX / 2 + 1, SIZE_MAX / 2 - mib}) {
     EXPECT_EQ(memory_->allocate(1, bytes), nullptr) << bytes;
@@ -212,7 +213,7 @@ TEST_P(Allocation, WhatIsNotThereIsNull) {
   memory_->release(1, block);
 }
 
-// Buckets, scratch memory and done flags come from several threads.
+// Several threads allocate buckets, scratch memory and flags; they would get the same memory.
 TEST_P(Allocation, ThreadsAllocateAtOnce) {
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;
@@ -243,7 +244,7 @@ TEST_P(Allocation, ThreadsAllocateAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// A member could take what others were promised, or the heap would crumble with use.
+// A member could take memory of others, or the heap would fragment with use.
 TEST(HostMemory, AHeapCanBeUsedUpAndIsWholeAfterwards) {
   const Segment segment;
   HostMemory& memory = *segment.memory;
@@ -269,7 +270,7 @@ TEST(HostMemory, AHeapCanBeUsedUpAndIsWholeAfterwards) {
   memory.release(0, again);
 }
 
-// A buffer would start with what other, smaller or larger, ones left behind.
+// A buffer would start with the values of earlier, smaller or larger ones.
 TEST(HostMemory, AFullHeapGivesOutZerosAgainInAnySize) {
   const FileDescriptor file(memfd_create("heap", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(file.get(), 8 * mib), 0);
@@ -289,7 +290,7 @@ TEST(HostMemory, AFullHeapGivesOutZerosAgainInAnySize) {
   }
 }
 
-// A buffer that has a part of a page more than it needs is slower to read.
+// Buffers would be slower to read, because they do not begin at a page.
 TEST(HostMemory, BlocksOfAPageAndMoreBeginWithOne) {
   const auto in_process = HostMemory::in_process(1);
   std::vector<void*> blocks;
@@ -322,7 +323,7 @@ TEST(HostMemory, BlocksOfAPageAndMoreBeginWithOne) {
   memory.release(0, whole);
 }
 
-// A trainer that frees its buckets would still hold the machine's memory.
+// A trainer that frees its buckets would not return memory to the machine.
 TEST(HostMemory, LargeBlocksGiveTheirPagesBack) {
   const Segment segment;
   HostMemory& memory = *segment.memory;
@@ -341,7 +342,7 @@ TEST(HostMemory, LargeBlocksGiveTheirPagesBack) {
   memory.release(0, again);
 }
 
-// A peer process would see nothing, or half, of a message; or sleep on.
+// A peer process would see nothing or only half of a message, or not wake up.
 TEST(HostMemory, ProcessesExchangeNotices) {
   constexpr int count = 2000;
   int event = -1;
@@ -351,7 +352,7 @@ TEST(HostMemory, ProcessesExchangeNotices) {
   const auto sender = HostMemory::create(2, 0, token, std::move(events), file);
   const pid_t child = fork();
   if (child == 0) {
-    // Its own mapping, as a process that was not forked has.
+    // A separate mapping, like that of a process that was not forked.
     bool good = true;
     try {
       std::vector<FileDescriptor> own = new_events(1);
@@ -416,7 +417,7 @@ TEST(HostMemory, ProcessesExchangeNotices) {
   EXPECT_EQ(status, 0);
 }
 
-// A rank that waits for the network as well would not wake up.
+// A rank that also waits for the network would not wake up.
 TEST(HostMemory, RingsReachAnOwnerThatPolls) {
   for (const bool between_processes : {false, true}) {
     FileDescriptor file;
@@ -439,7 +440,7 @@ TEST(HostMemory, RingsReachAnOwnerThatPolls) {
   }
 }
 
-// Threads that ask for a member's eventfd at the same time would poll different ones.
+// Threads that concurrently request a member's eventfd would poll different ones.
 TEST(HostMemory, ThreadsGetTheSameEventDescriptor) {
   constexpr int members = 8;
   const auto memory = HostMemory::in_process(members);
@@ -456,7 +457,7 @@ TEST(HostMemory, ThreadsGetTheSameEventDescriptor) {
             static_cast<std::size_t>(members));
 }
 
-// The rings of different pairs would run into one another, or into the heaps.
+// The rings of different pairs would overlap each other or the heaps.
 TEST(HostMemory, PartsDoNotOverlap) {
   for (const int members : {1, 2, 3, 16, 17, 40}) {
     FileDescriptor file;
@@ -510,7 +511,7 @@ TEST(HostMemory, ManyThreadsTakeUpAddressSpaceOnly) {
   EXPECT_GE(memory->parcel_bytes(), 256U);
 }
 
-// A stranger's file would be mapped and trusted, or a short one would crash the job.
+// Another program's file would be mapped and trusted, or a short one would crash the job.
 TEST(HostMemory, RefusesAFileThatIsNotTheMemoryExpected) {
   const Segment segment(2);
   EXPECT_NE(segment.open(2, 1), nullptr);
@@ -527,7 +528,7 @@ TEST(HostMemory, RefusesAFileThatIsNotTheMemoryExpected) {
   };
   std::array<std::byte, 4096> start{};
   ASSERT_EQ(pread(segment.file.get(), start.data(), start.size(), 0), static_cast<ssize_t>(start.size()));
-  // The right beginning, but of a file that can be, or was, cut off.
+  // The right content, but in a file that can be truncated or has been.
   FileDescriptor copy(memfd_create("copy", MFD_ALLOW_SEALING | MFD_CLOEXEC));
   ASSERT_EQ(write(copy.get(), start.data(), start.size()), static_cast<ssize_t>(start.size()));
   EXPECT_NE(open_as_memory(copy).find("whose size is fixed"), std::string::npos);
@@ -542,7 +543,7 @@ TEST(HostMemory, RefusesAFileThatIsNotTheMemoryExpected) {
 
 rlimit limited_to(std::size_t bytes) { return {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)}; }
 
-// A limit of the machine's owner would end the job, where smaller heaps do.
+// A limit of the system would end the job although smaller heaps suffice.
 TEST(HostMemory, HeapsAreSmallerWhereTheSystemAllowsLess) {
   const int status = in_child([] {
     const rlimit limit = limited_to(std::size_t{3} << 30);
@@ -557,7 +558,7 @@ TEST(HostMemory, HeapsAreSmallerWhereTheSystemAllowsLess) {
   EXPECT_EQ(status, 0);
 }
 
-// The process would die of a signal instead of going on without shared memory.
+// The process would be killed by a signal instead of continuing without shared memory.
 TEST(HostMemory, NoRoomIsAnError) {
   const int status = in_child([] {
     const rlimit limit = limited_to(mib);
@@ -569,7 +570,7 @@ TEST(HostMemory, NoRoomIsAnError) {
   EXPECT_EQ(status, 0);
 }
 
-// The trainer itself would find no address space any more.
+// No address space would be left for the trainer.
 TEST(HostMemory, ALimitedAddressSpaceIsNotUsedUp) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer needs all of the address space";

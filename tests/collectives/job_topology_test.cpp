@@ -1,5 +1,5 @@
-// How ranks come to the same topology. If it failed, they would plan differently, or a host that cannot be
-// described would end the job.
+// The discovery of a topology that all ranks share. Otherwise ranks would choose different plans, or a host
+// that cannot be described would end the job.
 
 #include "collectives/communicator/job_topology.hpp"
 
@@ -34,7 +34,7 @@ HostDescription machine(int packages, int cores) {
   return host;
 }
 
-/// What each rank ends with.
+/// Each rank's result.
 std::vector<JobTopology> on_all_ranks(int ranks, const std::function<JobTopology(Bootstrap&)>& find) {
   const auto job = std::make_shared<InProcessJob>(ranks);
   std::vector<JobTopology> results(static_cast<std::size_t>(ranks));

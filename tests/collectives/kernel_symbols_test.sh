@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the linker could share between the kernels' object files and others: of a function that several
-# sources have, it keeps one copy, which might be compiled for processors that this machine is not. Programs
-# would then die of an illegal instruction, on old machines alone.
+# Fails if the linker could share functions between the kernels' object files and others: it keeps one copy of a function
+# that several sources define, which might be compiled for newer processors than this machine's. On old machines, programs
+# would then be killed by an illegal instruction.
 #   kernel_symbols_test.sh NM OBJECT...
 set -euo pipefail
 nm=$1

@@ -24,14 +24,15 @@ using collectives::MessageTag;
 using collectives::Network;
 using collectives::Transfer;
 
-/// When a send is over.
+/// When a send completes.
 enum class SendsEnd : std::uint8_t {
   at_delivery,
-  acknowledged,  ///< By the receiver's next progress after the one that ended its receive, as MPI may do it.
-  buffered,      ///< At once; the message leaves with the sender's third progress from then on, as in UCX.
+  acknowledged,  ///< At the receiver's next progress after the one that completed its receive, as MPI may do.
+  buffered,      ///< At once; the message leaves at the sender's third following progress, as in UCX.
 };
 
-/// Stands for a network between ranks that are threads: messages are copied when both ends are there.
+/// Stands in for a network between ranks that are threads: copies a message when sender and receiver have
+/// called.
 class Mailboxes {
  public:
   explicit Mailboxes(int ranks, SendsEnd sends_end = SendsEnd::at_delivery)
@@ -58,7 +59,7 @@ class Mailboxes {
   struct Meeting {
     std::deque<End> sends;
     std::deque<End> receives;
-    std::deque<std::vector<std::byte>> arrived;  // out of the sender's buffers
+    std::deque<std::vector<std::byte>> arrived;  // delivered, not received yet
   };
   struct Buffered {
     Key key;
@@ -67,9 +68,9 @@ class Mailboxes {
   };
   struct Rank {
     std::vector<Transfer*> over;
-    std::vector<std::pair<int, Transfer*>> to_acknowledge;  // and whose they are
+    std::vector<std::pair<int, Transfer*>> to_acknowledge;  // with their senders
     std::deque<Buffered> buffered;
-    std::uint64_t left = 0;  // of those that were buffered
+    std::uint64_t left = 0;  // buffered messages that have been delivered
     int event = -1;
   };
 

@@ -20,7 +20,7 @@ MachineInterfaces machine(const std::string& identity, std::vector<Interface> in
   return {identity, std::move(interfaces)};
 }
 
-// A rank would send to the container bridge of its own host, or wait for a network that the peer is not on.
+// A rank would send to its own host's container bridge, or use a network that the peer is not on.
 TEST(UsableInterfaces, AreThoseWhoseSubnetAllMachinesShare) {
   const Interface storage{"eth1", "192.168.5.1", 24, false};
   const std::vector<MachineInterfaces> machines{machine("a", {loopback, lan(1), storage, docker}),
@@ -31,7 +31,7 @@ TEST(UsableInterfaces, AreThoseWhoseSubnetAllMachinesShare) {
   }
 }
 
-// Half of a host's bandwidth lies idle.
+// Half of a host's bandwidth would be unused.
 TEST(UsableInterfaces, AreAllThatAreShared) {
   const std::vector<MachineInterfaces> machines{
       machine("a", {loopback, lan(1), {"ib0", "10.1.0.1", 16, false}}),
@@ -40,7 +40,7 @@ TEST(UsableInterfaces, AreAllThatAreShared) {
   EXPECT_EQ(usable_interfaces(machines, 1), (Names{"ib0", "eth0"}));
 }
 
-// Machines behind routers cannot talk.
+// Machines behind routers could not communicate.
 TEST(UsableInterfaces, AreAllWithAnAddressOfTheirOwnIfNoSubnetIsShared) {
   const std::vector<MachineInterfaces> machines{
       machine("a", {loopback, docker, {"eth0", "10.0.1.1", 24, false}}),
@@ -48,7 +48,7 @@ TEST(UsableInterfaces, AreAllWithAnAddressOfTheirOwnIfNoSubnetIsShared) {
   EXPECT_EQ(usable_interfaces(machines, 0), Names{"eth0"});
 }
 
-// A laptop's network changes, or a firewall stands in the way of a job that needs no network.
+// A changed network or a firewall would break a job that needs no network.
 TEST(UsableInterfaces, OfOneMachineAreItsLoopback) {
   const MachineInterfaces one = machine("a", {lan(1), loopback, docker});
   EXPECT_EQ(usable_interfaces({one, one}, 1), Names{"lo"});

@@ -1,4 +1,4 @@
-// Sends messages between all processes of an MPI job through `ucx` or `mpi` and checks what arrives:
+// Sends messages between all processes of an MPI job through `ucx` or `mpi` and checks the received data:
 //   network_program ucx|mpi PROCESSES
 #include <fmt/format.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// What `from` sends `to` as message `message`.
+/// The content of message number `message` from `from` to `to`.
 Bytes content(int from, int to, std::uint32_t message, std::size_t bytes) {
   Bytes result(bytes);
   std::uint32_t state = static_cast<std::uint32_t>(from * 1000 + to) * 2654435761U + message * 40503U + 1;
@@ -42,7 +42,7 @@ Bytes content(int from, int to, std::uint32_t message, std::size_t bytes) {
   return result;
 }
 
-/// One rank's transfers, and the memory that they are about.
+/// One rank's transfers and their memory.
 class Messages {
  public:
   Messages(Network& network, int rank) : network_(network), rank_(rank) {}
@@ -57,7 +57,7 @@ class Messages {
         Message{Bytes(bytes), content(from, rank_, tag.message, bytes), {}, from, tag});
     network_.receive(from, tag, message.bytes, message.transfer);
   }
-  /// Until all are over. Sleeps when there is nothing to do if the network can wake it.
+  /// Waits until all are complete. Sleeps while idle if the network can wake it up.
   void finish(const char* name) {
     const auto until = Clock::now() + patience;
     while (!over(name)) {
@@ -104,7 +104,7 @@ struct Job {
   void barrier() { bootstrap.all_gather(""); }
 };
 
-// A size that takes another way through the network (inline, copied, rendezvous) arrives damaged or never.
+// Messages of some size would arrive damaged or never. Covers all protocols (inline, eager, rendezvous).
 void every_size_between_all_pairs(Job& job) {
   Messages messages(job.network, job.rank);
   for (const std::size_t bytes :
@@ -121,7 +121,7 @@ void every_size_between_all_pairs(Job& job) {
   messages.finish("64 MiB");
 }
 
-// A rank that comes late loses messages, or gets one for another.
+// A late rank would lose messages, or receive the wrong ones.
 void messages_before_their_receives(Job& job) {
   Messages messages(job.network, job.rank);
   const int next = (job.rank + 1) % job.ranks;
@@ -133,7 +133,7 @@ void messages_before_their_receives(Job& job) {
   messages.finish("unexpected");
 }
 
-// Calls of several communicators at once get each other's data.
+// Concurrent calls of several communicators would get each other's data.
 void tags_in_any_order(Job& job) {
   Messages messages(job.network, job.rank);
   const int next = (job.rank + 1) % job.ranks;
@@ -153,7 +153,7 @@ void tags_in_any_order(Job& job) {
   messages.finish("tags");
 }
 
-// A deep pipeline stalls once buffers between the ranks are full in both directions.
+// A deep pipeline would stall when the buffers between ranks are full in both directions.
 void many_in_both_directions(Job& job) {
   Messages messages(job.network, job.rank);
   for (std::uint32_t m = 0; m < 512; ++m) {
@@ -167,7 +167,8 @@ void many_in_both_directions(Job& job) {
     }
   }
   messages.finish("many");
-  // Who has all may still hold back what others lack, and is not to leave the network before they have it.
+  // A rank that has received everything may still hold data for others, and must not leave before they have
+  // it.
   for (int peer = 0; peer < job.ranks; ++peer) {
     if (peer == job.rank) continue;
     messages.send(peer, {3, 1, 512}, 8);
@@ -176,7 +177,8 @@ void many_in_both_directions(Job& job) {
   messages.finish("the end of many");
 }
 
-// A rank sleeps for ever though its message has come. Rank 0 sends once the others are about to sleep.
+// A rank would sleep forever although its message has arrived. Rank 0 sends when the others are about to
+// sleep.
 void a_late_sender_wakes_sleepers(Job& job) {
   Messages messages(job.network, job.rank);
   for (std::uint32_t m = 0; m < 20; ++m) {
@@ -189,7 +191,8 @@ void a_late_sender_wakes_sleepers(Job& job) {
   }
 }
 
-// A failed job hangs at its end, or a message that comes late overwrites what is there now.
+// A failed job would hang at its end, or a late message would overwrite memory that is used otherwise by
+// then.
 void abandoned_receives_are_left_alone(Job& job) {
   Bytes memory(1 << 20);
   Transfer transfer;

@@ -9,7 +9,7 @@
 namespace ddl::collectives {
 namespace {
 
-// Two messages with one tag: a collective gets the data of another one.
+// Two messages would have the same tag, and a collective would get the data of another one.
 TEST(UcxTag, TellsApartCommunicatorsCallsMessagesSourcesAndWhatIsCalled) {
   std::set<std::uint64_t> tags;
   int count = 0;
@@ -39,7 +39,7 @@ TEST(UcxTag, KeepsApartWhatIsUnderWayTogetherWhenNumbersWrap) {
   EXPECT_EQ(UcxTag::of({1, 0, 32768}, 0), UcxTag::of({1, 0, 0}, 0));
 }
 
-// Ranks that call different things would wait for each other until the deadline.
+// Ranks that make different calls would wait for each other until the deadline.
 TEST(UcxTag, FindsMessagesOfTheSameCallThatCannotBePartOfIt) {
   const std::uint64_t expected = UcxTag::of({6, 5, 3, 77}, 9);
   const auto is_found = [&](MessageTag tag, int source) {
@@ -55,7 +55,7 @@ TEST(UcxTag, FindsMessagesOfTheSameCallThatCannotBePartOfIt) {
   EXPECT_FALSE(is_found({6, 5, 3, 78}, 8)) << "of another rank";
 }
 
-/// 2^31 - 1: Open MPI's; 2^28 - 1, 2^23 - 1: of other MPIs, and of Open MPI with UCX under it.
+/// Largest tags: 2^31 - 1 in Open MPI; 2^28 - 1 and 2^23 - 1 in other MPIs and in Open MPI over UCX.
 class MpiTagsTest : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(MpiTagsTest, TellApartWhatIsUnderWayTogetherAndFit) {

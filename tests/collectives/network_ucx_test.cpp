@@ -30,7 +30,7 @@ UcxSettings settings(int rank, int ranks) {
   return {rank, ranks, ranks, usable_interfaces({here}, 0)};
 }
 
-/// Ranks that are workers of UCX in one process, driven by the test.
+/// Ranks that are UCX workers in one process, driven by the test.
 struct Job {
   explicit Job(int ranks) {
     std::vector<std::string> addresses;
@@ -42,7 +42,7 @@ struct Job {
   }
   UcxNetwork& operator[](int rank) { return *networks[static_cast<std::size_t>(rank)]; }
   void leave(int rank) { networks[static_cast<std::size_t>(rank)].reset(); }
-  /// Drives all ranks until it holds; false after the test's patience.
+  /// Drives all ranks until the condition holds; returns false after a timeout.
   bool until(const std::function<bool()>& holds) {
     const auto end = Clock::now() + patience;
     while (!holds()) {
@@ -62,7 +62,7 @@ Bytes pattern(std::size_t bytes) {
   return result;
 }
 
-// Ranks that disagree on a count would go on with half of a message.
+// Ranks that disagree on a count would continue with half of a message.
 TEST(UcxNetwork, FailsMessagesThatAreNotAsLongAsTheirReceives) {
   for (const std::size_t sent_bytes : {std::size_t{7}, std::size_t{9}, std::size_t{3'000'000}}) {
     for (const bool late : {false, true}) {
@@ -91,7 +91,7 @@ TEST(UcxNetwork, FailsMessagesThatAreNotAsLongAsTheirReceives) {
   }
 }
 
-// The first rank to be done at the end of a job would look like one that has died.
+// The first rank that leaves at the end of a job would look as if it had died.
 TEST(UcxNetwork, TellsLeavingFromDying) {
   Job job(3);
   const Bytes data = pattern(100);
@@ -126,7 +126,7 @@ TEST(UcxNetwork, TellsLeavingFromDying) {
   EXPECT_EQ(late.state, State::failed);
 }
 
-// The last messages of a job are lost when their sender has gone before they are asked for.
+// The last messages of a job would be lost if their sender leaves before they are received.
 TEST(UcxNetwork, DeliversWhatARankSentBeforeItLeft) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}}) {
     Job job(2);
@@ -151,7 +151,7 @@ TEST(UcxNetwork, DeliversWhatARankSentBeforeItLeft) {
   }
 }
 
-// The others of a failed job would wait until their deadline.
+// The other ranks of a failed job would wait until their deadline.
 TEST(UcxNetwork, AbandonedByARankIsAFailureToItsPeers) {
   Job job(3);
   Bytes memory(8);
@@ -191,7 +191,7 @@ std::string read_some(int fd) {
   return text;
 }
 
-/// A process that sends rank 0 a message, then waits for its end.
+/// Sends rank 0 a message and then waits to be killed.
 [[noreturn]] void be_rank_1(int fd) {
   UcxNetwork network(settings(1, 2));
   const std::string other = read_some(fd);
@@ -206,7 +206,7 @@ std::string read_some(int fd) {
   }
 }
 
-// A rank that is killed is noticed when the deadline of ten minutes has passed, not at once.
+// A killed rank would be noticed only after the deadline of ten minutes.
 TEST(UcxNetwork, NoticesThatAPeerIsKilled) {
   for (const bool asleep : {false, true}) {
     int fds[2];
@@ -245,7 +245,7 @@ TEST(UcxNetwork, NoticesThatAPeerIsKilled) {
   }
 }
 
-// A rank sleeps on though its message is there.
+// A rank would not wake up although its message has arrived.
 TEST(UcxNetwork, WakesAThreadThatSleeps) {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{1'000'000}}) {
     Job job(2);

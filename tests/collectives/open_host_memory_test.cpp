@@ -1,5 +1,5 @@
-// How the ranks of a host come to share memory, and what happens if they cannot. Threads meet as processes
-// would.
+// How the ranks of a host agree to share memory, and what happens if they cannot. Threads stand in for
+// processes.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Meeting {
   explicit Meeting(int ranks) : texts(static_cast<std::size_t>(ranks)), gate(ranks) {}
   std::vector<std::string> texts;
   std::barrier<> gate;
-  /// Called by each rank before it hands in `bytes` for the `exchange`th time; may change them.
+  /// Called on each rank before exchange number `exchange`; may change the `bytes` that it contributes.
   std::function<void(int rank, int exchange, std::string& bytes)> before = [](int, int, std::string&) {};
 };
 
@@ -81,7 +81,7 @@ topology::RankMap one_host(int ranks) {
 
 std::size_t open_files() {
   const std::filesystem::directory_iterator files("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(files), end(files))) - 1;  // its own
+  return static_cast<std::size_t>(std::distance(begin(files), end(files))) - 1;  // not the directory's own
 }
 
 bool is_readable(int descriptor) {
@@ -89,7 +89,7 @@ bool is_readable(int descriptor) {
   return poll(&waiting, 1, 0) == 1;
 }
 
-/// All have it or none, and all say the same.
+/// Expects that all ranks of a host have the memory or none does, and that all ranks report the same.
 void expect_agreement(const std::vector<HostMemories>& results) {
   for (const HostMemories& result : results) {
     EXPECT_EQ(result.obstacles, results.front().obstacles);
@@ -97,7 +97,7 @@ void expect_agreement(const std::vector<HostMemories>& results) {
   }
 }
 
-// Ranks of a host would fall back to the network, or share with the wrong ones.
+// Ranks of a host would fall back to the network, or share memory with ranks of other hosts.
 TEST(OpenHostMemory, RanksOfAHostShareMemoryAndOthersDoNot) {
   const topology::RankMap map({"a", "b", "a", "a", "c", "b"});
   const std::vector<HostMemories> results = open_all(map);
@@ -133,7 +133,7 @@ TEST(OpenHostMemory, RanksOfAHostShareMemoryAndOthersDoNot) {
   EXPECT_EQ(told(5, 0), 101);
 }
 
-// A rank that waits for the network as well would not be woken, or another one would.
+// A rank that also waits for the network would not wake up, or another one would.
 TEST(OpenHostMemory, EveryMemberHasEveryEventDescriptor) {
   constexpr int ranks = 5;
   const std::vector<HostMemories> results = open_all(one_host(ranks));
@@ -156,14 +156,14 @@ TEST(OpenHostMemory, EveryMemberHasEveryEventDescriptor) {
   }
 }
 
-/// "ddl-..." where the lowest rank listens, which its offer starts with.
+/// The name "ddl-..." of the socket on which the lowest rank listens; the rank's offer starts with it.
 std::string socket_name(const std::string& offer) {
   std::uint64_t name[2];
   std::memcpy(name, offer.data(), sizeof name);
   return fmt::format("ddl-{:016x}{:016x}", name[0], name[1]);
 }
 
-// Start after start, a service that runs trainers would lose file descriptors.
+// A service that runs trainers would lose file descriptors at each start.
 TEST(OpenHostMemory, NothingIsLeftBehind) {
   const std::size_t before = open_files();
   Meeting meeting(4);
@@ -190,7 +190,7 @@ TEST(OpenHostMemory, NothingIsLeftBehind) {
   EXPECT_EQ(open_files(), before);
 }
 
-// A rank alone on its host needs nothing.
+// A rank that is alone on its host would waste shared memory.
 TEST(OpenHostMemory, RanksThatAreAloneShareNothing) {
   const std::vector<HostMemories> results = open_all(topology::RankMap({"a", "b"}));
   for (const HostMemories& result : results) {
@@ -199,7 +199,7 @@ TEST(OpenHostMemory, RanksThatAreAloneShareNothing) {
   }
 }
 
-// Ranks would wait for one that failed; or one would share and another one would not.
+// Ranks would wait for one that failed, or one would use shared memory and another would not.
 TEST(OpenHostMemory, ARankThatFailedKeepsItsHostFromSharingOnly) {
   const topology::RankMap map({"a", "a", "b", "b", "a"});
   Meeting meeting(map.ranks());
@@ -212,7 +212,7 @@ TEST(OpenHostMemory, ARankThatFailedKeepsItsHostFromSharingOnly) {
   }
 }
 
-// The same, with a lowest rank that has nothing to offer, or something else.
+// The same, if the lowest rank has no offer or a wrong one.
 TEST(OpenHostMemory, AnOfferThatLeadsNowhereIsAnObstacle) {
   for (const std::string offer : {"", "short", "................................"}) {
     Meeting meeting(3);
@@ -226,7 +226,7 @@ TEST(OpenHostMemory, AnOfferThatLeadsNowhereIsAnObstacle) {
   }
 }
 
-/// Connects to where the lowest rank listens, whose offer starts with the name.
+/// Another process that connects to the socket of the lowest rank.
 class Stranger {
  public:
   explicit Stranger(const std::string& offer) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -240,7 +240,7 @@ class Stranger {
   void say(std::string_view text) {
     EXPECT_EQ(send(socket_.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   }
-  /// All that a rank sends, but for the token.
+  /// Sends what a rank sends, except for the token.
   void pose_as(std::int32_t member) {
     std::array<std::byte, 24> greeting{};
     std::memcpy(greeting.data() + 16, &member, sizeof member);
@@ -257,7 +257,7 @@ class Stranger {
   FileDescriptor socket_;
 };
 
-// Another program of the user's that tries out sockets would get the job's memory, or take a rank's place.
+// Another program of the same user that probes sockets would get the job's memory, or take a rank's place.
 TEST(OpenHostMemory, StrangersGetNothingAndDelayNobody) {
   std::vector<Stranger> strangers;
   Meeting meeting(3);
@@ -284,7 +284,7 @@ int in_child(const std::function<bool()>& body) {
   return status;
 }
 
-// The job would end, where it could go on without shared memory.
+// The job would end although it could continue without shared memory.
 TEST(OpenHostMemory, MemoryThatCannotBeMadeIsAnObstacle) {
   const int status = in_child([] {
     const rlimit limit{1 << 20, 1 << 20};
@@ -298,7 +298,7 @@ TEST(OpenHostMemory, MemoryThatCannotBeMadeIsAnObstacle) {
   EXPECT_EQ(status, 0);
 }
 
-// The same with a limit on file descriptors, wherever on the way it is met: the job would hang.
+// With a limit on file descriptors, at whatever point it is reached, the job would hang.
 TEST(OpenHostMemory, TooFewFileDescriptorsAreAnObstacle) {
   const int status = in_child([] {
     constexpr int ranks = 4;
@@ -320,7 +320,7 @@ TEST(OpenHostMemory, TooFewFileDescriptorsAreAnObstacle) {
   EXPECT_EQ(status, 0);
 }
 
-/// Processes that meet in memory they were forked with.
+/// An all-gather of forked processes through memory that they share.
 struct ForkedMeeting {
   static constexpr int ranks = 255;
   pthread_barrier_t gate;
@@ -351,7 +351,7 @@ class ForkedBootstrap final : public Bootstrap {
   int rank_;
 };
 
-/// Sends a notice to the next rank and waits for the previous one's.
+/// Sends a notice to the next rank and waits for that of the previous one.
 bool pass_on(const HostMemories& host) {
   const int members = host.own->members();
   const int next = (host.member + 1) % members;
@@ -373,8 +373,8 @@ bool pass_on(const HostMemories& host) {
   return awaited.tag.message == static_cast<std::uint32_t>(previous);
 }
 
-// One message does not carry the descriptors of so many: large hosts would not share memory. And these are
-// processes, as in a job.
+// Large hosts could not share memory: one message cannot carry the descriptors of so many ranks. These ranks
+// are processes, as in a job.
 TEST(OpenHostMemory, AsManyProcessesAsALargeHostHasShare) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer's processes are too large";
@@ -392,7 +392,7 @@ TEST(OpenHostMemory, AsManyProcessesAsALargeHostHasShare) {
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(60);  // if another one is lost
+      alarm(60);  // in case another process is lost
       ForkedBootstrap bootstrap(meeting, rank);
       const HostMemories host = open_host_memory(bootstrap, one_host(ranks));
       if (rank == 0 && !host.own) fprintf(stderr, "%s\n", host.obstacles.front().c_str());

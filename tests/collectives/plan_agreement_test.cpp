@@ -1,5 +1,5 @@
-// Ranks that plan or call differently. If this failed, they would wait for each other until the deadline, or
-// mix up each other's data.
+// Ranks that plan or call differently. Otherwise they would wait for each other until the deadline, or mix up
+// each other's data.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 namespace ddl::collectives {
 namespace {
 
-/// Each rank has plans of its own.
+/// The errors of a call in which each rank has its own plans.
 std::vector<std::string> errors_of(const std::vector<PlanWishes>& wishes,
                                    const std::function<void(Communicator&)>& call) {
   const int ranks = static_cast<int>(wishes.size());

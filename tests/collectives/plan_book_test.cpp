@@ -1,5 +1,5 @@
-// Which plan a call gets. If it failed, a program with many sizes would plan all the time, or ranks would not
-// find out that a topology is too small until they wait for each other.
+// The choice of a call's plan. Otherwise a program with many sizes would plan all the time, or ranks would
+// not notice that a topology is too small until they wait for each other.
 
 #include "collectives/communicator/plan_book.hpp"
 

@@ -1,5 +1,5 @@
-// Every kind of plan carried out with real data, against a serial result in fp64. If it failed, a plan that
-// the planner may choose for some machine would give wrong gradients there.
+// Every kind of plan run with real data, against a serial result in fp64. Otherwise a plan that the planner
+// chooses on some machine would give wrong gradients there.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ std::vector<Layout> layouts_of(int ranks) {
   std::vector<std::string> by_host;
   std::vector<std::string> in_turn;
   for (int rank = 0; rank < ranks; ++rank) {
-    by_host.push_back(rank < (2 * ranks + 2) / 3 ? "a" : "b");  // unequal
+    by_host.push_back(rank < (2 * ranks + 2) / 3 ? "a" : "b");  // hosts of unequal size
     in_turn.push_back(std::string(1, static_cast<char>('a' + rank % 3)));
   }
   return {{"one host", {}}, {"unequal hosts", by_host}, {"round-robin", in_turn}};
 }
 
-/// Some permutation that is its own kind of wrong if order and rank are mixed up.
+/// A permutation that differs from its inverse, so that results are wrong if order and rank are mixed up.
 std::vector<int> shuffled(int ranks) {
   std::vector<int> order(static_cast<std::size_t>(ranks));
   std::iota(order.begin(), order.end(), 0);
@@ -103,11 +103,11 @@ void expect_all_reduce_right(const Plan& plan, const Layout& layout) {
           ASSERT_EQ(static_cast<std::size_t>(wrong), count)
               << "rank " << context.rank() << ", count " << count;
         }
-        // Divided once, and only by the whole.
+        // The mean is divided once, by the number of all ranks.
         std::vector<double> ones(37, 3.0);
         context.communicator().all_reduce(std::span(ones), ReduceOp::avg);
         ASSERT_EQ(ones, std::vector<double>(37, 3.0));
-        // It really is that plan.
+        // The call really uses that plan.
         const Plan used = context.communicator().plan(Collective::all_reduce, 4, DataType::f32);
         ASSERT_EQ(topology::hash(used), topology::hash(plan));
       },
@@ -136,8 +136,8 @@ void expect_broadcast_right(const Plan& plan, const Layout& layout) {
       options_for(plan, layout));
 }
 
-/// Sums whose partial sums 16 bits hold are right whatever is rounded; of others all ranks have the same
-/// bits, and what roundings leave is made good by later calls.
+/// Checks that sums whose partial sums are exact in 16 bits are right, that all ranks have the same bits of
+/// other sums, and that later calls compensate rounding errors.
 void expect_wire_right(Plan plan, DataType wire, const Layout& layout) {
   SCOPED_TRACE(describe(plan, layout));
   for (topology::PlanDimension& dimension : plan.dimensions) {
@@ -180,7 +180,7 @@ void expect_wire_right(Plan plan, DataType wire, const Layout& layout) {
             exact += 1.0F / static_cast<float>(1 + contribution(rank, i));
           largest = std::max(largest, std::abs(sums[i] - calls * exact) / exact);
         }
-        // Without feedback errors of half a unit each add up: to some 10 units.
+        // Without error feedback, errors of half a unit each would add up to about 10 units.
         EXPECT_LT(largest, 4 * unit) << "rank " << context.rank();
       },
       options_for(plan, layout));
@@ -228,7 +228,7 @@ TEST(PlanExecution, UnequalHostsKeepTheHierarchy) {
   }
 }
 
-// Lost otherwise: gradients in 16 bits that differ between ranks, or whose small parts never arrive.
+// Gradients in 16 bits would differ between ranks, or lose their small parts.
 TEST(PlanExecution, WiresOfEveryAlgorithm) {
   for (const Algorithm inner : all_reduce_algorithms) {
     for (const Algorithm outer : all_reduce_algorithms) {
@@ -253,7 +253,7 @@ TEST(PlanExecution, WiresThatCannotBeAreRefused) {
     test::expect_error(ErrorCode::invalid_argument, {"1 elements in Wire::kept", "0 in Wire::left", "residual_size"}, [&] {
       all.all_reduce_async(std::span(values), {DataType::bf16, none_fits}).wait();
     });
-    // Inside a host nothing is rounded, so there is no residual.
+    // Nothing is rounded inside a host, so there is no residual.
     EXPECT_EQ(all.residual_size(Collective::all_reduce, values.size(), DataType::bf16), 0U);
     std::ranges::fill(values, 1.0F + 0x1p-20F);
     all.all_reduce_async(std::span(values), {DataType::bf16}).wait();
@@ -293,7 +293,7 @@ TEST(PlanExecution, EveryBroadcastAlgorithmFromEveryRoot) {
   }
 }
 
-// What the planner chooses, in each family, on every layout.
+// The planner's choice in some mode would give wrong results on some layout.
 TEST(PlanExecution, EveryModesChoice) {
   using topology::Mode;
   for (const Mode mode :
@@ -305,7 +305,7 @@ TEST(PlanExecution, EveryModesChoice) {
         options.context.deadline = std::chrono::seconds(60);
         options.context.mode = mode;
         options.hosts = layout.hosts;
-        testing::internal::CaptureStderr();  // fallbacks of n, b and m
+        testing::internal::CaptureStderr();  // warnings of the fallbacks of modes n, b and m
         run_in_process(
             ranks,
             [&](Context& context) {
@@ -326,7 +326,7 @@ TEST(PlanExecution, EveryModesChoice) {
   }
 }
 
-// A plan for devices would change how hosts reduce, or warn where nothing is wrong.
+// A plan for devices would change reductions on hosts, or cause a needless warning.
 TEST(PlanExecution, PlansForDevicesAreNotForHosts) {
   InProcessOptions options;
   options.context.strict = true;
@@ -352,7 +352,7 @@ TEST(PlanExecution, PlansForDevicesAreNotForHosts) {
   }
 }
 
-// A plan for another job would hang it, or leave ranks out.
+// A plan for another job would make the job hang, or leave ranks out.
 TEST(PlanExecution, PlansThatDoNotFitAreRefused) {
   const auto error_of = [](const std::vector<Plan>& plans) {
     InProcessOptions options;

@@ -1,4 +1,4 @@
-// Measuring the ways between ranks. If it failed, plans would be chosen by figures of the wrong links.
+// Measuring the paths between ranks. Otherwise plans would be chosen by figures of the wrong links.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::vector<Measurement> measure(int ranks, const InProcessOptions& options) {
         const auto plan_before =
             context.communicator().plan(topology::Collective::all_reduce, 1024, DataType::f32);
         results[static_cast<std::size_t>(context.rank())] = context.measure_ways();
-        // Streams are left as they were found, and plans as they were.
+        // The measurement does not disturb later calls, and plans are unchanged.
         std::vector<float> values(300, 1);
         context.communicator().all_reduce(std::span(values));
         EXPECT_EQ(values, std::vector<float>(300, static_cast<float>(ranks)));
@@ -59,7 +59,8 @@ TEST(Probe, MeasuresEachKindOfWayOnceBetweenTheRightRanks) {
   InProcessOptions options;
   options.context.deadline = std::chrono::seconds(60);
   options.hosts = {"a", "b", "a", "b", "b"};
-  options.context.topology = "ethernet:2x3";  // ranks 0, 1, 2 and 3, 4, 5, whatever hosts they are on
+  options.context.topology =
+      "ethernet:2x3";  // its hosts have ranks 0 to 2 and 3 to 5, whatever their real hosts
   EXPECT_EQ(ways_of(measure(5, options)),
             (std::vector<Way>{{WayKind::inside_package, 0, 1}, {WayKind::between_hosts, 0, 3}}));
   options.hosts.clear();

@@ -12,10 +12,10 @@
 
 namespace ddl {
 
-/// A 16-bit float's format, for conversions in fp64 that share nothing with the library's.
+/// The format of a 16-bit float, for conversions in fp64 that share no code with the library's.
 struct NarrowFormat {
   int mantissa_bits;
-  int least_exponent;  // of normal numbers
+  int least_exponent;  // smallest one of normal numbers
   int greatest_exponent;
 
   [[nodiscard]] double value(std::uint16_t bits) const {
@@ -30,7 +30,7 @@ struct NarrowFormat {
     return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - 1 + least_exponent - mantissa_bits);
   }
 
-  /// To nearest even. Not for NaN.
+  /// Rounds to nearest even. Not for NaN.
   [[nodiscard]] std::uint16_t bits(double value) const {
     const int sign = std::signbit(value) ? 0x8000 : 0;
     const double magnitude = std::fabs(value);
@@ -61,26 +61,26 @@ bool is_nan(T value) {
   return false;
 }
 
-/// The same bits, or both NaN.
+/// Whether a and b have the same bits or are both NaN.
 template <Element T>
 bool is_same(T a, T b) {
   return (is_nan(a) && is_nan(b)) || std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-/// As `is_same`, and a zero is a zero.
+/// The same, with +0 equal to -0.
 template <Element T>
 bool is_equal(T a, T b) {
   return is_same(a, b) || a == b;
 }
 
-/// x op y, x and y of the type that partial results have: f32 for 16-bit floats.
+/// x op y, in the type of partial results: f32 for 16-bit floats.
 template <typename T>
 T combined(ReduceOp op, T x, T y) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(x) || std::isnan(y)) return std::numeric_limits<T>::quiet_NaN();
     if (op == ReduceOp::min) return std::fmin(x, y);
     if (op == ReduceOp::max) return std::fmax(x, y);
-    // Rounding f64's result to f32 is what f32's own rounding gives: 53 >= 2 * 24 + 2.
+    // Computing in f64 and rounding to f32 gives the same as f32, because 53 >= 2 * 24 + 2.
     const auto a = static_cast<double>(x);
     const auto b = static_cast<double>(y);
     return static_cast<T>(op == ReduceOp::prod ? a * b : a + b);
@@ -104,7 +104,7 @@ T divided(T x, int divisor) {
   }
 }
 
-/// What `reduce` should make of element i of `inputs`, one vector each.
+/// The expected result of `reduce` for element i of all vectors in `inputs`.
 template <Element T, typename Inputs>
 T reduced_element(ReduceOp op, const Inputs& inputs, std::size_t i, int divisor) {
   const bool divides = op == ReduceOp::avg && divisor > 1;

@@ -1,4 +1,4 @@
-// The reduction kernels on their own, against integers and fp64.
+// The reduction kernels, against integer and fp64 arithmetic.
 
 #include "collectives/kernels/reduce.hpp"
 
@@ -34,7 +34,7 @@ T from_bits(std::uint64_t bits) {
   return value;
 }
 
-/// Half are small numbers, half are any bits: NaN, infinities, subnormal numbers.
+/// Half of the values are small numbers, half are random bits: NaN, infinities, subnormal numbers.
 template <Element T>
 std::vector<T> random_values(std::mt19937_64& random, std::size_t count) {
   std::vector<T> values(count);
@@ -51,11 +51,11 @@ std::vector<T> random_values(std::mt19937_64& random, std::size_t count) {
   return values;
 }
 
-/// Memory of an operand, with bytes on both sides that nobody may write to.
+/// Memory of an operand between guard bytes, which must not be written to.
 template <Element T>
 class Operand {
  public:
-  /// Starts `shift` bytes, below 64, behind a multiple of 64.
+  /// The operand starts `shift` bytes, below 64, after a multiple of 64.
   Operand(std::size_t count, std::size_t shift)
       : bytes_(guard + 128 + count * sizeof(T) + guard, fill), count_(count) {
     const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(bytes_.data() + guard) % 64;
@@ -94,12 +94,12 @@ struct Case {
   std::size_t targets = 1;
   int divisor = 1;
   bool in_place = false;
-  std::size_t shift = 0;          // of the first operand from a multiple of 64 bytes
-  std::size_t shift_of_next = 0;  // from there
+  std::size_t shift = 0;          // offset of the first operand from a multiple of 64 bytes
+  std::size_t shift_of_next = 0;  // additional offset of each next operand
   Stores stores = Stores::automatic;
 };
 
-/// In place, the first targets are the first inputs; inputs that are no targets must stay what they are.
+/// In place, the targets are the first inputs. Other inputs must not change.
 template <Element T>
 void run_case(const Case& which, const std::vector<std::vector<T>>& inputs, const std::vector<T>& expected) {
   SCOPED_TRACE(fmt::format("{} {} {}: {} x {} -> {}, divisor {}, in place {}, shifts {} + {}",
@@ -166,7 +166,7 @@ struct TypeName {
 using Types = testing::Types<std::uint8_t, std::int32_t, std::int64_t, float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(ReduceOf, Types, TypeName);
 
-// Training with this type, operation, number of ranks or length would go wrong, on some machines only.
+// Training with some type, operation, number of ranks or length would give wrong results on some machines.
 TYPED_TEST(ReduceOf, EveryOperationShapeAndInstructionSet) {
   using T = TypeParam;
   std::uint64_t number = 0;
@@ -206,7 +206,7 @@ TYPED_TEST(ReduceOf, EveryLengthInPlaceAndStreamed) {
   }
 }
 
-// Large messages take other ways: stores past the caches, and many operands in blocks.
+// Large messages, which use streaming stores and process many operands in blocks, would be reduced wrongly.
 TYPED_TEST(ReduceOf, LargeMessages) {
   using T = TypeParam;
   const std::size_t count = (std::size_t{5} << 20) / sizeof(T) + 5;
@@ -247,7 +247,7 @@ TYPED_TEST(ReduceOf, SameBitsFromAllInstructionSets) {
   }
 }
 
-// A copy must keep all bits: NaN payloads, minus zero.
+// A copy would change bits, such as NaN payloads or minus zero.
 TYPED_TEST(ReduceOf, OneInputIsCopied) {
   using T = TypeParam;
   const auto values = random_inputs<T>(1, 30'011, 5)[0];
@@ -276,7 +276,7 @@ std::vector<T> reduced(InstructionSet set, ReduceOp op, const std::vector<std::v
   return result;
 }
 
-// A diverged gradient must not be hidden by the others.
+// A diverged gradient would be hidden by the others.
 TEST(Reduce, NotANumberWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -288,7 +288,7 @@ TEST(Reduce, NotANumberWins) {
     }
     EXPECT_TRUE(std::isnan(reduced<float>(set, ReduceOp::sum, {{infinity}, {-infinity}})[0]));
     EXPECT_EQ(reduced<float>(set, ReduceOp::sum, {{infinity}, {1}})[0], infinity);
-    // Every NaN of a bfloat16, also those that only differ from infinity by their last bit.
+    // All kinds of bfloat16 NaNs, including those that differ from infinity only by their last bit.
     for (const std::uint16_t bits : {0x7f81, 0x7fff, 0xff81, 0xffff, 0x7fc0}) {
       const auto value = bfloat16::from_bits(bits);
       for (const ReduceOp op : operations) {
@@ -306,7 +306,7 @@ TEST(Reduce, SixteenBitFloatsAreRoundedOnce) {
     EXPECT_EQ(static_cast<float>(half[0]), 2050);
     const auto brain = reduced<bfloat16>(set, ReduceOp::sum, {{bfloat16(256)}, {bfloat16(1)}, {bfloat16(1)}});
     EXPECT_EQ(static_cast<float>(brain[0]), 258);
-    // The sum is beyond f16, the mean is not.
+    // The sum exceeds f16, the mean does not.
     const auto mean = reduced<float16>(set, ReduceOp::avg, {{float16(60000)}, {float16(60000)}}, 2);
     EXPECT_EQ(static_cast<float>(mean[0]), 60000);
     const auto sum =
@@ -344,7 +344,7 @@ TEST(Reduce, AverageOfIntegersTruncatesTowardsZero) {
     for (const int more : {-1, 0, 1}) divisors.push_back((1 << shift) + more);
   }
   divisors.push_back(std::numeric_limits<int>::max());
-  for (const int divisor : divisors) {  // multiples of the divisor, and their neighbours
+  for (const int divisor : divisors) {  // values: multiples of the divisor and their neighbours
     for (const int more : {-1, 0, 1}) {
       const auto factor = static_cast<std::int64_t>(random());
       longs.push_back(factor / divisor * divisor + more);
@@ -368,7 +368,7 @@ class NarrowFloat : public testing::Test {};
 using NarrowTypes = testing::Types<float16, bfloat16>;
 TYPED_TEST_SUITE(NarrowFloat, NarrowTypes, TypeName);
 
-// Every number of the type, there and back, by the scalar conversions and by each instruction set's.
+// Conversions to f32 and back would change some number. Covers scalar conversions and all instruction sets.
 TYPED_TEST(NarrowFloat, EveryNumberIsKept) {
   using T = TypeParam;
   std::vector<T> all;
@@ -392,7 +392,7 @@ TYPED_TEST(NarrowFloat, EveryNumberIsKept) {
   }
 }
 
-// Rounding errors would all go the same way.
+// Rounding errors would have a bias.
 TYPED_TEST(NarrowFloat, RoundsToNearestEven) {
   using T = TypeParam;
   const auto check = [](float value) {
@@ -420,7 +420,7 @@ TYPED_TEST(NarrowFloat, RoundsToNearestEven) {
   }
 }
 
-// The kernels round what scalars round: all pairs of a set of awkward numbers.
+// Kernels would round differently from scalar code. Covers all pairs of a set of difficult numbers.
 TYPED_TEST(NarrowFloat, KernelsRoundToNearestEven) {
   using T = TypeParam;
   std::mt19937_64 random(2);

@@ -1,5 +1,5 @@
-// Prints a hash of what reproducible reductions of random floats give on all processes of a job:
-//   mpirun -n N reproducible_program. The same whatever hosts, network and plans there are.
+// Prints a hash of the results of reproducible reductions of random floats on all processes of a job, which
+// must not depend on hosts, network and plans: mpirun -n N reproducible_program
 #include <fmt/format.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ void add(ddl::Fnv& hash, std::span<const std::byte> bytes) {
   for (const std::byte byte : bytes) hash.add(static_cast<std::uint8_t>(byte));
 }
 
-/// Of many magnitudes: the order of additions shows.
+/// Numbers of many magnitudes, whose sums depend on the order of additions.
 template <typename T>
 std::vector<T> numbers(int rank, std::size_t count) {
   std::mt19937_64 random(static_cast<std::uint64_t>(rank) * 1000003 + count);
@@ -54,7 +54,7 @@ int main() {
     reduce_all<float>(context, hash);
     reduce_all<double>(context, hash);
     reduce_all<ddl::bfloat16>(context, hash);
-    // All ranks have the same.
+    // All ranks have the same hash.
     std::int64_t greatest = static_cast<std::int64_t>(hash.value());
     std::int64_t least = greatest;
     context.communicator().all_reduce(std::span(&greatest, 1), ddl::ReduceOp::max);

@@ -24,7 +24,7 @@ namespace {
 constexpr int ranks = 16;
 constexpr std::size_t count = 30'011;  // a prime: parts and shares are uneven
 
-/// A way in which a job may be laid out, and its data cut.
+/// A layout of the job and its plans.
 struct Setup {
   std::string name;
   std::string decomposition;
@@ -34,7 +34,8 @@ struct Setup {
   std::vector<topology::Plan> plans = {};
 };
 
-/// For each collective that parts are made of; `step`: which rank comes next in the plans' order.
+/// Plans for each collective that reproducible reductions use. `step`: distance between successive ranks in
+/// the plans' order.
 std::vector<topology::Plan> plans(int inner, std::size_t chunks, int step) {
   using topology::Algorithm;
   using topology::Collective;
@@ -77,7 +78,7 @@ std::vector<Setup> setups() {
           {"rings of 8 in 5 chunks, permuted", "", by_host(8), count, false, plans(8, 5, 11)}};
 }
 
-/// Fractions of very different sizes that cancel, and numbers that are none.
+/// Fractions of very different magnitudes that cancel, infinities and NaNs.
 template <typename T>
 T element(int rank, std::size_t i) {
   const std::uint64_t random = ddl::mix(static_cast<std::uint64_t>(rank) * count + i);
@@ -101,7 +102,7 @@ std::vector<T> input(int rank) {
   return values;
 }
 
-/// What every rank gets, which must be the same.
+/// The result, which must be the same on every rank.
 template <typename T>
 std::vector<T> all_reduced(const Setup& setup, ReduceOp op) {
   std::vector<std::vector<T>> results(ranks);
@@ -156,7 +157,7 @@ TYPED_TEST(Reproducible, AllReduceHasTheSameBitsInEverySetup) {
   }
 }
 
-/// All ranks' elements, added in long double.
+/// The sum of all ranks' elements in long double.
 template <typename T>
 long double serial_sum(std::size_t i, long double& size) {
   long double sum = 0;
@@ -249,7 +250,7 @@ TYPED_TEST(Reproducible, OtherReductionsHaveTheBitsOfAllReduce) {
   }
 }
 
-// A trainer that flushes denormal numbers, or a thread that rounds otherwise, changes nothing.
+// Results would depend on the calling thread's rounding mode, or on its treatment of denormal numbers.
 TEST(ReproducibleReductions, ModesOfTheCallersThreadDoNotMatter) {
   const auto reduced = [](int mode) {
     std::vector<float> result;
@@ -272,7 +273,7 @@ TEST(ReproducibleReductions, ModesOfTheCallersThreadDoNotMatter) {
   EXPECT_EQ(std::memcmp(usual.data(), upward.data(), usual.size() * sizeof(float)), 0);
 }
 
-// Many at a time, from several threads' communicators, with parts that wait for memory.
+// Many reductions in flight, on communicators of several threads, would deadlock while parts wait for memory.
 TEST(ReproducibleReductions, ManyAreUnderWayAtATime) {
   InProcessOptions options;
   options.context.reproducible = true;
@@ -304,7 +305,7 @@ TEST(ReproducibleReductions, ManyAreUnderWayAtATime) {
       options);
 }
 
-// What a user sees is the call that was made, not its parts.
+// Errors would name internal parts instead of the user's call.
 TEST(ReproducibleReductions, MismatchesNameWhatWasCalled) {
   InProcessOptions options;
   options.context.reproducible = true;

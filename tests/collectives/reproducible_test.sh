@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Processes on one host, two, four, and in turns, over UCX and MPI, with all kinds of plans: the same bits.
+# The same bits on one, two and four hosts and with round-robin placement, over UCX and MPI, with all kinds of plans.
 #   reproducible_test.sh MPIRUN REPRODUCIBLE_PROGRAM NETWORK...
 set -euo pipefail
 mpirun=$1 program=$2
@@ -25,6 +25,6 @@ done
 for mode in r c p:2x2 p:4; do
   same_with "mode $mode" OMPI_COMM_WORLD_RANK/2 DDL_OPTIONS="-mode $mode"
 done
-# Without it, orders of additions show: else this test could not fail.
+# Without DDL_REPRODUCIBLE the order of additions changes the bits; otherwise this test could not fail.
 without=$(DDL_REPRODUCIBLE=0 DDL_OPTIONS='-mode r' "$mpirun" --oversubscribe --bind-to none -n 4 "$program")
 [ "$without" != "$expected" ] || { echo "not reproducible, and yet the same: $without"; exit 1; }

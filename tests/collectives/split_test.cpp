@@ -1,4 +1,4 @@
-// Communicators of some of the ranks. If it failed, ranks that should not meet would mix up their data.
+// Communicators of some of the ranks. Otherwise ranks of different communicators would mix up their data.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Split, ByColorThenKeyThenRank) {
         Communicator alone = whole.split(rank * 1000);
         EXPECT_EQ(alone.size(), 1);
         EXPECT_EQ(members_of(alone, rank), std::vector{rank});
-        // Of a part of the ranks, and on while the whole is used.
+        // A split of a part of the ranks, while the whole communicator is in use.
         Communicator pair = rows.split(rank % 3 == 0 ? 1 : 0, rank == 1 ? 5 : 4);
         const std::vector<std::vector<int>> pairs{{0}, {2, 1}, {2, 1}, {3}, {4, 5}, {4, 5}};
         EXPECT_EQ(members_of(pair, rank), pairs[static_cast<std::size_t>(rank)]);
@@ -57,7 +57,7 @@ TEST(Split, ByColorThenKeyThenRank) {
       test::on_hosts({"a", "a", "b", "b", "b", "b"}));
 }
 
-// A job that makes communicators for each epoch would end with the numbers that messages can name.
+// A job that makes communicators in each epoch would run out of communicator numbers.
 TEST(Split, NumbersAreUsedAgain) {
   constexpr int more_than_there_are = 40'000;
   run_in_process(
@@ -84,7 +84,8 @@ TEST(Split, NumbersAreUsedAgain) {
       test::on_hosts({}));
 }
 
-// Ranks that have another way to talk, MPI's communicators say, need not ask all the others.
+// A subgroup whose ranks can agree otherwise (by MPI's communicators, for instance) would need all other
+// ranks.
 TEST(Subgroup, IsMadeByItsRanksAlone) {
   run_in_process(
       5,
@@ -98,7 +99,7 @@ TEST(Subgroup, IsMadeByItsRanksAlone) {
         const std::vector<int> odd{3, 1};
         const std::vector<int> even{4, 0, 2};
         const std::vector<int>& own = rank % 2 == 1 ? odd : even;
-        for (int repeat = 0; repeat < (rank % 2 == 1 ? 7 : 3); ++repeat) {  // the others do not take part
+        for (int repeat = 0; repeat < (rank % 2 == 1 ? 7 : 3); ++repeat) {  // other ranks do not take part
           Communicator part = context.communicator().subgroup(own, greatest);
           EXPECT_EQ(members_of(part, rank), own);
         }
@@ -125,7 +126,7 @@ TEST(Subgroup, BadListsAreRefused) {
   });
 }
 
-// Plans for the wrong devices would be slow, or for another number of ranks and wrong.
+// Plans would be for the wrong devices and slow, or for another number of ranks and wrong.
 TEST(Split, PlansAreForTheMembersPlaces) {
   InProcessOptions options = test::on_hosts({"a", "b", "a", "b"});
   options.context.decomposition = "2x2";
@@ -141,7 +142,7 @@ TEST(Split, PlansAreForTheMembersPlaces) {
         EXPECT_EQ(between.dimensions[0].carrier, topology::Carrier::network);
         EXPECT_EQ(inside.dimensions[0].carrier, topology::Carrier::shared_memory);
         EXPECT_GT(between.predicted_us, inside.predicted_us);
-        // All ranks in their order: what was asked for still holds.
+        // A communicator of all ranks in their order still uses the requested grid.
         Communicator copy = whole.split(0);
         EXPECT_EQ(to_string(copy.plan(topology::Collective::all_reduce, 4096, DataType::f32).decomposition),
                   to_string(whole.plan(topology::Collective::all_reduce, 4096, DataType::f32).decomposition));
@@ -166,7 +167,7 @@ TEST(Split, ANegativeColorIsAnErrorOnEveryRank) {
   EXPECT_EQ(caught, 3);
 }
 
-// Two threads that split different communicators of the same ranks would get one number for both.
+// Two threads that concurrently split different communicators of the same ranks would get the same number.
 TEST(Split, ThreadsThatSplitAtOnceGetDifferentCommunicators) {
   run_in_process(
       3,
@@ -197,7 +198,7 @@ TEST(Split, ThreadsThatSplitAtOnceGetDifferentCommunicators) {
       test::on_hosts({"a", "b", "a"}));
 }
 
-// A program that splits in every step would mix up messages in the end.
+// A program that splits in every step would eventually mix up messages.
 TEST(Split, ManyCommunicatorsOneAfterTheOther) {
   run_in_process(
       2,
@@ -212,7 +213,7 @@ TEST(Split, ManyCommunicatorsOneAfterTheOther) {
       test::on_hosts({"a", "a"}));
 }
 
-// A communicator that is used after its context would touch memory that is gone.
+// A communicator that is used after its context would access freed memory.
 TEST(Split, IsRefusedOnceTheContextIsGone) {
   std::vector<Communicator> kept;
   {

@@ -1,4 +1,4 @@
-// Watches: how a rank learns that another one is gone, and what all of them say then.
+// Watches: how ranks learn of a peer's failure, and what all of them report.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ CallId call_of(const char* name, std::uint64_t sequence, std::size_t count = 10)
 
 // Flight recorder.
 
-// What a user sees of a job that hangs.
+// Users would not see which collective a hanging job is in, and how far it has come.
 TEST(FlightRecorder, SaysWhatWasCalledAndHowFarItCame) {
   FlightRecorder recorder;
   CallId broadcast = call_of("broadcast", 7, 100);
@@ -75,7 +75,7 @@ TEST(FlightRecorder, KeepsTheNewest) {
     const std::uint64_t number = recorder.called(call_of("all_reduce", i));
     if (i == 1) oldest = number;
   }
-  recorder.over(oldest, true);  // its place has another record
+  recorder.over(oldest, true);  // another record has taken its slot
   const std::vector<FlightRecord> records = recorder.records();
   ASSERT_EQ(records.size(), FlightTape::most_records);
   EXPECT_EQ(records.front().sequence, 1000 - FlightTape::most_records + 1);
@@ -83,7 +83,7 @@ TEST(FlightRecorder, KeepsTheNewest) {
   for (const FlightRecord& record : records) EXPECT_EQ(record.state, FlightRecord::State::called);
 }
 
-// Another process, or a signal's dump, reads while ranks go on.
+// A dump that is made while ranks continue would contain garbage.
 TEST(FlightRecorder, IsReadWhileItIsWritten) {
   FlightRecorder recorder;
   std::atomic<bool> over = false;
@@ -126,7 +126,7 @@ TEST(Frames, ComeOutAsTheyWentInHoweverTheyAreCut) {
   }
 }
 
-// Whoever reaches the port can send anything.
+// Anyone who reaches the port could crash the job by bad data.
 TEST(Frames, MutantsAreReadOrRefused) {
   ExitReport report{{JobFailure::Kind::died, 1, "rank 1 has died", 0, 7}, {}, {}};
   RankReport rank;
@@ -202,7 +202,7 @@ TEST(Frames, AreRefusedBeforeAnythingIsBelieved) {
   std::string unknown = encoded({Frame::Kind::leave, ""});
   unknown[6] = 77;
   EXPECT_NE(problem_of(unknown).find("unexpected message (77)"), std::string::npos);
-  // Only the header has come: no room is made for what it promises.
+  // Only the header has arrived: no memory is allocated for the size that it claims.
   std::string long_one = encoded({Frame::Kind::hello, ""});
   long_one[11] = '\x7f';
   EXPECT_NE(problem_of(long_one).find("expected 1024 at most"), std::string::npos);
@@ -258,7 +258,8 @@ TEST(ExitReport, SaysThatADeadlinePassedBecauseRanksDiffer) {
   EXPECT_NE(text.find("rank 2: called broadcast #5"), std::string::npos) << text;
 }
 
-// Deadlines of ranks that are a call apart pass at the same time: both have called what the other has.
+// The report would claim that ranks whose deadlines pass one call apart have made different calls, although
+// each has made the other's call.
 TEST(ExitReport, OfCallsThatAreNotTheSameSaysNothing) {
   ExitReport report;
   report.failure = {JobFailure::Kind::stuck, 1, "all_reduce #5: the deadline passed", 0, 5};
@@ -317,7 +318,7 @@ class Meeting {
 
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
-  ~Meeting() { hub.reset(); }  // it still tells
+  ~Meeting() { hub.reset(); }  // first, because the hub still sends to the watches
 
   SocketWatch::Settings settings_of(int rank) const {
     SocketWatch::Settings settings;
@@ -340,7 +341,7 @@ class Meeting {
     for (int rank = 0; rank < ranks_; ++rank) watches.push_back(join(rank));
     return watches;
   }
-  /// A rank that speaks the language, and is not a watch: it can die.
+  /// A connection that speaks the protocol without being a watch, so that it can die.
   Connection raw(int rank) const {
     const SocketWatch::Settings settings = settings_of(rank);
     Connection connection(
@@ -372,7 +373,7 @@ class Meeting {
   std::vector<std::string> warnings_;
 };
 
-// A rank that is killed says nothing: the others would wait until the deadline.
+// If a rank is killed, the others would wait until the deadline.
 TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
   Meeting meeting(3);
   const auto first = meeting.join(0);
@@ -408,11 +409,11 @@ TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
   EXPECT_EQ(meeting.report().failure.rank, 2);
 }
 
-// While they start, ranks may change their minds: a job that goes on without a watch has no dead.
+// A job that decides during start-up to continue without a watch would report deaths.
 TEST(WatchHub, WhoGoesBeforeTheBeginningIsDeadFromTheBeginningOn) {
   Meeting meeting(3, false);
   const auto watch = meeting.join(0);
-  meeting.raw(1);  // and away
+  meeting.raw(1);  // connects and disconnects
   const auto last = meeting.join(2);
   EXPECT_FALSE(watch->failed());
   meeting.hub->begin();
@@ -421,7 +422,7 @@ TEST(WatchHub, WhoGoesBeforeTheBeginningIsDeadFromTheBeginningOn) {
   EXPECT_EQ(watch->failure().kind, JobFailure::Kind::died);
 }
 
-// A process that died while its child lives on would not be missed.
+// The death of a process would not be noticed while its child is alive.
 TEST(Connection, IsNotItsOwnersChildrens) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -457,7 +458,7 @@ TEST(WatchHub, TheDeadAreAnsweredForByTheirHost) {
   EXPECT_EQ(first->report().ranks[1].inside->describe(), "reduce_scatter #21 (sum of 10 f32, 40 bytes)");
 }
 
-// A stopped process keeps its connections: the report must not wait for it.
+// The report would wait for a stopped process, which keeps its connections.
 TEST(WatchHub, WhoDoesNotAnswerIsSilent) {
   Meeting meeting(2);
   const auto first = meeting.join(0);
@@ -480,7 +481,8 @@ TEST(WatchHub, TheFirstFailureCounts) {
   EXPECT_EQ(watches[0]->report().failure.rank, 1);
 }
 
-// Peers see a broken connection before anybody sees the death that broke it.
+// The report would name a broken connection instead of the death that broke it, because peers may see it
+// first.
 TEST(WatchHub, ADeathIsTheReasonOfABrokenConnection) {
   Meeting meeting(2);
   const auto first = meeting.join(0);
@@ -492,7 +494,7 @@ TEST(WatchHub, ADeathIsTheReasonOfABrokenConnection) {
   EXPECT_EQ(report.failure.sequence, 3u);
 }
 
-// A rank that gives up says so and breaks its connections; who sees them break may be heard first.
+// The report would name a broken connection instead of the rank that gave up, because peers may see it first.
 TEST(WatchHub, GivingUpIsTheReasonOfABrokenConnection) {
   Meeting meeting(2);
   const auto first = meeting.join(0);
@@ -502,7 +504,7 @@ TEST(WatchHub, GivingUpIsTheReasonOfABrokenConnection) {
     while (!second.next(FrameReader::bit(kind))) second.receive();
   };
   heard(Frame::Kind::welcome);
-  heard(Frame::Kind::failure);  // the hub knows of it
+  heard(Frame::Kind::failure);  // so that the hub knows of the failure
   second.send({Frame::Kind::failure, to_message({JobFailure::Kind::network, 1, "to rank 0 as well", 0, 4})});
   second.send({Frame::Kind::failure, to_message({JobFailure::Kind::threw, 1, "out of data", 0, 0})});
   second.send({Frame::Kind::failure, to_message({JobFailure::Kind::threw, 0, "and then some", 0, 0})});
@@ -524,7 +526,8 @@ TEST(WatchHub, LeavingInOrderIsNoFailure) {
   EXPECT_EQ(report.ranks[1].life, RankReport::Life::left);
 }
 
-/// Rank 1's watch, whose rank 0 says `words` and no more, through the connection that it `accepted`.
+/// Makes rank 1's watch, to which a stand-in for rank 0 sends only `words`, through the `accepted`
+/// connection.
 std::unique_ptr<SocketWatch> watch_of(
     FileDescriptor& accepted, const std::string& words,
     std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {}) {
@@ -547,7 +550,7 @@ std::unique_ptr<SocketWatch> watch_of(
   return watch;
 }
 
-// Rank 0 may die as well; nobody gathers anything then.
+// The death of rank 0, which gathers the report, would not be noticed.
 TEST(SocketWatch, TheDeathOfTheHubIsNoticed) {
   FileDescriptor accepted;
   const auto watch = watch_of(accepted, encoded({Frame::Kind::welcome, {}}));
@@ -559,7 +562,7 @@ TEST(SocketWatch, TheDeathOfTheHubIsNoticed) {
   EXPECT_EQ(report.scope, "rank 1 alone");
 }
 
-// mpirun may end a rank that computes before it comes to its next collective.
+// mpirun would end a rank that computes before it reports rank 0's death in its next collective.
 TEST(SocketWatch, ARankThatComputesReportsTheHubsDeathItself) {
   FileDescriptor accepted;
   std::promise<ExitReport> reported;
@@ -597,14 +600,14 @@ TEST(SocketWatch, SaysWhyItCannotReachRank0) {
       << error.what();
 }
 
-// The port is open: port scanners, other jobs and other versions come by.
+// Port scanners, other jobs or other versions that connect to the port would disturb the job.
 TEST(WatchHub, StrangersAreRefusedAndToldOfOnce) {
   Meeting meeting(2);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto visit = [&](const std::string& bytes) {
     const FileDescriptor socket = connect_to_first({"127.0.0.1"}, meeting.hub->port(), until);
     static_cast<void>(!write(socket.get(), bytes.data(), bytes.size()));
-    // The hub closes it.
+    // The hub closes the connection.
     timeval patience{10, 0};
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     char byte = 0;
@@ -631,14 +634,14 @@ TEST(WatchHub, StrangersAreRefusedAndToldOfOnce) {
   EXPECT_EQ(meeting.warnings(1).size(), 1u);
   EXPECT_NE(meeting.warnings(1)[0].find("found 'GET / HTTP/1.1"), std::string::npos)
       << meeting.warnings(1)[0];
-  // All are here: nobody else is let in.
+  // All ranks are connected, so no other connection is accepted.
   EXPECT_EQ(test::error_of([&] {
               static_cast<void>(connect_to_first({"127.0.0.1"}, meeting.hub->port(), until));
             }).code(),
             ErrorCode::transport);
 }
 
-// The same the other way round.
+// The same for a hub's garbage, read by a watch.
 TEST(SocketWatch, AHubThatSendsGarbageIsNamed) {
   FileDescriptor accepted;
   const auto watch =
@@ -658,7 +661,7 @@ TEST(WatchHub, APeerThatSendsGarbageIsNamed) {
   while (!first->failed()) std::this_thread::yield();
   EXPECT_NE(first->report().failure.text.find("rank 1 (host h1, pid 1001) sends garbage"), std::string::npos)
       << first->report().failure.text;
-  // It would take the end of its connection for rank 0's death.
+  // Otherwise the second watch would take the end of its connection for rank 0's death.
   std::optional<Frame> heard;
   while (!heard && second.receive()) heard = second.next(FrameReader::bit(Frame::Kind::failure));
   ASSERT_TRUE(heard);

@@ -1,4 +1,5 @@
-// f32 in 16 bits. Lost if it fails: the sums of a run whose gradients travel in 16 bits between hosts.
+// Conversions of f32 to 16 bits. Otherwise sums of gradients that travel in 16 bits between hosts would be
+// wrong.
 
 #include "collectives/kernels/wire.hpp"
 

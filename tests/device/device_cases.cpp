@@ -19,12 +19,12 @@ std::size_t pieces(const Case& c, int ranks, Collective with_many) {
 std::vector<std::byte> input_of(const Case& c, int rank, int ranks) {
   const std::size_t count = c.count * pieces(c, ranks, Collective::reduce_scatter);
   const auto seed = static_cast<std::uint32_t>(rank) + 1;
-  // Of up to 8 ranks, products and sums have 8 bits.
+  // Products and sums of up to 8 ranks fit 8 bits.
   return c.in_any_order ? small_numbers(c.type, count, seed, c.op == ReduceOp::prod ? 2 : 16)
                         : random_bytes(c.type, count, seed);
 }
 
-/// What a rank must have; empty where its output is left alone.
+/// A rank's expected output; empty if it is not written.
 std::vector<std::byte> expected(const Case& c, int rank, int ranks) {
   const std::size_t bytes = c.count * size_of(c.type);
   std::vector<std::vector<std::byte>> inputs;
@@ -47,7 +47,7 @@ std::vector<std::byte> expected(const Case& c, int rank, int ranks) {
   return result;
 }
 
-/// Queues the call; returns where its output is.
+/// Queues the call; returns the address of its output.
 std::byte* call(DeviceCommunicator& device, const Case& c, const OnDevice& first, const OnDevice& second,
                 cudaStream_t stream) {
   const std::size_t piece = static_cast<std::size_t>(device.rank()) * c.count * size_of(c.type);
@@ -83,7 +83,7 @@ std::byte* call(DeviceCommunicator& device, const Case& c, const OnDevice& first
 void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& options,
                const InProcessOptions& in_process) {
   const auto body = [&](Context& context) {
-    // All memory first: a cudaMalloc would wait for kernels that wait.
+    // Allocates all memory first, because cudaMalloc would wait for kernels that wait for other ranks.
     std::vector<std::unique_ptr<OnDevice>> first, second;
     int devices = 0;
     EXPECT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);

@@ -15,7 +15,7 @@ namespace ddl::test {
 
 using topology::Collective;
 
-/// Memory of the device, and the host's bytes that it began with.
+/// Memory of the device, and a copy of its initial content on the host.
 class OnDevice {
  public:
   explicit OnDevice(const std::vector<std::byte>& bytes) : original(bytes) {
@@ -39,7 +39,7 @@ class OnDevice {
   void* data_ = nullptr;
 };
 
-/// A collective, and its numbers, which are random.
+/// A collective with random data.
 struct Case {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::f32;
@@ -47,7 +47,7 @@ struct Case {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
-  bool in_any_order = false;  ///< Reductions of its numbers are the same in any order.
+  bool in_any_order = false;  ///< Whether reductions of its numbers do not depend on the order.
 };
 
 inline constexpr DataType types[] = {DataType::u8,  DataType::i32, DataType::i64, DataType::f32,
@@ -58,9 +58,9 @@ inline constexpr Collective all_collectives[] = {Collective::all_reduce, Collect
                                                  Collective::all_gather, Collective::broadcast,
                                                  Collective::reduce};
 
-/// Ranks that are threads call all cases one after the other, with nothing in between, and have what a loop
-/// over the ranks gives, bit for bit. Rank r is on device r, modulo the number of devices, unless `options`
-/// say otherwise.
+/// Ranks that are threads call all cases in turn, without waiting in between; the results must have the bits
+/// of a loop over the ranks. Rank r uses device r modulo the number of devices, unless `options` names
+/// another.
 void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& options,
                const InProcessOptions& in_process = {});
 

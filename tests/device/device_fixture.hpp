@@ -5,7 +5,7 @@
 
 namespace ddl::test {
 
-/// Skips, with the reason, where there is no device.
+/// Skips the test, with the reason, if there is no device.
 class Device : public testing::Test {
  protected:
   void SetUp() override {

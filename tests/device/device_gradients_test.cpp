@@ -1,5 +1,5 @@
-// Gradients of ranks that are threads, on as many devices as there are: kernels, events and streams. What a
-// reducer does besides plain steps is in device_reducer_modes_test.
+// Gradients of ranks that are threads, on all devices: kernels, events and streams. See
+// device_reducer_modes_test for other features than plain steps.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ constexpr std::size_t gradients = std::size(sizes);
 
 enum class Memory { mapped, plain, scattered };
 
-/// Page-locked, so that copies from and to it are queued.
+/// Page-locked memory, so that copies from and to it are asynchronous.
 class Host {
  public:
   explicit Host(std::size_t count) {
@@ -80,7 +80,8 @@ class Rank {
     if (is_plain_) cudaFree(values_);
   }
 
-  /// `value(gradient, element)` is what backward leaves. What is queued behind finish is what comes back.
+  /// Runs a step in which backward writes `value(gradient, element)`; copies the results back by work that is
+  /// queued after `finish`.
   template <typename Value>
   void step(double weight, const Value& value, bool early_weight = true, std::size_t absent = gradients) {
     for (std::size_t g = 0; g < gradients; ++g) {
@@ -121,7 +122,7 @@ class Rank {
   std::optional<GradientReducer> reducer_;
 };
 
-/// Whole numbers: sums are exact, and so are means of what is a multiple of the weight.
+/// Integers, so that sums are exact, and means too if the sum is a multiple of the weight.
 float mean_of(int rank, std::size_t gradient, std::size_t element) {
   return static_cast<float>((element + gradient * 7 + static_cast<std::size_t>(rank) * 3) % 32);
 }
@@ -199,7 +200,7 @@ TEST_F(DeviceGradients, WhatIsNotFiniteIsSeenByAll) {
   });
 }
 
-// Mixed precision: sums of 16-bit gradients would overflow, or lose their last bits.
+// In mixed precision, sums of 16-bit gradients would overflow or lose their last bits.
 TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
   for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
     run_in_process(3, [&](Context& context) {
@@ -237,8 +238,8 @@ TEST_F(DeviceGradients, SixteenBitsAreSummedIn32AndRoundedOnce) {
         device.wait(stream);
         return reducer.result();
       };
-      const float means = kind == GradientKind::mean ? 1 : 0.5f;  // of sums over 2 items a rank
-      for (const float scale : {1.0f, 512.0f}) {  // sums of up to 98,304, which no 16-bit float holds
+      const float means = kind == GradientKind::mean ? 1 : 0.5f;  // each rank's sums are over 2 items
+      for (const float scale : {1.0f, 512.0f}) {  // sums of up to 98,304, beyond the range of f16
         EXPECT_TRUE(step(scale).finite);
         for (std::size_t e = 0; e < count; ++e) {
           const float expected = scale * means * static_cast<float>(e % 64 + 1);
@@ -278,7 +279,7 @@ TEST_F(DeviceGradients, OtherGradientsOnAnotherRankAreNamed) {
   });
 }
 
-/// Values and the norm are those of the host's reducer, too, where sums stay sums.
+/// Values and norm would depend on the buckets, or differ from those of the host's reducer.
 TEST_F(DeviceGradients, ReproducibleWhateverTheBuckets) {
   InProcessOptions options;
   options.context.reproducible = true;

@@ -1,4 +1,4 @@
-// Collectives in captured graphs: each launch of a graph is a call of its own, among others.
+// Collectives in captured graphs: each launch of a graph counts as a call among others.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ using test::Stream;
 class Graph {
  public:
   Graph(cudaStream_t stream, const std::function<void()>& queue) {
-    // Other ranks are threads of this process, whose calls a global capture would forbid.
+    // A global capture would prohibit calls of the other ranks, which are threads of this process.
     EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     queue();
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph_), cudaSuccess);
     EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
     EXPECT_EQ(cudaGraphUpload(executable_, stream),
-              cudaSuccess);  // allocates: not while others' kernels wait
+              cudaSuccess);  // allocates, so not while kernels of other ranks wait
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   }
   Graph(const Graph&) = delete;
@@ -59,7 +59,7 @@ std::vector<std::byte> ones(std::size_t count) {
   return bytes;
 }
 
-/// What an all_reduce leaves is what the next one begins with, replayed or not.
+/// Each all_reduce, replayed or not, starts with the result of the previous one.
 void replay(int ranks, const DeviceOptions& options, const InProcessOptions& in_process = {}) {
   run_in_process(
       ranks,
@@ -122,7 +122,8 @@ TEST_F(DeviceGraph, ReplaysOfNccl) {
   }
 }
 
-/// Only what it has called says which call of the graph it is about.
+/// The error would not name the rank that does not launch its graph. The position in the sequence of calls
+/// identifies the graph's call.
 TEST_F(DeviceGraph, ARankThatDoesNotLaunchItsGraphIsNamed) {
   InProcessOptions options;
   options.context.deadline = std::chrono::seconds(2);

@@ -1,5 +1,5 @@
-// main of tests whose ranks are threads that share devices: settings that CUDA reads when it starts, and a
-// deadline that ends a hang within the time that a test may take.
+// main of tests whose ranks are threads that share devices: sets variables that CUDA reads when it starts,
+// and a deadline that ends a hang before the test's timeout.
 
 #include <gtest/gtest.h>
 

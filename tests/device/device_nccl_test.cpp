@@ -1,5 +1,5 @@
-// Collectives and gradients by NCCL, on a device for each rank: all ranks at once, and in each dimension of
-// hosts that ranks pretend to be on.
+// Collectives and gradients by NCCL, with a device for each rank: over all ranks at once, and in each
+// dimension of emulated hosts.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::Case;
 using test::Collective;
 using test::run_cases;
 
-/// Skips where NCCL would refuse, for want of devices.
+/// Skips the test if there are too few devices for NCCL.
 class DeviceNccl : public test::Device {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ std::vector<Case> cases(int ranks) {
     }
   }
   all.push_back({.collective = Collective::barrier});
-  all.push_back({.type = DataType::i32, .count = 9'000'001});  // several chunks
+  all.push_back({.type = DataType::i32, .count = 9'000'001});  // in several chunks
   return all;
 }
 
@@ -77,7 +77,7 @@ TEST_F(DeviceNccl, InEachDimension) {
             on_hosts(ranks(), 2, topology::Mode::nccl_per_dimension));
 }
 
-/// On one host small calls go by the exchange and large ones by NCCL, on the same stream.
+/// On one host, calls on the same stream use the exchange if small and NCCL if large.
 TEST_F(DeviceNccl, TogetherWithTheExchange) { run_cases(ranks(), cases(ranks()), {}); }
 
 TEST_F(DeviceNccl, GradientsBetweenHosts) {
@@ -95,7 +95,7 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
           DeviceCommunicator device(context, {.device = context.rank()});
           auto* const values = reinterpret_cast<float*>(device.allocate(count * sizeof(float)).data);
           std::vector<float> host(count);
-          // Whole numbers that 16 bits hold, as do their sums.
+          // Integers which, like their sums, are exact in 16 bits.
           for (std::size_t i = 0; i < count; ++i) {
             host[i] = static_cast<float>((i + static_cast<std::size_t>(context.rank())) % 16);
           }
@@ -143,8 +143,8 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
   }
 }
 
-/// If it failed, a small gradient would never travel beside what 16 bits can hold of a large one; or a run
-/// that goes on from a checkpoint would forget what it owes.
+/// Small gradients next to large ones would be lost in 16 bits, or a run that resumes from a checkpoint would
+/// lose its rounding errors.
 TEST_F(DeviceNccl, WhatSixteenBitsCannotHoldComesLater) {
   run_in_process(
       ranks(),
@@ -174,11 +174,11 @@ TEST_F(DeviceNccl, WhatSixteenBitsCannotHoldComesLater) {
           device.wait(stream);
           return found;
         };
-        double sum = step(first)[count / 2];  // in floats
+        double sum = step(first)[count / 2];  // the first step uses f32
         for (int i = 0; i < 8; ++i) sum += step(first)[count / 2];
         EXPECT_EQ(sum * context.size(), 9 * gradient);
         for (int i = 0; i < 3; ++i) step(first);
-        // What is owed can be saved, and taken by another one.
+        // The rounding errors can be saved and restored to another reducer.
         GradientReducer second(device, {{"a", {values, count}}}, options);
         second.restore(first.state());
         const auto owed = first.residuals();

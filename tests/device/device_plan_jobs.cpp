@@ -41,7 +41,7 @@ Values values_of(int rank, std::size_t elements) {
   return values;
 }
 
-/// What a rank's output holds after the call.
+/// A rank's expected output.
 Values expected(Collective collective, ReduceOp op, int rank, int ranks, int root) {
   const std::int64_t n = ranks;
   const auto reduced = [&](std::size_t i) {
@@ -118,7 +118,7 @@ std::map<Collective, std::uint64_t> run_plan_calls(Context& context, const PlanJ
   const int own = context.rank() % devices;
   EXPECT_EQ(cudaSetDevice(own), cudaSuccess);
   const Stream stream;
-  // Chunks do not fit the memory that is between two dimensions, so that they are cut again.
+  // Chunks exceed the staging memory between two dimensions, so that they are cut again.
   DeviceCommunicator device(context,
                             {.device = own, .staging_bytes = std::size_t{1} << 20, .path = job.path});
   const int ranks = context.size();
@@ -138,7 +138,7 @@ std::map<Collective, std::uint64_t> run_plan_calls(Context& context, const PlanJ
     const std::vector<ReduceOp> called = ops_of(collective);
     std::vector<std::unique_ptr<OnDevice>> results;
     for (std::size_t i = 0; i < called.size(); ++i) results.push_back(uploaded(Values(outputs, -1)));
-    // Nobody allocates or frees memory while others' kernels wait.
+    // No rank may allocate or free memory while kernels of other ranks wait.
     context.communicator().barrier();
     for (std::size_t i = 0; i < called.size(); ++i) {
       call(device, collective, called[i], root, input->data(), results[i]->data(), stream);
@@ -176,7 +176,7 @@ void expect_executed(const std::string& file, const PlanJob& job,
     }
     EXPECT_EQ(executed.size(), printed.size()) << "rank " << rank;
     for (const auto& [collective, plan] : printed) {
-      // To and from a root, the hosts' data goes through the ranks of the root's index alone.
+      // To and from a root, data of other hosts go only through the ranks with the root's index on its host.
       const bool is_on_way =
           !topology::has_root(collective) || rank % job.ranks_of_host == job.ranks_of_host - 1;
       EXPECT_EQ(executed[plan].size(), is_on_way ? job.dimensions.size() : 1)

@@ -10,7 +10,7 @@
 
 namespace ddl::test {
 
-/// Ranks on hosts that they pretend to be on, and the plans that they are given.
+/// Ranks on emulated hosts, and their plans.
 struct PlanJob {
   int hosts;
   int ranks_of_host;
@@ -32,18 +32,18 @@ inline constexpr topology::PlanDimension by_network = {topology::Algorithm::ring
 inline constexpr topology::PlanDimension by_host_memory = {topology::Algorithm::ring,
                                                            topology::Carrier::host_memory};
 
-/// For ContextOptions::plans.
+/// The value of ContextOptions::plans.
 std::vector<topology::Plan> given_plans(const PlanJob& job);
 
-/// A rank's part: the communicator's plans are those that were given, and the results are right. Returns the
-/// plans' hashes.
+/// One rank's part: checks that the communicator uses the given plans and that the results are right. Returns
+/// the plans' hashes.
 std::map<topology::Collective, std::uint64_t> run_plan_calls(Context& context, const PlanJob& job);
 
-/// Each rank has executed the plans with these hashes, in each of their dimensions, and no other.
+/// Expects that each rank has executed exactly the plans with these hashes, in each of their dimensions.
 void expect_executed(const std::string& trace, const PlanJob& job,
                      const std::map<topology::Collective, std::uint64_t>& printed);
 
-/// All of that by ranks that are threads.
+/// Does all of this with ranks that are threads.
 void run_plan_job(const PlanJob& job);
 
 }  // namespace ddl::test

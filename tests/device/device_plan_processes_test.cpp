@@ -1,7 +1,7 @@
-// The plan that is printed is what runs, where ranks are processes on devices of their own: the exchange
-// inside hosts, and the network or the hosts' memory between them. And it is what ddl-plan prints for the
-// topology that the job has written.
-//   device_plan_processes_test JOB RANK   one rank of a job, for the test's own use
+// The printed plan is the one that runs, for ranks that are processes with their own devices: the exchange
+// inside hosts, and the network or the hosts' memory between them. ddl-plan prints the same plan for the
+// topology that the job writes.
+//   device_plan_processes_test JOB RANK   one rank of a job; used by the test itself
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ test::PlanJob job_of(const std::string& text) {
 
 struct Asked {
   topology::Collective collective;
-  std::size_t bytes;  // a class of sizes, as jobs plan for
+  std::size_t bytes;  // a size class, for which jobs plan
 };
 constexpr Asked asked[] = {{topology::Collective::all_reduce, 4096},
                            {topology::Collective::all_reduce, std::size_t{1} << 20},
@@ -46,11 +46,11 @@ constexpr Asked asked[] = {{topology::Collective::all_reduce, 4096},
                            {topology::Collective::broadcast, std::size_t{8} << 20},
                            {topology::Collective::reduce, std::size_t{1} << 18}};
 
-/// Has the job log its plans: on hosts when they are first used, on devices when they are asked for.
+/// Makes the job log its plans: those for hosts by using them, those for devices by requesting them.
 int log_plans(const std::string& text, int rank) {
   const test::PlanJob job = job_of(text);
   ContextOptions options = ContextOptions::from_environment();
-  // Dealt out: "as placed" and "by host" are different orders.
+  // Round-robin, so that "as placed" and "by host" are different orders.
   options.host_id = fmt::format("host{}", rank % job.hosts);
   options.debug_level = 1;
   Context context = Context::from_environment(options);
@@ -95,7 +95,7 @@ int run_rank(const std::string& text, int rank) {
   return testing::Test::HasFailure() ? 1 : 0;
 }
 
-/// What rank 0 writes to standard error is in "log".
+/// Runs a job; rank 0's standard error goes to the file "log".
 void run_job(const std::string& text, const std::filesystem::path& directory) {
   const int ranks = job_of(text).ranks();
   std::vector<pid_t> processes;
@@ -164,7 +164,7 @@ TEST(DevicePlanLines, AreThoseThatDdlPlanPrintsForTheJobsTopology) {
 
 std::vector<std::string> jobs() {
   std::vector<std::string> all;
-  const char* const devices = std::getenv("EMULATED_CUDA");  // without UCX, it is the hosts' memory
+  const char* const devices = std::getenv("EMULATED_CUDA");  // without UCX, the hosts' memory is used
   const bool has_ucx = devices == nullptr || std::string(devices).find("ucx=0") == std::string::npos;
   for (const int hosts : {2, 3, 4}) {
     for (const int each : {2, 3, 4}) {

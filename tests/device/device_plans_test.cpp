@@ -1,4 +1,4 @@
-// The plan that is printed is what runs: for every way of carrying the dimensions of an all-reduce.
+// The printed plan is the one that runs, for all combinations of carriers of an all-reduce's dimensions.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(DevicePlans, TheExchangeInsideHostsAndNcclBetweenThem) {
   }
 }
 
-/// Of carriers that there are not, and of steps that kernels do not have.
+/// Plans with missing carriers, or with steps for which there are no kernels, would be ignored silently.
 TEST_F(DevicePlans, WhatIsAskedForAndCannotBeIsTold) {
   ContextOptions asked;
   const auto plan = [&asked] {

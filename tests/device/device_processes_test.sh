@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Collectives of processes on devices, which they may share: they take turns then, so this is slow. No MPI.
+# Collectives of processes on devices. Processes that share a device take turns, so this is slow. Needs no MPI.
 #   device_processes_test.sh DEVICE_PROGRAM [quick]
-# quick: two processes and their results alone.
+# quick: only the results of two processes.
 # Exit status 77: there is no device.
 set -uo pipefail
 program=$1
@@ -16,8 +16,8 @@ fail() {
   exit 1
 }
 
-# Starts all ranks and waits for them; what they print is in out.RANK, their status in status.RANK.
-run() { # ranks, arguments; each rank on a host of its own for NCCL, which refuses to share a device else ($shared)
+# Starts all ranks and waits for them; their output goes to out.RANK, their status to status.RANK.
+run() { # ranks, arguments; with $shared, each rank is on its own host, else NCCL refuses to share a device
   local ranks=$1 rank
   shift
   rm -f "$work"/out.* "$work"/status.*
@@ -60,7 +60,7 @@ for rank in 0 1 2; do expect $rank 0 "rank $rank of 3 .*: 0 wrong"; done
 
 run 2 die 1
 expect 0 1 "rank 1 .*has died"
-# Through the host's memory.
+# Through the hosts' memory.
 run 2 results host
 for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
 DDL_REPRODUCIBLE=1 run 2 results host
@@ -70,7 +70,7 @@ for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
 run 2 die 1 host
 expect 0 1 "rank 1 .*has died"
 
-# By NCCL: over sockets, so for results, not for speed.
+# By NCCL, over sockets; tests results, not speed.
 export NCCL_SOCKET_IFNAME=lo
 by_nccl=1
 run 1 results nccl
@@ -93,7 +93,7 @@ if [ $by_nccl = 1 ]; then
   expect 0 1 "rank 1 .*has died"
 fi
 
-# By UCX, where it knows the devices' memory.
+# By UCX, if it supports the devices' memory.
 by_ucx=1
 run 1 results ucx
 if grep -qE "UCX does not know the memory of devices|UCX cannot be used" "$work/out.0"; then
@@ -119,7 +119,7 @@ if [ $by_ucx = 1 ]; then
   unset hosts
 fi
 
-# What the library chooses between hosts, and why not something better.
+# The library's choice between hosts, with the reason for the fallback.
 shared=1 hosts=2 CUDA_VISIBLE_DEVICES=0 run 2 results automatic
 for rank in 0 1; do expect $rank 0 "rank $rank of 2 .*: 0 wrong"; done
 way="through the host's memory"
@@ -133,8 +133,8 @@ for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
 [ $by_ucx = 1 ] || expect 0 0 "plan on devices: all_reduce .*two_shot cuda_ipc . ring host_memory"
 
 export DDL_DEADLINE=5
-# The stopped rank is ended by its timeout; the other one must not wait for that.
-stop() { # what rank 0 must say, more arguments
+# The stopped rank is killed by its timeout; the other one must not wait for that.
+stop() { # words that rank 0 must print, more arguments
   local words=$1 job i
   shift
   rm -f "$work"/status.*

@@ -1,12 +1,11 @@
 // A rank that is a process, on a device that it may share: see device_processes_test.sh.
-//   device_program results       every collective against the host's communicator, in memory that the others
-//                                have mapped and in memory that they have not; in reproducible contexts also
-//                                floats, bit by bit
-//   device_program die RANK      that rank kills itself, while the others' kernels wait for it
+//   device_program results       compares every collective with the host's communicator, in memory that the
+//   peers have
+//                                mapped and in other memory; in reproducible contexts also floats, bit by bit
+//   device_program die RANK      that rank kills itself while the others' kernels wait for it
 //   device_program stop RANK     that rank stops itself
-//   device_program differ        rank 0 adds up what the others want the greatest of
-// A last word nccl, ucx, host or automatic: by NCCL, by UCX, through the host's memory, or as the library
-// chooses.
+//   device_program differ        rank 0 calls a sum, the others a maximum
+// A last word nccl, ucx, host or automatic selects NCCL, UCX, the host's memory, or the library's choice.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -23,7 +22,7 @@
 
 namespace {
 
-constexpr std::size_t staging_bytes = std::size_t{64} << 10;  // several parts a call
+constexpr std::size_t staging_bytes = std::size_t{64} << 10;  // calls need several parts
 constexpr std::size_t most = 100'000;
 
 using Values = std::vector<std::int32_t>;
@@ -33,7 +32,7 @@ class Rank {
   Rank(ddl::Context& context, ddl::DevicePathChoice path)
       : context_(context),
         all_(context.communicator()),
-        // The least of what ranks ask for counts.
+        // The smallest value of all ranks counts.
         device_(context, {.staging_bytes = staging_bytes << (context.rank() % 3), .path = path}) {
     const std::size_t bytes = most * static_cast<std::size_t>(context.size()) * sizeof(std::int32_t);
     for (std::byte*& memory : mapped_) memory = device_.allocate(bytes).data;
@@ -45,7 +44,7 @@ class Rank {
     ddl::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
 
-  /// The number of wrong elements.
+  /// Returns the number of wrong elements.
   std::size_t check(std::size_t count, bool maps_input, bool maps_output) {
     const auto ranks = static_cast<std::size_t>(context_.size());
     const int last = context_.size() - 1;
@@ -87,8 +86,9 @@ class Rank {
     return wrong;
   }
 
-  /// In reproducible contexts floats have the host's bits. The number of elements that have others.
-  /// All are queued before one is waited for, if there is room for the results; else each is done in place.
+  /// Compares the bits of floats with the host's, for reproducible contexts; returns the number of different
+  /// elements. Queues all calls before it waits, if there is room for the results; else does each call in
+  /// place.
   std::size_t check_floats(ddl::DataType type, std::size_t count, bool is_mapped) {
     constexpr ddl::ReduceOp ops[] = {ddl::ReduceOp::sum, ddl::ReduceOp::avg, ddl::ReduceOp::min,
                                      ddl::ReduceOp::prod};
@@ -155,7 +155,7 @@ int run(ddl::Context& context, const std::vector<std::string>& words) {
     for (const std::size_t count : {1, 1000, 20'000, 99'999}) {
       for (const bool maps_input : {false, true}) {
         for (const bool maps_output : {false, true}) {
-          // Ranks need not agree on which memory they use.
+          // Ranks may use different kinds of memory.
           const bool other = context.rank() % 2 == 1;
           wrong += rank.check(count, maps_input != other, maps_output);
         }

@@ -1,5 +1,5 @@
-// What a reducer of gradients on devices does besides plain steps, with the host's reducer as the oracle:
-// rows, sharded updates, micro-batches, orders that it learns, states and mistakes.
+// Features of a reducer on devices beyond plain steps, compared with the host's reducer: rows, sharded
+// updates, micro-batches, learned orders, states and errors.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ using Values = std::vector<float>;
 
 constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-/// Which gradients a model has: `rows_of` in rows of `width`; with gaps between them or without.
+/// The gradients of a model. `rows_of` has rows of `width`; there may be gaps between gradients.
 struct Shape {
   std::vector<std::size_t> counts;
   std::size_t rows_of = none;
@@ -43,7 +43,7 @@ struct Shape {
   bool scattered = false;
 };
 
-/// Values on this rank's device, and what the host thinks of them.
+/// Values on this rank's device, with a copy on the host.
 class DeviceValues {
  public:
   DeviceValues(DeviceCommunicator& device, const Shape& shape) : device_(device) {
@@ -92,7 +92,7 @@ class DeviceValues {
   std::vector<std::span<float>> host_parts_;
 };
 
-/// Values on the host, laid out alike.
+/// Values on the host, with the same layout.
 struct HostValues {
   explicit HostValues(const Shape& shape) {
     for (const std::size_t count : shape.counts) memory.emplace_back(count);
@@ -109,7 +109,7 @@ struct HostValues {
   std::vector<Gradient> gradients;
 };
 
-/// This rank's device, a stream on it, and work that lives as long.
+/// Runs `body` on each rank, with the rank's device and a stream.
 template <typename Body>
 void on_devices(int ranks, const Body& body, InProcessOptions options = {}) {
   run_in_process(
@@ -131,13 +131,13 @@ InProcessOptions reproducible() {
   return options;
 }
 
-/// Whole numbers: sums are exact.
+/// Integers, so that sums are exact.
 float value_of(int rank, std::size_t step, std::size_t gradient, std::size_t element) {
   SplitMix64 random(static_cast<std::uint64_t>(rank) * 1000 + step, gradient * 100'000 + element);
   return static_cast<float>(random.below(2001)) - 1000;
 }
 
-/// What backward leaves on a device and on the host; rows that are not in `rows` hold zeros.
+/// Writes gradients on a device and on the host; rows that are not in `rows` become zeros.
 void backward(const Shape& shape, int rank, std::size_t step, std::span<const std::int32_t> rows,
               DeviceValues& device, HostValues& host, float divisor = 1) {
   for (std::size_t g = 0; g < shape.counts.size(); ++g) {
@@ -149,7 +149,7 @@ void backward(const Shape& shape, int rank, std::size_t step, std::span<const st
   }
 }
 
-/// Reports gradients from the last to the first, each rank's on two streams in turn.
+/// Reports gradients from the last to the first, alternately on two streams.
 void report(GradientReducer& reducer, const Shape& shape, std::span<const std::int32_t> rows,
             DeviceStream stream) {
   for (std::size_t g = shape.counts.size(); g-- > 0;) {
@@ -163,7 +163,7 @@ void report(GradientReducer& reducer, const Shape& shape, std::span<const std::i
   }
 }
 
-/// Lost otherwise: the right embedding on devices, or the bytes that rows save.
+/// Embeddings on devices would get wrong gradients, or rows would save no bytes.
 TEST_F(DeviceReducer, RowsGiveWhatTheHostGives) {
   for (const int ranks : {1, 2, 4}) {
     for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
@@ -211,7 +211,7 @@ TEST_F(DeviceReducer, RowsGiveWhatTheHostGives) {
   }
 }
 
-/// Lost otherwise: rows of the micro-batches before the last one.
+/// Rows of earlier micro-batches would be lost.
 TEST_F(DeviceReducer, RowsOfMicroBatchesAddUp) {
   const Shape shape = {{20, 300, 30}, 1, 6, false};
   for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
@@ -225,7 +225,7 @@ TEST_F(DeviceReducer, RowsOfMicroBatchesAddUp) {
         std::vector<std::int32_t> rows;
         for (std::size_t part = 0; part < 2; ++part) {
           rows.push_back(static_cast<std::int32_t>(10 * part + step) + context.rank());
-          // Sums of both: backward adds to what the first one has left.
+          // With sums, backward adds to the gradients of the first micro-batch.
           const std::vector<std::int32_t> now = kind == GradientKind::sum ? rows : std::vector{rows.back()};
           backward(shape, context.rank(), 2 * step + part, now, on_device, on_host);
           on_device.upload(stream);
@@ -255,8 +255,7 @@ TEST_F(DeviceReducer, RowsOfMicroBatchesAddUp) {
   }
 }
 
-/// Lost otherwise: the memory of n - 1 copies of the optimiser's state, or parts of the model that nobody
-/// updates.
+/// The optimiser's state would take memory for n copies, or no rank would update some parts of the model.
 TEST_F(DeviceReducer, ShardedUpdateGivesWhatTheHostGives) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool scattered : {false, true}) {
@@ -313,7 +312,7 @@ TEST_F(DeviceReducer, ShardedUpdateGivesWhatTheHostGives) {
   }
 }
 
-/// Lost otherwise: reproducible training on devices, with rows and shards, where the host's has other bits.
+/// Reproducible training with rows and shards would give other bits on devices than on hosts.
 TEST_F(DeviceReducer, ReproducibleRowsAndShardsHaveTheHostsBits) {
   const Shape shape = {{30, 300, 5, 64}, 1, 6, false};
   for (const std::size_t bucket_bytes : {64U, 100'000U}) {
@@ -355,8 +354,8 @@ TEST_F(DeviceReducer, ReproducibleRowsAndShardsHaveTheHostsBits) {
   }
 }
 
-/// Lost otherwise: hosts that wait for their devices in each step, and so never queue ahead of them; or a
-/// trainer's stream that goes on before the gradients are there.
+/// Hosts would wait for their devices in each step and so never queue ahead, or a trainer's stream would
+/// continue before the gradients are reduced.
 TEST_F(DeviceReducer, StreamsWaitAndHostsDoNot) {
   on_devices(2, [](Context& context, DeviceCommunicator& device, cudaStream_t stream) {
     const Shape shape = {{500, 300}, none, 0, false};
@@ -381,7 +380,7 @@ TEST_F(DeviceReducer, StreamsWaitAndHostsDoNot) {
     reducer.begin(2);
     report(reducer, shape, {}, stream);
     reducer.finish(stream);
-    context.communicator().barrier();  // all have come here, though no device could do anything
+    context.communicator().barrier();  // all ranks arrive, although no device could make progress
     may_go_on = true;
     values.download(stream);
     EXPECT_EQ(values.all(), Values(800, 2.0f));
@@ -389,7 +388,8 @@ TEST_F(DeviceReducer, StreamsWaitAndHostsDoNot) {
   });
 }
 
-/// Ranks finish gradients in orders of their own, know the weight at the end only, and pack or do not.
+/// Ranks would hang or get different bits if they finish gradients in different orders, give the weight only
+/// at the end, and some of them pack.
 TEST_F(DeviceReducer, CollectivesComeInOneOrderAndAllRanksHaveTheSameBits) {
   std::vector<Values> found(3);
   on_devices(3, [&](Context& context, DeviceCommunicator& device, cudaStream_t stream) {
@@ -460,7 +460,7 @@ TEST_F(DeviceReducer, OneRanksMistakeEndsTheStepOnAll) {
     DeviceValues values(device, shape);
     GradientReducer reducer(device, values.gradients(), {.gradients = GradientKind::sum});
     const bool errs = context.rank() == 1;
-    // A gradient that was not reported, the weight being known to the others already.
+    // A gradient that is not reported, after the other ranks have got the weight.
     reducer.begin(1);
     reducer.ready(2, stream);
     if (!errs) reducer.ready(1, stream);
@@ -472,7 +472,7 @@ TEST_F(DeviceReducer, OneRanksMistakeEndsTheStepOnAll) {
       reducer.finish(stream);
     }
     EXPECT_FALSE(reducer.result().finite);
-    // A weight that is none.
+    // An invalid weight.
     report(reducer, shape, {}, stream);
     if (errs) {
       expect_error(ErrorCode::invalid_argument, {"the weight is -1"}, [&] { reducer.finish(-1, stream); });
@@ -480,7 +480,7 @@ TEST_F(DeviceReducer, OneRanksMistakeEndsTheStepOnAll) {
       reducer.finish(1, stream);
     }
     expect_error(ErrorCode::invalid_argument, {"sum of the weights"}, [&] { reducer.result(); });
-    // The next step is a good one.
+    // The next step succeeds.
     for (std::size_t g = 0; g < 3; ++g) std::ranges::fill(values[g], 1.0f);
     values.upload(stream);
     report(reducer, shape, {}, stream);

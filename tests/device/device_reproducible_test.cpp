@@ -1,5 +1,5 @@
-// Reductions of floats on devices in reproducible contexts: the bits of the host's, on every path. Ranks are
-// threads, on as many devices as there are.
+// Reductions of floats on devices in reproducible contexts have the host's bits on every path. Ranks are
+// threads, on all devices.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ std::vector<Case> cases_of(std::initializer_list<std::size_t> counts) {
   return cases;
 }
 
-/// A rank, its device's memory, and the same on the host.
+/// A rank with memory on its device and on the host.
 class Rank {
  public:
   Rank(Context& context, const DeviceOptions& options, const std::vector<Case>& cases)
@@ -104,7 +104,7 @@ class Rank {
     return pieces * c.count * size_of(c.type);
   }
 
-  /// On devices, or, without a stream, on the host.
+  /// Calls the case's collective on the device or, without a stream, on the host.
   template <typename Communicator, typename... Streams>
   static void call(Communicator& all, const Case& c, const std::byte* input, std::byte* output,
                    Streams&... stream) {
@@ -142,14 +142,14 @@ void run_cases(int ranks, const std::vector<Case>& cases, const DeviceOptions& d
       [&](Context& context) {
         select_device(context);
         DeviceOptions own = device;
-        if (context.hosts() > 1) own.device = context.rank();  // hosts are pretended
+        if (context.hosts() > 1) own.device = context.rank();  // emulated hosts share the devices
         Rank rank(context, own, cases);
         for (const Case& c : cases) rank.check(c);
       },
       options);
 }
 
-/// NCCL needs a device for each rank.
+/// Skips the test if NCCL has no device for each rank.
 class DeviceReproducibleNccl : public DeviceReproducible {
  protected:
   void SetUp() override {
@@ -164,7 +164,7 @@ class DeviceReproducibleNccl : public DeviceReproducible {
   int devices_ = 0;
 };
 
-constexpr std::size_t small_staging = std::size_t{64} << 10;  // many parts
+constexpr std::size_t small_staging = std::size_t{64} << 10;  // calls need many parts
 
 TEST_F(DeviceReproducible, TheExchangeHasTheHostsBits) {
   for (const int ranks : {1, 2, 3}) {
@@ -198,7 +198,8 @@ TEST_F(DeviceReproducibleNccl, ByDimensionHasTheHostsBits) {
 
 TEST_F(DeviceReproducibleNccl, TogetherWithTheExchangeHasTheHostsBits) { run_cases(2, cases_of({1000}), {}); }
 
-/// Parts of both calls are alike: only the last step differs.
+/// Ranks that make different calls would not learn which, because the parts of both calls differ only in the
+/// last step.
 TEST_F(DeviceReproducible, RanksThatCallOtherThingsLearnWhatTheyCalled) {
   const Error error = test::error_of([] {
     run_in_process(

@@ -1,5 +1,5 @@
-// Collectives on a device by the library's own exchange: ranks are threads, on as many devices as there are,
-// several on one if there are fewer.
+// Collectives on devices by the library's exchange. Ranks are threads, and share devices if there are too
+// few.
 
 #include "ddl/device.hpp"
 
@@ -68,7 +68,8 @@ TEST_F(Device, EveryCollectiveCountAndPlace) {
   }
 }
 
-/// Each call's output is the next one's input, and nothing waits in between.
+/// Successive calls on a stream would race. Each call's output is the next one's input, without waiting in
+/// between.
 TEST_F(Device, CallsFollowEachOtherOnAStream) {
   constexpr int calls = 200;
   run_in_process(4, [](Context& context) {
@@ -95,7 +96,7 @@ TEST_F(Device, CallsFollowEachOtherOnAStream) {
   });
 }
 
-/// Plans for devices are made for these, and not for the cores that ranks run on.
+/// Plans for devices would be made for the cores of the ranks instead of their GPUs.
 TEST_F(Device, TheTopologyHasTheRanksGpus) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);

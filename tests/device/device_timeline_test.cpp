@@ -1,5 +1,4 @@
-// What runs on devices, in the job's timeline. If this failed, nobody could see whether gradients are reduced
-// beside backward.
+// Device work in the job's timeline. Otherwise users could not see whether reductions overlap with backward.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -63,7 +62,7 @@ TEST_F(DeviceTimeline, HasCollectivesAndWhatTheTrainerNamesOnTheCommonClock) {
     const auto in_steps = trace.named("step", rank);
     ASSERT_EQ(parts.size(), steps);
     ASSERT_EQ(in_steps.size(), steps);
-    // The device's clock is the host's but for what a look at it takes.
+    // The device's clock differs from the host's by the time that reading it takes.
     constexpr double slack_us = 1000;
     for (int step = 0; step < steps; ++step) {
       const auto at = static_cast<std::size_t>(step);
@@ -72,7 +71,7 @@ TEST_F(DeviceTimeline, HasCollectivesAndWhatTheTrainerNamesOnTheCommonClock) {
     }
     std::size_t on_device = 0;
     for (const nlohmann::json& event : trace.named("all_reduce", rank)) {
-      // Those of buckets: the host's calls are of other sizes.
+      // A bucket's event; the host's calls have other sizes.
       if (event.at("args").value("bytes", 0) == static_cast<int>(count)) ++on_device;
     }
     EXPECT_GE(on_device, 4U * steps) << "four buckets a step";

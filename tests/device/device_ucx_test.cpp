@@ -1,4 +1,4 @@
-// Collectives on devices through UCX: ranks are threads, on hosts that some pretend to be.
+// Collectives on devices through UCX. Ranks are threads, on one host or on emulated ones.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -31,10 +31,10 @@ using test::Stream;
 using test::types;
 using topology::Collective;
 
-/// Partial results take several parts.
+/// Little staging memory, so that partial results need several parts.
 constexpr DeviceOptions by_ucx = {.staging_bytes = std::size_t{64} << 10, .path = DevicePathChoice::ucx};
 
-/// Skips, with the reason, where UCX does not know the device's memory.
+/// Skips the test, with the reason, if UCX does not support device memory.
 class DeviceUcx : public test::Device {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ class DeviceUcx : public test::Device {
     try {
       run_in_process(1, [](Context& context) { DeviceCommunicator device(context, by_ucx); });
     } catch (const Error& error) {
-      // Whatever else stands in the way is a failure.
+      // Any other reason is a failure.
       if (std::string(error.what()).find("UCX does not know the memory of devices") == std::string::npos)
         throw;
       GTEST_SKIP() << error.what();
@@ -51,7 +51,7 @@ class DeviceUcx : public test::Device {
   }
 };
 
-/// As many ranks on each host, but for the last one.
+/// Emulated hosts with `ranks_each` ranks each; the last may have fewer.
 InProcessOptions on_hosts(int ranks, int ranks_each) {
   InProcessOptions options;
   for (int rank = 0; rank < ranks; ++rank)
@@ -101,8 +101,8 @@ TEST_F(DeviceUcx, EveryCollectiveCountAndPlace) {
   }
 }
 
-/// Rings, trees, exchanges of all with all, with and without scratch memory, in one dimension or two, also
-/// with unequal hosts; in one part or several.
+/// Some plan would give wrong results: rings, trees and direct exchanges, with and without scratch memory, in
+/// one or two dimensions, with equal and unequal hosts, in one part or several.
 TEST_F(DeviceUcx, EveryFamilyOfPlans) {
   std::vector<Case> cases;
   for (const Collective collective : all_collectives) {
@@ -121,7 +121,7 @@ TEST_F(DeviceUcx, EveryFamilyOfPlans) {
   }
 }
 
-/// What is asked for is planned; the cases above then run it.
+/// Requested modes and grids would not be used. (The cases above run such plans.)
 TEST_F(DeviceUcx, ModesAndGridsNarrowThePlans) {
   constexpr std::size_t bytes = std::size_t{1} << 20;
   const auto plan_of = [&](char letter, const std::string& grid) {
@@ -168,8 +168,7 @@ TEST_F(DeviceUcx, AGivenPlanIsTakenAsItIs) {
   }
 }
 
-/// What training needs of sums that depend on their order: the same on all ranks, and close to the exact
-/// ones.
+/// Sums of floats would differ between ranks, or from the exact ones.
 TEST_F(DeviceUcx, AllRanksHaveTheSameBits) {
   constexpr int ranks = 5;
   constexpr std::size_t count = 100'003;
@@ -217,8 +216,8 @@ TEST_F(DeviceUcx, AllRanksHaveTheSameBits) {
   }
 }
 
-/// Each call's output is the next one's input, on one stream or another, and the host waits for none: far
-/// more calls than numbers in tags, and roots that run ahead.
+/// Calls would mix up messages when there are more of them than tags distinguish and roots run ahead. Each
+/// call's output is the next one's input, on one of several streams, and the host does not wait.
 TEST_F(DeviceUcx, CallsFollowEachOther) {
   constexpr int rounds = 100;
   run_in_process(
@@ -255,8 +254,8 @@ TEST_F(DeviceUcx, CallsFollowEachOther) {
       on_hosts(3, 1));
 }
 
-/// A call reads what the stream has written before it, and what is queued behind it reads what it has
-/// written.
+/// A call would not see data that the stream has written before, or later work on the stream would not see
+/// its results.
 TEST_F(DeviceUcx, CallsKeepTheOrderOfTheirStream) {
   constexpr int rounds = 20;
   constexpr int ranks = 3;
@@ -373,7 +372,7 @@ TEST_F(DeviceUcx, RanksThatCallOtherThingsAreTold) {
   }
 }
 
-/// A root waits for nobody.
+/// A difference in the last call would not be reported, because a root does not wait for its peers.
 TEST_F(DeviceUcx, WhatDiffersInTheLastCallIsToldAtTheEnd) {
   testing::internal::CaptureStderr();
   const Error error = test::error_of([] {
@@ -399,13 +398,13 @@ TEST_F(DeviceUcx, WhatDiffersInTheLastCallIsToldAtTheEnd) {
   EXPECT_NE(std::string(error.what()).find("the job has failed before"), std::string::npos) << error.what();
 }
 
-/// Where ranks of a host share a device, NCCL does not take part. Other collectives, and more ranks, are
-/// processes (device_plan_processes_test).
+/// Plans with the exchange inside hosts and UCX between them would give wrong results. NCCL takes no part if
+/// ranks share a device. Other collectives, and more ranks: see device_plan_processes_test.
 TEST_F(DeviceUcx, TheExchangeInsideHostsAndUcxBetweenThem) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
   if (devices > 1) GTEST_SKIP() << devices << " devices: NCCL would go between the hosts";
-  constexpr int most_ranks = 8;  // have a queue of the device for each of their streams
+  constexpr int most_ranks = 8;  // so that each of their streams has a hardware queue
   for (const int hosts : {2, 3, 4}) {
     for (int each = 2; hosts * each <= most_ranks; ++each) {
       test::run_plan_job({hosts,

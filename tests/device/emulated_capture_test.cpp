@@ -1,4 +1,4 @@
-// That emulated devices capture and replay as CUDA does, and refuse what it refuses meanwhile.
+// Emulated devices capture and replay like CUDA, and refuse the same calls during a capture.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -46,7 +46,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// What is captured, as a graph that can run.
+/// An executable graph of captured work.
 class Captured {
  public:
   Captured(cudaStream_t stream, const std::function<void()>& work) {
@@ -107,7 +107,7 @@ TEST_F(EmulatedCapture, CopiesHostFunctionsAndWrittenValuesAreCaptured) {
   EXPECT_EQ(written, 40U);
 }
 
-/// The second branch's kernel opens what the first one's waits for.
+/// The second branch's kernel opens the gate at which the first one's waits.
 TEST_F(EmulatedCapture, BranchesRunAtTheSameTimeAndAreJoined) {
   Gate gate;
   std::atomic<int> order = 0;
@@ -151,7 +151,7 @@ TEST_F(EmulatedCapture, WhatIsNotJoinedIsTold) {
   EXPECT_EQ(graph, nullptr);
 }
 
-/// In a capture, `call` fails so and invalidates it.
+/// Expects that `call` fails with `expected` during a capture and invalidates the capture.
 void expect_refused(cudaStreamCaptureMode mode, cudaError_t expected, const std::string& name,
                     const std::function<cudaError_t(cudaStream_t, cudaEvent_t)>& call) {
   const Stream stream;
@@ -238,7 +238,7 @@ TEST_F(EmulatedCapture, UnsafeCallsAreRefusedAsTheModesSay) {
     expect_refused(cudaStreamCaptureModeGlobal, refused, name + " of another thread",
                    [&](cudaStream_t, cudaEvent_t) { return in_thread(call, cudaStreamCaptureModeGlobal); });
   }
-  // Calls that take nothing away.
+  // Calls that destroy nothing.
   const std::vector<Call> calls = {{"cudaEventQuery", [&] { return cudaEventQuery(recorded); }},
                                    {"cudaStreamSynchronize", [&] { return cudaStreamSynchronize(other); }}};
   for (const auto& [name, call] : calls) {

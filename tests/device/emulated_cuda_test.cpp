@@ -1,5 +1,5 @@
-// That emulated devices have the limits of real ones: code that would hang or be wrong on a GPU must not pass
-// the tests that use them. How work is queued, how kernels run, and what errors stay.
+// Emulated devices have the limits of real ones in queueing, running kernels and errors. Otherwise code that
+// hangs or is wrong on a GPU would pass the tests that use them.
 
 #include "device/emulated/emulated_cuda.hpp"
 
@@ -21,11 +21,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long kernels wait that nothing ends, and those that something does, on however slow a machine.
+// Timeouts of kernels that wait in vain, and of those whose wait must end, even on a slow machine.
 constexpr milliseconds in_vain(300);
 constexpr milliseconds long_enough(60'000);
 
-/// A kernel waits for one of another stream; behind it, in its own stream, is a third one.
+/// A kernel waits for one of another stream; a third one is queued behind the first in its stream.
 bool meet_through_queues(milliseconds patience) {
   Gate gate(patience);
   const Stream first;
@@ -156,7 +156,7 @@ TEST_F(Emulated, ABlocksThreadsMeetAndWait) {
       }
       if (thread % 2 == 0) ++ended;
       if (thread % 2 == 0) return;
-      emulated_cuda::sync_fibers();  // who has ended is not waited for
+      emulated_cuda::sync_fibers();  // does not wait for fibers that have ended
       if (ended != threads / 2) ++wrong;
     });
   };

@@ -1,5 +1,5 @@
-// What cannot be had from a machine that works: devices that are lost, shared, too small, unlike each other
-// or out of reach, on emulated ones.
+// Situations that a working machine cannot produce, on emulated devices: devices that are lost, shared, too
+// small, different from each other or out of reach.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using test::with_deadline;
 
 class EmulatedDevices : public test::EmulatedMachine {};
 
-/// Before streams and memory are made there.
+/// To be called before streams and memory are made.
 void select_device(const Context& context) {
   EXPECT_EQ(cudaSetDevice(context.rank() % emulated_cuda::machine().devices), cudaSuccess);
 }
@@ -123,7 +123,7 @@ TEST_F(EmulatedDevices, PeersOutOfReachAreNamedAndAnotherWayIsTaken) {
   });
 }
 
-/// One rank's device goes while it waits for another rank.
+/// One rank's device is lost while it waits for another rank.
 void lose_a_device(DevicePathChoice path) {
   emulated_cuda::machine().devices = 2;
   std::atomic<int> messages = 0;
@@ -141,7 +141,7 @@ void lose_a_device(DevicePathChoice path) {
               all_reduce(device, values, stream);
               emulated_cuda::lose_device(1);
             }
-            // The other rank may have done with the first one; with the second one nobody can be.
+            // The other rank may have completed the first call; the second one cannot complete.
             for (int call = 0; call < 2; ++call) {
               device.wait(stream);
               all_reduce(device, values, stream);
@@ -169,7 +169,8 @@ InProcessOptions on_two_hosts() {
   return options;
 }
 
-/// NCCL refuses ranks that share a device.
+/// Between hosts, UCX would not be chosen if NCCL refuses ranks that share a device, or the log would not say
+/// so.
 TEST_F(EmulatedDevices, BetweenHostsUcxIsTakenForWantOfNcclAndSaysSo) {
   const auto start = [](Context& context) {
     const Stream stream;
@@ -211,7 +212,7 @@ TEST_F(EmulatedDevices, ABuildWithoutUcxSaysSo) {
 }
 #endif
 
-/// The trainer waits for its stream by itself, while another rank has failed.
+/// A trainer that waits for its stream by CUDA's functions would hang after another rank has failed.
 TEST_F(EmulatedDevices, KernelsThatWaitForAFailedRankEndWithoutThisLibrarysWait) {
   emulated_cuda::machine().devices = 2;
   std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
@@ -245,7 +246,7 @@ const std::vector<std::string> what_was_called = {"all_reduce #2 on devices (sum
                                                   "all_reduce #2 on devices (max of 1000 f32",
                                                   "have called something else"};
 
-/// NCCL would add up what one rank wants the greatest of.
+/// One rank calls a maximum and the others a sum, which NCCL does not notice.
 void call_other_things(DeviceCommunicator& device, const Values& values, cudaStream_t stream) {
   all_reduce(device, values, stream);
   all_reduce(device, values, stream, device.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
@@ -278,7 +279,7 @@ void name_who_called_other_things(const InProcessOptions& options) {
 
 TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLater) { name_who_called_other_things({}); }
 
-/// Each call is three of NCCL's.
+/// In reproducible contexts, where each call is three calls of NCCL, the differing ranks would not be named.
 TEST_F(EmulatedDevices, RanksThatCallOtherThingsOfNcclAreNamedLaterInReproducibleContexts) {
   InProcessOptions options;
   options.context.reproducible = true;
@@ -305,12 +306,13 @@ TEST_F(EmulatedDevices, WhatDifferedInTheLastCallsOfNcclIsToldAtTheEnd) {
   expect_parts(error.what(), {"the job has failed before"});
 }
 
-/// Paths that are timed while starting make calls which the user's are not to be taken for.
+/// A missing rank would not be named on some path, or the report would name calls that time paths during
+/// start-up.
 TEST_F(EmulatedDevices, ARankThatDoesNotComeIsNamedByWhicheverPath) {
   emulated_cuda::machine().devices = 2;
   for (const bool is_reproducible : {false, true}) {
     for (const DevicePathChoice path : {DevicePathChoice::automatic, DevicePathChoice::nccl}) {
-      if (is_reproducible && path == DevicePathChoice::automatic) continue;  // takes long to time
+      if (is_reproducible && path == DevicePathChoice::automatic) continue;  // timing the paths takes long
       InProcessOptions options = with_deadline(std::chrono::seconds(2));
       options.context.reproducible = is_reproducible;
       std::atomic<int> told = 0;

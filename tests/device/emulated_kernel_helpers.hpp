@@ -13,7 +13,7 @@
 
 namespace ddl::test {
 
-/// Tests of emulated devices on a machine of their own.
+/// A fixture with a fresh emulated machine.
 class Emulated : public testing::Test {
  protected:
   Emulated() { begin(); }
@@ -25,7 +25,7 @@ class Emulated : public testing::Test {
     cudaGetLastError();
   }
 
-  /// What devices read when they are first used.
+  /// Sets variables that devices read at first use.
   static void begin(int connections = 32, const char* loading = "EAGER") {
     setenv("CUDA_MODULE_LOADING", loading, 1);
     emulated_cuda::machine().connections = connections;
@@ -34,20 +34,19 @@ class Emulated : public testing::Test {
   }
 };
 
-/// Whether something that must not happen has not happened by now. Too short a time could only hide a
-/// failure.
+/// Whether the future is not ready after a while. Too short a time can only hide a failure, not cause one.
 template <typename Future>
 bool is_blocked(const Future& future) {
   return future.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout;
 }
 
-/// What kernels wait for, for `patience` at most.
+/// A gate at which kernels wait for at most `patience`.
 class Gate {
  public:
   explicit Gate(std::chrono::milliseconds patience = std::chrono::seconds(20)) : patience_(patience) {}
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
-  /// Kernels of a lost device end a moment after everybody has been told.
+  /// Waits, because kernels of a lost device end a moment after the loss is known.
   ~Gate() {
     while (waiting_ > 0) std::this_thread::yield();
   }

@@ -1,5 +1,5 @@
-// The library within the limits of real devices: queues that are shared and full, blocks that do not fit,
-// pitches, what must not be made while kernels wait.
+// The library within the limits of real devices: shared and full queues, blocks that do not fit, limited
+// pitches, calls that must not be made while kernels wait.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,8 @@ using test::with_deadline;
 
 class EmulatedLimits : public test::EmulatedMachine {};
 
-/// What set_cuda_environment is for: in one queue a rank's second call stands in front of the others' first.
+/// What set_cuda_environment prevents: in a single queue a rank's second call is in front of another rank's
+/// first, and both wait until the deadline.
 TEST_F(EmulatedLimits, RanksThatShareADevicesQueueWaitForEachOtherUntilTheDeadline) {
   for (const int connections : {1, 32}) {
     emulated_cuda::machine().connections = connections;
@@ -62,7 +63,7 @@ TEST_F(EmulatedLimits, RanksThatShareADevicesQueueWaitForEachOtherUntilTheDeadli
   }
 }
 
-/// A rank that is ahead of another one must not fill the launch queue: that would keep the other's calls out.
+/// A rank that is ahead of another would fill the launch queue and block the other's calls.
 TEST_F(EmulatedLimits, ARankThatIsFarAheadLeavesRoomForTheOthersCalls) {
   constexpr int calls = 300;
   emulated_cuda::machine().launches = 256;
@@ -78,7 +79,7 @@ TEST_F(EmulatedLimits, ARankThatIsFarAheadLeavesRoomForTheOthersCalls) {
   });
 }
 
-/// The launch queue is full, so the call does not return; the deadline must come all the same.
+/// With a full launch queue, so that the call does not return, expects the error of the deadline.
 void expect_the_deadline_with_a_full_launch_queue(DevicePathChoice path, const std::string& timeline = "") {
   emulated_cuda::machine().devices = 2;
   emulated_cuda::machine().launches = 16;
@@ -119,14 +120,15 @@ TEST_F(EmulatedLimits, TheDeadlineComesWhileALaunchOfNcclBlocks) {
   expect_the_deadline_with_a_full_launch_queue(DevicePathChoice::nccl);
 }
 
-/// Also with a timeline, whose events are recorded by who calls and read by another thread.
+/// The same with a timeline, whose events the caller records and another thread reads.
 TEST_F(EmulatedLimits, TheDeadlineComesWhileAnEventOfTheTimelineBlocks) {
   const TemporaryDirectory directory;
   expect_the_deadline_with_a_full_launch_queue(DevicePathChoice::exchange,
                                                directory.file("emulated_limits_timeline.json"));
 }
 
-/// Kernels of one rank wait for those of another while both go on making calls, by whichever path.
+/// On some path, the library would make a call that waits for the device while kernels of one rank wait for
+/// another's.
 TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
   emulated_cuda::machine().devices = 2;
   std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
@@ -152,7 +154,7 @@ TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
             if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
             for (int call = 0; call < 50; ++call) {
               all_reduce(device, values, stream);
-              // The other rank is told only now: who waits inside of the call waits for ever.
+              // Lets the other rank continue only now; a call that waits for it would wait forever.
               if (context.rank() == 0 && call == 20) context.communicator().barrier();
               if (context.rank() == 1 && call == 0) context.communicator().barrier();
             }
@@ -164,7 +166,7 @@ TEST_F(EmulatedLimits, NothingIsMadeWhileKernelsWait) {
   }
 }
 
-/// Kernels of one that wait would keep out those of the other that they wait for.
+/// Waiting kernels of one communicator would keep out those of the other for which they wait.
 TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
   emulated_cuda::machine().multiprocessors = 6;
   emulated_cuda::machine().blocks_per_multiprocessor = 2;
@@ -178,7 +180,7 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
         error_of([&] { DeviceCommunicator second(context, {.path = DevicePathChoice::exchange}); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     expect_parts(error.what(), {"CUDA device 0 has room for 6 blocks", "have taken 6", "2 ranks"});
-    context.communicator().barrier();  // giving back what the second one had waits for the device
+    context.communicator().barrier();  // freeing the second one's memory waits for the device
     all_reduce(*first, values, stream);
     first->wait(stream);
     context.communicator().barrier();
@@ -196,7 +198,7 @@ TEST_F(EmulatedLimits, CommunicatorsOfAProcessFitOnTheirDeviceTogether) {
   });
 }
 
-/// A thread of the library looks at what is under way; CUDA would hold that against the program's capture.
+/// The queries of a thread of the library would invalidate the program's capture.
 TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
   emulated_cuda::machine().devices = 2;
   std::vector<DevicePathChoice> paths = {DevicePathChoice::exchange, DevicePathChoice::nccl};
@@ -218,7 +220,7 @@ TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
           DeviceCommunicator device(context, {.path = path});
           context.communicator().barrier();
           if (context.rank() == 0) {
-            all_reduce(device, values, stream);  // is under way until the other rank comes
+            all_reduce(device, values, stream);  // pending until the other rank arrives
             cudaGraph_t graph = nullptr;
             EXPECT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -235,7 +237,7 @@ TEST_F(EmulatedLimits, ACaptureOfTheProgramsOwnIsLeftAlone) {
 }
 
 #ifdef DDL_HAVE_UCX
-/// By UCX alone threads copy pieces.
+/// Copies with a pitch that CUDA refuses would fail. Only UCX's threads copy such pieces.
 TEST_F(EmulatedLimits, PitchesThatCudaRefusesAreCopiedInPieces) {
   emulated_cuda::machine().pitch = 4096;
   for (const std::size_t elements : {1000, 1024, 1025, 50'000}) {

@@ -1,4 +1,4 @@
-// That the emulated NCCL blocks where NCCL does, and ends what waits when it is told to.
+// The emulated NCCL blocks where NCCL does, and ends waiting kernels on request.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "device/emulated/emulated_cuda.hpp"
 #include "device/emulated_kernel_helpers.hpp"
 
-extern "C" ncclResult_t ncclCommRevoke(ncclComm_t, int);  // headers before NCCL 2.28 lack it
+extern "C" ncclResult_t ncclCommRevoke(ncclComm_t, int);  // missing in headers before NCCL 2.28
 
 namespace ddl::test {
 namespace {
@@ -26,7 +26,7 @@ class EmulatedNccl : public Emulated {
     emulated_cuda::machine().devices = 2;
     EXPECT_EQ(ncclGetUniqueId(&id_), ncclSuccess);
   }
-  /// One of two ranks; blocks until both have come.
+  /// Joins as one of two ranks; blocks until both have joined.
   [[nodiscard]] ncclComm_t join(int rank) const {
     EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
     ncclConfig_t configuration = NCCL_CONFIG_INITIALIZER;
@@ -58,7 +58,7 @@ TEST_F(EmulatedNccl, CollectivesAreCapturedAndMeetOthers) {
   on_both_ranks([](int rank, ncclComm_t communicator) {
     const Stream stream;
     std::vector<int> values(1000, rank + 1);
-    EXPECT_EQ(add_up(values, communicator, stream), ncclSuccess);  // 3
+    EXPECT_EQ(add_up(values, communicator, stream), ncclSuccess);  // the sum is 3
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(add_up(values, communicator, stream), ncclSuccess);
@@ -77,7 +77,7 @@ TEST_F(EmulatedNccl, CollectivesAreCapturedAndMeetOthers) {
   });
 }
 
-/// Rank 1 never calls: rank 0's launches fill the queue, and another thread ends it.
+/// Rank 1 never calls, so rank 0's launches fill the queue, and another thread ends the communicator.
 void end_a_blocked_launch(const std::function<void(ncclComm_t)>& end, ncclComm_t communicator) {
   const Stream stream;
   std::vector<int> values(10, 1);

@@ -1,4 +1,4 @@
-// What kernels do, run by threads of the host: nothing here needs a device.
+// The kernels of the exchange, run by threads of the host. Needs no device.
 
 #include <gtest/gtest.h>
 
@@ -32,9 +32,10 @@ struct Case {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
-  std::size_t misplaced = 0;  // bytes
-  bool whole = false;         // every rank reduces everything
-  bool extremes = false;      // all ranks have the same: zeros of both signs, infinities and the like
+  std::size_t misplaced = 0;  // bytes from an aligned address
+  bool whole = false;         // whether every rank reduces everything
+  bool extremes =
+      false;  // whether values are zeros of both signs, infinities and the like, the same on all ranks
 };
 
 bool gathers(Collective collective) { return collective == Collective::all_gather; }
@@ -253,14 +254,15 @@ TEST(Exchange, LittleDataThatEachReducesWhole) {
   }
 }
 
-/// Each call's output is the next one's input, in place, while ranks are as far apart as they can be.
+/// Successive calls would race. Each call's output is the next one's input, in place, with ranks as far apart
+/// as possible.
 TEST(Exchange, CallsFollowEachOther) {
   constexpr int ranks = 4;
   constexpr std::uint32_t calls = 30;  // 4^30 < 2^63
   constexpr std::size_t count = 40;
   HostDevices devices(ranks, blocks, threads);
   std::vector<std::vector<std::int64_t>> values(ranks, std::vector<std::int64_t>(count, 1));
-  constexpr std::uint64_t before = 0xffff'fff0U;  // beyond 32 bits on the way
+  constexpr std::uint64_t before = 0xffff'fff0U;  // call numbers exceed 32 bits during the test
   for (int rank = 0; rank < ranks; ++rank) {
     Mailbox& mailbox = *devices.exchange(rank, 1).mailboxes[rank];
     for (auto& slots : mailbox.slots) {
@@ -294,7 +296,8 @@ TEST(Exchange, CallsFollowEachOther) {
   }
 }
 
-/// As a captured graph does it: the same kernels with the same arguments, whose input is their last output.
+/// A replayed graph would not wait for its peers: the same kernels run with the same arguments, on their last
+/// output.
 TEST(Exchange, AReplayIsANewExchange) {
   constexpr int ranks = 3;
   constexpr std::size_t replays = 20;
@@ -319,7 +322,7 @@ TEST(Exchange, AReplayIsANewExchange) {
   }
 }
 
-/// As between processes: each rank's memory is elsewhere for each other one.
+/// Processes would access wrong memory: each rank's memory has a different address in each peer.
 TEST(Exchange, WindowsAreFoundWhereARankHasMappedThem) {
   constexpr int ranks = 3;
   constexpr std::size_t count = 300;
@@ -396,7 +399,7 @@ TEST(Exchange, TheHostCanEndAWait) {
   EXPECT_EQ(devices.status(0).late[1], 1 + 1U);
 }
 
-// Ranks of a host may be members of a job of hundreds.
+// Roots of large jobs would be confused, because ranks of one host may have high numbers.
 TEST(Exchange, CallsOfHighRootsAreToldApart) {
   EXPECT_NE(CallCode{.root = 1}, CallCode{.root = 257});
   EXPECT_NE(CallCode{.type = DataType::u8}, CallCode{.type = DataType::bf16});

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What gpu_pack.sh packs runs on a machine that has nothing but a shell and its tools: an empty root file system.
+# The bundle of gpu_pack.sh runs on a machine with only a shell and its tools: in an empty root file system.
 #   gpu_bundle_test.sh SOURCE BUILD
 # Exit status 77: only root can change the root.
 set -uo pipefail
 source_folder=$1 build=$2
 [ "$(id -u)" = 0 ] || { echo "skipped: only root can make a root file system"; exit 77; }
 [ "${3:-}" = inside ] || unshare --mount true 2>/dev/null || { echo "skipped: unshare --mount is not allowed here"; exit 77; }
-# The file systems that are mounted below are this process's alone, and end with it.
+# File systems that are mounted below are private to this process and end with it.
 [ "${3:-}" = inside ] || exec unshare --mount bash "$0" "$1" "$2" inside
 work=$(mktemp -d)
 machine=$work/machine
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 
-# Programs with the libraries that they load, at the same places as here.
+# Copies programs and the libraries that they load, to the same paths as here.
 copy_programs() {
   local program path
   for program in "$@"; do
@@ -59,7 +59,7 @@ runs_from_one_file() {
   tar tzf "$machine/tmp/gpu.tar.gz" | grep /device_perf_4.txt >/dev/null || fail "the archive lacks a step's output"
 }
 
-# A C library that is older than the packed programs need.
+# A C library that is too old for the packed programs.
 says_what_is_too_old() {
   on_machine 'sed -i "s/^glibc=.*/glibc=99.1/" ddl-gpu/bundle.txt && ddl-gpu/gpu.sh /tmp/old' && fail "an old glibc is accepted"
   grep -q "the packed programs need 99.1 or later" "$work/printed" || fail "an old glibc is not told: $(cat "$work/printed")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# benchmarks/gpu.sh on emulated devices: every step runs, what fails is told, the figures can be read, and what there is by
-# then is kept when time runs out or the script is ended.
+# benchmarks/gpu.sh on emulated devices: every step runs, failures are reported, the figures can be parsed, and results are
+# kept when time runs out or the script is ended.
 #   gpu_script_test.sh GPU_SH PROGRAMS
 set -uo pipefail
 script=$1 programs=$2
@@ -11,16 +11,16 @@ fail() {
   printf 'FAILED: %s\n' "$*" >&2
   exit 1
 }
-gpu() { # programs, arguments; what is printed goes to $work/printed
+gpu() { # programs, arguments; the output goes to $work/printed
   DDL_BIN=$1 bash "$script" "${@:2}" >"$work/printed" 2>&1
 }
-printed() { # pattern, what is wrong without it
+printed() { # pattern, message if it is missing
   grep -qE -- "$1" "$work/printed" || fail "$2: $(cat "$work/printed")"
 }
 archived() { # archive, file
   tar tzf "$1" | grep "/$2\$" >/dev/null || fail "$1 does not hold $2"
 }
-# Whether a process does, some time after it was killed; it may wait for its parent to take notice.
+# Whether a process still runs some time after it was killed; it may wait for its parent to reap it.
 runs_on() {
   local i
   for ((i = 0; i < 100; ++i)); do
@@ -62,13 +62,13 @@ only_what_is_asked_for() {
   printed "found 'everything', expected some of: smoke" "an unknown group is not told"
 }
 
-failures_are_told() { # too little memory for what the steps need
+failures_are_told() { # too little memory for the steps
   EMULATED_CUDA=bytes=100000 gpu "$programs" --quick "$work/failing" && fail "no failure is told"
   printed "^device_perf_1 +FAILED" "which step failed is not told"
   printed "out of memory" "why a step failed is not told"
 }
 
-# A row appears when its step has ended, not with the last one.
+# A row appears when its step ends, not with the last one.
 rows_come_as_steps_end() {
   fake_programs "$work/waiting" "case \$* in *--ranks\ 2*) until [ -e '$work/go' ]; do sleep 0.1; done ;; esac"
   gpu "$work/waiting" --quick --only smoke "$work/rows" &

@@ -9,9 +9,8 @@
 
 namespace ddl {
 
-/// Floats whose sums depend on everything: of very different sizes, that cancel, that overflow, denormal
-/// ones, zeros of either sign, infinite ones, and any pattern of bits, NaNs among them; different on each
-/// rank.
+/// Floats that are difficult to sum: of very different magnitudes, cancelling, overflowing, denormal, zeros
+/// of either sign, infinite, and random bits including NaNs. Different on each rank.
 inline std::vector<std::byte> hard_floats(DataType type, std::size_t count, int rank, int ranks) {
   const std::size_t size = size_of(type);
   const int mantissa = type == DataType::f64   ? 52
@@ -35,10 +34,10 @@ inline std::vector<std::byte> hard_floats(DataType type, std::size_t count, int 
       case 0:
         bits = random & all;
         break;
-      case 1:  // numbers of any size
+      case 1:  // numbers of any magnitude
         bits = (random & all) % infinity | random_sign;
         break;
-      case 2:  // the last ones before infinity
+      case 2:  // the largest finite numbers
         bits = (infinity - 1 - random % 3) | random_sign;
         break;
       case 3:
@@ -47,18 +46,18 @@ inline std::vector<std::byte> hard_floats(DataType type, std::size_t count, int 
       case 4:
         bits = random_sign;
         break;
-      case 5:  // one rank's is infinite, or two, of either sign
+      case 5:  // infinite on one or two ranks, of either sign
         bits = static_cast<std::size_t>(rank) == i % static_cast<std::size_t>(ranks) ? infinity | random_sign
                                                                                      : one | fraction;
         break;
-      case 6:  // the second rank takes away what the first has, but for a little
+      case 6:  // the second rank's value nearly cancels the first's
         bits = rank % 2 == 0 ? one | (i & 127U) : (one | (i & 127U)) + 1;
         if (rank % 2 == 1) bits |= sign;
         break;
-      case 7:  // halves of the last bit: roundings to even
+      case 7:  // halves of the last bit, which round to even
         bits = rank == 0 ? one | (i & 7U) : one - (static_cast<std::uint64_t>(mantissa + 1) << mantissa);
         break;
-      default:  // about as large on all ranks
+      default:  // of about the same magnitude on all ranks
         bits = (one + (random >> 50 & 3U) * (std::uint64_t{1} << mantissa)) | fraction | random_sign;
     }
     std::memcpy(bytes.data() + i * size, &bits, size);

@@ -13,7 +13,7 @@
 
 namespace ddl::collectives::device {
 
-/// Calls f with what kernels combine two numbers by.
+/// Calls f with the kernels' function object for the operation.
 template <typename F>
 void with_op(ReduceOp op, const F& f) {
   switch (op) {
@@ -29,7 +29,7 @@ void with_op(ReduceOp op, const F& f) {
   }
 }
 
-/// How blocks on the host's processors see memory that they share with others, and the time.
+/// The view of shared memory and time for blocks on the host's processors.
 class HostMemory {
  public:
   [[nodiscard]] static std::uint64_t now_ns() {
@@ -66,7 +66,7 @@ class HostBlock : public HostMemory {
   std::barrier<>& barrier_;
 };
 
-/// Ranks that each run one kernel at a time, one after the other, with all of their threads at once.
+/// Ranks that each run kernels in sequence, with all threads of a kernel concurrently.
 class HostDevices {
  public:
   HostDevices(int ranks, int blocks, int threads) : ranks_(ranks), blocks_(blocks), threads_(threads) {
@@ -78,7 +78,7 @@ class HostDevices {
 
   [[nodiscard]] Status& status(int rank) { return *statuses_[static_cast<std::size_t>(rank)]; }
 
-  /// An exchange of a rank without buffers and range.
+  /// A rank's exchange, without buffers and range.
   [[nodiscard]] Exchange exchange(int rank, std::uint64_t call) const {
     Exchange e;
     for (int peer = 0; peer < ranks_; ++peer)
@@ -92,7 +92,7 @@ class HostDevices {
   }
 
   using Body = std::function<void(HostBlock&, const Exchange&, Meeting&)>;
-  /// `kernels(rank)` are what its stream holds.
+  /// Runs the kernels of all ranks' streams; `kernels(rank)` returns those of a rank.
   void run(const std::function<std::vector<Exchange>(int)>& kernels, const Body& body) {
     std::vector<std::unique_ptr<std::barrier<>>> barriers;
     std::vector<std::unique_ptr<Meeting>> meetings;

@@ -1,4 +1,4 @@
-// Whether NCCL is found where it is, and what is said where it is not. Needs no device.
+// Finding NCCL, and the message if it is missing. Needs no device.
 
 #include "ddl/device/nccl/nccl_library.hpp"
 
@@ -12,8 +12,8 @@
 namespace ddl::device {
 namespace {
 
-/// Where the library is, all of its functions must be found: what is missing would look like a machine
-/// without NCCL.
+/// If the library exists, all its functions must be found; a missing one would look like a machine without
+/// NCCL.
 TEST(NcclLibrary, IsFoundWhereItIsAndSaysWhatToDoWhereItIsNot) {
   const bool is_there = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != nullptr;
   try {

@@ -1,5 +1,4 @@
-// What devices do in collectives that the network brings, by a thread of the host: nothing here needs a
-// device.
+// The device code of collectives over the network, run by a thread of the host. Needs no device.
 
 #include "collectives/device/network_body.hpp"
 
@@ -29,7 +28,7 @@ void combine_on_host(const Combination& combination, DataType type, ReduceOp op)
   });
 }
 
-/// The same bits as the host's engine, wherever the data begins.
+/// Devices would combine numbers to other bits than the host's engine, for some alignment.
 TEST(Combine, AsTheHostReduces) {
   for (const DataType type : {DataType::u8, DataType::i32, DataType::i64, DataType::f32, DataType::f64,
                               DataType::f16, DataType::bf16}) {
@@ -67,7 +66,7 @@ TEST(Combine, AsTheHostReduces) {
   }
 }
 
-/// A block whose time goes on while it pauses, when things happen.
+/// A block whose clock advances while it pauses, with scripted events.
 class ScriptedBlock {
  public:
   explicit ScriptedBlock(std::function<void(std::uint64_t)> script) : script_(std::move(script)) {}
@@ -91,7 +90,7 @@ constexpr std::uint64_t timeout = 1000;
 
 TEST(Hold, UntilTheCallIsOver) {
   Gate gate;
-  constexpr std::uint64_t call = 0x1'0000'0001;  // more than 32 bits hold
+  constexpr std::uint64_t call = 0x1'0000'0001;  // exceeds 32 bits
   gate.released = call - 2;
   ScriptedBlock block([&](std::uint64_t now) {
     if (now == 500) gate.released = call - 1;
@@ -112,7 +111,8 @@ TEST(Hold, EndsWhenNobodyIsToWait) {
   EXPECT_EQ(gate.expired, 0U);
 }
 
-/// A call may take longer than the deadline, but not a thread that does nothing.
+/// A long call would end with an error, or a kernel would wait forever for a host thread that makes no
+/// progress.
 TEST(Hold, EndsWhenTheHostsThreadStandsStill) {
   Gate gate;
   ScriptedBlock block([&](std::uint64_t now) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Without a device, or with all hidden, each rank's job ends with what to do; nothing hangs.
+# Without a device, or with all devices hidden, a job ends with a helpful message and does not hang.
 #   no_device_test.sh DEVICE_PROGRAM
 set -uo pipefail
 work=$(mktemp -d)

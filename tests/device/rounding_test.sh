@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kernels round each operation by itself, as the host does: in their PTX there is no fused multiply-add, and no
-# multiplication or addition of which the assembler may make one (those without .rn).
+# Kernels round each operation separately, like the host: their PTX has no fused multiply-add, and no multiplication or
+# addition that the assembler may fuse (those without .rn).
 #   rounding_test.sh PTX...
 set -uo pipefail
 [ "$#" -gt 0 ] || { echo "FAILED: no PTX is given" >&2; exit 1; }

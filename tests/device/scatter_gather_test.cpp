@@ -1,4 +1,4 @@
-// How an all-reduce by dimension is cut. If it failed, elements would be left out, or summed twice.
+// The cuts of an all-reduce by dimension. Otherwise elements would be left out or summed twice.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Values = std::vector<std::int64_t>;
 
-/// What the ranks of `hosts` hosts hold after the collectives of each chunk, in their order.
+/// The values of the ranks of `hosts` hosts after the collectives of each chunk, in order.
 std::vector<Values> reduced(const std::vector<Values>& inputs, std::size_t hosts, std::size_t inner,
                             const ScatterGather& cut) {
   const std::size_t count = inputs[0].size();

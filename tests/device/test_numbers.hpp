@@ -52,7 +52,7 @@ inline std::vector<std::byte> random_bytes(DataType type, std::size_t count, std
   return bytes;
 }
 
-/// Whole numbers from 1 to `most`.
+/// Integers from 1 to `most`.
 inline std::vector<std::byte> small_numbers(DataType type, std::size_t count, std::uint32_t seed,
                                             unsigned most) {
   std::mt19937 random(seed);

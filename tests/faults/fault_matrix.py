@@ -19,15 +19,15 @@ import time
 
 RANKS = 4
 DEADLINE = 2.0
-# What mpirun itself takes to start and to end a job, on a busy machine.
+# Time in seconds that mpirun takes to start and to end a job, on a busy machine.
 MPIRUN_TAKES = 12.0
 
-# Ranks of a host: one host, two hosts, one rank a host.
+# Ranks per host.
 PLACES = {"one host": 4, "two hosts": 2, "a host each": 1}
 PER_HOST = {**PLACES, "two hosts, MPI": 2}
 
 DEADLY = ("kill", "exit", "fork")
-# Jobs that end well, and what they say.
+# Faults that do not end the job, and the expected message.
 HARMLESS = {
     "memory": "cannot share memory and use the network instead: rank {victim}: shared memory: ",
     "descriptors": "Too many open files",
@@ -132,12 +132,12 @@ def run(case, mpirun, program, recovery):
         if case.fault in HARMLESS:
             problems += check_success(case, process.returncode, output)
         else:
-            # With -enable-recovery it is 0 whatever happens.
+            # With -enable-recovery the exit status is always 0.
             if process.returncode == 0 and not recovery:
                 problems.append("the exit status is 0")
             problems += check_report(case, report + ".json", output)
             problems += check_scopes(case, output)
-        # The last of mpirun's children go a moment after it.
+        # mpirun's last children end shortly after it.
         for _ in range(100):
             left = left_behind(mark)
             if not left:
@@ -151,7 +151,7 @@ def check_success(case, status, output):
     problems = [f"the exit status is {status}"] if status != 0 else []
     if "the job ends" in output:
         problems.append("there is a report, of a job that has ended well")
-    # Ranks that share no memory anyway have nothing to say of that.
+    # Ranks that share no memory anyway do not report that they cannot.
     expected = HARMLESS[case.fault].format(victim=case.victim)
     if expected not in output and not (case.fault == "memory" and PLACES[case.place] == 1):
         problems.append(f"nobody says '{expected}'")
@@ -161,7 +161,7 @@ def check_success(case, status, output):
 def check_report(case, path, output):
     culprit = f"rank {case.victim}"
     if case.victim == 0 and case.fault in ("kill", "stop", "exit", "fork", "garbage"):
-        # Rank 0 gathers the report; without it each rank says what it knows.
+        # Rank 0 gathers the report; without it, each rank prints what it knows.
         expected = ["rank 0 has died"] if case.fault in DEADLY else ["rank 0 (host"]
         if case.fault == "garbage":
             expected = ["rank 0"]

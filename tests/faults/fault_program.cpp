@@ -1,5 +1,5 @@
-// A job in which one rank does something wrong: `mpirun -n N fault_program FAULT MOMENT VICTIM`. --help says
-// more. Ends as the library lets it end.
+// A job in which one rank fails or misbehaves: `mpirun -n N fault_program FAULT MOMENT VICTIM`; see --help.
+// The library decides how it ends.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
@@ -62,10 +62,12 @@ std::set<int> open_descriptors() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     found.insert(std::stoi(entry.path().filename().string()));
   }
-  std::erase_if(found, [](int descriptor) { return fcntl(descriptor, F_GETFD) < 0; });  // the directory's own
+  std::erase_if(found, [](int descriptor) {
+    return fcntl(descriptor, F_GETFD) < 0;
+  });  // the descriptor of the directory itself
   return found;
 }
-/// Before there was a Context.
+/// Descriptors that were open before the Context was made.
 std::set<int> foreign_descriptors;
 
 template <typename F>
@@ -87,11 +89,11 @@ constexpr std::string_view garbage =
     "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n and more that means nothing at all";
 
 std::uint16_t port_of(const sockaddr_storage& address) {
-  return reinterpret_cast<const sockaddr_in&>(address).sin_port;  // IPv6 has it at the same place
+  return reinterpret_cast<const sockaddr_in&>(address).sin_port;  // at the same offset in IPv6
 }
 
-/// The watch's connection is the first of all. In rank 0's process the other ends are the hub's: all of them
-/// have the hub's port.
+/// Sends garbage through the watch's connections. Its connection is the first one; in rank 0's process the
+/// others are the hub's, which all have the hub's port.
 void send_garbage() {
   int first = -1;
   int to_own_hub = -1;
@@ -131,7 +133,7 @@ void limit(int resource, rlim_t most) {
   if (setrlimit(static_cast<__rlimit_resource>(resource), &both) != 0) throw std::runtime_error("setrlimit");
 }
 
-/// This process's address space.
+/// The size of this process's address space.
 rlim_t mapped_bytes() {
   std::size_t pages = 0;
   std::FILE* const file = std::fopen("/proc/self/statm", "r");
@@ -141,12 +143,12 @@ rlim_t mapped_bytes() {
 }
 
 void go_short(std::string_view fault) {
-  constexpr rlim_t some = rlim_t{200} << 20;  // for threads' stacks, but not for what ranks share
+  constexpr rlim_t some = rlim_t{200} << 20;  // enough for threads' stacks, but not for shared memory
   if (fault == "memory") limit(RLIMIT_AS, mapped_bytes() + some);
   if (fault == "descriptors") limit(RLIMIT_NOFILE, static_cast<rlim_t>(*foreign_descriptors.rbegin()) + 1);
 }
 
-/// Hardly anything goes wrong at a clean place: it comes from another thread.
+/// Does the fault, from another thread, because real faults rarely happen at a convenient place.
 void hit(std::string_view fault) {
   if (fault == "fork" && fork() == 0) {
     for (const int output : {STDOUT_FILENO, STDERR_FILENO}) close(output);
@@ -173,7 +175,7 @@ void call_wrongly(ddl::Context& context, std::string_view fault, std::span<float
   if (fault == "other") return all.broadcast(values);
   if (fault == "garbage") {
     send_garbage();
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // a job that ends at once may end well
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // a job that ends at once may end without an error
   }
   if (fault == "stranger") knock();
   if (fault == "allocate") ddl::allocate<double>(context, std::numeric_limits<std::size_t>::max() / 64);
@@ -236,7 +238,7 @@ int main(int count, char** arguments) {
     fmt::print("{}", help);
     return words.size() == 1 && words[0] == "--help" ? 0 : 2;
   }
-  // So that what MPI has open can be told from what the library has.
+  // To tell MPI's descriptors from the library's.
   const bool inits_mpi = words[1] == "start" || words[0] == "garbage" || words[0] == "stranger";
   if (inits_mpi) {
     MPI_Init(nullptr, nullptr);

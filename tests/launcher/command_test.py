@@ -70,7 +70,7 @@ class CommandTest(StandInTest):
         self.assertIn("-H h2:2,h1:2,h3:2 ", text)
         self.assertIn("-x MASTER_ADDR=h2 ", text)
         self.assert_says("note: rank 0 is on h2")
-        # That gives it no more ranks than its place in the list does.
+        # Being the first host gives it no more ranks than its place in the list.
         self.assertEqual(self.hosts_of("-H", "h1:2,h2:2,h3:2", "--np", "3", "x")[0], "h2:1,h1:2")
         self.assertEqual(self.hosts_of("-H", "h1:2,h2:2,h3:2", "--np", "2", "x")[0], "h1:2")
 
@@ -125,7 +125,7 @@ class CommandTest(StandInTest):
         self.wrong("-dbg_level needs a value", "--mode", "r", "x", DDL_OPTIONS="-dbg_level")
         self.wrong("-mode p:4x4 is a grid of 16 ranks, but the job has 8; expected sizes whose product is 8", "--mode",
                    "p:4x4", "-H", "h1:4,h2:4", "x")
-        self.assertIn("p:4,2", self.dry_run("--mode", "p:4,2", "-H", "h1:3,h2:3", "x"))  # the library's to judge
+        self.assertIn("p:4,2", self.dry_run("--mode", "p:4,2", "-H", "h1:3,h2:3", "x"))  # the library checks it
 
     def test_bind_to_is_mpirun_s_if_given(self):
         text = self.dry_run("--mpirun-options", "--bind-to core", "x")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ddlrun on three emulated hosts: ranks are where they should be, what is wrong is said, and a job whose host dies goes on
-# without it. Lost otherwise: all that holds only on one machine.
+# ddlrun on three emulated hosts: ranks are on the right hosts, problems are reported, and a job whose host dies continues
+# without it. Otherwise ddlrun might work on one machine only.
 #   emulated_hosts_test.sh EMULATED_CLUSTER FOLDER_OF_DDLRUN
 set -uo pipefail
 cluster=$1 bin=$2
@@ -35,7 +35,7 @@ prints() { # lines, in any order
   [ "$(sort "$work/out")" = "$(printf '%s\n' "$@")" ] || fail "expected: $*"
 }
 
-# Each rank says who and where it is. mpirun puts its own host first, wherever it is named, and ddlrun says so.
+# Each rank prints its number and host. mpirun puts its own host first, wherever it is listed, and ddlrun says so.
 # shellcheck disable=SC2016
 report='echo "$OMPI_COMM_WORLD_RANK $(hostname) $DDL_OPTIONS $MASTER_ADDR $MASTER_PORT"'
 launch 0 -H node1:2,node0:2,node2:1 --mode p:5 --port 29123 sh -c "$report"
@@ -46,7 +46,7 @@ launch 0 -H node0:2,node1:2,node2:1 --by round_robin --dbg_level 0 sh -c "$repor
 prints "0 node0 -dbg_level 0  " "1 node1 -dbg_level 0  " "2 node2 -dbg_level 0  " "3 node0 -dbg_level 0  " \
   "4 node1 -dbg_level 0  "
 
-# A port that another host has in use, and a host that is not there.
+# A port that is in use on another host, and a host that does not exist.
 coproc server { exec "$agent" --exec node1 python3 -c 'import socket, sys
 server = socket.create_server(("", 0))
 print(server.getsockname()[1], flush=True)
@@ -59,7 +59,7 @@ says "1 of 2 hosts cannot take part: node9; nothing was started"
 # shellcheck disable=SC2154  # coproc sets it
 kill "$server_PID"
 
-# A job on all three; its second host dies once the first has saved.
+# A job on all three hosts; the second host dies once the first has saved.
 mkfifo "$work/saved"
 cat >"$work/program" <<P
 #!/bin/sh

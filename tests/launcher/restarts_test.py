@@ -110,7 +110,7 @@ class RestartsTest(StandInTest):
         self.assert_says("no host is left of h1, h2, h3")
 
     def test_what_is_no_failure_is_not_repeated(self):
-        for status in (0, 2, 130):  # done, a usage error, an interrupt
+        for status in (0, 2, 130):  # success, a usage error, an interrupt
             (self.work / "jobs").unlink(missing_ok=True)
             self.job(1, f"exit {status}")
             self.restart("--checkpoints", "run", "./bin/train", status=status)
@@ -154,7 +154,7 @@ class RestartsTest(StandInTest):
             while b"ready" not in seen:
                 seen += stream.read(1024)
             os.write(terminal, b"\x03")
-            with contextlib.suppress(OSError):  # how a terminal ends
+            with contextlib.suppress(OSError):  # reading a closed terminal fails
                 while data := stream.read(1024):
                     seen += data
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 9, seen)

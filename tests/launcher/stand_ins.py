@@ -11,10 +11,10 @@ import tempfile
 import unittest
 
 LAUNCHER = pathlib.Path(os.environ["DDL_TEST_LAUNCHER"])
-HOME_HOST = "home"  # this machine; no host of the jobs unless a test says so
+HOME_HOST = "home"  # this machine; the jobs do not use it unless a test says so
 
-# Prints what is in the file of the host that it is asked on, and records how it was asked: a line in one write, as
-# several run at once.
+# Prints the file of the host that it runs on, and records its arguments: one line in one write, because several
+# run at once.
 TOPO = """
 host=${FAKE_HOST:-@HOME@}
 line=$host
@@ -22,7 +22,7 @@ for word in "$@"; do line="$line <$word>"; done
 printf '%s\\n' "$line" >>"$WORK/asked"
 exec cat "$WORK/hosts/$host"
 """
-# As ssh does: options, a host, and a line for the shell there.
+# Takes options, a host, and a command line for the shell there, like ssh.
 SSH = """
 line="<@NAME@>"
 for word in "$@"; do line="$line<$word>"; done

@@ -49,7 +49,7 @@ std::string_view to_string(Values values) noexcept {
   return names[static_cast<std::size_t>(values)];
 }
 
-// The parameters of the cover, those with many constraints first.
+// The parameters of the cover; those with many constraints come first.
 enum Parameter : std::size_t {
   collective_at,
   family_at,
@@ -118,7 +118,7 @@ void set(Case& one, std::size_t parameter, int value) {
   }
 }
 
-/// What no two values may be together; all of what `is_possible` asks is about two.
+/// Whether two values may occur together. All constraints of `is_possible` are between two parameters.
 bool allowed(std::size_t p, int a, std::size_t q, int b) {
   if (p > q) return allowed(q, b, p, a);
   Case one;

@@ -14,17 +14,17 @@ namespace matrix {
 enum class Transport : std::uint8_t {
   threads,         ///< Ranks are threads of one process.
   shared_memory,   ///< Processes of one host.
-  ucx,             ///< Processes, each on a host of its own.
+  ucx,             ///< Processes, each on its own emulated host.
   mpi,             ///< As ucx, but MPI carries the data.
   hosts,           ///< Processes on up to three uneven hosts, placed host by host.
-  hosts_by_turns,  ///< The same, dealt out.
+  hosts_by_turns,  ///< The same, placed round-robin.
 };
 
 /// Which plans are used.
 enum class Family : std::uint8_t {
-  chosen,  ///< The planner's.
-  split,   ///< The planner's, on a communicator with the ranks in reverse.
-  ring,    ///< One dimension, this algorithm, as are the next five.
+  chosen,  ///< The planner's choice.
+  split,   ///< The planner's choice, on a communicator with the ranks in reverse order.
+  ring,    ///< One dimension with this algorithm, like the next five.
   halving_doubling,
   two_shot,
   one_shot,
@@ -44,14 +44,14 @@ enum class Memory : std::uint8_t {
   mixed,    ///< Input plain, output registered.
 };
 
-/// What the elements are.
+/// The kind of the elements' values.
 enum class Values : std::uint8_t {
   integers,      ///< All results are exact.
   fractions,     ///< Floats that are rounded on the way.
   not_a_number,  ///< The same, and some are NaN.
 };
 
-/// Number of elements; of a piece for reduce_scatter and all_gather.
+/// The number of elements; for reduce_scatter and all_gather, of one piece.
 enum class Count : std::uint8_t {
   none,
   one,
@@ -60,7 +60,7 @@ enum class Count : std::uint8_t {
   ranks_and_one,
   prime,
   large,
-  given,  ///< `Case::given`; in no cover.
+  given,  ///< `Case::given`; not part of covers.
 };
 
 struct Case {
@@ -84,17 +84,17 @@ std::string_view to_string(Transport transport) noexcept;
 std::string_view to_string(Family family) noexcept;
 std::string to_string(const Case& one);
 
-/// Elements that a call is given.
+/// The count that the call gets.
 std::size_t elements_of(const Case& one) noexcept;
 
-/// Whether there is such a case: only reductions have ops, only floats have fractions, and so on.
+/// Whether the case exists: only reductions have ops, only floats have fractions, and so on.
 bool is_possible(const Case& one);
 
-/// Every pair of two parameters' values is in one of them. Deterministic.
+/// Cases in which every pair of two parameters' values occurs. Deterministic.
 std::vector<Case> pairwise_cases();
 
-/// All that are possible for these ranks over this transport with this family. Of memory, async or not, and
-/// of the large count's ops and places, each case has one, taking turns.
+/// All possible cases for these ranks, this transport and this family. Memory, blocking or async, and the ops
+/// and places of the large count take turns instead of multiplying the cases.
 std::vector<Case> all_cases(int ranks, Transport transport, Family family);
 
 std::vector<Transport> all_transports();

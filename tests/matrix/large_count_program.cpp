@@ -1,6 +1,7 @@
-// 3 GiB of u8, more than 2^31 elements: an all-reduce and a broadcast in place, registered memory and plain.
+// An all-reduce and a broadcast in place of 3 GiB of u8, more than 2^31 elements, in registered and plain
+// memory.
 //   mpirun -n 2 large_count_program [GiB]
-// The exit status is 77, for "skipped", where there is less than 16 GiB of memory free.
+// The exit status is 77 ("skipped") with less than 16 GiB of free memory.
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -34,11 +35,11 @@ std::size_t available_memory() {
   return 0;
 }
 
-/// What the ranks put in, and what comes out. Blocks of a length that no cut of a buffer is a multiple of, of
-/// four kinds that take turns.
+/// The ranks' inputs and the expected results: blocks of four kinds in turn, of a length that divides no cut
+/// of a buffer.
 class Blocks {
  public:
-  /// The sum of what the ranks from `first` to `last` put in, 0 to 119 each.
+  /// The sum of the inputs of ranks `first` to `last`, which are 0 to 119 each.
   Blocks(int first, int last) {
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       kinds_[kind].resize(length);
@@ -58,7 +59,7 @@ class Blocks {
     }
   }
 
-  /// Throws, naming the first element that differs.
+  /// Throws, with the first element that differs.
   void expect(const char* what, std::span<const std::uint8_t> found) const {
     for (std::size_t at = 0; at < found.size(); at += length) {
       const std::size_t size = std::min(length, found.size() - at);
@@ -98,7 +99,7 @@ void exchange(ddl::Context& context, std::span<std::uint8_t> data) {
 int main(int arguments, char** words) {
   return ddl::Context::run_from_environment([&](ddl::Context& context) {
     const std::size_t count = gib * (arguments > 1 ? static_cast<std::size_t>(std::atoi(words[1])) : 3);
-    // Rank 0 alone looks: the others may have taken memory by the time they do.
+    // Only rank 0 checks, because ranks that are ahead may already have allocated memory.
     const bool fits = context.broadcast_string(available_memory() >= needed ? "yes" : "no") == "yes";
     if (!fits) {
       if (context.is_root()) fmt::print("SKIPPED: needs {} GiB of free memory\n", needed / gib);

@@ -1,5 +1,5 @@
 // The correctness matrix: every collective, type, op, place, count, number of ranks, transport and family of
-// plans against a serial result. --help says more.
+// plans, compared with a serial result. See --help.
 
 #include <fmt/format.h>
 
@@ -75,7 +75,7 @@ struct Job {
   std::vector<Case> cases;
 };
 
-/// `ranks` 0: any.
+/// The jobs that the options select. `ranks` 0: any number.
 std::vector<Job> jobs_of(const Options& options, int ranks, bool are_threads) {
   std::vector<Job> jobs;
   const auto add = [&](const Case& one) {
@@ -108,7 +108,7 @@ std::vector<Job> jobs_of(const Options& options, int ranks, bool are_threads) {
   return jobs;
 }
 
-/// Runs a job's cases in its context; returns how many are wrong on this rank, by case.
+/// Runs a job's cases in its context; returns for each case whether it failed on this rank.
 std::vector<int> run_cases(const Job& job, ddl::Context& context) {
   std::vector<int> wrong;
   ddl::Communicator communicator = context.communicator();
@@ -144,7 +144,7 @@ class Summary {
     }
   }
 
-  /// The exit status.
+  /// Prints the totals; returns the exit status.
   int close(const Options& options) const {
     fmt::print("{} cases, {} failed\n", cases_, failed_);
     if (!options.table.empty()) {

@@ -5,8 +5,8 @@ namespace matrix {
 /// Whether mpirun started this process.
 bool is_under_mpirun();
 
-/// MPI for a program that makes several contexts one after the other; leaves it at the end. Without MPI in
-/// the build there is one rank.
+/// Initializes and finalizes MPI for a program that makes several contexts in turn. One rank in a build
+/// without MPI.
 class MpiSession {
  public:
   MpiSession();

@@ -50,14 +50,14 @@ class Cover {
     rows_.push_back(std::move(row));
   }
 
-  /// Fills in the parameters from `parameter` on; the values that bring the most missing pairs first.
+  /// Fills in the parameters from `parameter` on, preferring values that cover the most missing pairs.
   bool complete(Row& row, std::size_t parameter) {
     while (parameter < parameters_ && row[parameter] != unset) ++parameter;
     if (parameter == parameters_) return true;
     std::vector<std::pair<int, int>> choices;  // -gain, value
     const int values = problem_.values[parameter];
     for (int k = 0; k < values; ++k) {
-      // Starts elsewhere for each row, so that values without gain take turns.
+      // Starts at a different value for each row, so that values without gain take turns.
       const int value = (k + static_cast<int>(rows_.size())) % values;
       if (const int gain = gain_of(row, parameter, value); gain >= 0) choices.emplace_back(-gain, value);
     }
@@ -70,7 +70,7 @@ class Cover {
     return false;
   }
 
-  /// Missing pairs that a value would bring; -1 if it is not allowed.
+  /// The number of missing pairs that a value would cover; -1 if it is not allowed.
   [[nodiscard]] int gain_of(const Row& row, std::size_t parameter, int value) const {
     int gain = 0;
     for (std::size_t other = 0; other < parameters_; ++other) {
@@ -84,7 +84,7 @@ class Cover {
   const PairwiseProblem& problem_;
   std::size_t parameters_;
   std::vector<int> offsets_;
-  std::size_t total_ = 0;  // values of all parameters
+  std::size_t total_ = 0;  // number of values of all parameters
   std::vector<bool> missing_;
   std::vector<Row> rows_;
 };

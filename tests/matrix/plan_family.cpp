@@ -44,7 +44,7 @@ bool can(Collective collective, Algorithm algorithm) {
   return std::ranges::find(algorithms_of(collective), algorithm) != algorithms_of(collective).end();
 }
 
-/// Of two groups' ranks where that is even, else of one more and one less.
+/// Two groups of the ranks: equal ones, or one rank more and one less.
 Decomposition two_groups(int ranks) {
   if (ranks % 2 == 0) return {{ranks / 2}, {2}};
   return {{(ranks + 1) / 2, ranks / 2}, {2}};
@@ -117,7 +117,7 @@ std::string host_of(Transport transport, int rank, int ranks) {
     case Transport::mpi:
       return name(rank);
     case Transport::hosts: {
-      // Half of the ranks, a third, and the rest.
+      // Half of the ranks, a third, and the remainder.
       const int first = (ranks + 1) / 2;
       const int second = first + (ranks + 2) / 3;
       return name(rank < first ? 0 : rank < second ? 1 : 2);

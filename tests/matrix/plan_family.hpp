@@ -7,13 +7,13 @@
 
 namespace matrix {
 
-/// Whether a collective among so many ranks can be done in a family's way.
+/// Whether the family has a plan for this collective and number of ranks.
 bool has_plan(Family family, ddl::topology::Collective collective, int ranks);
 
-/// What a context of the family, over the transport, is made with.
+/// The options of a context for the family and the transport.
 ddl::ContextOptions options_of(Family family, Transport transport, int rank, int ranks);
 
-/// The host on which a rank pretends to be.
+/// The name of a rank's emulated host.
 std::string host_of(Transport transport, int rank, int ranks);
 
 }  // namespace matrix

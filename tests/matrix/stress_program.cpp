@@ -1,5 +1,5 @@
-// Collectives of several communicators at once, started in any order by several threads of each rank. --help
-// says more.
+// Concurrent collectives of several communicators, started in any order by several threads of each rank. See
+// --help.
 
 #include <fmt/format.h>
 
@@ -68,7 +68,7 @@ T one_of(const std::array<T, N>& choices, Random& random) {
   return choices[random() % N];
 }
 
-/// The same on all ranks with equal `random`.
+/// The same on all ranks that have the same `random`.
 Case random_case(int ranks, Random& random) {
   constexpr int most_bits = 17;
   Case one;
@@ -90,7 +90,7 @@ Case random_case(int ranks, Random& random) {
   return one;
 }
 
-/// What goes wrong first.
+/// The first failure.
 class Failure {
  public:
   void add(std::exception_ptr error) {
@@ -106,7 +106,7 @@ class Failure {
   std::exception_ptr error_;
 };
 
-/// One thread's calls on one communicator.
+/// The calls of one thread on one communicator.
 class Caller {
  public:
   Caller(ddl::Context& context, ddl::Communicator communicator, std::uint64_t seed, int rank)
@@ -130,7 +130,7 @@ class Caller {
       while (pending_.size() > choices_() % most_under_way) end_one();
     }
     while (!pending_.empty()) end_one();
-    // A continuation may still be on its way when `wait` returns; that all are called is what is asked.
+    // A continuation may run after `wait` has returned; only that all are called is checked.
     for (int called = *continued_; called != to_continue_; called = *continued_) continued_->wait(called);
   }
   [[nodiscard]] int wrong() const noexcept { return wrong_; }
@@ -180,7 +180,7 @@ class Caller {
   std::shared_ptr<std::atomic<int>> continued_ = std::make_shared<std::atomic<int>>(0);
 };
 
-/// How many results are wrong on this rank.
+/// Returns the number of wrong results on this rank.
 int stress(ddl::Context& context, const Options& options) {
   ddl::Communicator& all = context.communicator();
   const int rank = context.rank();

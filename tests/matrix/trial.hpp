@@ -12,10 +12,10 @@
 
 namespace matrix {
 
-/// Memory with guards around it, which nobody may write.
+/// Memory between guard bytes, which must not be written to.
 class GuardedBuffer {
  public:
-  /// Data begin `shift` bytes after an aligned address. Filled with `garbage`.
+  /// The data begin `shift` bytes after an aligned address and are filled with `garbage`.
   GuardedBuffer(ddl::Context& context, std::size_t bytes, bool is_registered, std::size_t shift);
 
   [[nodiscard]] std::span<std::byte> data() const { return {all() + begin_, bytes_}; }
@@ -32,17 +32,17 @@ class GuardedBuffer {
   std::shared_ptr<void> memory_;
 };
 
-/// One rank's part of one case: its memory, the call, and what is wrong afterwards. The case's number of
-/// ranks is that of the communicator. Roots take turns with counts and types.
+/// One rank's part of one case: its memory, the call, and the check of the result. The case's number of ranks
+/// is that of the communicator. The root varies with count and type.
 class Trial {
  public:
   Trial(const Case& one, ddl::Context& context, const ddl::Communicator& communicator);
 
-  /// Calls the collective; as the case says, blocking, or async and then waiting.
+  /// Calls the collective, blocking or async as the case says, and waits for it.
   void run();
-  /// Starts it. The trial must not move, or end, before the work is done.
+  /// Starts the collective. The trial must stay in place until the work is complete.
   ddl::Work start();
-  /// Once it is done. Empty if nothing is wrong.
+  /// Checks the result after completion; returns a description of what is wrong, or nothing.
   [[nodiscard]] std::string wrong() const;
 
  private:
@@ -59,11 +59,11 @@ class Trial {
   std::size_t element_;
   int root_;
   Inputs values_;
-  GuardedBuffer whole_;     // the output, or all of what is in place
-  GuardedBuffer separate_;  // the input out of place
+  GuardedBuffer whole_;     // the output; in place, also the input
+  GuardedBuffer separate_;  // the input, if not in place
   std::span<std::byte> input_;
   std::span<std::byte> output_;
-  // What the call is given: null where a rank needs none.
+  // The call's arguments; null where this rank needs no memory.
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
 };

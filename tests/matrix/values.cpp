@@ -20,7 +20,7 @@ using ddl::ReduceOp;
 
 namespace {
 
-/// In [0, 1).
+/// Maps random bits to [0, 1).
 long double unit(std::uint64_t random) noexcept { return static_cast<long double>(random >> 11U) * 0x1p-53L; }
 
 template <typename T>
@@ -64,7 +64,7 @@ decltype(auto) with_element(DataType type, Function&& function) {
   }
 }
 
-/// u: the largest relative error of one rounding; 0 of integers.
+/// u: the largest relative error of one rounding; 0 for integers.
 long double unit_roundoff(DataType type) noexcept {
   switch (type) {
     case DataType::f16:
@@ -87,10 +87,10 @@ long double gamma(int roundings, long double u) noexcept {
   return k * u / (1 - k * u);
 }
 
-constexpr int most_twos = 6;       // of a product of integers
-constexpr int greatest_sum = 240;  // of integers: fits u8, and is exact in bf16
+constexpr int most_twos = 6;       // factors 2 in a product of integers
+constexpr int greatest_sum = 240;  // of integers; fits u8 and is exact in bf16
 
-/// An element of a rank's input, as its type rounds it.
+/// An element of a rank's input, rounded to the case's type.
 long double input(const Case& one, int rank, std::size_t i) {
   const std::uint64_t random = ddl::mix(static_cast<std::uint64_t>(rank) * Inputs::period + i);
   const bool is_product = one.op == ReduceOp::prod;
@@ -105,7 +105,7 @@ long double input(const Case& one, int rank, std::size_t i) {
       random % nan_every == 0) {
     return std::numeric_limits<long double>::quiet_NaN();
   }
-  // Products of 16 stay within f16's range.
+  // Products of 16 factors stay in the range of f16.
   const long double sign = random % 2 == 0 ? 1 : -1;
   const long double size = is_product ? 0.75L + 0.5L * unit(random) : unit(random);
   return with_element(one.type, [&](auto* type) {
@@ -118,7 +118,7 @@ struct Expected {
   long double tolerance = 0;
 };
 
-/// The reduction of one element of every rank.
+/// The expected reduction of one element over all ranks.
 Expected reduced(const Case& one, std::span<const long double> inputs) {
   const auto n = static_cast<int>(inputs.size());
   const long double u = unit_roundoff(one.type);
@@ -151,8 +151,8 @@ Expected reduced(const Case& one, std::span<const long double> inputs) {
   return {average, (is_exact ? 0 : gamma(n - 1, u) * size / n * (1 + u)) + u * std::abs(average)};
 }
 
-/// How many elements are not right, `is_right(at, element)` with `at` the place in the period. What repeats
-/// itself from one period to the next, bit by bit, is looked at once.
+/// The number of elements for which `is_right(at, element)` is false; `at` is the position in the period.
+/// Elements with the same bits as one period earlier are not checked again.
 template <typename T, typename IsRight>
 std::size_t count_wrong(std::size_t first, std::span<const T> found, const IsRight& is_right) {
   std::size_t wrong = 0;
@@ -180,8 +180,8 @@ std::span<const T> elements(std::span<const std::byte> bytes) {
 }  // namespace
 
 struct Inputs::Tables {
-  std::vector<std::vector<long double>> inputs;  // by rank; of a period, as the type rounds them
-  std::vector<Expected> reductions;              // of a period
+  std::vector<std::vector<long double>> inputs;  // by rank: one period, rounded to the type
+  std::vector<Expected> reductions;              // one period
 };
 
 std::shared_ptr<const Inputs::Tables> Inputs::tables_of(const Case& one) {

@@ -1,6 +1,6 @@
-/* An MPI program that knows nothing of ddl. Prints a line for each part: a hash over all ranks' results, which must
- * be the same whoever serves the calls. All numbers are integers that every type holds exactly.
- *   plain_mpi_program [errors]: with `errors`, what a call returns that the others have not made. */
+/* An MPI program that does not know ddl. Prints a line for each part: a hash over all ranks' results, which must be
+ * the same whichever library serves the calls. All numbers are integers that every type represents exactly.
+ *   plain_mpi_program [errors]: with `errors`, prints what a call returns that the other ranks do not make. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static void* memory(size_t bytes) {
   return data;
 }
 
-/* By value, without gaps. */
+/* Adds n numbers to the hash; long doubles by value, because they have padding. */
 static void add_all(MPI_Datatype type, const void* data, int n) {
   int bytes;
   MPI_Type_size(type, &bytes);
@@ -107,7 +107,7 @@ static void blocking_reductions(MPI_Comm comm, MPI_Datatype* types, int n_types)
       }
     }
   }
-  /* A sum that can be told without another MPI. */
+  /* A sum whose value is known without running MPI's own. */
   double three = 3, sum = 0;
   MPI_Allreduce(&three, &sum, 1, MPI_DOUBLE, MPI_SUM, comm);
   if (sum != 3.0 * members) fail("MPI_Allreduce: wrong sum");
@@ -146,7 +146,7 @@ static void broadcasts(MPI_Comm comm) {
       free(data);
     }
   }
-  /* The root sends every other number, the others receive them in a row; and the other way round. */
+  /* The root sends every other number and the others receive them contiguously; then the reverse. */
   enum { n = 5000 };
   MPI_Datatype every_other;
   MPI_Type_vector(n, 1, 2, MPI_INT, &every_other);
@@ -216,7 +216,7 @@ static void all_gathers(MPI_Comm comm) {
     free(in);
     free(all);
   }
-  /* Columns of a matrix: what is sent in a row arrives with gaps. */
+  /* Columns of a matrix: contiguous data arrive with gaps. */
   enum { rows = 300 };
   MPI_Datatype column, resized;
   MPI_Type_vector(rows, 1, members, MPI_DOUBLE, &column);
@@ -255,7 +255,7 @@ static void communicators(void) {
   int self = rank;
   MPI_Allreduce(MPI_IN_PLACE, &self, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
   add(&self, sizeof self);
-  /* Two groups that see each other as remote. */
+  /* An intercommunicator of two groups. */
   if (size > 1) {
     MPI_Comm between;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);
@@ -277,7 +277,7 @@ static void communicators(void) {
 
 enum { in_flight = 10 };
 
-/* Large and small ones, on two communicators, and a message around the ring. */
+/* Starts large and small calls on two communicators, and a message around the ring. */
 static int start_many(MPI_Comm other, int** data, int** results, MPI_Request* requests) {
   static const int sizes[in_flight] = {1, 50000, 7, 100000, 3, 20000, 64, 30000, 11, 100000};
   const int root = 1 % size;
@@ -375,7 +375,8 @@ static void non_blocking(void) {
     }
     end_many(data, results);
   }
-  /* A type that goes before the call with it is over. (Open MPI 4.1 itself does not stand that of communicators.) */
+  /* A type that is freed before the call with it is complete. (Open MPI 4.1 does not support that for
+   * communicators.) */
   MPI_Datatype every_other;
   MPI_Type_vector(20000, 1, 2, MPI_INT, &every_other);
   MPI_Type_commit(&every_other);
@@ -390,7 +391,7 @@ static void non_blocking(void) {
   free(wide);
 }
 
-/* Rank 1 calls something else, and all look at what is returned. */
+/* Rank 1 makes a different call, and all ranks check the returned error. */
 static int errors(void) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   static double in[1000], out[1000];

@@ -1,8 +1,8 @@
-/* What must move on while a rank is elsewhere.
- * First rank 0 broadcasts to a slow receiver, and waits for its answer in MPI. (This does not bring about what
- * Engine does for messages that full buffers keep back: it passes without that as well.) Then rank 0 sends more
- * than goes out by itself, and calls MPI_Allreduce; the last rank receives first. The sum can only be had if the
- * message moves on while rank 0 waits for it: without `Meanwhile` this fails. */
+/* Messages that must progress while a rank waits elsewhere.
+ * First rank 0 broadcasts to a slow receiver and waits for its answer in MPI. (This does not cover Engine's handling
+ * of messages that full buffers hold back; it passes without it.) Then rank 0 sends a message too large to leave
+ * without progress and calls MPI_Allreduce, which the last rank calls only after it has received the message. So the
+ * sum can complete only if the message progresses while rank 0 waits for it; without `Meanwhile` this fails. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,14 +10,14 @@ run() { "$mpirun" --oversubscribe --bind-to none -n "$processes" "$@"; }
 run "$program" >"$work/without"
 run sh -c "DDL_HOST_ID=h\$(($hosts)) LD_PRELOAD=$library DDL_OPTIONS='-dbg_level 1' DDL_MPI_SERVE=all exec $program" \
   >"$work/with" 2>"$work/log" || { cat "$work/with" "$work/log" >&2; exit 1; }
-sed -n '/MPI_/p' "$work/log" # for whoever reads the test's output
+sed -n '/MPI_/p' "$work/log" # for readers of the test's output
 [ "$(grep -c . "$work/without")" = 7 ] || { cat "$work/without"; echo "expected 7 lines"; exit 1; }
 diff "$work/without" "$work/with" || { echo "the results differ"; exit 1; }
 [ "$processes" = 1 ] && exit 0
 for function in MPI_Allreduce MPI_Bcast MPI_Reduce_scatter MPI_Reduce_scatter_block MPI_Allgather; do
   grep -Eq "$function: [1-9][0-9]* served" "$work/log" || { echo "$function has not been served"; exit 1; }
 done
-[ "${DDL_NETWORK:-}" = mpi ] && exit 0  # no thread for the others
+[ "${DDL_NETWORK:-}" = mpi ] && exit 0  # without a progress thread, non-blocking calls are left to MPI
 for function in MPI_Iallreduce MPI_Ibcast MPI_Ireduce_scatter_block MPI_Iallgather; do
   grep -Eq "$function: [1-9][0-9]* served" "$work/log" || { echo "$function has not been served"; exit 1; }
 done

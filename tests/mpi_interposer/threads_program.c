@@ -1,4 +1,4 @@
-/* Threads of an MPI program, each on a communicator of its own: blocking calls, non-blocking ones, messages. */
+/* Threads of an MPI program, each with its own communicator: blocking and non-blocking calls, and messages. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Every operation of the backends under test against the fp64 reference, within the bounds of fp32. If
-// one failed, models would train on wrong numbers for some sizes, strides or thread counts.
+// Every operation of the backends under test against the fp64 reference, within the error bounds of fp32.
+// Otherwise models would train on wrong numbers for some sizes, strides or thread counts.
 
 #include <array>
 
@@ -19,7 +19,7 @@ class BackendOperation : public testing::TestWithParam<OperationCase> {
  protected:
   using Outputs = std::vector<Values>;
 
-  /// Runs the operation on both backends and compares all that it returns.
+  /// Runs the operation on both backends and compares all its outputs.
   template <typename Operation>
   void expect_reference(Operation operation, const std::vector<Values>& bounds) {
     Memory memory(*backend_, GetParam().layout);
@@ -31,8 +31,8 @@ class BackendOperation : public testing::TestWithParam<OperationCase> {
       EXPECT_TRUE(close(actual[i], expected[i], bounds[i])) << "output " << i;
   }
 
-  /// What an operation gives on the reference backend; with absolute values as inputs, the size of
-  /// the sums that rounding errors are relative to.
+  /// The operation's outputs on the reference backend. With absolute values as inputs, they are the magnitude
+  /// to which rounding errors are relative.
   template <typename Operation>
   Outputs on_reference(Operation operation) {
     Memory reference(*reference_);
@@ -234,7 +234,7 @@ TEST_P(BackendOperation, LstmCellForward) {
       Values tanh_c = memory.read(step.tanh_c);
       for (std::int64_t r = 0; r < batch; ++r) {
         if (!masked_ || step.step < lengths[static_cast<std::size_t>(r)]) continue;
-        // Nobody reads these of a masked row.
+        // These values of a masked row are not read.
         for (std::int64_t u = 0; u < 4 * units; ++u) gates(r, u) = 0;
         for (std::int64_t u = 0; u < units; ++u) tanh_c(r, u) = 0;
       }
@@ -335,7 +335,7 @@ class Attention : public BackendOperation {
     if (!lengths.empty()) lengths.front() = static_cast<std::int32_t>(c.source_steps);
     scale = scaled ? 1.25 : 1.0;
     use_scale = scaled;
-    // What lies beyond a source's length is padding and must not matter.
+    // Values beyond a source's length are padding and must not matter.
     for (std::int64_t s = 0; s < c.source_steps; ++s)
       for (std::int64_t b = 0; b < c.sentences; ++b)
         if (s >= lengths[static_cast<std::size_t>(b)]) {
@@ -455,7 +455,7 @@ TEST_P(BackendOperation, SoftmaxCrossEntropy) {
             const Tensor logits = memory.tensor(x);
             const Tensor sums = memory.sums({100, 0});
             memory->softmax_cross_entropy(logits, memory.indices(targets), smoothing, gradient, sums);
-            // Without a gradient the logits are scratch.
+            // Without a gradient, the logits are scratch memory afterwards.
             return Outputs{memory.read(sums), gradient ? memory.read(logits) : Values()};
           };
           const Values probabilities = on_reference([&](Memory& memory) {
@@ -465,8 +465,8 @@ TEST_P(BackendOperation, SoftmaxCrossEntropy) {
                                        })
                                            .front()
                                            .map([](double logp) { return std::exp(logp); });
-          // x - normaliser is rounded at the size of the logits; a blocked or pairwise sum of V
-          // terms has less than 64 + sqrt(V) roundings in a row.
+          // x - normaliser is rounded relative to the logits' magnitude; a blocked or pairwise sum of V terms
+          // has less than 64 + sqrt(V) successive roundings.
           const double error = (64 + 2 * std::sqrt(static_cast<double>(vocabulary)) + 4 * 10) * fp32_roundoff;
           const Values of_gradient =
               probabilities.map([&](double p) { return error * p + 2 * fp32_roundoff; });

@@ -21,7 +21,7 @@ namespace nmt::test {
 /// fp32's unit roundoff: one operation's relative error.
 inline constexpr double fp32_roundoff = 0x1p-24;
 
-/// A matrix in the test's own memory.
+/// A matrix in the test's memory.
 struct Values {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -40,7 +40,7 @@ struct Values {
     for (const double x : data) result = std::max(result, std::abs(x));
     return result;
   }
-  /// Every element x replaced by f(x).
+  /// A copy with every element x replaced by f(x).
   template <typename F>
   [[nodiscard]] Values map(F f) const {
     Values result = *this;
@@ -81,7 +81,7 @@ inline testing::AssertionResult close(const Values& actual, const Values& expect
   return close(actual, expected, Values(expected.rows, expected.cols, bound));
 }
 
-/// Numbers that tests feed to backends; all are exact in fp32.
+/// Random inputs for backends, all exact in fp32.
 class Random {
  public:
   explicit Random(std::uint32_t seed) : engine_(seed) {}
@@ -92,7 +92,7 @@ class Random {
       return static_cast<double>(static_cast<float>(distribution(engine_)));
     });
   }
-  /// In [low, high].
+  /// Random integers in [low, high].
   std::vector<std::int32_t> integers(std::int64_t count, std::int32_t low, std::int32_t high) {
     std::uniform_int_distribution<std::int32_t> distribution(low, high);
     std::vector<std::int32_t> result(static_cast<std::size_t>(count));
@@ -113,7 +113,7 @@ inline std::ostream& operator<<(std::ostream& out, Layout layout) {
   return out << (layout == Layout::contiguous ? "contiguous" : "strided");
 }
 
-/// Tensors in a backend's memory. At the end, it checks that nothing was written around the views.
+/// Tensors in a backend's memory. The destructor checks that memory around the views has not been written.
 class Memory {
  public:
   explicit Memory(Backend& backend, Layout layout = Layout::strided) : backend_(backend), layout_(layout) {}
@@ -126,7 +126,7 @@ class Memory {
   Backend* operator->() { return &backend_; }
   Backend& backend() { return backend_; }
 
-  /// Filled with 7, so that an operation that adds where it should set shows.
+  /// A tensor filled with 7, which detects an operation that adds instead of assigning.
   Tensor tensor(std::int64_t rows, std::int64_t cols) { return tensor(Values(rows, cols, 7)); }
   Tensor tensor(const Values& values) { return tensor(values, layout_); }
   Tensor tensor(const Values& values, Layout layout) {
@@ -143,7 +143,7 @@ class Memory {
     frames_.push_back({whole, margin});
     return view;
   }
-  /// fp64 on every backend, contiguous and zero.
+  /// A contiguous tensor of zeros, fp64 on every backend.
   Tensor sums(std::int64_t count) { return raw(1, count, ddl::DataType::f64); }
   Tensor sums(const std::vector<float>& values) {
     const Tensor result = sums(static_cast<std::int64_t>(values.size()));
@@ -159,7 +159,7 @@ class Memory {
     return result;
   }
 
-  /// In the full precision of the backend, which takes part in finite differences.
+  /// Writes values in the backend's full precision, as finite differences need.
   void write(const Tensor& to, const Values& values) {
     if (backend_.name() == "reference") {
       for (std::int64_t r = 0; r < to.rows; ++r)
@@ -208,15 +208,15 @@ class Memory {
 struct BackendCase {
   const char* name;
   std::unique_ptr<Backend> (*make)();
-  /// Why this machine cannot have it; empty if it can.
+  /// The reason why this machine cannot run it; empty if it can.
   std::string (*why_not)() = [] { return std::string(); };
 };
 
 inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
 
-/// The backends that a test program is about; each program defines its own.
+/// The backends under test; each test program defines them.
 std::vector<BackendCase> backends_under_test();
-/// Those of them that are compared with the reference.
+/// The backends that are compared with the reference.
 inline std::vector<BackendCase> fp32_backends() {
   std::vector<BackendCase> backends = backends_under_test();
   std::erase_if(backends,
@@ -224,8 +224,8 @@ inline std::vector<BackendCase> fp32_backends() {
   return backends;
 }
 
-/// For a fixture's members. Where this machine cannot have the backend, the test is skipped, and the
-/// fixture gets the reference to be made and destroyed with.
+/// Makes a backend for a fixture. If this machine cannot run it, skips the test and returns the reference, so
+/// that the fixture can be constructed.
 inline std::unique_ptr<Backend> make_or_skip(const BackendCase& backend) {
   const std::string why_not = backend.why_not();
   if (why_not.empty()) return backend.make();

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Bad input to ddl_nmt: every rank ends within seconds with one message that says what and where and with
-# exit status 1 or 2 (0 and a warning where it can go on), and the checkpoints are as they were. Usage: bad_input_test.sh DDL_NMT [LAUNCHER...]
+# Bad input to ddl_nmt: the job ends within seconds with one message that says what is wrong and where, and with exit
+# status 1 or 2 (0 and a warning where it can continue). Checkpoints do not change.
+# Usage: bad_input_test.sh DDL_NMT [LAUNCHER...]
 set -u
 ddl_nmt=$1
 shift
@@ -36,7 +37,7 @@ runs() {
   local name=$1 status=$2 texts=$3
   shift 3
   local log=log.$((++case_number))
-  # Most of the time of a failed mpirun is spent waiting, so several go at once.
+  # A failed mpirun mostly waits, so several run at once.
   if ((++waits > 4)); then wait -n; fi
   (
     timeout 120 "${before[@]}" "${launcher[@]}" "$ddl_nmt" "$@" </dev/null >"$log.out" 2>"$log"
@@ -80,7 +81,7 @@ if ((${#launcher[@]} > 0)); then
   runs "fewer sentences than ranks" 2 "one.en|1 sentence pairs|2 ranks" "${flags[@]}" --train_prefix=one
 fi
 
-# A checkpoint cut off, and one with another byte.
+# A truncated checkpoint, and one with a changed byte.
 cp -r out cut
 truncate -s 100 cut/step-0000000002/model.safetensors
 cp -r out altered
@@ -101,7 +102,7 @@ rm ruined/step-0000000001/manifest.json
 runs "only damaged checkpoints" 1 "all|ruined/step-0000000002/model.safetensors' is damaged|move them away" \
   "${flags[@]}" --out_dir=ruined
 
-# No write permission. Root may write anywhere, so it becomes nobody.
+# No write permission. Root may write anywhere, so it runs as nobody.
 mkdir -m 555 locked
 if ((EUID == 0)); then
   before=(setpriv --reuid=65534 --clear-groups env "HOME=$work")
@@ -114,7 +115,7 @@ else
 fi
 before=()
 
-# A full disk: a small tmpfs where one can be mounted, else a limit on the size of files.
+# A full disk: a small tmpfs if it can be mounted, else a limit on the size of files.
 cp -r out full
 wide=("${flags[@]}" --out_dir=full/run --num_units=128)
 mkdir -p full/run
@@ -133,13 +134,13 @@ fi
 before=()
 wait
 
-# Once, whatever the number of ranks; the exit status is 0.
+# Printed once, whatever the number of ranks, with exit status 0.
 for flag in --version --help; do
   timeout 120 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
   (($(grep -c '^ddl_nmt \|^Usage: ' asked) == 1)) || complain "$flag is not printed once" asked
 done
 
-# Readers that have seen enough or cannot take anything. (mpirun stands between, and fails in ways of its own.)
+# Output to a reader that ends early, or that cannot be written. (Not under mpirun, which forwards the output.)
 if ((${#launcher[@]} == 0)); then
   for ((i = 0; i < 3000; ++i)); do echo "a b"; done >many
   timeout 120 "$ddl_nmt" --out_dir=out --inference_input_file=many --inference_output_file=/dev/stdout 2>pipe.log |
@@ -148,7 +149,7 @@ if ((${#launcher[@]} == 0)); then
   "$ddl_nmt" --infer --out_dir=out <&- >closed 2>&1 || complain "closed standard input" closed
   "$ddl_nmt" --out_dir=out --inference_input_file=t.en >/dev/full 2>full.log && complain "full standard output" full.log
   grep -q 'standard output: No space left' full.log || complain "full standard output" full.log
-  # A device must not be replaced with a file.
+  # A device must not be replaced by a file.
   mkfifo fifo
   cat fifo >from_fifo &
   timeout 120 "$ddl_nmt" --out_dir=out --inference_input_file=t.en --inference_output_file=fifo 2>fifo.log ||

@@ -1,5 +1,4 @@
-// Beam search over a scorer whose distributions are written down, so that every score can be computed by
-// hand.
+// Beam search over a scorer with given distributions, so that every score can be computed by hand.
 
 #include "nmt_example/inference/beam_search.hpp"
 
@@ -24,13 +23,14 @@ constexpr std::int64_t vocabulary = 7;
 
 using Words = std::vector<std::int32_t>;
 
-/// What may follow some words: probabilities; words that are not named get none.
+/// The probabilities of the next word; missing words have probability 0.
 using Distribution = std::map<std::int32_t, double>;
 using DistributionOf = std::function<Distribution(std::size_t sentence, const Words& words)>;
-/// Attention of the step that follows some words.
+/// The attention of the step after some words.
 using AttentionOf = std::function<std::vector<float>(std::size_t sentence, const Words& words)>;
 
-/// Knows each row's words from the parents and words it is given alone, and checks that these make sense.
+/// A scorer that reconstructs each row's words only from the parents and words it is given, and checks their
+/// consistency.
 class WrittenScorer final : public NextWordScorer {
  public:
   WrittenScorer(std::size_t sentences, int width, DistributionOf distribution, AttentionOf attention = {},
@@ -71,7 +71,7 @@ class WrittenScorer final : public NextWordScorer {
     log_probabilities_.assign(rows_.size() * size_, -std::numeric_limits<float>::infinity());
     weights_.clear();
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      // What a model says after </s> must not matter: here it is sure of a word.
+      // The model's output after </s> must not matter; here it is certain of a word.
       const bool ended = !rows_[r].empty() && rows_[r].back() == eos;
       const Distribution next = ended ? Distribution{{a, 1.0}} : distribution_(r / width_, rows_[r]);
       for (const auto& [word, probability] : next) {
@@ -92,7 +92,7 @@ class WrittenScorer final : public NextWordScorer {
   int steps_ = 0;
 };
 
-/// Distributions by the words before; other words lead to the end.
+/// Distributions by the preceding words; after other words the sentence ends.
 DistributionOf table(std::map<Words, Distribution> entries) {
   return [entries = std::move(entries)](std::size_t, const Words& words) {
     const auto found = entries.find(words);
@@ -106,7 +106,7 @@ Translation search(const DistributionOf& distribution, const SearchSettings& set
   return beam_search(scorer, std::span(&source_length, 1), vocabulary, settings).at(0);
 }
 
-/// Any distribution will do, as long as it is the same each time.
+/// An arbitrary but repeatable distribution.
 Distribution some_distribution(std::size_t sentence, const Words& words) {
   std::uint64_t state = 88172645463325252u + sentence * 7919;
   for (const std::int32_t word : words)
@@ -127,7 +127,7 @@ std::vector<float> some_attention(std::size_t sentence, const Words& words) {
   return {x / 14, 0.5f, 0.5f - x / 14};
 }
 
-// Greedy output would not be the model's first choice of words.
+// Greedy output would not be the model's most probable words.
 TEST(BeamSearch, WidthOneTakesTheMostProbableWordEachTime) {
   const auto t = table({{{}, {{a, 0.6}, {b, 0.3}, {eos, 0.1}}},
                         {{a}, {{c, 0.5}, {b, 0.3}, {eos, 0.2}}},
@@ -138,7 +138,7 @@ TEST(BeamSearch, WidthOneTakesTheMostProbableWordEachTime) {
   EXPECT_EQ(found.score, found.log_probability);
 }
 
-// A beam would cost time and give nothing.
+// A beam would cost time without better results.
 TEST(BeamSearch, WiderBeamFindsWhatGreedyMisses) {
   const auto t = table(
       {{{}, {{a, 0.6}, {b, 0.4}}}, {{a}, {{c, 0.4}, {d, 0.35}, {eos, 0.25}}}, {{b}, {{eos, 0.9}, {c, 0.1}}}});
@@ -148,7 +148,7 @@ TEST(BeamSearch, WiderBeamFindsWhatGreedyMisses) {
   EXPECT_NEAR(found.log_probability, std::log(0.36), 1e-6);
 }
 
-// Translations would come out too short or too long for the weight that was asked for.
+// Translations would be too short or too long for the requested weight.
 TEST(BeamSearch, LengthPenaltyDividesByFivePlusLengthOverSix) {
   const auto t = table({{{}, {{a, 0.3}, {b, 0.21}}}, {{b}, {{c, 1.0}}}, {{b, c}, {{d, 1.0}}}});
   EXPECT_EQ(search(t, {3, 0, 0, 10}).words, Words{a});
@@ -163,7 +163,7 @@ TEST(BeamSearch, LengthPenaltyDividesByFivePlusLengthOverSix) {
 // Words left untranslated would not count against a translation, or padding would.
 TEST(BeamSearch, CoveragePenaltyCountsSourceWordsWithoutAttention) {
   const auto t = table({{{}, {{a, 0.5}, {b, 0.4}}}});
-  // Three positions, of which the sentence has two. The step that gives </s> attends too.
+  // Three positions, of which the sentence has two. The step that produces </s> attends too.
   const auto attention = [](std::size_t, const Words& words) -> std::vector<float> {
     if (words.empty()) return {0.75f, 0.25f, 0.0f};
     if (words[0] == a) return {0.75f, 0.25f, 0.0f};
@@ -172,14 +172,14 @@ TEST(BeamSearch, CoveragePenaltyCountsSourceWordsWithoutAttention) {
   EXPECT_EQ(search(t, {2, 0, 0, 10}, attention, 2).words, Words{a});
   const Translation found = search(t, {2, 0, 0.5, 10}, attention, 2);
   EXPECT_EQ(found.words, Words{b});
-  EXPECT_NEAR(found.score, std::log(0.4), 1e-6);  // 1.0 of attention for each word: nothing is missing
-  // a: 1.5 and 0.5 received, of which 1 and 0.5 count.
+  EXPECT_NEAR(found.score, std::log(0.4), 1e-6);  // each word has attention 1.0, so there is no penalty
+  // a: the words received 1.5 and 0.5, of which 1 and 0.5 count.
   const Translation kept = search(t, {2, 0, 0.25, 10}, attention, 2);
   EXPECT_EQ(kept.words, Words{a});
   EXPECT_NEAR(kept.score, std::log(0.5) + 0.25 * std::log(0.5), 1e-6);
 }
 
-// The score of what has ended would change while others go on.
+// The score of an ended hypothesis would change while others continue.
 TEST(BeamSearch, EndedHypothesisKeepsItsScoreWhileOthersGoOn) {
   const auto t = table({{{}, {{a, 0.5}, {b, 0.5}}},
                         {{a}, {{eos, 0.8}, {c, 0.2}}},
@@ -194,21 +194,21 @@ TEST(BeamSearch, EndedHypothesisKeepsItsScoreWhileOthersGoOn) {
   EXPECT_NEAR(found.score, std::log(0.5 * 0.8) + 0.1 * std::log(0.75), 1e-6);
 }
 
-// An early end would win over anything better that takes longer.
+// A hypothesis that ends early would win over better ones that take longer.
 TEST(BeamSearch, EndedHypothesisIsPushedOutByBetterOnes) {
   const auto t = table({{{}, {{eos, 0.45}, {a, 0.3}, {b, 0.25}}},
                         {{a}, {{c, 1.0}}},
                         {{b}, {{c, 1.0}}},
                         {{a, c}, {{d, 1.0}}},
                         {{b, c}, {{d, 1.0}}}});
-  // Without a word the factor is (5/6)^4 = 0.48, which doubles what log p takes away.
+  // Without words the factor is (5/6)^4 = 0.48, which doubles the penalty of log p.
   const Translation found = search(t, {3, 4.0, 0, 10});
   EXPECT_EQ(found.words, (Words{a, c, d}));
   EXPECT_NEAR(found.score, std::log(0.3) / std::pow(8.0 / 6.0, 4), 1e-6);
   EXPECT_EQ(search(t, {3, 0, 0, 10}).words, Words{});
 }
 
-// A model that never ends would translate for ever, or lose what it has.
+// A model that never ends would translate forever, or lose its output.
 TEST(BeamSearch, MaxStepsCutsOffWhatDoesNotEnd) {
   const auto never = [](std::size_t, const Words&) { return Distribution{{a, 0.6}, {b, 0.4}}; };
   for (const int width : {1, 3}) {
@@ -220,7 +220,7 @@ TEST(BeamSearch, MaxStepsCutsOffWhatDoesNotEnd) {
   }
 }
 
-// A sentence's translation would depend on which others are in its batch.
+// A sentence's translation would depend on the other sentences in its batch.
 TEST(BeamSearch, WithoutMaxStepsEachSentenceHasALimitOfItsOwn) {
   const auto never = [](std::size_t, const Words&) { return Distribution{{a, 0.6}, {b, 0.4}}; };
   const std::vector<std::int32_t> lengths{1, 3, 2};
@@ -235,7 +235,7 @@ TEST(BeamSearch, WithoutMaxStepsEachSentenceHasALimitOfItsOwn) {
   }
 }
 
-// A sentence cut in the middle would be shown where a whole one was found.
+// A truncated sentence would be returned although a complete one was found.
 TEST(BeamSearch, WhatEndedComesBeforeWhatWasCutOff) {
   const auto t = [](std::size_t, const Words& words) {
     return words.empty() ? Distribution{{a, 0.9}, {b, 0.1}}
@@ -244,7 +244,7 @@ TEST(BeamSearch, WhatEndedComesBeforeWhatWasCutOff) {
   EXPECT_EQ(search(t, {2, 0, 0, 5}).words, Words{b});
 }
 
-// Steps after the last hypothesis has ended would be wasted.
+// Time would be wasted after the last hypothesis has ended.
 TEST(BeamSearch, StopsWhenAllHaveEnded) {
   const auto t = table({{{}, {{a, 0.7}, {b, 0.3}}}});
   WrittenScorer scorer(1, 2, t);
@@ -253,7 +253,7 @@ TEST(BeamSearch, StopsWhenAllHaveEnded) {
   EXPECT_EQ(scorer.steps(), 2);
 }
 
-// Runs would differ between machines where words are equally probable.
+// Results would differ between machines if words are equally probable.
 TEST(BeamSearch, TiesGoToTheLowerWordAndRow) {
   const auto even = [](std::size_t, const Words& words) {
     return words.size() < 2 ? Distribution{{a, 0.25}, {b, 0.25}, {c, 0.25}, {d, 0.25}}
@@ -264,7 +264,8 @@ TEST(BeamSearch, TiesGoToTheLowerWordAndRow) {
   }
 }
 
-// <s> in the output; or the padding rows of a beam wider than the vocabulary taken for hypotheses.
+// The output would contain <s>, or padding rows of a beam wider than the vocabulary would count as
+// hypotheses.
 TEST(BeamSearch, NeverGivesStartOfSentence) {
   const auto t = [](std::size_t, const Words& words) {
     return words.empty() ? Distribution{{bos, 0.9}, {a, 0.05}, {eos, 0.05}} : Distribution{{eos, 1.0}};
@@ -321,9 +322,9 @@ void search_all(std::size_t sentence, Words& words, double log_probability, std:
   }
 }
 
-// The search would miss the best translation even where it keeps everything.
+// The search would miss the best translation even with a beam that keeps everything.
 TEST(BeamSearch, WideBeamEqualsExhaustiveSearch) {
-  constexpr int everything = 200;  // 3^0 + ... + 3^4 = 121 ended sequences or beginnings
+  constexpr int everything = 200;  // there are 3^0 + ... + 3^4 = 121 sequences
   for (const double length_penalty : {0.0, 0.6, 1.5}) {
     for (const double coverage_penalty : {0.0, 0.4}) {
       const SearchSettings settings{everything, length_penalty, coverage_penalty, 5};

@@ -16,7 +16,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// Scores that differ from sacreBLEU's cannot be compared with anyone's.
+// Scores would differ from sacreBLEU's, and could not be compared with published ones.
 TEST(Bleu, EqualsSacrebleuOnTheGoldenFiles) {
   const std::string folder = std::string(DDL_GOLDEN_DIR) + "/bleu/";
   std::ifstream expected(folder + "expected.tsv");

@@ -40,7 +40,7 @@ std::vector<Golden> read_golden(const std::string& name) {
   return result;
 }
 
-/// The maximal runs of number words of an English sentence, found from the sentence alone.
+/// The maximal sequences of number words in an English sentence.
 std::vector<std::string> number_phrases(const std::string& sentence) {
   static const std::set<std::string> number_words = {
       "zero",       "one",        "two",        "three",     "four",      "five",        "six",
@@ -76,7 +76,7 @@ std::vector<std::string> number_phrases(const std::string& sentence) {
   return phrases;
 }
 
-// A reader would see wrong English or German in the demonstration.
+// The demonstration would contain wrong English or German.
 TEST(NumberWords, CardinalsAreSpelledAsPeopleSpellThem) {
   const auto goldens = read_golden("cardinals.tsv");
   ASSERT_GE(goldens.size(), 40U);
@@ -105,7 +105,7 @@ TEST(NumberWords, OrdinalsAndYearsAreSpelledAsPeopleSpellThem) {
   EXPECT_EQ(nmt::german_time(1, 1), "ein Uhr eins");
 }
 
-// Two numbers with the same words could not be told apart by any model.
+// No model could distinguish two numbers with the same words.
 TEST(NumberWords, NoTwoCardinalsShareTheirWords) {
   std::unordered_set<std::string> english, german;
   for (int value = 0; value < 1'000'000; value += 7) {
@@ -122,8 +122,8 @@ TEST(NumberWords, ValuesOutsideTheRangeAreRefused) {
   EXPECT_THROW(nmt::german_time(24, 0), ddl::Error);
 }
 
-// Without this, ranks that generate the corpus themselves would train on different data, and a
-// published score could not be repeated.
+// Ranks that generate the corpus themselves would train on different data, and a published score could not be
+// repeated.
 TEST(NumberCorpus, IsTheSameForTheSameSeedAndOtherwiseNot) {
   const auto first = nmt::number_corpus(CorpusSplit::train, 500, 7);
   const auto again = nmt::number_corpus(CorpusSplit::train, 500, 7);
@@ -131,12 +131,12 @@ TEST(NumberCorpus, IsTheSameForTheSameSeedAndOtherwiseNot) {
   EXPECT_EQ(first.target, again.target);
   EXPECT_NE(first.source, nmt::number_corpus(CorpusSplit::train, 500, 8).source);
   EXPECT_EQ(nmt::number_corpus(CorpusSplit::dev, 0, 7).size(), 0U);
-  // Fixed text: also the same on other compilers and in later versions.
+  // Fixed text, which is the same with other compilers and in later versions.
   EXPECT_EQ(first.source[0], "She came home eleven weeks ago.");
   EXPECT_EQ(first.target[0], "Sie kam vor elf Wochen nach Hause.");
 }
 
-// The held-out score would measure memory instead of translation.
+// The held-out score would measure memorisation instead of translation.
 TEST(NumberCorpus, NoNumberPhraseOfDevOrTestOccursInTrain) {
   std::unordered_set<std::string> train;
   for (const std::string& sentence : nmt::number_corpus(CorpusSplit::train, 200'000, 1).source) {
@@ -160,7 +160,7 @@ TEST(NumberCorpus, NoNumberPhraseOfDevOrTestOccursInTrain) {
   }
 }
 
-// Held-out phrases must be made of words that train shows, or no model could translate them.
+// Held-out phrases would contain words that training does not show, and no model could translate them.
 TEST(NumberCorpus, EveryWordOfDevAndTestOccursInTrain) {
   const auto words_of = [](const std::vector<std::string>& sentences) {
     std::set<std::string> words;
@@ -198,7 +198,7 @@ TEST(NumberCorpus, EverySplitShowsAtLeastTwelveTemplates) {
   }
 }
 
-// Two references for one source would put a bound on the exact matches that any model can reach.
+// Two references for one source would limit the exact matches of every model.
 TEST(NumberCorpus, ASourceHasOneTranslation) {
   std::unordered_map<std::string, std::string> translation;
   nmt::NumberCorpusGenerator generator(CorpusSplit::train, 5);
@@ -216,8 +216,9 @@ TEST(NumberCorpus, ASourceHasOneTranslation) {
   }
 }
 
-// With c equal pairs among n draws, 1/sum(p^2) is about n^2/2c, and never more than the number of
-// sources (birthday estimate). The long sentences of one template with two numbers pass the bound.
+// Models could memorise the corpus. With c equal pairs among n draws, 1/sum(p^2) is about n^2/2c, which is at
+// most the number of sources (birthday estimate). The long sentences of one template with two numbers exceed
+// the bound.
 TEST(NumberCorpus, HasAtLeastTenMillionSources) {
   const auto templates = nmt::number_templates();
   const auto comparison = static_cast<std::size_t>(
@@ -234,7 +235,7 @@ TEST(NumberCorpus, HasAtLeastTenMillionSources) {
     ++times[sentence.source];
     ++drawn;
   }
-  double equal_pairs = 1;  // so that no collision at all is not taken for infinitely many sources
+  double equal_pairs = 1;  // not 0, because no collision does not mean infinitely many sources
   for (const auto& [source, count] : times) equal_pairs += static_cast<double>(count * (count - 1)) / 2;
   EXPECT_GE(drawn * drawn / 2 / equal_pairs, 1e7);
 }

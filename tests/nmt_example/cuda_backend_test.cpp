@@ -1,5 +1,5 @@
-// What is the CUDA backend's alone; the same program runs every other test of a backend on it. Where there
-// is no device, all are skipped. If these failed, training on devices would not be training on CPUs.
+// Tests specific to the CUDA backend; the same program runs all other tests of backends on it. All are
+// skipped if there is no device. Otherwise training on devices would differ from training on CPUs.
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 namespace nmt::test {
 namespace {
 
-/// Only a machine without a device may skip: a device that cannot be used must fail.
+/// Only a machine without a device may skip; an unusable device must fail.
 std::string no_device() {
   try {
     cuda_devices();
@@ -49,7 +49,7 @@ TEST_F(Cuda, SaysWhenMemoryIsFull) {
   EXPECT_NE(cuda_->allocate(1000), nullptr) << "it does not recover";
 }
 
-// Uploads are staged: one that overtakes another's staging would change what is on its way.
+// An upload would overwrite the staging memory of another one that is still in flight.
 TEST_F(Cuda, UploadsKeepTheirValuesWhateverTheirNumberAndSize) {
   Memory memory(*cuda_, Layout::strided);
   for (const std::int64_t cols : {1, 3, 1000, 100'000, 131'072, 131'073, 400'000}) {
@@ -79,7 +79,7 @@ TEST_F(Cuda, UploadsKeepTheirValuesWhateverTheirNumberAndSize) {
   }
 }
 
-// More rows than a grid's y dimension, and the vocabulary of the reference model.
+// Kernels would fail for more rows than a grid's y dimension, or for the reference model's vocabulary.
 TEST_F(Cuda, LargeSizes) {
   const Values x = random_.values(70'000, 3);
   const auto rows = random_.integers(70'000, 0, 69'999);
@@ -104,12 +104,13 @@ TEST_F(Cuda, LargeSizes) {
   EXPECT_TRUE(close(found[3], expected[3], 1e-4 * expected[3].largest()));
 }
 
-// Rows of the table are summed in the order of the words, so the bits are the CPU's.
+// Gradients of embeddings would differ from the CPU's in their bits. Rows are summed in the order of the
+// words.
 TEST_F(Cuda, EmbeddingGradientsHaveTheBitsOfTheCpus) {
   for (const std::int64_t words : {1, 127, 128, 129, 1000, 3001}) {
     const Values gradient = random_.values(words, 300);
     auto ids = random_.integers(words, 0, 40);
-    for (std::size_t i = 0; i < ids.size(); i += 2) ids[i] = 2;  // padding is every other word
+    for (std::size_t i = 0; i < ids.size(); i += 2) ids[i] = 2;  // every other word is padding
     const auto run = [&](Backend& backend) {
       Memory memory(backend);
       const Tensor table = memory.tensor(Values(41, 300, 0.25));
@@ -130,7 +131,7 @@ TEST_F(Cuda, TrainingGivesTheCpusLosses) {
       ddl::run_in_process(
           1,
           [&](ddl::Context& context) {
-            // A CUDA device belongs to a thread, and this is another one.
+            // A CUDA backend belongs to the thread that makes it.
             const auto cuda = make_cuda_backend(0);
             SmallTraining on_cpu(context, options, *cpu_), on_cuda(context, options, *cuda),
                 again(context, options, *cuda);

@@ -1,4 +1,4 @@
-// Asking for CUDA where it cannot be had must say why, and what to do.
+// A request for CUDA where it is unavailable must say why, and what to do.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 void expect_reason(const std::string& message) {
 #ifdef DDL_HAVE_CUDA
-  // With devices: how many there are. Without: what CUDA found instead.
+  // With devices, the message gives their number; without, CUDA's error.
   const bool has_reason = message.find("no CUDA device can be used") != std::string::npos ||
                           message.find("CUDA device 1000 does not exist") != std::string::npos;
   EXPECT_TRUE(has_reason) << message;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# data_scripts_test.sh NMT_EXAMPLE: runs get_multi30k.sh and get_wmt16.sh on local stand-ins for the
-# downloads. If it fails, someone's first hour of real data ends with half a corpus.
+# data_scripts_test.sh NMT_EXAMPLE: runs get_multi30k.sh and get_wmt16.sh on local stand-ins for the downloads. Otherwise
+# users might get half a corpus.
 set -euo pipefail
 scripts=$1
 work=$(mktemp -d)

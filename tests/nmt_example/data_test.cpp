@@ -59,7 +59,7 @@ TEST_F(ParallelTextFiles, PlainFilesKeepTheirLines) {
   EXPECT_EQ(text.target, (std::vector<std::string>{"eins", "", "zwei  W\xC3\xB6rter", "letzte"}));
 }
 
-// Multi30k comes as .gz; files joined with cat are several members.
+// Files of several gzip members, such as those of Multi30k joined with cat, would be truncated.
 TEST_F(ParallelTextFiles, GzipWithSeveralMembersIsReadWhole) {
   std::string half;
   for (int i = 0; i < 20'000; ++i) half += "line " + std::to_string(i) + "\n";
@@ -157,7 +157,7 @@ TEST_F(Datasets, EncodeDropsEmptySidesAndCutsLongOnes) {
   });
 }
 
-// tensorflow/nmt's rule; batches of another bucket would be padded for nothing.
+// Batches would be padded needlessly. The rule is tensorflow/nmt's.
 TEST_F(Datasets, BucketsFollowTheLongerSide) {
   write("v", "a\n");
   const auto words = nmt::Vocabulary::from_word_list(path("v"));
@@ -207,7 +207,7 @@ TEST_F(Datasets, BatchesAreTimeMajorAndPaddedWithEos) {
                [&] { nmt::fill_batch(data, std::vector<std::size_t>{3}, batch); });
 }
 
-// A step of training allocates nothing.
+// Every training step would allocate memory.
 TEST_F(Datasets, FillingAReservedBatchKeepsItsMemory) {
   write("v", "a\nb\n");
   const auto words = nmt::Vocabulary::from_word_list(path("v"));
@@ -226,7 +226,7 @@ TEST_F(Datasets, FillingAReservedBatchKeepsItsMemory) {
   EXPECT_EQ(places(), before);
 }
 
-/// Multi30k, where it lies: DDL_TEST_DATA/multi30k or beside the checkout.
+/// The directory of Multi30k: DDL_TEST_DATA/multi30k, or next to the checkout.
 std::optional<std::string> find_multi30k() {
   std::vector<fs::path> places;
   if (const char* data = std::getenv("DDL_TEST_DATA")) places.emplace_back(fs::path(data) / "multi30k");

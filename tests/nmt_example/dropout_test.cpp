@@ -1,5 +1,5 @@
-// Dropout on every backend. If these failed, a run's numbers would depend on how many ranks share
-// the work, or the model would be regularised by another rate than the one asked for.
+// Dropout on every backend. Otherwise a run's numbers would depend on the number of ranks, or the model would
+// be regularised at another rate than requested.
 
 #include "nmt_example/backend_test_support.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 
 class Dropout : public testing::TestWithParam<BackendCase> {
  protected:
-  /// The mask over x of ones, as 0 and 1, for samples x positions rows.
+  /// The mask as 0 and 1, for samples x positions rows, from dropout over ones.
   Values mask(const std::vector<std::int32_t>& samples, std::int64_t positions, std::int64_t cols,
               const DropoutKey& key, double rate, std::int64_t first_position = 0,
               std::int64_t first_column = 0) {

@@ -1,5 +1,5 @@
-// Training on a backend whose memory the host cannot use, without such a device. If these failed, ranks on
-// devices would average stale gradients, start from different models, or save checkpoints of something else.
+// Training on a backend whose memory the host cannot access, without a device. Otherwise ranks on devices
+// would average stale gradients, start from different models, or save wrong checkpoints.
 
 #include "nmt_example/training/host_mirror.hpp"
 

@@ -28,7 +28,7 @@ COMMON = ["--builtin_corpus=600", "--vocab_size=120", "--num_units=24", "--num_l
           "--optimizer=adam", "--learning_rate=0.003", f"--num_train_steps={STEPS}", "--steps_per_stats=20",
           "--steps_per_eval=5", "--steps_per_external_eval=1000", "--num_keep_ckpts=3", "--threads=1", "--src=en",
           "--tgt=de", "--dropout=0.2"]
-# Flags, and the hosts that ranks pretend to be on.
+# Flags and the number of emulated hosts.
 VARIANTS = {
     "plain": ([], 1),
     "in the foreground": (["--background_checkpoints=false"], 1),

@@ -43,7 +43,7 @@ TEST(LearningRateSchedule, LinearWarmupNeverStartsAtZero) {
   EXPECT_EQ(learning_rate_at(o, 4), 2.0);
 }
 
-// Lost otherwise: results published for tensorflow/nmt's schedules cannot be repeated.
+// Results published for tensorflow/nmt's schedules could not be repeated.
 TEST(LearningRateSchedule, Luong5HalvesFiveTimesInTheSecondHalf) {
   const Options o = schedule("luong5", 12000);  // from 6000, every 1200
   EXPECT_EQ(learning_rate_at(o, 5999), 2.0);
@@ -83,7 +83,7 @@ TEST(LearningRateSchedule, CosineGoesFromWarmupToZero) {
   EXPECT_EQ(learning_rate_at(o, 5000), 0.0);
 }
 
-// Lost otherwise: whoever counts in samples ends training halfway down the decay, or long after it.
+// Training with a schedule counted in samples would end in the middle of the decay, or long after it.
 TEST(LearningRateSchedule, CountedInSamplesItEndsWithTheJob) {
   Options o = schedule("luong5", 3000, 400);
   EXPECT_EQ(nmt::single_worker_schedule(o, 4).num_train_steps, 3000);
@@ -94,7 +94,7 @@ TEST(LearningRateSchedule, CountedInSamplesItEndsWithTheJob) {
   EXPECT_EQ(one_worker.warmup_steps, 400);
   EXPECT_EQ(nmt::warmup_updates(o, 4), 100u);
   EXPECT_EQ(nmt::warmup_updates(o, 3), 134u);
-  // What the job's updates 99, 100, 1799, 1800 and 2999 take.
+  // The rates of the job's updates 99, 100, 1799, 1800 and 2999.
   EXPECT_LT(learning_rate_at(one_worker, 99 * 4), 2.0);
   EXPECT_EQ(learning_rate_at(one_worker, 100 * 4), 2.0);
   EXPECT_EQ(learning_rate_at(one_worker, 1799 * 4), 2.0);
@@ -104,7 +104,7 @@ TEST(LearningRateSchedule, CountedInSamplesItEndsWithTheJob) {
   EXPECT_EQ(nmt::single_worker_schedule(o, 4).num_train_steps, o.num_train_steps);
 }
 
-// Lost otherwise: a warm-up that is too long is refused where it is not, or the cosine is left out silently.
+// A valid warm-up would be refused as too long, or the cosine would be silently omitted.
 TEST(LearningRateSchedule, CountedInSamplesWarmupMayBeLongerThanTheJob) {
   Options o = schedule("cosine", 100, 399);
   o.lr_schedule_unit = "samples";

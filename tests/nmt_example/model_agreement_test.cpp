@@ -1,5 +1,5 @@
-// Whole models on the backends under test against the reference. If these failed, operations that are
-// right one by one would be wrong in the order, or with the strides, that models use them in.
+// Whole models on the backends under test against the reference. Otherwise operations that are right by
+// themselves would be wrong in the order or with the strides that models use.
 
 #include <tuple>
 

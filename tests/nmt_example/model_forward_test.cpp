@@ -1,6 +1,6 @@
-// The model's wiring against tensorflow/nmt's equations, written out here for one sentence at a time
-// without batches, padding or masks. If these failed, the trainer would train another model than the
-// one that its flags name, with perfectly right gradients.
+// The model's structure against tensorflow/nmt's equations, implemented here for one sentence at a time,
+// without batches, padding or masks. Otherwise the trainer would train another model than its flags name,
+// with correct gradients.
 
 #include "nmt_example/model_test_support.hpp"
 
@@ -91,7 +91,7 @@ class PlainModel {
     return next;
   }
 
-  /// Runs a stack of layers over x; x becomes the top's outputs.
+  /// Runs a stack of layers over x; x becomes the top layer's outputs.
   std::vector<State> run_stack(const std::string& prefix, int layers, std::vector<Vector>& x) {
     const auto units = static_cast<std::size_t>(shape_.units);
     std::vector<State> states;

@@ -1,6 +1,6 @@
 // The whole model: gradients against finite differences, the CPU backend against the reference, and
-// what data-parallel training relies on (batches that add up, parameters that report when they are
-// ready). If these failed, models would train in a wrong direction or differ with the number of ranks.
+// properties that data-parallel training needs (gradients of batches add up, parameters report when they are
+// ready). Otherwise models would train in a wrong direction, or depend on the number of ranks.
 
 #include "ddl/error.hpp"
 #include "nmt_example/model_test_support.hpp"
@@ -144,8 +144,8 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
   search.start(batch.view);
   const std::int64_t sentences = batch.view.sentences;
   const std::int64_t vocabulary = GetParam().shape.target_vocabulary;
-  // One hypothesis of each sentence follows the right words and wanders through the beam; the others
-  // go astray.
+  // One hypothesis of each sentence follows the right words and changes its place in the beam; the others
+  // have wrong words.
   double nll = 0;
   for (std::int64_t t = 0; t < batch.view.target_steps; ++t) {
     const std::int64_t right = (2 * t + 1) % beam, previous = t == 0 ? 0 : (2 * t - 1) % beam;

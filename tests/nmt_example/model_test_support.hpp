@@ -5,7 +5,7 @@
 
 namespace nmt::test {
 
-/// Sentences with their words; batches are cut from it and padded to their own longest.
+/// Sentences, from which batches are cut; each is padded to its longest sentence.
 struct Corpus {
   std::vector<std::vector<std::int32_t>> sources, targets;
   std::vector<std::int32_t> samples;
@@ -112,7 +112,7 @@ inline Corpus small_corpus() {
 
 inline BatchLimits small_limits() { return {4, 3, 4}; }
 
-/// A model whose parameters, biases too, are random numbers that fp32 can hold.
+/// A model whose parameters, including biases, are random numbers that are exact in fp32.
 class TestModel {
  public:
   TestModel(std::unique_ptr<Backend> backend, const ModelShape& shape, const BatchLimits& limits,

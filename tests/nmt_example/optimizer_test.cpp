@@ -1,5 +1,5 @@
-// The optimisers' arithmetic on every backend. If these failed, training would follow another rule
-// than the one named on the command line, or clip by a wrong norm.
+// The optimisers' arithmetic on every backend. Otherwise training would follow another rule than the command
+// line names, or clip by a wrong norm.
 
 #include "nmt_example/backend_test_support.hpp"
 
@@ -81,7 +81,7 @@ TEST_P(Optimizer, SumOfSquaresIsAccumulatedInFp64) {
     const double expected = dot(x, x);
     EXPECT_TRUE(close(memory_.read(sum), Values(1, 1, expected), 1e-12 * expected)) << cols;
   }
-  // 1 disappears next to 2^26 in fp32, and so would each of these.
+  // In fp32, 1 is lost when added to 2^26, as each of these would be.
   Values x(1, 4097, 1);
   x(0, 0) = 8192;
   memory_->sum_of_squares(memory_.tensor(x), sum);

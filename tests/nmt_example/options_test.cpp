@@ -27,13 +27,13 @@ nmt::ParsedOptions parse(std::vector<const char*> arguments) {
   return nmt::parse_options(static_cast<int>(arguments.size()), arguments.data());
 }
 
-/// Parses on top of --describe, which needs no data.
+/// Parses the arguments with --describe, which needs no data.
 Options described(std::vector<const char*> arguments) {
   arguments.push_back("--describe");
   return parse(std::move(arguments)).options;
 }
 
-/// The message of the error that `arguments` give, after its code; empty if there is none.
+/// The error that `arguments` cause, as its code and message; empty if there is none.
 std::string failure(std::vector<const char*> arguments) {
   try {
     parse(std::move(arguments));
@@ -66,7 +66,7 @@ class TemporaryFile {
   ddl::test::TemporaryDirectory directory_;
 };
 
-// Lost otherwise: command lines copied from tensorflow/nmt's documentation.
+// Command lines copied from tensorflow/nmt's documentation would not work.
 TEST(Options, TensorflowNmtCommandLine) {
   const Options o = parse({"--attention=scaled_luong",
                            "--src=vi",
@@ -117,7 +117,7 @@ TEST(Options, LastOfARepeatedFlagCounts) {
   EXPECT_EQ(described({"--num_units=8", "--num_units=16"}).num_units, 16);
 }
 
-// Lost otherwise: a misspelt flag would train another model for hours.
+// A misspelt flag would train another model for hours.
 TEST(Options, UnknownFlagNamesTheNearest) {
   expect_parts(invalid({"--num_unit=3"}), {"unknown flag --num_unit;", "--num_units?"});
   expect_parts(invalid({"--batchsize", "3"}), {"--batch_size?"});
@@ -187,7 +187,7 @@ TEST(Options, MissingDataIsNamed) {
   EXPECT_EQ(parse({"--builtin_corpus=9"}).options.builtin_corpus, 9);
 }
 
-// Lost otherwise: a tensorflow/nmt command would silently train another model than it says.
+// A tensorflow/nmt command would silently train another model than it names.
 TEST(Options, TensorflowNmtFlagsThatAreNotSupported) {
   expect_parts(unsupported({"--unit_type=gru"}), {"--unit_type=gru", "lstm"});
   expect_parts(unsupported({"--residual"}), {"--residual=true", "without residual"});
@@ -240,7 +240,7 @@ TEST(Options, BadHparamsFiles) {
   expect_parts(failure({"--hparams_path=/nonexistent/file"}), {"/nonexistent/file", "No such file"});
 }
 
-// Lost otherwise: a preset that is advertised and ends with an error.
+// A documented preset would end with an error.
 TEST(Options, EveryPresetIsValid) {
   for (const nmt::Preset& preset : nmt::presets()) {
     Options options;
@@ -272,7 +272,7 @@ TEST(Options, ConsequencesOfWhatWasSet) {
   EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);
 }
 
-// Lost otherwise: --infer with a checkpoint's model and this run's beam.
+// --infer could not use a checkpoint's model with this run's beam.
 TEST(Options, FlagsOverrideACheckpointsOptions) {
   Options saved;
   saved.num_units = 77;

@@ -1,5 +1,5 @@
-// Dropout's generator. If these failed, a run would not repeat elsewhere, and ranks would not share
-// the masks of the run that they split.
+// The generator of dropout. Otherwise a run could not be repeated elsewhere, and ranks would not use the
+// masks of the run on one rank.
 
 #include "nmt_example/backend/philox.hpp"
 

@@ -72,7 +72,7 @@ TEST(Progress, PerplexityIsOfTheStepsSinceTheLineBefore) {
   EXPECT_NE(out.str().find(" bleu 12.3"), std::string::npos) << out.str();
 }
 
-// Lost otherwise: the end of a run whose length is no multiple of steps_per_stats.
+// The last steps would get no line if the run's length is no multiple of steps_per_stats.
 TEST(Progress, LastStepGetsALine) {
   std::ostringstream out;
   Progress progress({.end_step = 3, .steps_per_stats = 2}, out, false);
@@ -80,7 +80,7 @@ TEST(Progress, LastStepGetsALine) {
   EXPECT_NE(out.str().find("step 3 "), std::string::npos);
 }
 
-// Lost otherwise: log files full of control characters.
+// Log files would be full of control characters.
 TEST(Progress, BarOnlyOnATerminal) {
   std::ostringstream file;
   std::ostringstream terminal;
@@ -106,8 +106,8 @@ TEST(Progress, BarIsErasedAtTheEnd) {
   EXPECT_TRUE(terminal.str().ends_with("\r\x1b[K"));
 }
 
-// Lost otherwise: `mpirun ... > log` full of bars, since Open MPI gives ranks a pseudo-terminal. ctest reads
-// this from a pipe, so under mpirun (progress_mpi_test) there is none.
+// `mpirun ... > log` would be full of bars, because Open MPI gives ranks a pseudo-terminal. ctest reads the
+// output from a pipe, so under mpirun (progress_mpi_test) there is no terminal.
 TEST(Terminal, IsMpirunsAndNotThePseudoTerminalOfARank) {
   const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   EXPECT_EQ(nmt::standard_output_is_terminal(), !under_mpirun && ::isatty(STDOUT_FILENO) != 0);
@@ -136,7 +136,7 @@ TEST_F(ProgressLog, OneObjectPerStep) {
   EXPECT_DOUBLE_EQ(log[2]["words_per_s"].get<double>(), 2000);
 }
 
-// Lost otherwise: a log that JSON readers reject from the step on at which training diverged.
+// JSON readers would reject the log from the step on at which training diverged.
 TEST_F(ProgressLog, ValuesThatAreNotFiniteAreNull) {
   run(1, 1, std::numeric_limits<double>::quiet_NaN());
   ASSERT_EQ(lines().size(), 1U);
@@ -149,7 +149,7 @@ TEST_F(ProgressLog, ANewRunOverwrites) {
   EXPECT_EQ(lines().size(), 2U);
 }
 
-// Lost otherwise: after a resume the log would hold some steps twice.
+// After a resume the log would contain some steps twice.
 TEST_F(ProgressLog, AResumedRunContinuesAfterItsCheckpoint) {
   run(1, 5, 1.0);
   std::ofstream(path_, std::ios::app) << R"({"step": 6, "lo)";
@@ -173,7 +173,7 @@ TEST_F(ProgressLog, ResumeWithoutALogStartsOne) {
   EXPECT_EQ(lines().size(), 2U);
 }
 
-// Lost otherwise: a wrong file name on resume would cut somebody's file.
+// A wrong file name on resume would truncate another file.
 TEST_F(ProgressLog, ResumeRefusesAFileThatIsNoLog) {
   std::ofstream(path_) << "dear diary\n";
   EXPECT_THROW(run(4, 6), ddl::Error);

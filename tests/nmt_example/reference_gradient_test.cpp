@@ -1,5 +1,5 @@
-// The reference backend against finite differences and against formulas written out by hand. If one
-// of these failed, the oracle for every other backend would be wrong.
+// The reference backend against finite differences and hand-written formulas. Otherwise the oracle for every
+// other backend would be wrong.
 
 #include "nmt_example/backend_test_support.hpp"
 
@@ -252,7 +252,7 @@ TEST_P(ReferenceAttentionGradient, MatchesFiniteDifferences) {
   const Tensor d_context = memory_.tensor(w);
   const Tensor d_scores = memory_.tensor(rows, source_steps);
   const Tensor d_query = memory_.tensor(rows, units);
-  // One target step at a time, as a decoder with input feeding does.
+  // One target step at a time, like a decoder with input feeding.
   for (std::int64_t t = 0; t < target_steps; ++t)
     memory_->attention_backward(
         shape, keys, memory, lengths, scale, weights.row_range(t * sentences, sentences),

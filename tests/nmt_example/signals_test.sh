@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Signals to one rank of a job under mpirun. SIGUSR1: it saves and goes on. SIGTERM: it saves and ends, with exit
-# status 0, and a run that goes on from there has the losses of one that was never interrupted.
-# Lost otherwise: the work since the last checkpoint, whenever machines are taken back.
+# Signals to one rank of a job under mpirun. SIGUSR1: the job saves and continues. SIGTERM: the job saves and ends with
+# exit status 0, and a run that resumes has the losses of one that was never interrupted. Otherwise the work since the
+# last checkpoint would be lost whenever machines are taken back.
 # Usage: signals_test.sh DDL_NMT LAUNCHER...
 set -u
 ddl_nmt=$1
@@ -20,7 +20,7 @@ fail() {
   exit 1
 }
 
-# until_there NAME COMMAND...: until it succeeds, while the job runs.
+# until_there NAME COMMAND...: repeats the command until it succeeds, while the job runs.
 until_there() {
   local name=$1
   shift
@@ -40,7 +40,7 @@ for form in --sharded_checkpoints=false --sharded_checkpoints=true; do
     --num_train_steps=100000000 >log 2>&1 &
   job=$!
   until_there "a step" steps_done 3
-  # Rank 1 alone is told: the others hear of it from there.
+  # Only rank 1 gets the signal; the other ranks learn of it from rank 1.
   rank=$(for pid in $(pgrep -P $job -f ddl_nmt); do
     tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && echo "$pid"
   done)

@@ -27,7 +27,7 @@ inline Options small_training_options() {
   return options;
 }
 
-/// One rank's part of a small run on a backend of the test's choice, without files.
+/// One rank's part of a small training run on a given backend, without files.
 struct SmallTraining {
   SmallTraining(ddl::Context& context, const Options& options, Backend& backend_)
       : text(number_corpus(CorpusSplit::train, 200, 3)),
@@ -42,7 +42,7 @@ struct SmallTraining {
     model.parameters().initialize(backend, "uniform", 0.1, 1);
   }
 
-  /// The loss per target word of each of the next steps.
+  /// Runs the next steps; returns the loss per target word of each.
   std::vector<double> losses(int steps) {
     std::vector<double> result;
     for (int i = 0; i < steps; ++i) {

@@ -1,4 +1,4 @@
-// The repeated part of training by itself.
+// The training step by itself.
 
 #include "nmt_example/training/training_step.hpp"
 
@@ -20,7 +20,7 @@
 namespace nmt {
 namespace {
 
-/// One rank's part of a run, without the files.
+/// One rank's part of a run, without files.
 struct RankRun {
   RankRun(ddl::Context& context, const Options& options)
       : text(number_corpus(CorpusSplit::train, 200, 3)),
@@ -51,7 +51,7 @@ ddl::InProcessOptions quiet(std::vector<std::string> hosts = {}) {
   return settings;
 }
 
-// Steps would take locks and fault pages in, at random, on every rank: the slowest one sets the pace.
+// Steps would randomly take locks and page faults on every rank, and the slowest rank sets the pace.
 TEST(TrainingStep, AllocatesNothingButForBuckets) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer has its own operator new";
@@ -68,7 +68,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
             RankRun run(context, o);
             const std::size_t epoch = run.step.steps_per_epoch();
             for (std::size_t i = 0; i < 2 * epoch; ++i) run.step.run();
-            // What is met for the first time still takes memory, so the best of some stretches counts.
+            // First uses still allocate memory, so the smallest count of several stretches is taken.
             long fewest = std::numeric_limits<long>::max();
             for (int stretch = 0; stretch < 4; ++stretch) {
               context.communicator().barrier();
@@ -79,7 +79,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
               fewest = std::min(fewest, ddl::test::allocation_count() - before);
               context.communicator().barrier();
             }
-            // Of all ranks; one rank has one bucket and one for each embedding.
+            // The count is that of all ranks; one rank has one bucket, and one for each embedding.
             const auto buckets = static_cast<long>(run.step.gradients().buckets());
             EXPECT_LE(fewest, ranks * static_cast<long>(epoch) * buckets * 20)
                 << ranks << " ranks, " << epoch << " steps, attention '" << attention << "', optimizer "
@@ -90,13 +90,13 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
   }
 }
 
-// A resumed run would drop other cells than the run that never stopped, or learn at another rate.
+// A resumed run would use other dropout masks or another learning rate than a run that never stopped.
 TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
   ddl::run_in_process(
       1,
       [](ddl::Context& context) {
         Options o = test::small_training_options();
-        o.learning_rate = 0;  // so that the model stays the same
+        o.learning_rate = 0;  // so that the model does not change
         RankRun first(context, o);
         for (int i = 0; i < 5; ++i) first.step.run();
         EXPECT_EQ(first.step.done(), 5u);
@@ -113,7 +113,7 @@ TEST(TrainingStep, SeekGoesOnWithTheSameBatch) {
       quiet());
 }
 
-// Whoever resumes on as many machines as are free would train on some sentences twice, and never on others.
+// Users who resume on as many machines as are free would use some sentences twice, and others never.
 TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
   std::string state;
   double words = 0;
@@ -138,7 +138,7 @@ TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
         RankRun run(context, o);
         run.step.seek(4, state);
         double own = words;
-        const auto all = static_cast<double>(run.dataset.tokens() + run.dataset.size());  // with </s>
+        const auto all = static_cast<double>(run.dataset.tokens() + run.dataset.size());  // including </s>
         while (own < all) own += run.step.run().report.words;
         EXPECT_EQ(own, all);
         if (context.is_root()) all_words = all;
@@ -148,7 +148,7 @@ TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
   EXPECT_GT(all_words, words);
 }
 
-// Four times the workers would take their small last steps four times too late.
+// With four times the workers, the decay would come after four times as many samples.
 TEST(TrainingStep, ScheduleMayCountSamples) {
   const auto rates = [](int ranks, std::int64_t steps, const char* unit) {
     std::vector<double> found;
@@ -174,7 +174,7 @@ TEST(TrainingStep, ScheduleMayCountSamples) {
   for (std::size_t i = 0; i < two.size(); ++i) EXPECT_EQ(two[i], one[2 * i]) << "update " << i;
 }
 
-/// Losses and gradient norms of some steps, as rank 0 sees them.
+/// Losses and gradient norms of some steps, on rank 0.
 std::vector<double> course_of(const Options& options, const std::vector<std::string>& hosts) {
   std::vector<double> course;
   ddl::run_in_process(
@@ -200,7 +200,7 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
   }
 }
 
-// Whoever saves memory or bytes would train another model.
+// Options that save memory or bytes would train another model.
 TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
   for (const char* optimizer : {"adam", "sgd"}) {
     for (const bool share_vocab : {false, true}) {
@@ -227,7 +227,7 @@ TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
   }
 }
 
-// One rank would stop and the others would wait for it.
+// One rank would stop and the others would wait.
 TEST(TrainingStep, WhenOneRankWantsToStopAllDo) {
   ddl::run_in_process(
       3,
@@ -241,7 +241,7 @@ TEST(TrainingStep, WhenOneRankWantsToStopAllDo) {
       quiet());
 }
 
-// Ranks would train different models for days, and nobody would know.
+// Ranks would train different models for days without notice.
 TEST(TrainingStep, DriftIsFoundAndNamed) {
   ddl::run_in_process(
       3,
@@ -263,7 +263,7 @@ TEST(TrainingStep, DriftIsFoundAndNamed) {
       quiet());
 }
 
-// What is printed and logged would count one rank's words only, or ranks would clip differently.
+// Reports would count one rank's words only, or ranks would clip differently.
 TEST(TrainingStep, ReportIsTheSameOnAllRanks) {
   std::mutex mutex;
   std::vector<StepReport> reports;

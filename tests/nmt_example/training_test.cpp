@@ -1,4 +1,4 @@
-// Whole training runs of a tiny model on in-process ranks: what a run promises whoever starts and resumes it.
+// Whole training runs of a tiny model on in-process ranks: the guarantees of starting and resuming runs.
 
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ class Training : public testing::Test {
     for (const std::string& line : lines) file << line << '\n';
   }
 
-  /// A tiny model, with dropout, of the corpus written above.
+  /// Options of a tiny model with dropout, for the corpus written above.
   [[nodiscard]] ParsedOptions options() const {
     ParsedOptions parsed;
     Options& o = parsed.options;
@@ -100,7 +100,7 @@ class Training : public testing::Test {
     return parsed;
   }
 
-  /// Trains on `ranks` ranks; rank 0's output is returned.
+  /// Trains on `ranks` ranks; returns rank 0's output.
   static std::string run(int ranks, const ParsedOptions& parsed, const std::vector<std::string>& hosts = {}) {
     std::ostringstream out;
     ddl::InProcessOptions settings = quiet();
@@ -116,7 +116,7 @@ class Training : public testing::Test {
     return out.str();
   }
 
-  /// The message that every rank ends with.
+  /// The error message of a run, which is the same on every rank.
   static std::string error_of_run(int ranks, const ParsedOptions& parsed, ddl::ErrorCode code) {
     std::mutex mutex;
     std::set<std::string> messages;
@@ -135,7 +135,7 @@ class Training : public testing::Test {
     return *messages.begin();
   }
 
-  /// The same global batch on any number of ranks.
+  /// The log of a run with a given global batch on any number of ranks.
   std::vector<LoggedStep> log_of(int ranks, ParsedOptions parsed, int global_batch,
                                  const std::vector<std::string>& hosts = {}) const {
     parsed.options.batch_size = global_batch / ranks;
@@ -166,7 +166,7 @@ void expect_same_bits(const std::vector<LoggedStep>& found, const std::vector<Lo
   }
 }
 
-/// Both model and optimiser of two checkpoints are the same to the bit.
+/// Expects the same bits in the models and optimisers of two checkpoints.
 void expect_same_tensors(const fs::path& found, const fs::path& expected) {
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
     ASSERT_EQ(fs::exists(found / file), fs::exists(expected / file)) << file;
@@ -175,7 +175,7 @@ void expect_same_tensors(const fs::path& found, const fs::path& expected) {
   }
 }
 
-// Adding workers would change what is learned, not only how fast.
+// Adding workers would change the result of training, not only its speed.
 TEST_F(Training, SameGlobalBatchGivesSameLossesOnAnyNumberOfRanks) {
   for (const char* optimizer : {"adam", "sgd"}) {
     SCOPED_TRACE(optimizer);
@@ -194,19 +194,19 @@ TEST_F(Training, SameGlobalBatchGivesSameLossesOnAnyNumberOfRanks) {
   }
 }
 
-// The last batches of an epoch hold fewer sentences than there are ranks: a hang, or a wrong mean.
+// The last batches of an epoch, with fewer sentences than ranks, would hang or give wrong means.
 TEST_F(Training, RanksWithoutASentenceInAStepAreNoTrouble) {
   write_corpus("train", 13, CorpusSplit::train);
   ParsedOptions parsed = options();
   parsed.options.num_train_steps = 10;
-  parsed.options.num_buckets = 1;  // 12 sentences and then 1, time and again
+  parsed.options.num_buckets = 1;  // alternating batches of 12 sentences and of 1
   const auto one = log_of(1, parsed, 12);
   const auto three = log_of(3, parsed, 12);
   EXPECT_LT(std::min(three[0].words, three[1].words), 0.5 * std::max(three[0].words, three[1].words));
   expect_same_losses(three, one);
 }
 
-// A job that is stopped and started again would be another job.
+// A run that is stopped and resumed would differ from one that never stopped.
 TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   for (const char* optimizer : {"adam", "sgd"}) {
     ParsedOptions parsed = options();
@@ -236,11 +236,11 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   }
 }
 
-// A run that goes on for longer would take its first BLEU for the best, and lose the model that was better.
+// A resumed run would take its first BLEU for the best, and remove the better model.
 TEST_F(Training, BestCheckpointOutlivesAResumedRunThatIsNotBetter) {
   ParsedOptions parsed = options();
   parsed.options.decay_scheme = "";
-  parsed.options.learning_rate = 1e-9;  // no better, no worse
+  parsed.options.learning_rate = 1e-9;  // the model does not change
   parsed.options.num_train_steps = 4;
   parsed.options.num_keep_ckpts = 1;
   parsed.options.out_dir = path("out").string();
@@ -260,7 +260,7 @@ TEST_F(Training, BestCheckpointOutlivesAResumedRunThatIsNotBetter) {
   EXPECT_EQ(best("step-0000000008"), best("step-0000000004"));
 }
 
-// Another number of ranks after a resume would see sentences twice, or skip some.
+// After a resume with another number of ranks, sentences would be repeated or skipped.
 TEST_F(Training, ResumesOnAnotherNumberOfRanks) {
   ParsedOptions parsed = options();
   parsed.options.num_train_steps = 20;
@@ -272,7 +272,7 @@ TEST_F(Training, ResumesOnAnotherNumberOfRanks) {
   expect_same_losses(log_of(4, parsed, 16), whole);
 }
 
-// A run would go on with other sentences than were left, without a word; or not at all on fewer machines.
+// A run would silently continue with other sentences than remained, or could not continue on fewer machines.
 TEST_F(Training, ResumesWithAnotherGlobalBatchButNotInAnotherOrder) {
   ParsedOptions parsed = options();
   parsed.options.num_train_steps = 5;
@@ -290,7 +290,7 @@ TEST_F(Training, ResumesWithAnotherGlobalBatchButNotInAnotherOrder) {
   EXPECT_NE(other_seed.find("--random_seed"), std::string::npos) << other_seed;
 }
 
-// Of a checkpoint that an older version wrote nobody knows which sentences were left.
+// A run would resume from a checkpoint of an older version, which does not say which sentences remained.
 TEST(RunState, WithoutASamplerIsForTranslatingOnly) {
   RunState old;
   old.step = 3;
@@ -304,7 +304,7 @@ TEST(RunState, WithoutASamplerIsForTranslatingOnly) {
   }
 }
 
-// Ranks on hosts with their own disks would leave files there, or write one file all at once.
+// Ranks on hosts with their own disks would leave files there, or all ranks would write the same file.
 TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   ParsedOptions parsed = options();
   parsed.options.steps_per_eval = 2;
@@ -328,7 +328,7 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
 }
 
-// Hours would be spent on a model that is lost, or some ranks would wait for those that gave up.
+// Hours would be spent on a diverged model, or some ranks would wait for those that have given up.
 TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
   ParsedOptions parsed = options();
   parsed.options.optimizer = "sgd";
@@ -360,7 +360,7 @@ TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
   EXPECT_NE(messages[0].find("--learning_rate"), std::string::npos) << messages[0];
 }
 
-// Disk space would run out, or a person who gives no --out_dir would find files somewhere.
+// A user who gives no --out_dir would get unexpected files.
 TEST_F(Training, WithoutOutDirNothingIsWritten) {
   ParsedOptions parsed = options();
   const auto before = names_in(path("."));
@@ -370,11 +370,11 @@ TEST_F(Training, WithoutOutDirNothingIsWritten) {
   EXPECT_EQ(output.find("saved"), std::string::npos) << output;
 }
 
-// A time limit would be passed by ranks at different steps, which then wait for each other.
+// Ranks would reach a time limit at different steps, and then wait for each other.
 TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   ParsedOptions parsed = options();
   parsed.options.num_train_steps = 1'000'000;
-  parsed.options.max_train_seconds = 1e-9;  // over when the second step begins, at the latest
+  parsed.options.max_train_seconds = 1e-9;  // exceeded before the second step
   parsed.options.out_dir = path("out").string();
   run(3, parsed);
   const std::set<std::string> names = names_in(path("out"));
@@ -382,7 +382,7 @@ TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
 }
 
-// Hosts with other files would train another model without anyone noticing.
+// Hosts with different files would train a wrong model unnoticed.
 TEST_F(Training, OtherDataOnARankIsAnError) {
   write_corpus("other", 200, CorpusSplit::train);
   std::atomic<int> errors = 0;

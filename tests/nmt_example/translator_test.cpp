@@ -1,4 +1,4 @@
-// Translation of lines of text: batches and ranks are an affair of speed alone.
+// Translation of lines of text: batches and ranks affect only the speed.
 
 #include "nmt_example/inference/translator.hpp"
 
@@ -25,7 +25,7 @@ Vocabulary words(const std::string& list) {
 
 ModelShape shape() { return test::shape_of(16, true, 2, 2, AttentionKind::scaled_luong); }
 
-/// An untrained model, so its translations are nonsense, but always the same for the same line.
+/// An untrained model, whose translations are nonsense but the same for the same line.
 struct Fixture {
   Vocabulary source = words("the\na\ndog\ncat\nsees\nhears\nold\nnew\n");  // 8 and 3 special ones: 11
   Vocabulary target = words("der\neine\nHund\nKatze\nsieht\nhört\n");      // 9
@@ -57,7 +57,7 @@ Lines lines() {
           "new cat"};
 }
 
-// Every rank's and batch's lines would come out in places where others belong.
+// Lines of some ranks and batches would be written in the wrong order.
 TEST(Translator, KeepsTheOrderAndEmptyLines) {
   Fixture fixture;
   for (const int width : {0, 1, 4}) {
@@ -75,7 +75,7 @@ TEST(Translator, KeepsTheOrderAndEmptyLines) {
   }
 }
 
-// A user who lowers --infer_batch_size to save memory would get other translations.
+// A smaller --infer_batch_size, to save memory, would change translations.
 TEST(Translator, BatchSizeDoesNotMatter) {
   Fixture fixture;
   for (const int width : {0, 3}) {
@@ -89,7 +89,7 @@ TEST(Translator, BatchSizeDoesNotMatter) {
   }
 }
 
-// BLEU would depend on the number of ranks; a line would be lost where there are more ranks than lines.
+// BLEU would depend on the number of ranks, or a line would be lost if there are more ranks than lines.
 TEST(Translator, RanksShareTheWorkAndAllGetTheResult) {
   for (const int width : {0, 3}) {
     for (const Lines& input : {lines(), Lines{"", "a cat"}, Lines{}}) {
@@ -110,7 +110,7 @@ TEST(Translator, RanksShareTheWorkAndAllGetTheResult) {
   }
 }
 
-// Sources without end would take memory without end; limits that do nothing would surprise.
+// Endless sources would exhaust memory, or requested limits would have no effect.
 TEST(Translator, CutsSourcesAndTranslationsWhereAsked) {
   Fixture fixture;
   Options options = beam(0);

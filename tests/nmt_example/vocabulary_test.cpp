@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Subwords, testing::Values(SubwordType::unigram, 
                            return test.param == SubwordType::unigram ? "unigram" : "bpe";
                          });
 
-// A translation printed from ids must be the text, also where it was not in the training text.
+// Translations would not be the decoded text, in particular for text that training did not contain.
 TEST_P(Subwords, DecodingGivesTheTextBack) {
   const auto vocabulary = Vocabulary::train(german(), 300, {.type = GetParam()});
   EXPECT_LE(vocabulary.size(), 300U);
@@ -77,7 +77,7 @@ TEST_P(Subwords, SpecialPiecesHaveTheFirstIds) {
   EXPECT_EQ(std::count(unknown.begin(), unknown.end(), Vocabulary::unk_id), 1);
 }
 
-// Ranks that train the vocabulary, and a run repeated later, must agree on every id.
+// Ranks that train the vocabulary, or a repeated run, would disagree on ids.
 TEST_P(Subwords, TrainingIsRepeatable) {
   const auto first = Vocabulary::train(german(), 250, {.type = GetParam(), .seed = 3, .max_sentences = 1000});
   const auto again = Vocabulary::train(german(), 250, {.type = GetParam(), .seed = 3, .max_sentences = 1000});
@@ -86,7 +86,7 @@ TEST_P(Subwords, TrainingIsRepeatable) {
   EXPECT_NE(first.serialize(), other.serialize());
 }
 
-// NFKC would rewrite these, and BLEU on raw text would never count them.
+// NFKC would rewrite these characters, and BLEU on raw text would not match them.
 TEST(SubwordText, CharactersAreKeptAsTheyAre) {
   const std::vector<std::string> lines = {
       "Er sagte \xE2\x80\x9Eja\xE2\x80\xA6\xE2\x80\x9C und gab mir \xC2\xBD Kilo.",
@@ -156,7 +156,7 @@ TEST(VocabularyStorage, IdsOutOfRangeAreRefused) {
   EXPECT_THROW(static_cast<void>(vocabulary.piece(size)), ddl::Error);
 }
 
-// tensorflow/nmt's word lists, with and without the special words.
+// tensorflow/nmt's word lists, with or without the special words, would be read wrongly.
 TEST_F(WordList, SpecialWordsAreAddedWhereTheyAreMissing) {
   const auto bare = Vocabulary::from_word_list(write("Hund\nKatze\n"));
   const auto complete = Vocabulary::from_word_list(write("<unk>\n<s>\n</s>\nHund\nKatze\n"));

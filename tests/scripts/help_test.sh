@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `--help` of each PROGRAM that users run: to standard output, with status 0, and without doing anything.
+# `--help` of each PROGRAM prints to standard output and exits with status 0, without doing anything else.
 #   help_test.sh PROGRAM...
 set -uo pipefail
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lost otherwise: the first command of the README, on a machine with nothing installed by hand.
+# Otherwise the first command of the README would fail on a machine without the packages.
 set -uo pipefail
 script=$1/tests/install_dependencies.sh
 . "$(dirname "${BASH_SOURCE[0]}")/stand_ins.sh"
@@ -9,7 +9,7 @@ stand_in dpkg-query 'case ${!#} in g++ | libfmt-dev) printf installed ;; cmake) 
 stand_in apt-get 'echo "frontend $DEBIAN_FRONTEND"'
 stand_in sudo 'exec "$@"'
 
-# As root: update, then exactly what is missing, asking nothing.
+# As root: updates, then installs exactly the missing packages without questions.
 sandboxed bash "$script" build || fail "as root"
 expect_call '^apt-get -q update$'
 expect_call '^apt-get -q install --yes --no-install-recommends cmake ninja-build .*libopenmpi-dev.* zlib1g-dev$'
@@ -19,7 +19,7 @@ expect_output 'frontend noninteractive'
 sandboxed bash "$script" build tests || fail "with tests"
 expect_call '^apt-get .*install .* libgtest-dev'
 
-# As somebody else: through sudo, or a line to type.
+# As another user: uses sudo, or prints the command to type.
 stand_in id 'echo 1000'
 : >"$calls"
 sandboxed bash "$script" build || fail "through sudo"
@@ -30,18 +30,18 @@ sandboxed bash "$script" build && fail "neither root nor sudo"
 expect_output 'apt-get install cmake'
 expect_no_call '^apt-get'
 
-# A failing apt-get is a failure.
+# A failing apt-get makes the script fail.
 stand_in id 'echo 0'
 stand_in apt-get 'exit 100'
 sandboxed bash "$script" build && fail "apt-get's failure is lost"
 
-# Nothing missing: nothing done.
+# Does nothing if nothing is missing.
 stand_in dpkg-query 'printf installed'
 : >"$calls"
 sandboxed bash "$script" build tests || fail "nothing missing"
 expect_no_call '^apt-get'
 
-# Elsewhere: the libraries' names.
+# Without apt: prints the libraries' names.
 rm "$work/bin/apt-get"
 sandboxed bash "$script" build tests || fail "without apt"
 for word in oneDNN SentencePiece 'Open MPI' GoogleTest; do expect_output "$word"; done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lost otherwise: the quickstart's promises about what it builds, how it starts, and what it prints.
+# Otherwise the quickstart would not build, start or print what the README promises.
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/stand_ins.sh"
 
@@ -26,13 +26,13 @@ expect_output "cd $(printf %q "$work/a checkout")"
 expect_output 'export OMPI_ALLOW_RUN_AS_ROOT=1'
 expect_output 'build/bin/ddl_nmt --infer --out_dir=build/quickstart-model'
 
-# Every line to type next is shell, and the scripts it names are part of the project.
+# Each suggested next command is valid shell, and the scripts that it names are part of the project.
 sed -n '/What to type next/,$p' "$work/output" | sed 1d | bash -n || fail "the lines to type next are not shell"
 while read -r named; do
   [ -f "$1/$named" ] || fail "a line to type next names $named, which does not exist"
 done < <(grep -oE '(nmt_example|tests)/[a-z0-9_]+\.sh' "$work/output" | sort -u)
 
-# A failing build or training ends it, without the lines.
+# A failing build or training ends the quickstart without suggestions.
 stand_in mpirun 'exit 3'
 sandboxed bash "$quickstart" && fail "a failed training passes"
 grep -q 'type next' "$work/output" && fail "a failed training ends with advice"

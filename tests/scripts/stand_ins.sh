@@ -1,5 +1,5 @@
-# Sourced by the script tests: a directory of programs that stand in for the real ones and record their
-# calls in $calls. The PATH of `sandboxed` holds these and a few harmless tools, nothing else.
+# Sourced by the script tests: a directory of programs that stand in for the real ones and record their calls in
+# $calls. The PATH of `sandboxed` holds only these and a few harmless tools.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 calls=$work/calls

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <new>
 
-// In a file of its own: where the compiler sees both sides, it takes free() for a mistake.
+// In its own file: a compiler that sees both operators warns about calling free() for memory from new.
 
 namespace {
 std::atomic<long> count{0};

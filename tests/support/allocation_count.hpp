@@ -2,7 +2,7 @@
 
 namespace ddl::test {
 
-/// Calls of operator new by all threads so far. Always 0 under a sanitizer, which has its own.
+/// The number of calls of operator new by all threads so far. Always 0 under a sanitizer, which replaces it.
 long allocation_count() noexcept;
 
 }  // namespace ddl::test

@@ -7,7 +7,7 @@
 
 namespace ddl::test {
 
-/// An environment variable while this lives; not set, if there is no value.
+/// Sets an environment variable, or unsets it if there is no value, while this object exists.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const std::optional<std::string>& value) : name_(name) {

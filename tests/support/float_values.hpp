@@ -9,7 +9,7 @@
 
 namespace ddl::test {
 
-/// Numbers of all sizes, and what is not one.
+/// Numbers of all magnitudes, infinities and NaNs.
 inline std::vector<float> values_of(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> values(count);

@@ -9,7 +9,7 @@
 
 namespace ddl::test {
 
-/// Of ranks that are threads, which have failed before a test's watchdog ends it.
+/// Options of an in-process job that fails before the test's watchdog ends it.
 inline InProcessOptions with_deadline(std::chrono::milliseconds deadline,
                                       std::vector<std::string> hosts = {}) {
   InProcessOptions options;

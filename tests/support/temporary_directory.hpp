@@ -12,7 +12,7 @@
 
 namespace ddl::test {
 
-/// A fresh directory, removed with everything in it.
+/// A fresh directory, which is removed with its contents at the end.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -28,9 +28,9 @@ class TemporaryDirectory {
   }
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Where a file of this name is, or is to be.
+  /// The path of a file of this name, which need not exist.
   [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-  /// Writes the file, and returns where it is.
+  /// Writes the file and returns its path.
   std::string write(const std::string& name, const std::string& bytes) const {
     std::ofstream(file(name), std::ios::binary) << bytes;
     return file(name);

@@ -10,7 +10,7 @@
 
 namespace ddl::test {
 
-/// What a call throws; fails the test if that is nothing.
+/// Returns the error that a call throws; fails the test if it throws none.
 inline Error error_of(const std::function<void()>& call) {
   try {
     call();
@@ -21,7 +21,7 @@ inline Error error_of(const std::function<void()>& call) {
   return {ErrorCode::internal, ""};
 }
 
-/// The message of what a call throws; fails the test if that is nothing or has another code.
+/// Returns the message of the error that a call throws; fails the test if it throws none, or another code.
 inline std::string message_of(ErrorCode code, const std::function<void()>& call) {
   const Error error = error_of(call);
   EXPECT_EQ(error.code(), code) << error.what();
@@ -34,7 +34,7 @@ inline void expect_parts(const std::string& text, const std::vector<std::string>
   }
 }
 
-/// Expects an error of this code, whose message has all the parts.
+/// Expects an error of this code whose message contains all parts.
 inline void expect_error(ErrorCode code, const std::vector<std::string>& parts,
                          const std::function<void()>& call) {
   expect_parts(message_of(code, call), parts);

@@ -14,7 +14,7 @@
 
 namespace ddl::test {
 
-/// A trace as a viewer reads it. Throws if it is not one.
+/// Reads a trace as a viewer does. Throws if it is malformed.
 class Trace {
  public:
   explicit Trace(const std::string& path) {
@@ -50,7 +50,7 @@ class Trace {
     for (const nlohmann::json& event : events_) found.insert(event.at("pid").get<int>());
     return found;
   }
-  /// "rank 0 (host)"
+  /// Returns, e.g., "rank 0 (host)".
   [[nodiscard]] std::string process(int rank) const { return meta("process_name", rank).at("name"); }
   [[nodiscard]] std::int64_t dropped(int rank) const { return meta("ddl_rank", rank).at("dropped"); }
   [[nodiscard]] double clock_error_us(int rank) const { return meta("ddl_rank", rank).at("clock_error_us"); }
@@ -64,8 +64,8 @@ class Trace {
     return found;
   }
 
-  /// Looks at all-reduces and barriers of all ranks: no rank can be done with one before all have called it.
-  /// Returns how many there were.
+  /// Checks the all-reduces and barriers of all ranks: none may end on a rank before all ranks have called
+  /// it. Returns their number.
   std::size_t require_one_clock(int ranks) const {
     struct Seen {
       int ranks = 0;
@@ -73,7 +73,7 @@ class Trace {
       double first_ended = 1e300;
     };
     std::map<std::pair<int, std::uint64_t>, Seen> calls;
-    double error = 0.002;  // what is rounded
+    double error = 0.002;  // rounding of the trace's times
     for (int rank = 0; rank < ranks; ++rank) error = std::max(error, 2 * clock_error_us(rank) + 0.002);
     for (const nlohmann::json& event : events_) {
       const bool counts = event.at("name") == "all_reduce" || event.at("name") == "barrier";

@@ -1,5 +1,4 @@
-// Topologies with measured figures. If this failed, the planner would count on other links than were
-// measured.
+// Topologies with measured figures. Otherwise the planner would use other figures than were measured.
 
 #include "ddl/topology/calibrate.hpp"
 
@@ -79,7 +78,7 @@ TEST(Calibrate, EveryWayOfAKindHasTheMeasuredFigures) {
   EXPECT_NEAR(way(result, 1, 4).latency, 31, 1e-9);
   EXPECT_NEAR(way(result, 0, 5).latency, 31, 1e-9);
   EXPECT_NEAR(way(result, 0, 5).bandwidth, 1.1, 1e-9);
-  // What all pairs together get is the link's, though one rank's memory is slower.
+  // The link's bandwidth is that of all pairs together, although one rank's memory is slower.
   EXPECT_NEAR(result.links()[0].bandwidth, 12, 1e-9);
   EXPECT_EQ(result.nodes(), two_sockets().nodes());
   EXPECT_NE(result.hash(), two_sockets().hash());
@@ -87,7 +86,7 @@ TEST(Calibrate, EveryWayOfAKindHasTheMeasuredFigures) {
   EXPECT_EQ(calibrated(two_sockets(), {}), two_sockets());
 }
 
-// A wider way that was measured faster than a narrower one would get a negative latency.
+// A link could get a negative latency if a longer path was measured as faster than a shorter one.
 TEST(Calibrate, LatenciesDoNotFallBelowZero) {
   const Topology result =
       calibrated(two_sockets(), std::vector<Measurement>{{WayKind::inside_package, 0, 1, 5, 6},
@@ -96,7 +95,7 @@ TEST(Calibrate, LatenciesDoNotFallBelowZero) {
   EXPECT_NEAR(way(result, 0, 2).latency, 5, 1e-9);
 }
 
-// A second calibration would divide by the zeros of the first.
+// A second calibration would divide by zero latencies of the first.
 TEST(Calibrate, LinksWithoutLatencyShareTheMeasuredOneEvenly) {
   const Topology zero =
       calibrated(two_sockets(), std::vector<Measurement>{{WayKind::inside_package, 0, 1, 0, 6}});
@@ -176,7 +175,7 @@ TEST(Calibrate, DamagedFilesAreRefusedWithThePlaceInThem) {
     EXPECT_TRUE(what.starts_with("the file: ")) << what;
     EXPECT_NE(what.find(message), std::string::npos) << what << "\nexpected: " << message;
   }
-  // Any cut or changed character: an error of this kind, or values that are right.
+  // Any truncation or changed character gives an error of this kind, or valid values.
   for (std::size_t i = 0; i < good.size(); ++i) {
     for (const char replacement : {'\0', '9', '}', '"', '-'}) {
       std::string text = good;

@@ -15,20 +15,20 @@
 
 namespace ddl::topology {
 
-/// Runs a schedule on numbers, without anything of the library but the meaning of steps that `Program`
-/// documents: an oracle for the verifier.
+/// Runs a schedule on numbers. An oracle for the verifier, which shares only the meaning of steps that
+/// `Program` documents with the library.
 ///
-/// Each element is a random number of 64 bits. Two operations run side by side: a sum modulo 2^64, which
-/// shows what is lost, doubled or in the wrong place, and one that neither commutes nor associates, which
-/// shows whether all ranks combine in one order. `finish` maps x to 3x + 1, so that it must be there once and
-/// last. What a run reduces is rounded once, at its end; narrow messages carry what a `round` left. For
-/// barriers a step knows of the ranks whose steps it waited for.
+/// Each element is a random 64-bit number. Two operations run in parallel: a sum modulo 2^64, which detects
+/// lost, doubled and misplaced contributions, and an operation that is neither commutative nor associative,
+/// which detects ranks that combine in different orders. `finish` maps x to 3x + 1, so that it must occur
+/// once and last. A run of reductions is rounded once, at its end; narrow messages carry the result of a
+/// `round`. In barriers a step knows the ranks for whose steps it has waited.
 class ConcreteRun {
  public:
-  /// `seed` draws the data and the order of progress. The schedule must outlive the run.
+  /// `seed` determines the data and the order of progress. The schedule must outlive this object.
   ConcreteRun(const Schedule& schedule, std::uint64_t seed) : schedule_(schedule), random_(seed) {}
 
-  /// What went wrong; nothing if the result is right.
+  /// Returns a description of what is wrong; empty if the result is right.
   std::string run() {
     if (!addresses_are_valid()) return "touches memory that is not there";
     prepare();
@@ -53,14 +53,14 @@ class ConcreteRun {
   struct Element {
     std::uint64_t sum = 0;
     std::uint64_t mixed = 0;
-    bool narrow = false;  // a value of the wire's type
+    bool narrow = false;  // whether the value has the wire's type
     friend bool operator==(const Element&, const Element&) = default;
   };
   struct State {
     std::vector<Element> memory;
-    std::vector<std::vector<std::size_t>> before;  // of each step
+    std::vector<std::vector<std::size_t>> before;  // for each step
     std::vector<bool> done;
-    std::vector<std::vector<bool>> knows;  // of each step
+    std::vector<std::vector<bool>> knows;  // for each step
   };
 
   static bool overlap(std::size_t a, std::size_t a_end, std::size_t b, std::size_t b_end) {
@@ -127,7 +127,7 @@ class ConcreteRun {
     }
   }
 
-  /// But for what comes with it in its run, from step `from` on.
+  /// Whether a step may start, apart from the steps of its own run, which begins at step `from`.
   [[nodiscard]] bool may_start(std::size_t rank, std::size_t step, std::size_t from = SIZE_MAX) const {
     const State& state = states_[rank];
     return !state.done[step] && std::ranges::all_of(state.before[step], [&](std::size_t earlier) {
@@ -135,7 +135,7 @@ class ConcreteRun {
     });
   }
 
-  /// The send that a rank receives next from a peer; none if it cannot start yet.
+  /// The peer's send that a rank receives next; none if it cannot start yet.
   [[nodiscard]] std::optional<std::size_t> send_to(std::size_t rank, std::size_t peer) const {
     const auto& steps = schedule_.ranks[peer].steps;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -145,7 +145,7 @@ class ConcreteRun {
     return {};
   }
 
-  /// Whether the run that begins at a step may start, with a send for each thing that it receives.
+  /// Whether the run that begins at a step may start, including a send for each of its receives.
   [[nodiscard]] bool run_may_start(std::size_t rank, std::size_t first) const {
     const Program& program = schedule_.ranks[rank];
     std::set<int> peers;
@@ -168,7 +168,7 @@ class ConcreteRun {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = to[i] || from[i];
   }
 
-  /// Takes one of the transfers and local steps that may start, at random, until there is none.
+  /// Executes transfers and local steps that may start, in random order, until there are none.
   bool progress() {
     std::size_t left = 0;
     for (const Program& program : schedule_.ranks) left += program.steps.size();
@@ -182,7 +182,7 @@ class ConcreteRun {
         }
       }
       if (choices.empty()) return false;
-      // Several at a time, to be quick: they don't conflict, as all may start.
+      // Several at a time, for speed. They cannot conflict, because all may start.
       std::shuffle(choices.begin(), choices.end(), random_);
       choices.resize(1 + random_() % choices.size());
       for (const auto& [rank, first] : choices) {
@@ -203,7 +203,7 @@ class ConcreteRun {
     return true;
   }
 
-  /// A local step, or a receive with its send.
+  /// Executes a local step, or a receive with its send.
   bool execute(std::size_t rank, std::size_t at) {
     const Step& step = schedule_.ranks[rank].steps[at];
     State& state = states_[rank];
@@ -309,7 +309,7 @@ class ConcreteRun {
   std::string problem_;
 };
 
-/// Runs it a few times; what went wrong first.
+/// Runs a schedule several times; returns the first problem.
 inline std::string run_concretely(const Schedule& schedule, std::uint64_t seed, int times = 2) {
   for (int i = 0; i < times; ++i) {
     if (std::string problem = ConcreteRun(schedule, seed + static_cast<std::uint64_t>(i)).run();

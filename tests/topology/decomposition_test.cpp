@@ -47,7 +47,7 @@ TEST(Decomposition, ReadsWhatPeopleWrite) {
   EXPECT_EQ(Decomposition::parse("1x7x1", 7).dimensions(), 3);
 }
 
-// One grid, one value: ranks compare plans.
+// Ranks that compare plans would find equal grids different.
 TEST(Decomposition, GroupsOfOneSizeAreNotRagged) {
   EXPECT_EQ(Decomposition::parse("4,4x2", 8), Decomposition::parse("4x2", 8));
   EXPECT_EQ(Decomposition({3, 3, 3}, {3}), Decomposition({3}, {3}));
@@ -86,7 +86,7 @@ TEST(Decomposition, KnowsWhereGroupsAre) {
   }
 }
 
-// The mistake that people make: the message must name both numbers, and say how to get it right.
+// The message for the most common mistake would not name both numbers and the solution.
 TEST(Decomposition, NamesTheProductAndTheRanks) {
   EXPECT_EQ(
       refusal("4x8x2", 60),
@@ -133,7 +133,7 @@ TEST(Decomposition, RefusesNumbersOfGroupsThatDoNotFit) {
   EXPECT_NE(refusal("16777215,2x2", 8).find("found 16777217 positions"), std::string::npos);
 }
 
-// Input of any length gets a message that fits a terminal.
+// The message for long input would flood the terminal.
 TEST(Decomposition, RefusesLongTextsBriefly) {
   std::string text = "2";
   for (int i = 0; i < 100000; ++i) text += "x2";

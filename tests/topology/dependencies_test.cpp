@@ -12,7 +12,7 @@
 namespace ddl::topology {
 namespace {
 
-/// The rule as `Program` has it, for every pair.
+/// The rule that `Program` documents, for a pair of steps.
 bool conflict(const Step& a, const Step& b) {
   struct Access {
     std::size_t begin;
@@ -72,7 +72,7 @@ Program random_program(std::mt19937& random) {
   return program;
 }
 
-// A wait too few is a race between two steps, one too many a deadlock or a wait for nothing.
+// A missing wait would be a race between two steps, and a needless one could deadlock.
 TEST(Dependencies, OrderExactlyTheStepsThatConflict) {
   std::mt19937 random(1);
   std::size_t edges = 0;
@@ -142,7 +142,7 @@ TEST(Dependencies, OfAStepWithinItself) {
 
 TEST(Dependencies, OfNoSteps) { EXPECT_EQ(Dependencies(Program{}).steps(), 0U); }
 
-// Schedules come from files and callers too; `verify` says what is wrong with them, nothing may crash.
+// Invalid schedules from files or callers would crash before `verify` can report them.
 TEST(Dependencies, TakeRangesThatAreNone) {
   constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
   const Dependencies dependencies(
@@ -153,7 +153,7 @@ TEST(Dependencies, TakeRangesThatAreNone) {
   EXPECT_EQ(dependencies.number_before(2), 0U);
 }
 
-// Lists that grow with the square of the steps would make large schedules unusable.
+// Lists would grow with the square of the number of steps and make large schedules unusable.
 TEST(Dependencies, StayFewInLargePrograms) {
   constexpr int ranks = 2000;
   const Program program = ring_all_reduce(ranks, 3 * ranks).ranks[5];

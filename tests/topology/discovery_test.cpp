@@ -1,4 +1,4 @@
-// What is found on a host: on this one, and on hosts made of files, a fake NVML and a fake CUDA.
+// Discovery on this host, and on hosts made of files, a fake NVML and a fake CUDA.
 #include "ddl/topology/discovery.hpp"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ HostDescription with_cuda(const char* scenario, const char* library, const FakeS
   return discover_host(options);
 }
 
-/// Notes that contain `part`.
+/// The number of notes that contain `part`.
 std::ptrdiff_t notes_with(const HostDescription& host, std::string_view part) {
   return std::ranges::count_if(host.notes,
                                [&](const std::string& note) { return note.find(part) != std::string::npos; });
@@ -70,7 +70,7 @@ int links_to(const GpuDescription& gpu, NvlinkPeer peer) {
   return count;
 }
 
-// Lost otherwise: everybody who starts without a topology file.
+// Users without a topology file could not start.
 TEST(Discovery, DescribesThisMachine) {
   const HostDescription host = discover_host();
   EXPECT_FALSE(host.hostname.empty());
@@ -94,14 +94,14 @@ TEST(Discovery, DescribesThisMachine) {
   EXPECT_EQ(topology.devices().size(), 3u);
 }
 
-// Lost otherwise: ranks of a host that are bound to different cores would find different hosts.
+// Ranks of a host that are bound to different cores would find different hosts.
 TEST(Discovery, IsTheSameEveryTime) { EXPECT_EQ(discover_host(), discover_host()); }
 
 TEST(Discovery, ReadsNicsFromSysfs) {
   const FakeSysfs sysfs;
   sysfs.add_pci_device("pci0000:40/0000:40:01.0/0000:41:00.0", 1, "16.0 GT/s PCIe", "16", "0x020000");
   sysfs.add_pci_device("pci0000:00/0000:00:03.0", 0, "Unknown", "255", "0x020000");
-  sysfs.write("devices/pci0000:40/0000:40:01.0/max_link_speed", "8.0 GT/s PCIe");  // the slot is older
+  sysfs.write("devices/pci0000:40/0000:40:01.0/max_link_speed", "8.0 GT/s PCIe");  // an older slot
   sysfs.write("devices/pci0000:40/0000:40:01.0/max_link_width", "16");
   sysfs.add_interface("eth1", "pci0000:40/0000:40:01.0/0000:41:00.0", "up", "100000");
   sysfs.add_interface("eth0", "pci0000:00/0000:00:03.0/virtio2", "up", "-1");
@@ -110,7 +110,7 @@ TEST(Discovery, ReadsNicsFromSysfs) {
   sysfs.add_interface("lo", "", "unknown", "", "772");
   const HostDescription host = discover_host(without_gpus(sysfs));
 
-  ASSERT_EQ(host.nics.size(), 4u);  // without lo, by name
+  ASSERT_EQ(host.nics.size(), 4u);  // sorted by name, without lo
   const NicDescription& docker = host.nics[0];
   EXPECT_EQ(docker.name, "docker0");
   EXPECT_TRUE(docker.is_virtual);
@@ -134,7 +134,7 @@ TEST(Discovery, ReadsNicsFromSysfs) {
   EXPECT_EQ(infiniband.speed, 0);
 }
 
-// Lost otherwise: containers that hide /sys.
+// Discovery would fail in containers that hide /sys.
 TEST(Discovery, NeedsNoSysfs) {
   const FakeSysfs sysfs;
   const HostDescription host = discover_host(without_gpus(sysfs));
@@ -144,7 +144,7 @@ TEST(Discovery, NeedsNoSysfs) {
   EXPECT_TRUE(host.nics.empty());
 }
 
-// Lost otherwise: links between sockets as wide as those of another processor.
+// Links between sockets would get the bandwidth of another processor.
 TEST(Discovery, TellsTheArchitecture) {
   const FakeSysfs sysfs;
   utsname system = {};
@@ -166,7 +166,7 @@ TEST(Discovery, ReadsSocketsAndNumaDomainsFromHwloc) {
     EXPECT_EQ(package.cpus.size(), 8u);
     EXPECT_GT(package.memory, 0u);
   }
-  // Links inside a socket are the wider ones.
+  // Links inside a socket have more bandwidth than links between sockets.
   const std::vector<int> ranks(4, 0);
   const Topology topology = merge(std::span(&host, 1), ranks, NodeKind::cpu);
   double inside = 0;
@@ -197,7 +197,7 @@ TEST(Discovery, TellsWhatHwlocRefuses) {
 
 TEST(Nvml, ReadsGpusAndNvlinks) {
   const FakeSysfs sysfs;
-  // GPU 0 is behind a PCIe switch, and known to sysfs; the others are not.
+  // GPU 0 is behind a PCIe switch and listed in sysfs; the others are neither.
   sysfs.add_pci_device("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:01.0/0000:04:00.0", 0, "16.0 GT/s PCIe",
                        "8");
   const HostDescription host = with_gpus("mesh", FAKE_NVML, sysfs);
@@ -210,7 +210,7 @@ TEST(Nvml, ReadsGpusAndNvlinks) {
     EXPECT_EQ(host.gpus[i].model, "Fake V100");
     EXPECT_EQ(host.gpus[i].compute_capability, 70);
     EXPECT_EQ(host.gpus[i].memory, std::uint64_t{16} << 30);
-    EXPECT_NEAR(host.gpus[i].pci.bandwidth, 15.75, 0.01);  // 8 lanes of generation 4, or 16 of 3
+    EXPECT_NEAR(host.gpus[i].pci.bandwidth, 15.75, 0.01);  // 8 lanes of generation 4, or 16 of generation 3
     for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(links_to_gpu(host.gpus[i], addresses[j]), expected[i][j]);
     EXPECT_EQ(links_to(host.gpus[i], NvlinkPeer::cpu), i == 0 ? 1 : 0);
   }
@@ -229,7 +229,7 @@ TEST(Nvml, CountsAllNvswitchesAsOnePeer) {
   }
 }
 
-// Lost otherwise: NVSwitch machines with old drivers.
+// NVSwitches would not be found with old drivers.
 TEST(Nvml, KnowsNvswitchesByTheirPciClassWhereTheLibraryDoesNotTell) {
   const FakeSysfs sysfs;
   for (const char* bus : {"80", "81", "82"}) {
@@ -239,7 +239,7 @@ TEST(Nvml, KnowsNvswitchesByTheirPciClassWhereTheLibraryDoesNotTell) {
   ASSERT_EQ(host.gpus.size(), 3u);
   EXPECT_EQ(links_to(host.gpus[0], NvlinkPeer::nvswitch), 14);
   EXPECT_EQ(links_to(host.gpus[0], NvlinkPeer::unknown), 4) << "bus 83 is not in sysfs";
-  // GPUs know each other without being told.
+  // Other GPUs are recognised by their address, without the type of the remote device.
   const HostDescription mesh = with_gpus("mesh", FAKE_NVML_WITHOUT_REMOTE_TYPE, sysfs);
   EXPECT_EQ(links_to_gpu(mesh.gpus[1], "0001:06:00.0"), 3);
 }
@@ -278,14 +278,14 @@ TEST(Nvml, FindsGpusWithoutNvlinkFunctions) {
   EXPECT_NE(host.notes[0].find("nvmlDeviceGetNvLinkState"), std::string::npos);
 }
 
-// Lost otherwise: containers that have CUDA's driver and no NVML would train on CPUs.
+// Containers with CUDA's driver but without NVML would train on CPUs.
 TEST(Cuda, FindsGpusWhereNvmlIsMissing) {
   const FakeSysfs sysfs;
   sysfs.add_pci_device("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:01.0/0000:04:00.0", 1, "16.0 GT/s PCIe",
                        "16");
   const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
   ASSERT_EQ(host.gpus.size(), 3u) << all_notes(host);
-  // In the order of the addresses, in sysfs's spelling, whatever CUDA's order is.
+  // In the order of the addresses, in the spelling of sysfs, whatever CUDA's order is.
   const std::vector<std::string> addresses = {"0000:04:00.0", "0000:05:00.0", "0001:c1:00.0"};
   const std::vector<std::string> models = {"Fake A100 2", "Fake A100 1", "Fake A100 0"};
   const std::vector<std::vector<int>> expected = {{0, 1, 1}, {1, 0, 0}, {1, 0, 0}};
@@ -312,7 +312,7 @@ TEST(Cuda, FindsGpusWhereNvmlIsMissing) {
   EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::pcie, &Link::kind), 3);
 }
 
-// Lost otherwise: plans for ranks on devices would be made for GPUs that they are not on.
+// Plans would be made for other GPUs than the ranks use.
 TEST(Cuda, RanksAreOnTheGpusThatTheyName) {
   const FakeSysfs sysfs;
   const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
@@ -349,7 +349,7 @@ TEST(Cuda, RanksAreOnTheGpusThatTheyName) {
   EXPECT_THROW(merge(std::span(&host, 1), four, NodeKind::gpu, last_first), Error);
 }
 
-// Lost otherwise: GPUs of a machine whose NVML is there but does not work.
+// GPUs of a machine with a broken NVML would not be found.
 TEST(Cuda, FindsGpusWhereNvmlFails) {
   const FakeSysfs sysfs;
   const Environment nvml("DDL_FAKE_NVML", "no_driver");
@@ -362,7 +362,7 @@ TEST(Cuda, FindsGpusWhereNvmlFails) {
   EXPECT_EQ(notes_with(host, "nvmlInit_v2 failed: Driver Not Loaded"), 1) << all_notes(host);
 }
 
-// Lost otherwise: every process would have driver state, which takes seconds and breaks after a fork.
+// Every process would initialise the driver, which takes seconds and does not survive a fork.
 TEST(Cuda, IsNotStartedWhereNvmlWorks) {
   struct Close {
     void operator()(void* library) const { dlclose(library); }
@@ -372,7 +372,7 @@ TEST(Cuda, IsNotStartedWhereNvmlWorks) {
   const int* const inits = static_cast<const int*>(dlsym(library.get(), "fake_cuda_inits"));
   ASSERT_NE(inits, nullptr);
   const FakeSysfs sysfs;
-  const Environment nvml("DDL_FAKE_NVML", "lost");  // even with a GPU less
+  const Environment nvml("DDL_FAKE_NVML", "lost");  // even if a GPU is lost
   const Environment cuda("DDL_FAKE_CUDA", "mesh");
   DiscoveryOptions options = without_gpus(sysfs);
   options.nvml = FAKE_NVML;
@@ -385,7 +385,7 @@ TEST(Cuda, IsNotStartedWhereNvmlWorks) {
   EXPECT_EQ(discover_host(options).gpus.size(), 3u);
   EXPECT_EQ(*inits, before + 1) << "the count that this test relies on does not count";
 
-  // An empty path would be the program itself for dlopen, which may have cuInit.
+  // dlopen takes an empty path for the program itself, which may contain cuInit.
   options.cuda_driver.clear();
   const HostDescription host = discover_host(options);
   EXPECT_TRUE(host.gpus.empty());
@@ -414,7 +414,7 @@ TEST(Cuda, TellsWhyThereAreNoGpus) {
        "cuInit failed: no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE, 100)"},
       {"zero", FAKE_CUDA, "cuDeviceGetCount found no device"},
       {"mesh", FAKE_CUDA_WITHOUT_COUNT, "no function cuDeviceGetCount"},
-      // What the driver does not tell about its errors is known here.
+      // The library explains errors that the driver does not.
       {"stub", FAKE_CUDA, "cuInit failed: the library is a stub for linking, not a driver (error 34)"},
       {"no_device", FAKE_CUDA_WITHOUT_OPTIONAL,
        "cuInit failed: found no device that CUDA can use (error 100)"},
@@ -465,7 +465,7 @@ TEST(Cuda, FindsGpusWithoutOptionalFunctions) {
   EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
 }
 
-// Lost otherwise: a whole host for one bad GPU; two GPUs of one address are refused by those who read this.
+// One bad GPU would make the whole host unusable, because readers refuse two GPUs with one address.
 TEST(Cuda, LeavesOutGpusThatHaveNoAddressOfTheirOwn) {
   const FakeSysfs sysfs;
   struct Case {
@@ -500,7 +500,7 @@ std::string with(std::string text, const std::string& from, const std::string& t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// Lost otherwise: a damaged description from a peer would become a wrong topology.
+// A damaged description from a peer would become a wrong topology.
 TEST(HostDescriptionJson, IsStrict) {
   HostDescription host;
   host.hostname = "node";

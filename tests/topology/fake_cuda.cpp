@@ -1,16 +1,16 @@
-// A stand-in for libcuda.so.1 with three GPUs, which it does not number by their PCI addresses. The
-// environment variable DDL_FAKE_CUDA says what it plays:
+// A stand-in for libcuda.so.1 with three GPUs, whose numbers do not follow their PCI addresses. The
+// environment variable DDL_FAKE_CUDA selects the scenario:
 //   mesh         NVLink between 0001:c1 and 0000:04 and between 0000:04 and 0000:05, of different
 //                performance rank; the third pair has no peer access
 //   pcie         peer access without native atomics everywhere
-//   failing_p2p  as mesh, but nothing is told about 0001:c1 and 0000:04
+//   failing_p2p  as mesh, but queries about 0001:c1 and 0000:04 fail
 //   no_device    cuInit fails
 //   stub         every function fails as in the library that comes with the toolkit
-//   zero         there is no device, which cuInit does not tell
+//   zero         there is no device, although cuInit succeeds
 //   lost         the GPU that CUDA numbers 1 is lost
-//   partitioned  GPUs 0 and 1 have one PCI address
-//   no_address   GPU 2 has an address that is none
-// Built without some functions, it is an old release.
+//   partitioned  GPUs 0 and 1 have the same PCI address
+//   no_address   GPU 2 has an invalid address
+// Built without some functions, it stands in for an old release.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +23,7 @@ using namespace ddl::topology::cuda_driver;
 namespace {
 
 constexpr int gpus = 3;
-constexpr Device first_handle = 40;  // a handle is not an ordinal
+constexpr Device first_handle = 40;  // handles differ from ordinals
 bool is_initialised = false;
 
 bool plays(std::string_view scenario) {
@@ -31,7 +31,7 @@ bool plays(std::string_view scenario) {
   return value != nullptr && scenario == value;
 }
 
-/// What a call about a device gives before it looks at its arguments.
+/// The result of a call about a device before it checks its arguments.
 Result state() { return is_initialised ? 0 : static_cast<Result>(not_initialized); }
 
 bool is_device(Device device) { return device >= first_handle && device < first_handle + gpus; }
@@ -40,7 +40,7 @@ bool is_device(Device device) { return device >= first_handle && device < first_
 
 extern "C" {
 
-/// For tests: how often cuInit was called.
+/// For tests: the number of calls of cuInit.
 int fake_cuda_inits = 0;
 
 Result cuInit(unsigned flags) {

@@ -1,10 +1,10 @@
-// A stand-in for libnvidia-ml.so.1 with three GPUs. The environment variable DDL_FAKE_NVML says what it
-// plays:
+// A stand-in for libnvidia-ml.so.1 with three GPUs. The environment variable DDL_FAKE_NVML selects the
+// scenario:
 //   mesh       NVLinks 0-1: 2, 0-2: 1, 1-2: 3; one of GPU 0 to the CPU; one of GPU 2 that is down
 //   nvswitch   18 NVLinks of each GPU to four NVSwitches
 //   no_driver  nvmlInit fails
 //   lost       GPU 1 is lost
-// Built without some functions, it is an old release.
+// Built without some functions, it stands in for an old release.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,7 @@ unsigned index_of(Device device) {
 
 PciInfo gpu_pci(unsigned index) {
   PciInfo pci = {};
-  pci.domain = index == 2 ? 1 : 0;  // the third is in a PCI domain of its own
+  pci.domain = index == 2 ? 1 : 0;  // the third GPU is in another PCI domain
   pci.bus = 4 + index;
   std::snprintf(pci.bus_id, sizeof pci.bus_id, "%08X:%02X:00.0", pci.domain, pci.bus);
   return pci;
@@ -51,7 +51,7 @@ End to_bus(unsigned type, unsigned bus) {
   return {type, pci};
 }
 
-/// What is at a link, or nothing.
+/// Finds the device at the other end of a link, if there is one.
 [[maybe_unused]] bool find_end(unsigned gpu, unsigned link, End* end) {
   if (plays("nvswitch")) {
     *end = to_bus(remote_switch, 0x80 + link % 4);

@@ -8,7 +8,7 @@
 
 namespace ddl::test {
 
-/// A folder that looks like /sys.
+/// A directory that stands in for /sys.
 class FakeSysfs {
  public:
   [[nodiscard]] const std::filesystem::path& root() const noexcept { return directory_.path(); }
@@ -18,7 +18,7 @@ class FakeSysfs {
     std::ofstream(root() / file) << text << '\n';
   }
 
-  /// `folders` from the root complex down: "pci0000:00/0000:00:01.0/0000:01:00.0"; the last is the device.
+  /// `folders`: from the root complex down, "pci0000:00/0000:00:01.0/0000:01:00.0"; the last is the device.
   void add_pci_device(const std::filesystem::path& folders, int numa_node, const std::string& speed,
                       const std::string& width, const std::string& class_code = "0x030200") const {
     const std::filesystem::path device = "devices" / folders;
@@ -31,7 +31,7 @@ class FakeSysfs {
     std::filesystem::create_directory_symlink(root() / device, entry);
   }
 
-  /// `device` as in add_pci_device, perhaps with further folders; empty: a virtual interface.
+  /// `device`: as in add_pci_device, possibly with more folders; empty: a virtual interface.
   void add_interface(const std::string& name, const std::filesystem::path& device, const std::string& state,
                      const std::string& speed, const std::string& type = "1") const {
     const std::filesystem::path folder =

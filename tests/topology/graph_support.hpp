@@ -12,7 +12,7 @@
 
 namespace ddl::topology {
 
-/// The index of a node by its name; a test failure and -1 if there is none.
+/// The index of the node with this name; fails the test and returns -1 if there is none.
 inline int find(const Topology& topology, const std::string& name) {
   const auto& nodes = topology.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -22,7 +22,7 @@ inline int find(const Topology& topology, const std::string& name) {
   return -1;
 }
 
-/// The names of the nodes on the route between two, both included; "broken" where links do not join.
+/// The names of the nodes on the route between two nodes, including both; "broken" where links do not join.
 inline std::vector<std::string> route_names(const Topology& topology, const std::string& from,
                                             const std::string& to) {
   int at = find(topology, from);
@@ -37,7 +37,7 @@ inline std::vector<std::string> route_names(const Topology& topology, const std:
   return result;
 }
 
-/// What a call throws: "code: message", or "nothing".
+/// Describes the error that a call throws: "code: message", or "nothing".
 inline std::string error_of(const std::function<void()>& call) {
   try {
     call();

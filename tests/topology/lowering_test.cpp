@@ -1,5 +1,5 @@
-// Runs every lowering on symbols instead of numbers, so that a contribution that is lost, counted twice or
-// in the wrong place shows, whatever the numbers would have been.
+// Runs every lowering on symbols instead of numbers, which detects contributions that are lost, counted twice
+// or misplaced, whatever their values.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,20 +29,22 @@ bool is_joined(const Step& step) { return step.joined; }
 
 constexpr int most_ranks = 64;
 
-/// What a cell holds: how it came about (an index into Expressions) from which element of the buffers.
+/// The content of a cell: the expression that computed it (an index into Expressions), and the element of the
+/// buffers that it belongs to.
 struct Cell {
   int expression = -1;  // -1: nothing
   std::size_t element = 0;
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
-/// Equal expressions have equal indices: operands and their order count.
+/// Symbolic expressions. Two expressions have the same index if their operands and the operands' order are
+/// the same.
 class Expressions {
  public:
   int own(int rank) {
     return index({-1, rank}, std::bitset<most_ranks>().set(static_cast<std::size_t>(rank)), false);
   }
-  /// -1 if a contribution would be in it twice, or one operand is nothing or finished.
+  /// Returns -1 if a contribution would occur twice, or if an operand is missing or finished.
   int combine(int a, int b) {
     if (a < 0 || b < 0 || finished(a) || finished(b) || (ranks(a) & ranks(b)).any()) return -1;
     return index({a, b}, ranks(a) | ranks(b), false);
@@ -65,8 +67,8 @@ class Expressions {
   std::vector<std::pair<std::bitset<most_ranks>, bool>> all_;
 };
 
-/// Runs a schedule over transports without any buffer: one step after the other, each time a random one of
-/// those that may start; a send together with its receive.
+/// Runs a schedule over transports without buffers, one step at a time, chosen at random from those that may
+/// start. A send runs together with its receive.
 class SymbolicRun {
  public:
   SymbolicRun(const Schedule& schedule, unsigned seed) : schedule_(schedule), random_(seed) {
@@ -86,7 +88,7 @@ class SymbolicRun {
     }
   }
 
-  /// Runs to the end and fails if that is not reached.
+  /// Runs to the end; fails the test if the schedule deadlocks.
   void finish() {
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       const auto& steps = schedule_.ranks[rank].steps;
@@ -139,8 +141,8 @@ class SymbolicRun {
     return step.kind == StepKind::send ? sends_[{rank, peer}] : receives_[{peer, rank}];
   }
 
-  /// Puts a step that may start with the ready ones: a local one, or the send of a message of which both
-  /// ends may start and are the first of their streams.
+  /// Adds a step to the ready ones if it may start: a local step, or the send of a message of which both ends
+  /// may start and are the first of their streams.
   void offer(std::size_t rank, std::size_t i) {
     const Step& step = schedule_.ranks[rank].steps[i];
     if (waits_for_[rank][i] != 0) return;
@@ -204,7 +206,7 @@ class SymbolicRun {
     }
   }
 
-  /// In a barrier a rank may be heard of twice.
+  /// The combination in a barrier, in which a rank may be heard of twice.
   int heard(const Cell& target, const Cell& source) {
     int sum = target.expression;
     const auto ranks = expressions_.ranks(source.expression) & ~expressions_.ranks(target.expression);
@@ -230,7 +232,7 @@ class SymbolicRun {
   std::vector<std::vector<std::uint32_t>> waits_for_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> sends_;     // from, to: steps
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> receives_;  // from, to: steps
-  std::map<std::pair<std::size_t, std::size_t>, std::size_t> messages_;               // that are through
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> messages_;               // delivered ones
   std::vector<Id> ready_;
   std::size_t steps_left_ = 0;
 };
@@ -273,7 +275,7 @@ std::vector<std::vector<Algorithm>> choices(const std::vector<Algorithm>& algori
   return result;
 }
 
-/// Ranks are dealt out in an order that is no rotation of 0, 1, ... Dimensions are carried by the network.
+/// A plan whose order of ranks is no rotation of 0, 1, ... All dimensions use the network.
 Plan plan_for(Collective collective, const std::string& decomposition, int ranks,
               const std::vector<Algorithm>& algorithms, int chunks) {
   Plan plan;
@@ -289,7 +291,7 @@ Plan plan_for(Collective collective, const std::string& decomposition, int ranks
   return plan;
 }
 
-/// With shared memory in the dimensions whose bits are set.
+/// The plan with shared memory in the dimensions whose bits are set in `dimensions`.
 Plan over_shared_memory(Plan plan, unsigned dimensions) {
   for (PlanDimension& dimension : plan.dimensions) {
     if ((dimensions & 1) != 0) dimension.carrier = Carrier::shared_memory;
@@ -341,7 +343,7 @@ void expect_broadcast(const Plan& plan, std::size_t count, int root, unsigned se
   }
 }
 
-/// Of elements [begin, end) of a rank's buffer.
+/// Expects the reduction of all ranks in elements [begin, end) of a rank's buffer.
 void expect_reduced(const SymbolicRun& run, std::size_t ranks, std::size_t rank, std::size_t begin,
                     std::size_t end) {
   for (std::size_t element = begin; element < end; ++element) {
@@ -364,7 +366,7 @@ void expect_reduced_at(const Plan& plan, std::size_t count, int root, unsigned s
   expect_reduced(run, schedule.ranks.size(), static_cast<std::size_t>(root), 0, count);
 }
 
-/// Of a reduce_scatter or all_gather with pieces of `piece` elements.
+/// Checks a reduce_scatter or all_gather with pieces of `piece` elements.
 void expect_pieces(const Plan& plan, std::size_t piece, unsigned seed) {
   const std::size_t ranks = plan.order.size();
   SCOPED_TRACE(name_of(plan, ranks * piece));
@@ -431,7 +433,7 @@ TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
     for (const auto& choice : choices(for_all_reduce, shape.dimensions)) {
       if (!lowerable(shape, choice)) continue;
       const auto n = static_cast<std::size_t>(shape.ranks);
-      // The long counts take most of the time.
+      // Fewer counts for many dimensions, because large counts take most of the time.
       const std::vector<std::size_t> counts =
           shape.dimensions < 3 ? std::vector<std::size_t>{0, 1, 2, 5, n - 1, n, n + 1, 3 * n + 2, 6 * n}
                                : std::vector<std::size_t>{1, n - 1, 2 * n + 5};
@@ -475,7 +477,7 @@ TEST(Lowering, ReduceHasEveryContributionAtEveryRoot) {
   }
 }
 
-// Optimiser states that are split over ranks would be updated with wrong gradients, or lose their parts.
+// Optimiser states that are split over ranks would be updated with wrong gradients, or lose parts.
 TEST(Lowering, ReduceScatterAndAllGatherHaveEachRanksPieceInItsPlace) {
   unsigned seed = 1;
   for (const Shape& shape : shapes) {
@@ -492,12 +494,12 @@ TEST(Lowering, ReduceScatterAndAllGatherHaveEachRanksPieceInItsPlace) {
   }
 }
 
-// A combination that nobody thought of would fail on somebody's cluster.
+// An unusual combination of settings would fail on some cluster.
 TEST(Lowering, RandomPlansOfUpToSixteenRanksAreRight) {
   std::minstd_rand random(11);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int i = 0; i < 3000; ++i) {
-    // Sizes of groups, all alike or not, in a grid of up to three more dimensions.
+    // Groups of equal or different sizes, in a grid of up to three more dimensions.
     std::vector<int> outer;
     int groups = 1;
     for (int d = below(4); d > 0; --d) {
@@ -543,7 +545,7 @@ TEST(Lowering, RandomPlansOfUpToSixteenRanksAreRight) {
   }
 }
 
-// A rank could leave the barrier before another has come.
+// A rank could leave the barrier before another has entered it.
 TEST(Lowering, BarrierHearsFromEveryRank) {
   for (int ranks = 1; ranks <= 20; ++ranks) {
     SCOPED_TRACE(fmt::format("{} ranks", ranks));
@@ -568,7 +570,7 @@ std::size_t sent_by(const Program& program) {
   return sent;
 }
 
-/// Elements that leave or enter each group of the first dimension.
+/// The number of elements that leave or enter each group of the first dimension.
 std::vector<std::size_t> crossing(const Plan& plan, const Schedule& schedule, StepKind kind) {
   std::vector<int> group_of(plan.order.size());
   for (std::size_t position = 0; position < plan.order.size(); ++position) {
@@ -587,7 +589,7 @@ std::vector<std::size_t> crossing(const Plan& plan, const Schedule& schedule, St
   return elements;
 }
 
-// A decomposition would cost bandwidth: the bytes a rank sends must not depend on it, only where they go.
+// A decomposition would cost bandwidth: it must change where bytes go, but not how many each rank sends.
 TEST(Lowering, ScatteringPlansSendTheSameBytesInEveryDecomposition) {
   const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
                                              Algorithm::two_shot};
@@ -605,7 +607,7 @@ TEST(Lowering, ScatteringPlansSendTheSameBytesInEveryDecomposition) {
   }
 }
 
-// The same of the halves of an all-reduce, in which pieces are the ranks'.
+// The same for reduce_scatter and all_gather.
 TEST(Lowering, PiecesOfRanksAreSentOnceInEveryDecomposition) {
   for (const Shape& shape : shapes) {
     if (shape.ragged) continue;
@@ -641,7 +643,7 @@ TEST(Lowering, ReduceScatterAndAllGatherCrossHostsOnce) {
   }
 }
 
-// Small pieces would be sent one by one although they lie side by side.
+// Small adjacent pieces would be sent one by one.
 TEST(Lowering, PiecesOfNeighboursAreSentAsOne) {
   Plan plan = plan_for(Collective::all_gather, "4x4", 16, {Algorithm::two_shot, Algorithm::ring}, 1);
   const auto most_sends = [&] {
@@ -652,13 +654,13 @@ TEST(Lowering, PiecesOfNeighboursAreSentAsOne) {
     }
     return most;
   };
-  for (int i = 0; i < 16; ++i) plan.order[static_cast<std::size_t>(i)] = i % 4 * 4 + i / 4;  // dealt out
+  for (int i = 0; i < 16; ++i) plan.order[static_cast<std::size_t>(i)] = i % 4 * 4 + i / 4;  // round-robin
   EXPECT_EQ(most_sends(), 3U + 3U);
   std::iota(plan.order.begin(), plan.order.end(), 0);
   EXPECT_EQ(most_sends(), 3U + 3U * 4);
 }
 
-// Predictions and tables would be wrong about what a plan sends.
+// Predictions and tables would give wrong numbers of bytes for a plan.
 TEST(Lowering, OtherAlgorithmsSendWhatTheirFormulasSay) {
   const std::size_t count = 840;
   const auto lowered = [&](Collective collective, const std::string& decomposition, int ranks,
@@ -713,7 +715,7 @@ TEST(Lowering, NoMemberOfADoubleTreeSendsMoreThanTheBuffer) {
   }
 }
 
-// Hosts with unequal numbers of ranks would send more than the least, 2N(H-1)/H.
+// Hosts with unequal numbers of ranks would send more than the minimum, 2N(H-1)/H.
 TEST(Lowering, RaggedHostsSendTheLeastOverTheirBoundaries) {
   const std::vector<Algorithm> scattering = {Algorithm::ring, Algorithm::halving_doubling,
                                              Algorithm::two_shot};
@@ -723,7 +725,7 @@ TEST(Lowering, RaggedHostsSendTheLeastOverTheirBoundaries) {
       for (const Algorithm between : scattering) {
         const Plan plan = plan_for(Collective::all_reduce, text, ranks, {inside, between}, 2);
         const auto hosts = static_cast<std::size_t>(plan.decomposition.groups());
-        const std::size_t count = 2 * hosts * 60;  // 60: every group's pieces are whole, and their cuts' too
+        const std::size_t count = 2 * hosts * 60;  // 60: divisible into every group's pieces and their cuts
         SCOPED_TRACE(name_of(plan, count));
         const Schedule schedule = lower_all(plan, count);
         for (const StepKind kind : {StepKind::send, StepKind::receive}) {
@@ -758,8 +760,8 @@ TEST(Lowering, BroadcastEntersEachHostOnce) {
   }
 }
 
-// Halving and doubling over all ranks would send the most over the slowest links: its large exchanges are
-// between neighbours.
+// Halving and doubling over all ranks would send most bytes over the slowest links, unless its large
+// exchanges are between neighbours.
 TEST(Lowering, FlatHalvingDoublingCrossesHostsAsLittleAsAHierarchy) {
   Plan flat = plan_for(Collective::all_reduce, "16", 16, {Algorithm::halving_doubling}, 1);
   const Schedule schedule = lower_all(flat, 1600);
@@ -769,7 +771,7 @@ TEST(Lowering, FlatHalvingDoublingCrossesHostsAsLittleAsAHierarchy) {
   }
 }
 
-// Chunks would go through the dimensions one after the other, and most links be idle at any time.
+// Chunks would go through the dimensions one after the other, and most links would be idle.
 TEST(Lowering, ChunksFollowEachOtherByOneRound) {
   const Plan plan = plan_for(Collective::all_reduce, "4x4", 16, {Algorithm::ring, Algorithm::ring}, 8);
   std::vector<int> round_of_chunk(8, 0);
@@ -784,7 +786,7 @@ TEST(Lowering, ChunksFollowEachOtherByOneRound) {
   for (const int rounds : round_of_chunk) EXPECT_EQ(rounds, 12);
 }
 
-// A job would need more scratch memory the more chunks or ranks it has.
+// A job's scratch memory would grow with the number of chunks or ranks.
 TEST(Lowering, ScratchIsThatOfFourChunks) {
   for (const int chunks : {1, 3, 4, 64}) {
     const std::size_t count = 64 * 180;
@@ -808,8 +810,8 @@ TEST(Lowering, ScratchIsThatOfFourChunks) {
   }
 }
 
-// An all-reduce inside a host would read and write memory more often than it has to: the engine joins these
-// steps, as they stand here, into one pass over all ranks' memory.
+// An all-reduce inside a host would read and write memory more often than necessary: the engine fuses exactly
+// this sequence of steps into one pass over all ranks' memory.
 TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
   const int n = 4;
   Plan plan = plan_for(Collective::all_reduce, "4", n, {Algorithm::two_shot}, 1);
@@ -842,7 +844,8 @@ TEST(Lowering, TwoShotOverSharedMemoryIsWhatReadsEachBufferOnce) {
   }
 }
 
-/// Of hosts of three ranks each, whose messages to one another are cut otherwise.
+/// Cuts a schedule on hosts of three ranks each. Messages between hosts have another maximum size than those
+/// inside.
 Schedule all_cut(Schedule schedule, const MessageSizes& most) {
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     schedule.ranks[rank] = cut(std::move(schedule.ranks[rank]), most,
@@ -851,7 +854,7 @@ Schedule all_cut(Schedule schedule, const MessageSizes& most) {
   return schedule;
 }
 
-// The engine would run large messages in pieces that mean something else than the plan.
+// Cutting large messages would change the result.
 TEST(Lowering, CutStepsDoTheSame) {
   std::minstd_rand random(7);
   const auto pick = [&](const auto& from) { return from[random() % from.size()]; };
@@ -891,7 +894,8 @@ TEST(Lowering, CutStepsDoTheSame) {
   }
 }
 
-// A long message would be passed on only when all of it has come, or reduced in several passes over memory.
+// A long message would be passed on only after all of it has arrived, or reduced in several passes over
+// memory.
 TEST(Lowering, PiecesOfOneRangeFollowOneAnother) {
   const auto step = [](StepKind kind, int peer, std::size_t begin, std::size_t end, std::size_t source = 0) {
     return Step{.kind = kind, .peer = peer, .begin = begin, .end = end, .source = source};
@@ -936,7 +940,7 @@ Step joined(Step step) {
   return step;
 }
 
-// The engine would read and write memory once for each peer, or two ranks would round at other places.
+// The engine would read and write memory once for each peer, or two ranks would round at different points.
 TEST(Fuse, ReductionsOfWhatPeersHaveInMemoryAreOneRun) {
   Plan plan = over_shared_memory(plan_for(Collective::all_reduce, "4", 4, {Algorithm::two_shot}, 1), 1);
   std::iota(plan.order.begin(), plan.order.end(), 0);
@@ -945,7 +949,7 @@ TEST(Fuse, ReductionsOfWhatPeersHaveInMemoryAreOneRun) {
   EXPECT_EQ(program.end_of_run(3), 7U);
   EXPECT_EQ(program.begin_of_run(6), 3U);
   EXPECT_EQ(program.steps[6].kind, StepKind::finish);
-  // All of a sum is rounded once on each rank, whatever its place in the order.
+  // Each rank rounds the whole sum once, whatever its position in the order.
   plan.dimensions[0].algorithm = Algorithm::one_shot;
   for (int rank = 0; rank < 4; ++rank) {
     const Program one_shot = fuse(lower(plan, rank, 400), [](int) { return true; });
@@ -967,12 +971,12 @@ TEST(Fuse, WhatCannotBeOnePassStaysAsItIs) {
                       0};
   EXPECT_FALSE(unchanged(chain, all));
   EXPECT_TRUE(unchanged(chain, [](int peer) { return peer == 1; })) << "a part comes by the network";
-  // Somebody reads what is between two reductions.
+  // Another step reads the value between two reductions.
   EXPECT_TRUE(unchanged(
       {{step(receive_reduce, 1, 0, 4), step(send, 3, 0, 4), step(receive_reduce, 2, 0, 4)}, 0}, all));
-  // Only a part of the range goes on.
+  // The second reduction covers only part of the range.
   EXPECT_TRUE(unchanged({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 2, 0, 3)}, 0}, all));
-  // One peer twice, and two peers in two orders: messages would overtake one another.
+  // The same peer twice, and two peers in different orders: messages would overtake each other.
   EXPECT_TRUE(unchanged({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 1, 0, 4)}, 0}, all));
   const Program crossed = fuse({{step(receive_reduce, 1, 0, 4), step(receive_reduce, 2, 4, 8),
                                  step(receive_reduce, 2, 0, 4), step(receive_reduce, 1, 4, 8)},
@@ -980,14 +984,14 @@ TEST(Fuse, WhatCannotBeOnePassStaysAsItIs) {
                                all);
   EXPECT_EQ(std::ranges::count_if(crossed.steps, is_joined), 1)
       << "the second run comes after the first one's messages";
-  // Steps of other ranges between them do not keep two apart.
+  // Steps on other ranges in between do not prevent fusing.
   const Program between =
       fuse({{step(receive_reduce, 1, 0, 4), step(send, 3, 4, 8), step(receive_reduce, 2, 0, 4)}, 0}, all);
   EXPECT_EQ(between.steps, (std::vector{step(receive_reduce, 1, 0, 4), joined(step(receive_reduce, 2, 0, 4)),
                                         step(send, 3, 4, 8)}));
 }
 
-// A rank that lowers alone would wait for messages that the others, lowering for themselves, never send.
+// A rank that lowers only its own program would wait for messages that the others never send.
 TEST(Lowering, OneRankAloneGetsWhatItGetsAmongAll) {
   for (const auto& [text, ranks, dimensions] :
        {std::tuple{"4,3,2,1x4", 10, 2}, {"4x2x3", 24, 3}, {"7", 7, 1}}) {
@@ -1009,7 +1013,7 @@ TEST(Lowering, OneRankAloneGetsWhatItGetsAmongAll) {
   }
 }
 
-// A job on thousands of ranks would spend its time and memory on schedules.
+// A job of thousands of ranks would spend its time and memory on schedules.
 TEST(Lowering, ARanksStepsAreItsOwnAlone) {
   const int ranks = 1 << 16;
   const auto steps = [&](const std::string& text, const std::vector<Algorithm>& algorithms) {
@@ -1068,7 +1072,7 @@ TEST(Lowering, StepsBelongToThePhasesOfThePlan) {
   }
 }
 
-// A plan that another tool wrote would be executed although it cannot be.
+// An impossible plan, written by another tool, would be executed.
 TEST(Lowering, RefusesWhatDoesNotExist) {
   const Plan plan = plan_for(Collective::all_reduce, "2x2", 4, {Algorithm::ring, Algorithm::ring}, 1);
   const auto message_of = [](auto&& call) -> std::string {

@@ -1,5 +1,5 @@
-// Rates decide every simulated time. Whatever flows come and go in whatever order, what `MaxMin` corrects bit
-// by bit must be the fair allocation.
+// Rates determine every simulated time. `MaxMin` updates them incrementally, and must always reach the fair
+// allocation, whatever flows start and end in whatever order.
 #include "topology/simulator/max_min.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace ddl::topology {
 namespace {
 
-/// Feasible, and each flow has a bottleneck.
+/// Expects that the rates are feasible and that each flow has a bottleneck.
 void expect_fair(const MaxMin& shares, const FlowPaths& paths, const std::vector<double>& capacities,
                  const std::set<std::uint32_t>& active) {
   std::vector<double> load(capacities.size());
@@ -81,7 +81,7 @@ TEST(MaxMin, IsFairWhateverComesAndGoes) {
 }
 
 TEST(MaxMin, FollowsAChangeAlongAChain) {
-  // Flow i crosses resources i and i + 1, as in a ring over hosts: what one loses the next one wins.
+  // Flow i crosses resources i and i + 1, as in a ring over hosts: what one flow loses, the next gains.
   constexpr std::uint32_t length = 200;
   std::vector<double> capacities;
   FlowPaths paths;
@@ -113,7 +113,7 @@ TEST(MaxMin, FollowsAChangeAlongAChain) {
 }
 
 TEST(MaxMin, LeavesFlowsAloneThatAChangeDoesNotReach) {
-  // 0 and 1 share a; 2 and 3 share b; 1 and 2 share a wide c.
+  // Flows 0 and 1 share resource a; 2 and 3 share b; 1 and 2 share c, which has more capacity.
   FlowPaths paths;
   paths.resources = {0, 0, 2, 1, 2, 1};
   paths.begin = {0, 1, 3, 5, 6};

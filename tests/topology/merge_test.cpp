@@ -1,4 +1,4 @@
-// From descriptions of hosts to one topology.
+// Merging descriptions of hosts to one topology.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -53,7 +53,7 @@ bool has_node(const Topology& topology, const std::string& name) {
   return false;
 }
 
-// Lost otherwise: a plan for another placement than mpirun's.
+// Plans would be made for another placement than mpirun's.
 TEST(Merge, DevicesAreInTheOrderOfRanks) {
   const std::vector<HostDescription> hosts = {two_sockets("a"), two_sockets("b")};
   const Topology by_host = merge(hosts, std::vector<int>{0, 0, 1, 1}, NodeKind::cpu);
@@ -79,13 +79,14 @@ TEST(Merge, SpreadsCpuRanksOverThePackages) {
   EXPECT_EQ(merge(std::span(&host, 1), std::vector<int>(50, 0), NodeKind::cpu).devices().size(), 50u);
 }
 
-// Lost otherwise: an AC922 that is found would not be the AC922 that is preset.
+// A discovered AC922 would differ from the preset.
 TEST(Merge, JoinsGpusByTheirNvlinks) {
   HostDescription host = two_sockets("a");
-  host.gpus = {gpu_at("0004:04:00.0", 0, {{NvlinkPeer::gpu, "0004:05:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
-               gpu_at("0004:05:00.0", 0, {{NvlinkPeer::gpu, "0004:04:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
-               gpu_at("0035:03:00.0", 8, {{NvlinkPeer::gpu, "0035:04:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
-               gpu_at("0035:04:00.0", 8, {{NvlinkPeer::cpu, "", 3}})};  // one end did not tell
+  host.gpus = {
+      gpu_at("0004:04:00.0", 0, {{NvlinkPeer::gpu, "0004:05:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
+      gpu_at("0004:05:00.0", 0, {{NvlinkPeer::gpu, "0004:04:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
+      gpu_at("0035:03:00.0", 8, {{NvlinkPeer::gpu, "0035:04:00.0", 3}, {NvlinkPeer::cpu, "", 3}}),
+      gpu_at("0035:04:00.0", 8, {{NvlinkPeer::cpu, "", 3}})};  // the other end does not report the links
   const Topology topology = merge(std::span(&host, 1), std::vector<int>(4, 0), NodeKind::gpu);
   EXPECT_EQ(bandwidth(topology, "h0/gpu0", "h0/gpu1", LinkKind::nvlink), 75);
   EXPECT_EQ(bandwidth(topology, "h0/gpu2", "h0/gpu3", LinkKind::nvlink), 75);
@@ -112,14 +113,15 @@ TEST(Merge, JoinsGpusByTheNvswitch) {
   EXPECT_EQ(topology.route(topology.devices()[0], topology.devices()[7]).size(), 2u);
 }
 
-// Lost otherwise: GPUs that share a PCIe uplink would be planned as if each had its own.
+// GPUs that share a PCIe uplink would be planned for as if each had its own.
 TEST(Merge, FindsPcieSwitches) {
   HostDescription host = two_sockets("a");
   for (const char* address : {"0000:06:00.0", "0000:07:00.0", "0000:0a:00.0"})
     host.gpus.push_back(gpu_at(address, 0, {}));
   host.gpus[0].pci.bridges = {"0000:00:01.0", "0000:04:00.0", "0000:05:00.0"};
   host.gpus[1].pci.bridges = {"0000:00:01.0", "0000:04:00.0", "0000:05:01.0"};
-  host.gpus[2].pci.bridges = {"0000:00:02.0", "0000:08:00.0", "0000:09:00.0"};  // alone behind its switch
+  host.gpus[2].pci.bridges = {"0000:00:02.0", "0000:08:00.0",
+                              "0000:09:00.0"};  // the only one behind its switch
   host.gpus[0].pci.bandwidth = 31.5;
   const Topology topology = merge(std::span(&host, 1), std::vector<int>(3, 0), NodeKind::gpu);
   EXPECT_EQ(bandwidth(topology, "h0/gpu0", "h0/pcie0", LinkKind::pcie), 31.5);
@@ -139,7 +141,7 @@ TEST(Merge, ChoosesTheNicsThatCarryTheJob) {
        .speed = 100,
        .is_up = true},
       {.name = "management", .pci = {}, .speed = 1, .is_up = true},
-      {.name = "silent", .pci = {}, .speed = 0, .is_up = true}};  // taken to be as slow as management
+      {.name = "silent", .pci = {}, .speed = 0, .is_up = true}};  // assumed to be a slow management interface
   hosts[1].nics = {{.name = "veth0", .pci = {}, .speed = 0, .is_up = true, .is_virtual = true}};
   const Topology topology = merge(hosts, std::vector<int>{0, 1}, NodeKind::cpu);
   EXPECT_EQ(topology.hosts(), (std::vector<std::string>{"same", "same-2"}));
@@ -154,7 +156,7 @@ TEST(Merge, ChoosesTheNicsThatCarryTheJob) {
   EXPECT_TRUE(has_node(merge(hosts, std::vector<int>{0, 1}, NodeKind::cpu), "h1/nic0"));
 }
 
-// Lost otherwise: odd names of systems, and hosts that no rank runs on, would be errors.
+// Unusual host names, and hosts without ranks, would be errors.
 TEST(Merge, CopesWithOddHosts) {
   std::vector<HostDescription> hosts = {two_sockets("n\xc3\xa4me \n"), two_sockets("unused"),
                                         two_sockets("")};

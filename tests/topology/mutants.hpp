@@ -14,8 +14,8 @@
 
 namespace ddl::topology {
 
-/// What can go wrong with a step of a schedule. Those of pairs change a send and its receive alike, so that
-/// they still match.
+/// Ways to damage a step of a schedule. Mutations of pairs change a send and its receive alike, so that they
+/// still match.
 enum class Mutation {
   drop,
   duplicate,
@@ -67,7 +67,7 @@ constexpr std::string_view to_string(Mutation mutation) {
   return names[static_cast<std::size_t>(mutation)];
 }
 
-/// Where the receive of a send is: rank and step.
+/// The receive that belongs to a send: rank and step.
 inline std::pair<std::size_t, std::size_t> receive_of(const Schedule& schedule, std::size_t rank,
                                                       std::size_t at) {
   const auto& steps = schedule.ranks[rank].steps;
@@ -82,7 +82,7 @@ inline std::pair<std::size_t, std::size_t> receive_of(const Schedule& schedule, 
   }
 }
 
-/// The schedule with one mutation of one step; nothing if that step does not have it or it changes nothing.
+/// The schedule with one mutation of one step; nothing if the mutation does not apply or changes nothing.
 template <typename Random>
 std::optional<Schedule> mutant(const Schedule& original, std::size_t rank, std::size_t at, Mutation mutation,
                                Random& random) {

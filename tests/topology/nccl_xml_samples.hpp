@@ -9,7 +9,7 @@
 
 namespace ddl::topology {
 
-/// Eight V100 in a cube mesh, a PCIe switch for two of them and a NIC, two Intel packages.
+/// Eight V100 in a cube mesh with a PCIe switch for each two of them and a NIC, and two Intel packages.
 inline std::string dgx1_like_xml() {
   constexpr std::array<std::string_view, 8> links = {"02112000", "20120100", "11020020", "12200001",
                                                      "20000211", "01002012", "00201102", "00011220"};
@@ -54,7 +54,7 @@ inline std::string dgx1_like_xml() {
   return text + "</system>\n";
 }
 
-/// Two POWER9, four V100 with NVLink to their package, a NIC.
+/// Two POWER9, four V100 with NVLink to their package, and a NIC.
 inline std::string ac922_like_xml() {
   return R"(<system version="1">
   <cpu host_hash="0x1" numaid="0" affinity="0000ffff" arch="ppc64">
@@ -94,7 +94,7 @@ inline std::string ac922_like_xml() {
 )";
 }
 
-/// Two H100 on two NVSwitches, a NIC with two ports, a virtual NIC of unknown speed, a fused one.
+/// Two H100 on two NVSwitches, a NIC with two ports, a virtual NIC of unknown speed, and a fused NIC.
 inline std::string nvswitch_xml() {
   return R"(<system version="1">
   <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">

@@ -37,7 +37,7 @@ double bandwidth(const Topology& topology, const std::string& a, const std::stri
   return 0;
 }
 
-// Users with a dump of their machine would plan for links that it does not have.
+// Plans from a dump of a machine would use links that the machine does not have.
 TEST(NcclXml, ReadsACubeMesh) {
   const Topology topology = import(dgx1_like_xml());
   EXPECT_EQ(topology.hosts(), Names{"h0"});
@@ -66,7 +66,7 @@ TEST(NcclXml, ReadsNvlinkToTheCpu) {
   EXPECT_DOUBLE_EQ(bandwidth(topology, "h0/gpu0", "h0/gpu1", LinkKind::nvlink), 60);
   EXPECT_DOUBLE_EQ(bandwidth(topology, "h0/gpu3", "h0/package8", LinkKind::nvlink), 60);
   EXPECT_DOUBLE_EQ(bandwidth(topology, "h0/package0", "h0/package8", LinkKind::socket), 32);
-  // NVLink, though PCIe would do: the GPUs have both.
+  // The route uses NVLink, although the GPUs are connected by PCIe too.
   const auto way = topology.route(find(topology, "h0/gpu0"), find(topology, "h0/gpu2"));
   ASSERT_EQ(way.size(), 3U);
   EXPECT_EQ(topology.links()[static_cast<std::size_t>(link_of(way[0]))].kind, LinkKind::nvlink);
@@ -116,7 +116,7 @@ TEST(NcclXml, LinksToGpusOfOtherJobsAreLeftOut) {
   EXPECT_EQ(topology, import(ac922_like_xml()));
 }
 
-// A damaged dump would be planned for as if it were whole.
+// A damaged dump would be taken for a complete one.
 TEST(NcclXml, ErrorsSayWhere) {
   const std::string good = ac922_like_xml();
   const std::vector<std::pair<std::string, std::string>> cases = {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double bytes_per_us = 1e3;  // in a GB/s
 
-// The figure that the article's plans are measured against.
+// The figure with which the article's plans are compared would be wrong.
 TEST(PhysicalBound, OfTheReferenceModelIsSetByTheNics) {
   const Topology topology = make_preset("ac922:4");
   constexpr std::uint64_t bytes = 717'668'352;
@@ -36,14 +36,14 @@ TEST(PhysicalBound, ABroadcastEntersEachHostOnce) {
   EXPECT_NEAR(bound, 100e6 / (12.5 * bytes_per_us), 1);
 }
 
-// Of 16 pieces a host keeps four.
+// Bounds of reduce_scatter and all_gather would be wrong. Of 16 pieces, a host keeps four.
 TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
   const Topology topology = make_preset("ac922:4");
   const double once = 100e6 / (12.5 * bytes_per_us);
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
     EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), collective, 100'000'000), once * 3 / 4,
                 1);
-    // Three ranks on one host and one on another: that one's NIC passes three quarters, one way.
+    // Three ranks on one host and one on another: the latter's NIC carries three quarters, in one direction.
     EXPECT_NEAR(physical_bound(topology, {0, 1, 2, 4}, collective, 100'000'000), once * 3 / 4, 1);
   }
   EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), Collective::reduce, 100'000'000), once,
@@ -51,13 +51,13 @@ TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
 }
 
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
-  // Two packages of an AC922 joined by 32 GB/s, and each with a way out that leads nowhere else.
+  // Two packages of an AC922 joined by 32 GB/s, each with a NIC that leads nowhere else.
   const Topology topology = make_preset("ac922");
   const double bound = physical_bound(topology, place_by_host(topology, 4), Collective::all_reduce, 1 << 30);
   EXPECT_GE(bound, 2.0 * (1 << 30) / (2 * (32 + 15.75) * bytes_per_us) * 0.999);
 }
 
-/// Two racks of two hosts, behind one link between their switches.
+/// Two racks of two hosts each, with one link between their switches.
 Topology two_racks(Duplex duplex) {
   GraphBuilder graph;
   const std::vector<int> leaves = {graph.add_network("leaf0"), graph.add_network("leaf1")};
@@ -93,7 +93,7 @@ TEST(PhysicalBound, FewBytesTakeTheLongestWaysLatency) {
   EXPECT_THROW(physical_bound(topology, {0, 0}, Collective::all_reduce, 4), Error);
 }
 
-// A bound that a plan can beat makes every ratio that is printed a lie.
+// A plan could beat the bound, and every printed ratio would be wrong.
 TEST(PhysicalBound, NoPlanBeatsItOnRandomGraphs) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     const Topology topology = random_graph(seed, true);

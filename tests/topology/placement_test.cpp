@@ -21,7 +21,7 @@ int host_of(const Topology& topology, int device) {
   return topology.nodes()[static_cast<std::size_t>(node)].host;
 }
 
-/// Two hosts whose devices take turns in the list of nodes.
+/// Two hosts whose devices alternate in the list of nodes.
 Topology interleaved() {
   GraphBuilder graph;
   const int left = graph.add_host("left");
@@ -43,7 +43,7 @@ Topology interleaved() {
   return graph.finish();
 }
 
-// Ranks that mpirun fills host by host would be predicted on other hosts than they run on.
+// For ranks that mpirun places host by host, predictions would assume other hosts.
 TEST(Placement, ByHostFillsOneHostAfterTheOther) {
   EXPECT_EQ(place_by_host(make_preset("ac922:2"), 6), (Placement{0, 1, 2, 3, 4, 5}));
   const Topology topology = interleaved();

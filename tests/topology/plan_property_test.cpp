@@ -1,4 +1,4 @@
-// What holds for every plan on every machine, tried on random ones.
+// Properties of every plan on every machine, tested on random ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 using Random = std::mt19937;
 
-// Sanitizers make everything about ten times slower.
+// Sanitizers slow everything down about tenfold.
 #ifdef DDL_SANITIZED
 constexpr int slowness = 8;
 #else
@@ -59,9 +59,10 @@ std::vector<std::uint64_t> sent_by_rank(const Schedule& schedule) {
   return sent;
 }
 
-/// What all ranks of an all-reduce send of `count` elements, by the formulas of `Algorithm`. The groups of a
-/// dimension work on as many copies of the buffer as members of one_shot dimensions before it go on side by
-/// side, and groups of p move each element p-1 times up and p-1 times down, one_shot p(p-1) times.
+/// The number of elements that all ranks together send in an all-reduce of `count` elements, by the formulas
+/// of `Algorithm`. A group of p moves each element p-1 times up and p-1 times down, or p(p-1) times with
+/// one_shot. After one_shot dimensions all their members continue, so later dimensions work on as many copies
+/// of the buffer.
 std::uint64_t all_reduce_elements(const Plan& plan, std::size_t count) {
   const Decomposition& grid = plan.decomposition;
   std::uint64_t total = 0;
@@ -135,7 +136,7 @@ void expect_verified(const Plan& plan, std::size_t count, int root) {
   expect_bytes(plan, schedule);
 }
 
-/// Sizes whose product is `ranks`, and with `ragged` groups of any sizes in place of the first.
+/// A random grid of `ranks` ranks; with `ragged`, the first dimension has groups of any sizes.
 Decomposition random_decomposition(int ranks, bool ragged, Random& random) {
   if (ragged && ranks >= 3) {
     const int groups = 2 + below(random, std::min(ranks - 1, 8));
@@ -166,13 +167,13 @@ Collective random_collective(Random& random) {
   return all[random() % all.size()];
 }
 
-/// What it can be lowered for, near `count`.
+/// The nearest count to `count` for which the collective can be lowered.
 std::size_t fitting(Collective collective, std::size_t count, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   return has_pieces(collective) ? (count + n - 1) / n * n : count;
 }
 
-/// In some of the dimensions that can have it.
+/// Adds the wire to some of the dimensions that can have it.
 void add_wire(Plan& plan, DataType wire, Random& random) {
   if (plan.collective != Collective::all_reduce && plan.collective != Collective::reduce_scatter) return;
   plan.type = DataType::f32;
@@ -213,7 +214,7 @@ Plan random_plan(int ranks, Random& random) {
   return plan;
 }
 
-/// Some that divide, some that leave pieces empty, few steps for many chunks.
+/// A random count: divisible, or one that leaves pieces empty; small for many chunks, to limit the steps.
 std::size_t random_count(const Plan& plan, Random& random) {
   const auto n = static_cast<std::size_t>(plan.decomposition.ranks());
   if (has_pieces(plan.collective)) return n * static_cast<std::size_t>(below(random, 5));
@@ -230,7 +231,8 @@ std::size_t random_count(const Plan& plan, Random& random) {
   }
 }
 
-// Any plan that `require_valid` lets through may be executed: from a file, or asked for by its decomposition.
+// A plan that `require_valid` accepts, from a file or for a requested decomposition, would give wrong
+// results.
 TEST(PlanProperty, AnyValidPlanVerifiesAndSendsWhatItsFormulasSay) {
   Random random(1);
   for (int trial = 0; trial < 3000 / slowness; ++trial) {
@@ -251,7 +253,7 @@ TEST(PlanProperty, TopologiesReturnFromJson) {
   }
 }
 
-/// What decides whether a plan's schedule is right, whichever rank stands where.
+/// The properties of a plan that determine whether its schedule is right, whatever the order of ranks.
 using Form = std::tuple<Collective, std::string, std::vector<Algorithm>, int>;
 Form form_of(const Plan& plan) {
   std::vector<Algorithm> algorithms;
@@ -263,7 +265,7 @@ class Machines {
  public:
   explicit Machines(unsigned seed) : random_(seed) {}
 
-  /// A topology with ranks on it; every few are large.
+  /// Makes a random topology with ranks; some are large.
   void next(int most) {
     topology_.emplace(random_cluster(static_cast<unsigned>(random_()), most));
     placement_ = random_placement(*topology_, static_cast<unsigned>(random_()));
@@ -293,7 +295,7 @@ class Machines {
   std::optional<Planner> planner_;
 };
 
-/// Verifies a plan unless one of the same form was before.
+/// Verifies a plan unless one of the same form has been verified.
 class Verified {
  public:
   explicit Verified(Random& random) : random_(random) {}
@@ -312,7 +314,7 @@ class Verified {
   std::size_t plans_ = 0;
 };
 
-// A candidate that is wrong is one model or one machine away from being chosen.
+// A candidate would be wrong, and chosen for some model or machine.
 TEST(PlanProperty, EveryCandidateOfUpTo16RanksVerifies) {
   Machines machines(2);
   Verified verified(machines.random());
@@ -370,7 +372,7 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsNearTheFirstCandid
           verify(schedule_to_run(plan, count, root, machines.topology(), machines.placement()));
       ASSERT_TRUE(run.ok) << "what runs: " << run.problem;
       if (machines.ranks() <= 16 && mode == Mode::explore) {
-        // Simulation may prefer another one of those that are predicted alike.
+        // Simulation may prefer another candidate among those with similar predictions.
         const auto candidates = machines.planner().candidates(request);
         ASSERT_LE(plan.predicted_us, 1.13 * candidates.at(0).predicted_us);
         ASSERT_NE(std::ranges::find(candidates, plan), candidates.end());
@@ -379,7 +381,7 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsNearTheFirstCandid
   }
 }
 
-// A simulator that is faster than the wires, or a bound that is none, would sell plans that nobody can run.
+// Simulated times below the physical bound would promise speeds that no machine reaches.
 TEST(PlanProperty, NoSimulationBeatsThePhysicalBound) {
   Machines machines(5);
   int simulated = 0;

@@ -44,7 +44,7 @@ Plan ragged() {
 using test::expect_error;
 using test::message_of;
 
-// A saved plan that comes back as another one runs something that nobody proved.
+// A saved plan would be loaded as another one, which has not been verified.
 TEST(Plan, JsonRoundTrips) {
   for (const Plan& plan : {Plan{}, hierarchy(), ragged()}) {
     const std::string text = to_json(plan);
@@ -53,7 +53,7 @@ TEST(Plan, JsonRoundTrips) {
   }
 }
 
-// Ranks with different hashes refuse to start: equal plans must have equal ones, whatever the notes say.
+// Ranks with equal plans would refuse to start, or ranks with different plans would not notice.
 TEST(Plan, HashTellsWhatDecidesTheSteps) {
   const Plan plan = hierarchy();
   std::set<std::uint64_t> hashes = {hash(plan)};
@@ -136,7 +136,7 @@ struct BadJson {
   const char* path;
 };
 
-// A file that was edited by hand must say where it is wrong, not run as something else.
+// The error about a file edited by hand would not name the place, or the file would be read as another plan.
 TEST(Plan, BadJsonNamesThePlace) {
   const BadJson cases[] = {
       {"\"ddl_plan\": 1", "\"ddl_plan\": 2", "ddl_plan: found 2"},

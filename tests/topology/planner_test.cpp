@@ -22,7 +22,7 @@
 namespace ddl::topology {
 namespace {
 
-/// Hosts of CPU ranks, so many on each, behind a NIC of 1 Gb/s.
+/// Hosts with `sizes[i]` CPU ranks each, behind a NIC of 1 Gb/s.
 Topology unequal_hosts(const std::vector<int>& sizes) {
   GraphBuilder graph;
   const int network = graph.add_network("network");
@@ -40,7 +40,7 @@ Topology unequal_hosts(const std::vector<int>& sizes) {
   return graph.finish();
 }
 
-// Hosts with unequal numbers of ranks would be given plans by times that they don't take.
+// Plans for hosts with unequal numbers of ranks would be chosen by wrong times.
 TEST(UnequalHosts, EveryCollectiveIsPredictedRightAndNearItsBound) {
   const Topology topology = unequal_hosts({4, 3, 2, 1});
   const Placement placement = place_by_host(topology, 10);
@@ -56,7 +56,7 @@ TEST(UnequalHosts, EveryCollectiveIsPredictedRightAndNearItsBound) {
   }
 }
 
-// Small messages of four ranks a host would all go over the network, each at the price of system calls.
+// Small messages of all four ranks of a host would go over the network, each at the cost of system calls.
 TEST(CpuHosts, SmallAllReducesLeaveTheHostOnce) {
   const Topology topology = make_preset("ethernet:4x4@1gbit");
   Planner planner(topology, place_by_host(topology, 16));
@@ -70,7 +70,8 @@ TEST(CpuHosts, SmallAllReducesLeaveTheHostOnce) {
             1.05 * planner.choose({Collective::all_reduce, 16U << 20U}).bound_us);
 }
 
-// The engine has one pass over memory for two_shot in one chunk; chunks and stages would make it several.
+// Plans for one host would have several chunks or stages, for which the engine needs several passes over
+// memory.
 TEST(CpuHosts, OneHostTakesOneShotForFewBytesAndTwoShotForMore) {
   for (const int ranks : {3, 4, 8}) {
     const Topology topology = make_preset(fmt::format("host:{}", ranks));
@@ -111,7 +112,7 @@ Plan flat(int ranks, Algorithm algorithm, std::uint64_t bytes) {
   return plan;
 }
 
-/// What a phase's messages carry: bytes by (phase, from, to).
+/// The bytes of messages by (phase, from, to).
 using Traffic = std::map<std::tuple<int, int, int>, double>;
 
 Traffic traffic_of_lowering(const Plan& plan, std::size_t count) {
@@ -126,7 +127,7 @@ Traffic traffic_of_lowering(const Plan& plan, std::size_t count) {
   return traffic;
 }
 
-// Predictions are made from patterns; if they are not what runs, the planner chooses for another machine.
+// Patterns, from which predictions are made, would differ from the schedules that run.
 TEST(Pattern, IsWhatTheLoweringSends) {
   constexpr std::size_t each = 5040;
   for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
@@ -165,7 +166,8 @@ TEST(Pattern, IsWhatTheLoweringSends) {
   }
 }
 
-// Where nothing is shared and nothing overlaps, the prediction is the closed form, and so is the simulation.
+// Predictions would be wrong. Where nothing is shared and nothing overlaps, prediction and simulation equal
+// the closed form.
 TEST(Prediction, OfOneChunkIsTheSimulatedTime) {
   const Topology topology = make_preset("dgx_a100");
   Planner planner(topology, place_by_host(topology, 8));
@@ -225,7 +227,7 @@ TEST(Choice, IsTheSameOnEveryRank) {
   for (const std::uint64_t bytes : {std::uint64_t{1} << 10, std::uint64_t{1} << 18, std::uint64_t{1} << 26}) {
     Planner one(topology, place_by_host(topology, 12));
     Planner other(topology, place_by_host(topology, 12));
-    // What was asked before must not matter.
+    // Earlier requests must not matter.
     (void)other.choose(all_reduce(12345));
     (void)other.candidates({Collective::broadcast, 77}, 3);
     EXPECT_EQ(one.choose(all_reduce(bytes)), other.choose(all_reduce(bytes)));
@@ -261,7 +263,7 @@ TEST(Choice, OneRankAndNoBytes) {
   EXPECT_EQ(empty.decomposition.dimensions(), 1);
 }
 
-// Plans of these kinds are what the issue promises to have looked at.
+// Some kinds of plans would not be considered.
 TEST(Candidates, AreAllThereAre) {
   const Topology topology = make_preset("ac922:3");
   Planner planner(topology, place_round_robin(topology, 12));
@@ -350,7 +352,7 @@ TEST(Modes, TakeTheirFamilies) {
   });
 }
 
-// What is called MPI's way must be no better than what MPI does, or a comparison with it says nothing.
+// Mode mpi would use knowledge that MPI does not have, and comparisons with it would be meaningless.
 TEST(Modes, MpiKnowsNothingOfTheWiring) {
   const Topology topology = make_preset("ac922:4");
   Planner planner(topology, place_round_robin(topology, 16));
@@ -380,7 +382,7 @@ TEST(Modes, MpiKnowsNothingOfTheWiring) {
             (std::set<Algorithms>{{Algorithm::ring}, {Algorithm::two_shot}, {Algorithm::tree}}));
 }
 
-// A fallback that nobody is told about is a fallback that nobody finds.
+// Users would not learn why NCCL is not used.
 TEST(Modes, SayWhyNcclIsNotUsed) {
   const Topology cpus = make_preset("ethernet:2x2");
   Planner on_cpus(cpus, place_by_host(cpus, 4));
@@ -419,14 +421,14 @@ Plan choose_on_devices(const std::string& preset, const std::string& carriers, C
   Plan again = plan;
   planner.predict(again);
   EXPECT_EQ(again.predicted_us, plan.predicted_us) << summary(plan);
-  // Of a network's plans only one is compared, and that by simulation.
+  // With a network, simulation chooses the plan instead of the prediction.
   if (!topology.carriers()->network) {
     EXPECT_EQ(planner.candidates(request, 1).front(), plan);
   }
   return plan;
 }
 
-// A job's devices would be given plans that nothing executes.
+// Devices would get plans for carriers that they do not have.
 TEST(OnDevices, PlansAreOfTheCarriersThatThereAre) {
   constexpr std::uint64_t small = 4096;
   constexpr std::uint64_t large = 256 << 20;
@@ -453,7 +455,7 @@ TEST(OnDevices, PlansAreOfTheCarriersThatThereAre) {
   EXPECT_EQ(one_shot("cuda_ipc:4095"), Algorithm::two_shot);
 }
 
-// Ranks that mpirun dealt out would be grouped across hosts.
+// Ranks with round-robin placement would be grouped across hosts.
 TEST(OnDevices, GroupsFollowTheHosts) {
   const Plan plan =
       choose_on_devices("ac922:2", "cuda_ipc,network", Collective::all_reduce, 64 << 20, Mode::explore, true);
@@ -475,7 +477,7 @@ TEST(OnDevices, ModesNarrowTheChoiceAndSayWhereTheyCannot) {
   EXPECT_NE(without.notes[0].find("-mode n (DDL_OPTIONS) asks for NCCL over all ranks"), std::string::npos);
 }
 
-// A user with 3 and 5 GPUs on two hosts would look for the hierarchy in vain.
+// A user with 3 and 5 GPUs on two hosts would not learn why there is no hierarchy.
 TEST(OnDevices, UnequalHostsGoFlatAndSayWhy) {
   const Topology topology = make_preset("ac922:2").with_carriers({.nccl = true});
   Planner planner(topology, {0, 1, 2, 4, 5});
@@ -486,16 +488,17 @@ TEST(OnDevices, UnequalHostsGoFlatAndSayWhy) {
   EXPECT_NE(plan.notes[0].find("hosts have 3 and 2 ranks"), std::string::npos) << plan.notes[0];
 }
 
-// NCCL's latencies grow with its protocols, and its bandwidth too: a small call must not pay for the last.
+// A small call would be predicted with the latency of NCCL's protocols for large ones, or a large call with
+// the bandwidth of those for small ones.
 TEST(OnDevices, NcclTakesTheBestProtocol) {
   const auto us = [](std::uint64_t bytes) {
     return choose_on_devices("dgx_a100", "nccl", Collective::all_reduce, bytes).predicted_us;
   };
-  // 14 steps of LL.
+  // 14 steps of protocol LL.
   EXPECT_NEAR(us(8), 6.6 + 14 * 0.6, 5);
   const double bound = 2 * 7.0 / 8 * (1 << 30) / 300e3;
   EXPECT_GT(us(1 << 30), bound);
-  EXPECT_LT(us(1 << 30), 1.4 * bound);  // with the reductions
+  EXPECT_LT(us(1 << 30), 1.4 * bound);  // including reductions
   for (std::uint64_t bytes = 8; bytes < (1 << 28); bytes *= 2) EXPECT_LT(us(bytes), us(2 * bytes));
 }
 
@@ -536,7 +539,7 @@ TEST(Requests, WhatCannotBeIsRefused) {
   EXPECT_NE(message_of([&] { Planner twice(topology, {0, 0}); }).find("device 0"), std::string::npos);
 }
 
-// A ring over GPUs that no NVLink joins is several times slower.
+// Rings would use GPUs that no NVLink joins, and be several times slower.
 TEST(Orders, ByHostFollowsTheLinks) {
   const Topology topology = make_preset("dgx1v");
   Planner planner(topology, place_by_host(topology, 8));
@@ -552,7 +555,7 @@ TEST(Orders, ByHostFollowsTheLinks) {
   }
 }
 
-// "As placed" for ranks that lie by host sends people looking for another order, which there is not.
+// The plan would call the order "as placed" although it is by host, and users would look for another one.
 TEST(Orders, AreNamedForWhereTheRanksAre) {
   const Topology topology = make_preset("ac922:2");
   PlanRequest request = all_reduce(1 << 20);
@@ -567,7 +570,8 @@ TEST(Orders, AreNamedForWhereTheRanksAre) {
   EXPECT_EQ(names_of(place_round_robin(topology, 8)), (std::set<std::string>{"as placed", "by host"}));
 }
 
-/// Two racks of two hosts of two CPU ranks; the link between racks is a quarter of a host's.
+/// Two racks of two hosts with two CPU ranks each; the link between racks has a quarter of a host's
+/// bandwidth.
 Topology oversubscribed() {
   GraphBuilder graph;
   const std::vector<int> leaves = {graph.add_network("leaf0"), graph.add_network("leaf1")};
@@ -607,7 +611,7 @@ TEST(Choice, ThousandsOfRanks) {
   }
 }
 
-// Who asks for everything must not get less than who asks for one family, or for a decomposition by hand.
+// Mode explore would choose worse plans than a restricted mode or a decomposition given by hand.
 TEST(Choice, OfEverythingIsNoWorseThanOfAPart) {
   for (const auto& [name, wanted] : std::vector<std::pair<const char*, std::vector<const char*>>>{
            {"ethernet:256x4@100gbit", {"1024", "4x256", "4x16x16", "2x2x256", "16x64"}},
@@ -644,7 +648,8 @@ TEST(Choice, OfEverythingIsNoWorseThanOfAPart) {
   }
 }
 
-// Each dimension's algorithms times those of all others are more than anyone can wait for.
+// Planning a decomposition of many dimensions would take forever, because the combinations of algorithms
+// multiply.
 TEST(Requests, ADecompositionOfManyDimensionsIsTaken) {
   const Topology topology = make_preset("ethernet:256x4");
   Planner planner(topology, place_by_host(topology, 1024));

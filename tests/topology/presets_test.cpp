@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// GB/s of the link of a kind between two nodes; 0 if there is none.
+/// The bandwidth in GB/s of the link of a kind between two nodes; 0 if there is none.
 double bandwidth(const Topology& topology, const std::string& a, const std::string& b, LinkKind kind) {
   const int first = find(topology, a);
   const int second = find(topology, b);
@@ -23,7 +23,7 @@ double bandwidth(const Topology& topology, const std::string& a, const std::stri
   return 0;
 }
 
-/// The sum over a node's links of a kind.
+/// The sum of bandwidths of a node's links of a kind.
 double bandwidth_sum(const Topology& topology, const std::string& name, LinkKind kind) {
   double sum = 0;
   for (const int index : topology.links_at(find(topology, name))) {
@@ -48,7 +48,7 @@ std::vector<std::string> sized_presets() {
           "host:6"};
 }
 
-// ddl-topo presets would list machines that cannot be made, or with another number of devices.
+// ddl-topo presets would list machines that cannot be made, or wrong numbers of devices.
 TEST(Presets, EveryListedOneCanBeMade) {
   ASSERT_EQ(presets().size(), 7U);
   for (const Preset& preset : presets()) {
@@ -64,7 +64,7 @@ TEST(Presets, EveryListedOneCanBeMade) {
   EXPECT_EQ(make_preset("host:5").devices().size(), 5U);
 }
 
-// Rank d sits on device d: ranks of a host would be spread over the others.
+// Ranks of one host would be on devices of several hosts, because rank d is on device d.
 TEST(Presets, DevicesComeHostByHost) {
   const Topology topology = make_preset("dgx2:2");
   for (std::size_t d = 0; d < topology.devices().size(); ++d) {
@@ -106,7 +106,7 @@ TEST(Presets, Dgx1vIsTheHybridCubeMesh) {
             (Names{"h0/gpu2", "h0/pcie1", "h0/nic1", "network", "h1/nic3", "h1/pcie3", "h1/gpu7"}));
 }
 
-// All hosts' traffic would be thought to leave by one NIC.
+// Plans would assume that all traffic of a host uses one NIC.
 TEST(Presets, SwitchedMachinesUseTheNearestNic) {
   struct Machine {
     std::string name;
@@ -132,7 +132,7 @@ TEST(Presets, SwitchedMachinesUseTheNearestNic) {
         EXPECT_EQ(route_names(topology, "h0/gpu0", local), (Names{"h0/gpu0", "h0/nvswitch", local}));
       }
     }
-    EXPECT_EQ(used.size(), 8U);  // with fewer, some would carry twice as much as others
+    EXPECT_EQ(used.size(), 8U);  // with fewer, some NICs would carry more than others
     EXPECT_DOUBLE_EQ(bandwidth_sum(topology, "network", LinkKind::network), 2 * 8 * nic);
   }
 }
@@ -174,7 +174,7 @@ TEST(Presets, RoutesJoinAllDevicesWithoutLoopsOrOtherDevices) {
   }
 }
 
-// Planning for 65,536 devices would take hours, or all memory.
+// Planning for 65,536 devices would take hours or exhaust memory.
 TEST(Presets, SixteenThousandHostsCanBeRouted) {
   const Topology topology = make_preset("ac922:16384");
   ASSERT_EQ(topology.devices().size(), 65536U);

@@ -6,7 +6,7 @@
 
 #include "ddl/topology/schedule.hpp"
 
-// Programs written by hand, and a few schedules made without the library's lowerings.
+// Hand-written programs, and some schedules that are made without the library's lowerings.
 namespace ddl::topology {
 
 inline Step send(int peer, std::size_t begin, std::size_t end) {
@@ -33,8 +33,8 @@ inline Schedule schedule_of(Collective collective, std::size_t count, std::vecto
   return {.collective = collective, .root = root, .count = count, .ranks = std::move(ranks)};
 }
 
-/// Ring reduce-scatter, finish and ring all-gather in steps of count / ranks elements; more ranks than
-/// elements leave some out.
+/// Ring reduce-scatter, finish and ring all-gather in steps of count / ranks elements. With more ranks than
+/// elements, some pieces are empty.
 inline Schedule ring_all_reduce(int ranks, std::size_t count) {
   const auto n = static_cast<std::size_t>(ranks);
   Schedule schedule = schedule_of(Collective::all_reduce, count, std::vector<Program>(n));
@@ -60,8 +60,8 @@ inline Schedule ring_all_reduce(int ranks, std::size_t count) {
   return schedule;
 }
 
-/// Each rank sends all to each other one and reduces what it gets in the order of the ranks, in scratch:
-/// block b of it holds rank b's data.
+/// Each rank sends everything to every other rank and reduces the received data in rank order, in scratch
+/// memory, whose block b holds rank b's data.
 inline Schedule one_shot_all_reduce(int ranks, std::size_t count) {
   const auto n = static_cast<std::size_t>(ranks);
   Schedule schedule = schedule_of(Collective::all_reduce, count, std::vector<Program>(n));
@@ -85,7 +85,7 @@ inline Schedule one_shot_all_reduce(int ranks, std::size_t count) {
   return schedule;
 }
 
-/// From the root to the next rank, and on, in `chunks` pieces.
+/// A broadcast from the root to the next rank and so on, in `chunks` pieces.
 inline Schedule chain_broadcast(int ranks, std::size_t count, int root, std::size_t chunks) {
   Schedule schedule =
       schedule_of(Collective::broadcast, count, std::vector<Program>(static_cast<std::size_t>(ranks)), root);

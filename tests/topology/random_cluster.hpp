@@ -13,8 +13,8 @@
 
 namespace ddl::topology {
 
-/// Up to eight hosts with one to `most` devices in all, never alike: packages, PCIe switches, NVLinks, NICs
-/// and one or two network switches, with links of random bandwidth and latency. Always connected.
+/// A connected random cluster of up to eight different hosts with one to `most` devices in total: packages,
+/// PCIe switches, NVLinks, NICs and one or two network switches, with links of random bandwidth and latency.
 inline Topology random_cluster(unsigned seed, int most) {
   std::mt19937 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -38,7 +38,7 @@ inline Topology random_cluster(unsigned seed, int most) {
     join(spine, leaf, LinkKind::network, 0.5, 50);
   }
   const int host_count = 1 + below(std::min(8, most));
-  int left = most - host_count;  // devices beyond one a host
+  int left = most - host_count;  // devices beyond one per host
   for (int host = 0; host < host_count; ++host) {
     hosts.push_back(fmt::format("host{}", host));
     const int devices = 1 + below(std::min(left, 12) + 1);
@@ -76,7 +76,7 @@ inline Topology random_cluster(unsigned seed, int most) {
   return {hosts, nodes, links};
 }
 
-/// Some of the devices, at least one, in any order.
+/// One or more of the devices, in any order.
 inline Placement random_placement(const Topology& topology, unsigned seed) {
   std::mt19937 random(seed);
   Placement placement(topology.devices().size());

@@ -12,8 +12,9 @@
 
 namespace ddl::topology {
 
-/// Up to three small hosts of all kinds of nodes with links from few figures, so that ways often tie.
-/// With `connected`, links are added that make sure of it; else the constructor may refuse it.
+/// A random graph of up to three small hosts with all kinds of nodes. Links have few different figures, so
+/// that routes often tie. With `connected`, links are added until it is; else Topology's constructor may
+/// refuse it.
 inline Topology random_graph(unsigned seed, bool connected = false) {
   std::mt19937 random(seed);
   const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };

@@ -7,7 +7,7 @@
 namespace ddl::topology {
 namespace {
 
-// Ranks would talk over the network to a neighbour on their own host.
+// Ranks would use the network to a neighbour on their own host.
 TEST(RankMap, GroupsRanksByHostInOrderOfTheirLowestRank) {
   const RankMap map({"b", "a", "b", "c", "a", "b"});
   EXPECT_EQ(map.ranks(), 6);

@@ -1,5 +1,5 @@
-// A user who picks a plan by its simulated time loses their trust in every picture and every choice if that
-// time is wrong: so known times are checked exactly, and what must always hold on graphs at random.
+// The simulator. If its times were wrong, users would choose wrong plans and could trust no picture. Known
+// times are checked exactly, and general properties on random graphs.
 #include "ddl/topology/simulator.hpp"
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ namespace {
 
 constexpr double exact = 1e-7;  // relative
 
-/// What a rank of the presets `host` and `ethernet` copies from another one's memory, and what it only reads
-/// there or only writes: bytes/us.
+/// The rates in bytes/us of a rank of the presets `host` and `ethernet`: copying from another rank's memory,
+/// and only reading or only writing it.
 constexpr double copy_rate = 24e3;
 constexpr double pass_rate = 48e3;
 
 void expect_time(double found, double expected) { EXPECT_NEAR(found, expected, exact * expected); }
 
-/// An all-reduce or broadcast in the order of the ranks; `grid` as in "4x2".
+/// An all-reduce in rank order. `grid`: such as "4x2".
 Plan plan_for(int ranks, const std::string& grid, std::vector<Algorithm> algorithms, int chunks = 1) {
   Plan plan;
   plan.decomposition = Decomposition::parse(grid, ranks);
@@ -48,7 +48,7 @@ Schedule by_hand(std::vector<std::vector<Step>> steps) {
   return schedule;
 }
 
-/// An element is a byte, and nothing takes time but what a test asks for.
+/// Options with elements of one byte in which only the transfer of bytes takes time.
 SimulationOptions bytes_alone() {
   SimulationOptions options;
   options.element_bytes = 1;
@@ -68,8 +68,8 @@ const SimulatedEvent& event_of(const Simulation& simulation, int rank, std::uint
   });
 }
 
-/// Packages in a row, joined by links of these bandwidths; `devices[i]` CPU ranks on package i, on links that
-/// are never in the way.
+/// Packages in a row, joined by links of these bandwidths, with `devices[i]` CPU ranks on package i, whose
+/// links are never the bottleneck.
 Topology row(const std::vector<int>& devices, const std::vector<double>& bandwidths,
              Duplex duplex = Duplex::full, double latency = 0) {
   std::vector<Node> nodes;
@@ -106,7 +106,7 @@ void expect_contiguous(const Simulation& simulation) {
 TEST(Simulator, RingTakesTheClosedFormsTime) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     const Topology topology = make_preset(fmt::format("host:{}", ranks));
-    const std::size_t count = 720720;  // any number to 16 divides it
+    const std::size_t count = 720720;  // divisible by all numbers up to 16
     const auto simulation =
         run(topology, lower_all(plan_for(ranks, std::to_string(ranks), {Algorithm::ring}), count));
     const double n = ranks;
@@ -121,7 +121,7 @@ TEST(Simulator, RingTakesTheClosedFormsTime) {
   }
 }
 
-// What is reduced in one pass over all ranks' memory would be predicted to take as many passes as ranks.
+// A reduction in one pass over all ranks' memory would be simulated with one pass per rank.
 TEST(Simulator, TwoShotOverSharedMemoryReadsAndWritesEachBufferOnce) {
   for (const int ranks : {2, 4, 8}) {
     const Topology topology = make_preset(fmt::format("host:{}", ranks));
@@ -141,7 +141,7 @@ TEST(Simulator, TwoShotOverSharedMemoryReadsAndWritesEachBufferOnce) {
   }
 }
 
-// A host with one NIC and few cores would be sent hundreds of small messages at once.
+// Plans would send hundreds of small messages at once to a host with one NIC and few cores.
 TEST(Simulator, MessagesBetweenCpusTakeTurnsOnTheNic) {
   const Topology topology = make_preset("ethernet:2x4@1gbit");
   SimulationOptions options = bytes_alone();
@@ -164,7 +164,7 @@ struct Hierarchy {
   std::string topology;
   std::string grid;
   int ranks;
-  // Of each dimension: latency of a route, GB/s of a flow alone, flows behind a NIC.
+  // For each dimension: latency of a route, GB/s of a single flow, and flows behind a NIC.
   std::vector<double> latency;
   std::vector<double> bandwidth;
   std::vector<double> flows;
@@ -172,7 +172,7 @@ struct Hierarchy {
 
 TEST(Simulator, HierarchyTakesTheClosedFormsTimeWithFlowsBehindNics) {
   const std::vector<Hierarchy> cases = {
-      // In memory, the way up takes a pass and the way down a copy, but between two, where it takes a pass.
+      // In memory, reducing takes a pass, and gathering a copy; between two ranks gathering takes a pass.
       {"ethernet:4x4@10gbit", "4x4", 16, {0.2, 25.2}, {2 / (1.0 / 24 + 1.0 / 48), 1.25}, {1, 4}},
       {"ethernet:2x8@100gbit", "8x2", 16, {0.2, 25.2}, {2 / (1.0 / 24 + 1.0 / 48), 12.5}, {1, 8}},
       {"ethernet:8x2@1gbit", "2x8", 16, {0.2, 25.2}, {48, 0.125}, {1, 2}},
@@ -219,7 +219,7 @@ TEST(Simulator, ChunksHideTheFasterDimension) {
 // --- Sharing ---
 
 TEST(Simulator, FlowsShareMaxMinFairly) {
-  // 0 -> 1 and 2 -> 3 over one link each, of 10 and 20 GB/s; 4 -> 5 over both.
+  // Flows 0 -> 1 and 2 -> 3 use one link each, of 10 and 20 GB/s; flow 4 -> 5 uses both.
   const Topology topology = [] {
     const auto package = [](int i) { return Node{fmt::format("p{}", i), NodeKind::package, 0}; };
     std::vector<Node> nodes = {package(0), package(1), package(2)};
@@ -238,7 +238,7 @@ TEST(Simulator, FlowsShareMaxMinFairly) {
                                        {send(5, 0, 500000)},
                                        {receive(4, 0, 500000)}}),
                               bytes_alone());
-  // 5, 15 and 5 GB/s until the first ends; then 10 each; then 20 for the last.
+  // Rates are 5, 15 and 5 GB/s until the first flow ends, then 10 each, then 20 for the last one.
   expect_time(event_of(simulation, 1, 0).end_us, 50);
   expect_time(event_of(simulation, 5, 0).end_us, 75);
   expect_time(event_of(simulation, 3, 0).end_us, 85);
@@ -261,7 +261,7 @@ TEST(Simulator, DirectionsShareAHalfDuplexLinkAlone) {
 }
 
 TEST(Simulator, LongestFlowGetsTheWholeLinkOnceOthersHaveLeft) {
-  // Four flows over one link, of 1 to 4 parts: 4 shares of a part, then 3, 2, 1.
+  // Four flows of 1 to 4 parts over one link: four flows share it during the first part, then 3, 2 and 1.
   std::vector<std::vector<Step>> steps(8);
   for (int i = 0; i < 4; ++i) {
     const auto size = static_cast<std::size_t>(i + 1) * 10000;
@@ -275,7 +275,7 @@ TEST(Simulator, LongestFlowGetsTheWholeLinkOnceOthersHaveLeft) {
 }
 
 TEST(Simulator, ThousandsOfFlowsThatShareEverythingStillTakeTheRightTime) {
-  // Each rank sends to all others at once; its link is what limits. Rates are brought up to date a bit late.
+  // Each rank sends to all others at once, limited by its link. Rates are updated with a small delay.
   const int ranks = 64;
   const Topology topology = make_preset("host:64");
   for (const std::size_t count : {std::size_t{64}, std::size_t{6400}, std::size_t{64} << 18U}) {
@@ -379,7 +379,7 @@ TEST(Simulator, AStragglerHoldsUpAll) {
   options.stragglers = {{.rank = 2, .factor = 1, .start_us = 100}};
   const auto late = run(topology, ring, options);
   EXPECT_GT(late.total_us, without + 99);
-  EXPECT_LE(late.total_us, without + 101);  // ranks that wait differ in who goes first
+  EXPECT_LE(late.total_us, without + 101);  // waiting may change the order in which ranks go first
   EXPECT_EQ(late.critical.front().start_us, 100);
 
   options.stragglers = {{.rank = 2, .factor = 3, .start_us = 0}};
@@ -394,9 +394,9 @@ TEST(Simulator, AStragglerHoldsUpAll) {
                   3 * options.cost.reduction_us(NodeKind::cpu, bytes) * 3 / 4);
 }
 
-// Else plans that reduce beside what they send would look free on CPUs.
+// Plans that reduce while they send would look free on CPUs.
 TEST(Simulator, ReductionsOfACpuShareItsCoreWithTransfers) {
-  // Rank 0 reduces one half of its buffer into the other while rank 1 sends to a third place of it.
+  // Rank 0 reduces one half of its buffer into the other, while rank 1 sends to a third part of it.
   const Topology topology = make_preset("host:2");
   constexpr std::size_t count = 1U << 18U;
   const Step reduction = reduce(0, count, count);
@@ -405,7 +405,7 @@ TEST(Simulator, ReductionsOfACpuShareItsCoreWithTransfers) {
   SimulationOptions options;
   options.cost.step_overhead = 0;
   const double bytes = 4.0 * count;
-  // Either alone has the whole core: 24 GB/s for the transfer.
+  // Each alone would have the whole core: 24 GB/s for the transfer.
   const double in_turn = bytes / 24e3 + options.cost.reduction_us(NodeKind::cpu, bytes);
   EXPECT_NEAR(run(topology, schedule, options).total_us, in_turn, 0.3);
 }

@@ -11,7 +11,7 @@
 namespace ddl::topology {
 namespace {
 
-/// Writes with keys in another order, white space and integers, as people do.
+/// A file as people write it: with keys in another order, white space and integers.
 constexpr std::string_view by_hand = R"({
   "links": [
     {"latency": 0, "from": "gpu", "to": "cpu", "kind": "pcie", "bandwidth": 12},
@@ -24,7 +24,7 @@ std::string json_error(const std::string& text) {
   return error_of([&] { topology_from_json(text, "wiring.json"); });
 }
 
-/// `by_hand` with one piece of it replaced.
+/// `by_hand` with one piece replaced.
 std::string changed(std::string_view piece, std::string_view replacement) {
   std::string text(by_hand);
   const auto at = text.find(piece);
@@ -32,7 +32,7 @@ std::string changed(std::string_view piece, std::string_view replacement) {
   return text.replace(at, piece.size(), replacement);
 }
 
-// An exported topology would not be what is imported again: plans made elsewhere would not fit.
+// An exported topology would change when imported, and plans made elsewhere would not fit.
 TEST(TopologyJson, PresetsComeBackEqual) {
   for (const char* name :
        {"ac922:4", "dgx1v:2", "dgx2:2", "dgx_a100:2", "dgx_h100:2", "ethernet:3x2@1gbit", "host:4"}) {
@@ -50,7 +50,7 @@ TEST(TopologyJson, RandomGraphsComeBackEqual) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     const Topology topology = random_graph(seed, true);
     std::vector<Link> links = topology.links();
-    for (std::size_t i = 0; i < links.size(); ++i) {  // figures that have no short decimal form
+    for (std::size_t i = 0; i < links.size(); ++i) {  // figures without a short decimal form
       links[i].bandwidth /= static_cast<double>(i + 3);
       links[i].latency = static_cast<double>(seed) / 7e5;
     }
@@ -64,7 +64,7 @@ TEST(TopologyJson, NamesWithQuotesComeBack) {
   EXPECT_EQ(topology_from_json(to_json(topology), "quotes"), topology);
 }
 
-// ddl-plan would choose other plans than the job that has written the file.
+// ddl-plan would choose other plans than the job that wrote the file.
 TEST(TopologyJson, CarriersComeBack) {
   const Topology plain({"h"}, {{"g", NodeKind::gpu, 0}}, {});
   for (const DeviceCarriers& carriers :
@@ -83,7 +83,7 @@ TEST(TopologyJson, CarriersComeBack) {
   }
 }
 
-// Files written by hand would be refused, or read in another way than the README says.
+// Files written by hand would be refused, or read differently from the README.
 TEST(TopologyJson, ReadsWhatPeopleWrite) {
   const Topology topology = topology_from_json(by_hand, "wiring.json");
   EXPECT_EQ(topology.hosts(), std::vector<std::string>{"h"});
@@ -94,7 +94,7 @@ TEST(TopologyJson, ReadsWhatPeopleWrite) {
                                                  {1, 2, LinkKind::network, 12.5, 1, Duplex::half}}));
 }
 
-// The documentation would teach files that are refused.
+// The documentation's example would be refused.
 TEST(TopologyJson, TheReadmesExampleCanBeRead) {
   std::ifstream file(DDL_TOPOLOGY_README);
   const std::string readme((std::istreambuf_iterator<char>(file)), {});
@@ -106,7 +106,7 @@ TEST(TopologyJson, TheReadmesExampleCanBeRead) {
   EXPECT_EQ(topology.links().back().duplex, Duplex::half);
 }
 
-// The hash names measured figures in a cache: another machine would take them for its own.
+// The hash, which names cached measurements, would change between machines and compilers.
 TEST(TopologyJson, TheHashIsTheSameEverywhere) {
   const Topology topology({"h"}, {{"c", NodeKind::cpu, 0}, {"p", NodeKind::package, 0}},
                           {{0, 1, LinkKind::memory, 10, 0.1, Duplex::half}});
@@ -128,7 +128,7 @@ TEST(TopologyJson, TheHashIsTheSameEverywhere) {
   EXPECT_EQ(topology.hash(), 5919512857642514285U);  // FNV-1a of the text, computed elsewhere
 }
 
-// A user with a damaged or mistyped file would search it by eye, or plan for another machine than meant.
+// A user with a damaged or mistyped file would have to search it by eye, or would plan for another machine.
 TEST(TopologyJson, ErrorsSayWhere) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "byte 1: found parse error"},
@@ -217,7 +217,7 @@ TEST(TopologyJson, ErrorsSayWhere) {
   }
 }
 
-// A file cut off by a full disk would be taken for a smaller machine.
+// A file truncated by a full disk would be taken for a smaller machine.
 TEST(TopologyJson, EveryCutIsNoticed) {
   const std::string text = to_json(make_preset("ac922"));
   for (std::size_t size = 0; size < text.size() - 2; ++size) {  // without the last brace and line end
@@ -225,7 +225,7 @@ TEST(TopologyJson, EveryCutIsNoticed) {
   }
 }
 
-// A hostile or wrongly made file would fill the memory.
+// A hostile or broken file would fill the memory.
 TEST(TopologyJson, MoreThanAMillionAreRefused) {
   std::string text = R"({"ddl_topology": 1, "nodes": [], "links": [], "hosts": [)";
   for (int i = 0; i < 1'000'001; ++i) text += R"("",)";

@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// Two hosts of a package, two CPUs and a NIC each, and a network.
+/// Two hosts with a package, two CPUs and a NIC each, and a network.
 struct Parts {
   Names hosts = {"a", "b"};
   std::vector<Node> nodes = {{"a/package", NodeKind::package, 0}, {"a/cpu0", NodeKind::cpu, 0},
@@ -32,7 +32,7 @@ struct Parts {
   Topology make() const { return {hosts, nodes, links}; }
 };
 
-// Plans would be made for links that are not there, or the wrong way round.
+// Plans would be made for links that do not exist, or in the wrong direction.
 TEST(Topology, HasWhatItWasGiven) {
   const Parts parts;
   const Topology topology = parts.make();
@@ -73,7 +73,7 @@ TEST(Topology, RouteRefusesWhatIsNoNode) {
   expect_contains(error_of([&] { static_cast<void>(topology.links_at(7)); }), "found node 7");
 }
 
-// Bytes would be thought to pass a NIC from one socket to the other, or a GPU that is busy with its own.
+// Routes would go through a NIC between two sockets, or through another rank's GPU.
 TEST(Topology, NothingPassesDevicesNorNicsInsideAHost) {
   const Topology topology({"a"},
                           {{"p0", NodeKind::package, 0},
@@ -95,7 +95,7 @@ TEST(Topology, NothingPassesDevicesNorNicsInsideAHost) {
 }
 
 TEST(Topology, LatencyThenWidthThenLinksThenIndices) {
-  // Four ways from g0 to g1 over fabrics; all of 2 us but the first.
+  // Four routes from g0 to g1 over fabrics; all but the first take 2 us.
   const std::vector<Node> nodes = {{"g0", NodeKind::gpu, 0},      {"g1", NodeKind::gpu, 0},
                                    {"slow", NodeKind::fabric, 0}, {"thin", NodeKind::fabric, 0},
                                    {"x", NodeKind::fabric, 0},    {"y", NodeKind::fabric, 0},
@@ -112,7 +112,7 @@ TEST(Topology, LatencyThenWidthThenLinksThenIndices) {
   EXPECT_EQ(route_names({{"a"}, nodes, links}, "g0", "g1"), (Names{"g0", "x", "g1"}));
 }
 
-// GPUs of a host that only the network joins (an NVLink switch between hosts) would have no way.
+// GPUs of a host that are joined only by the network (an NVLink switch between hosts) would have no route.
 TEST(Topology, AHostsOwnDevicesMayMeetOverTheNetwork) {
   const Topology topology(
       {"a"},
@@ -139,7 +139,7 @@ struct BadCase {
   std::string message;
 };
 
-// A wrong graph would be planned for, and the wrong numbers believed.
+// Plans would be made for an impossible graph.
 TEST(Topology, RefusesWhatCannotBe) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
@@ -203,7 +203,8 @@ TEST(Topology, RefusesWhatCannotBe) {
   }
 }
 
-/// All ways by trying, with the rules of Topology::route written down anew, as slow as it gets.
+/// Finds all best routes by exhaustive search, with an independent implementation of the rules of
+/// Topology::route.
 class BruteForce {
  public:
   BruteForce(const std::vector<Node>& nodes, const std::vector<Link>& links)
@@ -232,7 +233,7 @@ class BruteForce {
     std::vector<Channel> channels;
   };
 
-  /// A node's number among its host's devices; 0 if it is none.
+  /// A node's index among its host's devices; 0 if it is no device.
   int number(int node) const {
     int result = 0;
     for (int i = 0; i < node; ++i) {
@@ -241,7 +242,7 @@ class BruteForce {
     return is_device(kind(node)) ? result : 0;
   }
 
-  /// One of the best ways, which all have as many links.
+  /// The one of the best routes, which all have the same number of links, that the rules choose.
   std::vector<Channel> deal() const {
     std::vector<Way> left = best_;
     int at = from_;
@@ -325,7 +326,7 @@ class BruteForce {
   std::vector<Way> best_;
 };
 
-// The simulator would charge links that no byte takes.
+// The simulator would charge links that no byte uses.
 TEST(Topology, RoutesOfRandomGraphsAreTheBestOfAllWays) {
   int compared = 0;
   int refused = 0;
@@ -351,7 +352,7 @@ TEST(Topology, RoutesOfRandomGraphsAreTheBestOfAllWays) {
   EXPECT_GT(refused, 10);
 }
 
-// A graph would be refused although its devices reach one another, or accepted although they do not.
+// A connected graph would be refused, or a disconnected one accepted.
 TEST(Topology, RefusesExactlyTheDisconnected) {
   int refused = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {

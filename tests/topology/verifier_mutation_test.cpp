@@ -1,5 +1,5 @@
-// Every way to damage one step of a schedule that is right. A mutant that passes must compute the right thing
-// all the same, in the eyes of an interpreter that shares nothing with the verifier.
+// Damages one step of right schedules in every way. A mutant that the verifier accepts must still compute the
+// right result in an interpreter that shares no code with the verifier.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,14 +29,14 @@ struct Original {
 
 struct Tally {
   int made = 0;
-  int passed = 0;           // and right
-  int refused_checked = 0;  // of those refused, how many the oracle was asked about
-  int refused_right = 0;    // and took for right
+  int passed = 0;           // accepted, and right
+  int refused_checked = 0;  // refused mutants that the oracle has run
+  int refused_right = 0;    // of these, how many it found right
   std::array<int, mutations> made_of{};
   std::array<int, mutations> passed_of{};
 };
 
-/// All mutants of a schedule, or `most` of them chosen by `random`.
+/// Tries all mutants of a schedule, or `most` random ones.
 void try_mutants(const Original& original, int most, std::mt19937_64& random, Tally& tally) {
   SCOPED_TRACE(original.name);
   const Schedule& schedule = original.schedule;
@@ -90,7 +90,7 @@ std::string names(const Plan& plan) {
   return text + fmt::format(", {} chunks", plan.chunks);
 }
 
-/// Ranks dealt to positions, so that a position is not taken for a rank.
+/// A random order of ranks, so that mixing up positions and ranks is noticed.
 std::vector<int> shuffled(int ranks, std::mt19937_64& random) {
   std::vector<int> order;
   for (int rank = 0; rank < ranks; ++rank) order.push_back(rank);
@@ -98,7 +98,7 @@ std::vector<int> shuffled(int ranks, std::mt19937_64& random) {
   return order;
 }
 
-/// What ranks run who share memory with all others, or with their group of the first dimension.
+/// The schedule for ranks that share memory with all others, or with their group of the first dimension.
 Schedule cut_and_fused(const Plan& plan, Schedule schedule, std::mt19937_64& random) {
   const MessageSizes most = {1 + random() % 4, 1 + random() % 4};
   const bool all_share = random() % 2 == 0;
@@ -115,7 +115,7 @@ Schedule cut_and_fused(const Plan& plan, Schedule schedule, std::mt19937_64& ran
   return schedule;
 }
 
-/// 2 to 9 ranks in one to three dimensions, ragged ones too, with each algorithm in each dimension.
+/// Schedules of 2 to 9 ranks in one to three dimensions, some ragged, with each algorithm in each dimension.
 std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
   const bool is_all_reduce = collective == Collective::all_reduce;
   const auto algorithms = algorithms_of(collective);
@@ -146,7 +146,7 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
       for (const int chunks : {1, 4}) {
         plan.chunks = chunks;
         plan.order = shuffled(ranks, random);
-        // Pieces of one and two elements, and of none in a part of the cases.
+        // Pieces of one and two elements, and in some cases of none.
         const std::size_t rest = has_pieces(collective) ? 0 : random() % 4;
         const std::size_t count = static_cast<std::size_t>(ranks) * (chunks == 1 ? 2 : 3) + rest;
         const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
@@ -163,7 +163,7 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
 
 constexpr int most_of_each = 400;
 
-// A mutant that passes and is wrong would be a plan that gives wrong gradients, or hangs, with a proof.
+// The verifier would accept a plan that gives wrong gradients or hangs.
 TEST(VerifierMutation, AllReduce) {
   std::mt19937_64 random(1);
   Tally tally;

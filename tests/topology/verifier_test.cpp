@@ -29,7 +29,7 @@ void expect_right(const Schedule& schedule) {
   EXPECT_EQ(run_concretely(schedule, 1), "") << "the oracle sees it otherwise";
 }
 
-/// All of `words` must be in the report, so that it can be acted upon.
+/// Expects a report that contains all `words`.
 void expect_problem(const Schedule& schedule, const std::vector<std::string>& words) {
   const Verdict verdict = verify(schedule);
   EXPECT_FALSE(verdict.ok);
@@ -38,13 +38,13 @@ void expect_problem(const Schedule& schedule, const std::vector<std::string>& wo
   }
 }
 
-/// Two ranks: rank 0 reduces, finishes and gives back.
+/// Two ranks: rank 0 reduces, finishes and sends the result back.
 Schedule to_and_fro() {
   return all_reduce(
       4, {{{receive_reduce(1, 0, 4), finish(0, 4), send(1, 0, 4)}}, {{send(0, 0, 4), receive(0, 0, 4)}}});
 }
 
-// A right schedule that is refused would take every plan of its kind from the users.
+// Right schedules would be refused, and with them all plans of their kind.
 TEST(Verifier, TakesSchedulesThatAreRight) {
   expect_right(to_and_fro());
   for (int ranks = 1; ranks <= 9; ++ranks) {
@@ -64,7 +64,7 @@ TEST(Verifier, CountsStepsAndElements) {
   EXPECT_EQ(verdict.elements_sent, 2U * 3 * 40);
 }
 
-// Data in ranges that differ between sender and receiver, cut otherwise at each hop.
+// Schedules would be refused whose ranges are cut differently on sender and receiver, at each hop.
 TEST(Verifier, FollowsDataThroughRangesThatAreCutAnew) {
   expect_right(all_reduce(6, {{{send(1, 0, 4), send(1, 4, 6), receive(1, 0, 1), receive(1, 1, 6)}},
                               {{receive(0, 6, 10), receive(0, 10, 12), reduce(6, 9, 0), reduce(9, 12, 3),
@@ -88,7 +88,7 @@ TEST(Verifier, TakesABarrierInWhichRanksHearTwice) {
     }
     expect_right(barrier);
     if (ranks > 1) {
-      // Without the last round somebody leaves before all have come.
+      // Without the last round, a rank leaves before all have arrived.
       for (Program& program : barrier.ranks) program.steps.resize(program.steps.size() - 3);
       expect_problem(barrier, {"rank 0, at the end", "none of rank", "hear of each rank"});
       EXPECT_NE(run_concretely(barrier, 1), "");
@@ -106,7 +106,7 @@ TEST(Verifier, FindsReceivesBeforeSendsAllAround) {
       {"deadlock", "6 of 6 steps", "waits for step 0", "which uses the same memory", "expected none"});
 }
 
-// Works wherever the transport buffers a message, and hangs where it does not.
+// Schedules would be accepted that work only if the transport buffers messages.
 TEST(Verifier, FindsADeadlockThatBuffersWouldHide) {
   const Program program_of_0{{send(1, 0, 4), receive(1, 0, 4)}};
   const Program program_of_1{{send(0, 0, 4), receive(0, 0, 4)}};
@@ -115,8 +115,8 @@ TEST(Verifier, FindsADeadlockThatBuffersWouldHide) {
                   "needs rank 1, step 1"});
 }
 
-// Two phases of a pipeline between the same two ranks: rank 0 runs the later one's send first, so that its
-// stream waits for what the earlier one's must bring first.
+// Two phases of a pipeline between the same two ranks could deadlock: rank 0 runs the later phase's send
+// first, so its stream waits for data that the earlier phase must bring first.
 TEST(Verifier, FindsPhasesThatShareAStreamInOppositeOrders) {
   Schedule schedule = all_reduce(
       8, {{{send(1, 4, 8), receive(1, 0, 4), send(1, 0, 4)}},  // earlier phase [4, 8), later [0, 4)
@@ -128,7 +128,8 @@ TEST(Verifier, FindsPhasesThatShareAStreamInOppositeOrders) {
   EXPECT_EQ(run_concretely(schedule, 1), "deadlock");
 }
 
-// The second message of a stream would have to overtake the first, which waits for what the second sets off.
+// A deadlock would be accepted in which the second message of a stream must overtake the first, which waits
+// for an effect of the second.
 TEST(Verifier, FindsAMessageThatWouldHaveToOvertake) {
   const Program sends_twice{{receive(2, 4, 8), send(1, 4, 8), send(1, 0, 4)}, 4};
   const Program answers_the_second{{receive(0, 4, 8), receive(0, 8, 12), send(2, 8, 12)}, 8};
@@ -136,7 +137,7 @@ TEST(Verifier, FindsAMessageThatWouldHaveToOvertake) {
   const Schedule schedule = all_reduce(4, {sends_twice, answers_the_second, passes_on});
   expect_problem(schedule, {"deadlock", "before it in the stream"});
   EXPECT_EQ(run_concretely(schedule, 1), "deadlock");
-  // The other way around it is no deadlock.
+  // In the other order there is no deadlock.
   Schedule other = schedule;
   std::swap(other.ranks[0].steps[1], other.ranks[0].steps[2]);
   std::swap(other.ranks[1].steps[0], other.ranks[1].steps[1]);
@@ -197,14 +198,15 @@ TEST(Verifier, RefusesStepsThatCannotBeJoined) {
   expect({receive_reduce(1, 0, 4), joined(receive_reduce(1, 0, 4))}, "takes from rank 1 twice");
 }
 
-// A run reads all peers at once: two that each wait for the other's end of a run never start.
+// Runs, which read all peers at once, would be accepted although each waits for the other's end and never
+// starts.
 TEST(Verifier, FindsRunsThatWaitForEachOther) {
   const auto schedule_with = [](bool is_joined) {
     std::vector<Program> ranks(3);
     Step second = receive_reduce(2, 0, 4);
     second.joined = is_joined;
     ranks[0].steps = {receive_reduce(1, 0, 4), second, send(1, 0, 4)};
-    // Rank 1 writes over what rank 0 reads first, and rank 2 sends only then.
+    // Rank 1 overwrites the data that rank 0 reads first, and sends to rank 2 only then.
     ranks[1].steps = {send(0, 0, 4), copy(0, 4, 4), send(2, 0, 4), receive(0, 4, 8)};
     ranks[1].scratch = 4;
     ranks[2].steps = {receive(1, 4, 8), copy(0, 4, 4), send(0, 0, 4)};
@@ -218,7 +220,7 @@ TEST(Verifier, FindsRunsThatWaitForEachOther) {
   EXPECT_EQ(run_concretely(schedule_with(true), 1), "deadlock");
 }
 
-// 16-bit sums that one rank rounds after each operand and another one at the end have other bits.
+// 16-bit sums would be accepted that one rank rounds after each operand and another at the end.
 TEST(Verifier, FindsRanksThatRoundAtOtherPlaces) {
   Schedule schedule = one_shot_all_reduce(3, 2);
   ASSERT_TRUE(verify(schedule).ok);
@@ -268,7 +270,7 @@ TEST(Verifier, FindsAContributionThatIsMissing) {
   expect_problem(schedule, {"none of ranks 2, 3, 4, 5, 6 and 5 more"});
 }
 
-// A doubled and a missing one: as many contributions as there should be.
+// A doubled contribution would be accepted in place of a missing one.
 TEST(Verifier, FindsOneContributionInPlaceOfAnother) {
   expect_problem(all_reduce(2, {{{receive_reduce(1, 0, 2), receive_reduce(1, 0, 2), finish(0, 2),
                                   send(1, 0, 2), send(2, 0, 2)}},
@@ -303,12 +305,12 @@ TEST(Verifier, FindsReductionsOfWhatIsFinished) {
   expect_problem(schedule, {"rank 1, step 1", "element 0 that comes in is finished already"});
 }
 
-// a + b and b + a differ in their bits for some operations and NaNs.
+// Ranks could get different bits: a + b and b + a differ for some operations and NaNs.
 TEST(Verifier, FindsRanksThatCombineInAnotherOrder) {
   expect_problem(all_reduce(4, {{{send(1, 0, 4), receive(1, 4, 8), reduce(0, 4, 4), finish(0, 4)}, 4},
                                 {{send(0, 0, 4), receive(0, 4, 8), reduce(0, 4, 4), finish(0, 4)}, 4}}),
                  {"ranks 0 and 1", "element 0", "another order"});
-  // One rank's second half alone.
+  // Only the second half of one rank's data.
   const auto halves = [](int peer) {
     return Program{{send(peer, 0, 2), receive(peer, 4, 6), peer == 1 ? reduce(0, 2, 4) : reduce(4, 6, 0),
                     peer == 1 ? copy(4, 6, 0) : copy(0, 2, 4), finish(0, 2), send(peer, 2, 4),
@@ -397,7 +399,7 @@ TEST(Verifier, FindsAReduceToTheWrongRoot) {
   expect_problem(schedule, {"found root 2, expected 0 to 1"});
 }
 
-// Bad input: what any program may hand in.
+// Bad input.
 
 TEST(Verifier, RefusesSchedulesThatAreNone) {
   expect_problem(all_reduce(4, {}), {"found no ranks"});
@@ -443,7 +445,7 @@ TEST(Verifier, RefusesStepsThatAreNone) {
   expect(step, {"kind number 200"});
 }
 
-// The buffer is the caller's, scratch memory the engine's: one range over both would run out of the first.
+// A range over both the caller's buffer and the engine's scratch memory would run past the end of the buffer.
 TEST(Verifier, RefusesRangesOverTheEndOfTheBuffer) {
   const auto expect = [](const Step& step) {
     Schedule schedule = to_and_fro();
@@ -459,7 +461,7 @@ TEST(Verifier, RefusesRangesOverTheEndOfTheBuffer) {
   expect(finish(3, 5));
 }
 
-// Phases, chunks and what a kind does not use are for reports alone.
+// Schedules would be refused for phases, chunks and unused fields, which only reports use.
 TEST(Verifier, LooksAtNothingThatDecidesNothing) {
   Schedule schedule = ring_all_reduce(3, 9);
   for (Program& program : schedule.ranks) {
@@ -473,7 +475,7 @@ TEST(Verifier, LooksAtNothingThatDecidesNothing) {
   EXPECT_TRUE(verify(schedule)) << verify(schedule).problem;
 }
 
-// Buffers of any size cost nothing: a schedule is verified for the count it is used with.
+// Verification would take time in proportion to the buffer's size.
 TEST(Verifier, TakesHugeBuffers) {
   const std::size_t count = huge / 4;
   EXPECT_TRUE(verify(ring_all_reduce(3, count / 3))) << verify(ring_all_reduce(3, count / 3)).problem;

@@ -6,10 +6,10 @@
 
 namespace ddl::collectives::device {
 
-/// Thrown where a kernel waits on a device that is lost.
+/// Thrown where a kernel waits on a lost device.
 struct DeviceLost {};
 
-/// A block of one thread, which does what all threads of the block do.
+/// A block with one thread, which does the work of all its threads.
 class WholeBlock : public HostMemory {
  public:
   explicit WholeBlock(const emulated_cuda::Spot& spot) : spot_(spot) {}
@@ -28,7 +28,7 @@ class WholeBlock : public HostMemory {
   emulated_cuda::Patience patience_;
 };
 
-/// A thread of a block that has all of its threads. On a fiber.
+/// One of all threads of a block, on a fiber.
 class FiberBlock : public HostMemory {
  public:
   FiberBlock(const emulated_cuda::Spot& spot, int thread, int threads)

@@ -1,4 +1,4 @@
-// Captures: streams whose work becomes a graph, and the calls that fail meanwhile.
+// Captures: streams whose work becomes a graph, and the calls that fail during a capture.
 
 #include "device/emulated/emulated_capture.hpp"
 
@@ -32,7 +32,7 @@ void end(const std::shared_ptr<Capture>& capture) {
   std::erase(captures(), capture);
 }
 
-/// All nodes that the tips come after, and the tips.
+/// The tips and all their predecessors.
 std::set<std::size_t> before(const Graph& graph, std::vector<std::size_t> tips) {
   std::set<std::size_t> found;
   while (!tips.empty()) {
@@ -118,7 +118,7 @@ cudaError_t call_on(const CUevent_st& event) {
 }
 
 cudaError_t capture_wait(CUstream_st& stream, const CUevent_st& event) {
-  if (!event.capture) {  // recorded by what is not captured
+  if (!event.capture) {  // recorded outside of captures
     return event.recorded ? invalidate(*stream.capture, cudaErrorStreamCaptureIsolation) : cudaSuccess;
   }
   if (event.capture->has_ended) return cudaErrorCapturedEvent;
@@ -193,12 +193,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   } else if (stream == device.default_stream && std::ranges::any_of(device.blocking, [](cudaStream_t other) {
                return other->capture != nullptr;
              })) {
-    return result(cudaErrorStreamCaptureImplicit);  // which invalidates nothing
+    return result(cudaErrorStreamCaptureImplicit);  // does not invalidate the capture
   }
   return cudaSuccess;
 }
 
-/// The graph and what the next node depends on are not told.
+/// Does not return the graph and the next node's dependencies.
 #if CUDART_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                      unsigned long long* number, cudaGraph_t*, const cudaGraphNode_t**,

@@ -8,7 +8,7 @@
 
 #include "device/emulated/emulated_runtime.hpp"
 
-/// What a capture holds, and what it prohibits. All under the runtime's mutex.
+/// The contents and the prohibitions of captures. Callers hold the runtime's mutex.
 namespace emulated_cuda {
 
 struct Capture {
@@ -22,19 +22,20 @@ struct Capture {
   bool has_ended = false;
 };
 
-/// Of what a stream captures that is told to do something.
+/// The error of submitting work to a stream that is capturing, if any.
 cudaError_t capture_obstacle(const CUstream_st& stream);
 /// Adds a node to the stream's capture.
 void capture_work(CUstream_st& stream, Work work);
-/// Of calls that CUDA calls potentially unsafe: captures of this thread prohibit them, and of others.
+/// The error of a call that CUDA calls potentially unsafe: captures of this thread, and global ones, prohibit
+/// it.
 cudaError_t unsafe_call();
-/// Of calls that wait for a stream, or ask it.
+/// The error of a call that waits for or queries a stream.
 cudaError_t call_on(const CUstream_st& stream);
-/// Of calls that wait for an event, or ask it.
+/// The error of a call that waits for or queries an event.
 cudaError_t call_on(const CUevent_st& event);
-/// Has the stream's capture, and the stream itself, wait for an event that was recorded in a capture.
+/// Makes a stream wait for an event that was recorded in a capture; the stream joins that capture.
 cudaError_t capture_wait(CUstream_st& stream, const CUevent_st& event);
-/// What is to be done before a stream goes.
+/// Removes a stream from its capture before it is destroyed.
 void leave_capture(cudaStream_t stream);
 
 }  // namespace emulated_cuda

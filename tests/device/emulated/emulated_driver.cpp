@@ -1,4 +1,4 @@
-// What is had from CUDA's driver through the runtime.
+// Functions of CUDA's driver, which programs get through the runtime.
 
 #include <cuda.h>
 
@@ -12,12 +12,12 @@ using namespace emulated_cuda;
 
 namespace {
 
-/// Seen by who loads the value with acquire, with all that the stream did before it.
+/// A thread that loads the value with acquire also sees all earlier writes of the stream.
 CUresult write_value(CUstream stream, CUdeviceptr to, cuuint64_t value, unsigned) {
   if (to % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
   const cudaError_t error =
       enqueue("cuStreamWriteValue64", stream, ValueWrite{reinterpret_cast<std::uint64_t*>(to), value});
-  return static_cast<CUresult>(error);  // numbered as the driver's
+  return static_cast<CUresult>(error);  // both enumerations have the same numbers
 }
 
 cudaError_t entry_point(const char* symbol, void** function, cudaDriverEntryPointQueryResult* status) {

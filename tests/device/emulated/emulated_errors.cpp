@@ -1,4 +1,4 @@
-// Errors: a call's are kept for the thread that made it, until it asks; a device's are there for good.
+// Errors. A call's error is kept for its thread until it is queried; a device's fault stays.
 
 #include "device/emulated/emulated_errors.hpp"
 
@@ -88,7 +88,7 @@ void fault(int number, cudaError_t error) {
   const Lock lock(runtime().mutex);
   cudaError_t none = cudaSuccess;
   device(number).fault.compare_exchange_strong(none, error);
-  start_blocks(number);  // of kernels none of whose blocks runs: they are over
+  start_blocks(number);  // completes kernels of which no block is running
   advance();
 }
 

@@ -2,16 +2,16 @@
 
 #include <cuda_runtime_api.h>
 
-/// What goes wrong: on a thread, or with a device.
+/// Errors of threads and faults of devices.
 namespace emulated_cuda {
 
-/// Of the calling thread.
+/// The current device of the calling thread.
 int current_device();
 
-/// Keeps an error for cudaGetLastError, and returns it.
+/// Stores an error for cudaGetLastError and returns it.
 cudaError_t result(cudaError_t error);
 
-/// What stands in the way of `function` on the current device: nothing, mostly.
+/// The reason why `function` cannot run on the current device; cudaSuccess if there is none.
 cudaError_t obstacle(const char* function);
 
 }  // namespace emulated_cuda

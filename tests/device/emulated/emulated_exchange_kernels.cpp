@@ -1,4 +1,4 @@
-// The functions of exchange_kernels.cu for emulated devices, with blocks of the size that real ones have.
+// The functions of exchange_kernels.cu for emulated devices, with blocks of the real size.
 
 #include <algorithm>
 #include <array>

@@ -42,10 +42,10 @@ constexpr std::size_t stack_bytes = std::size_t{128} << 10;
 #else
 constexpr std::size_t stack_bytes = std::size_t{32} << 10;
 #endif
-/// Stacks begin in different lines of the caches.
+/// Chosen so that stacks begin in different cache lines.
 constexpr std::size_t stride_bytes = stack_bytes + 192;
 
-/// Stacks of a block's fibers. Pages that no fiber has touched take no memory.
+/// The stacks of a block's fibers. Untouched pages take no memory.
 class Stacks {
  public:
   explicit Stacks(std::size_t count) : bytes_(count * stride_bytes) {
@@ -61,7 +61,7 @@ class Stacks {
     return static_cast<std::byte*>(memory_) + fiber * stride_bytes;
   }
   [[nodiscard]] bool are_enough_for(std::size_t fibers) const { return fibers * stride_bytes <= bytes_; }
-  /// Fibers that were left have marked what they have on them.
+  /// Removes AddressSanitizer's marks of abandoned fibers.
   void clear() const {
 #ifdef EMULATED_ASAN
     __asan_unpoison_memory_region(memory_, bytes_);
@@ -74,7 +74,7 @@ class Stacks {
 };
 using StacksPointer = std::unique_ptr<Stacks>;
 
-/// Blocks that run one after the other use the same stacks. Never destroyed: threads may outlive main.
+/// Reuses stacks for later blocks. Never destroyed, because threads may outlive main.
 class StackPool {
  public:
   static StackPool& get() {
@@ -103,8 +103,8 @@ class StackPool {
   std::vector<StacksPointer> unused_;
 };
 
-/// The fibers of one block. All of them are one thread to ThreadSanitizer: it does not look for races among
-/// them, and finds those with other blocks.
+/// The fibers of one block. ThreadSanitizer takes them for one thread: it finds races with other blocks, but
+/// not between fibers of a block.
 class Fibers {
  public:
   Fibers(int count, const std::function<void(int)>& body)
@@ -133,7 +133,7 @@ class Fibers {
   }
 
   enum class State { paused, waiting, ended };
-  /// On a fiber: lets the others run.
+  /// Called on a fiber: lets the others run.
   void leave(State state) {
     said_ = state;
 #ifdef EMULATED_ASAN
@@ -149,7 +149,7 @@ class Fibers {
   static thread_local Fibers* current;
 
  private:
-  /// Each fiber that does not wait runs once. Whether any has done more than pause.
+  /// Runs each fiber that does not wait once; returns whether any did more than pause.
   bool take_turns() {
     bool has_progress = false;
     std::size_t kept = 0;
@@ -188,9 +188,9 @@ class Fibers {
   }
 
   const std::function<void(int)>& body_;
-  std::vector<context::fcontext_t> fibers_;  // where each goes on
+  std::vector<context::fcontext_t> fibers_;  // where each resumes
   std::vector<std::size_t> ready_, waiting_;
-  context::fcontext_t host_ = nullptr;  // where the host's thread goes on
+  context::fcontext_t host_ = nullptr;  // where the host's thread resumes
   std::size_t started_ = 0;
   State said_ = State::paused;
   StacksPointer stacks_;

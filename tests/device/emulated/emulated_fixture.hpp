@@ -1,4 +1,4 @@
-// What tests on emulated devices share: a machine that is whole again after each, and small calls.
+// Shared by tests on emulated devices: a machine that is reset after each test, and small calls.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The functions of gradient_kernels.hpp for emulated devices: a block's threads are one.
+// The functions of gradient_kernels.hpp for emulated devices, with one thread per block.
 
 #include <algorithm>
 #include <mutex>
@@ -14,7 +14,7 @@ using emulated_cuda::Spot;
 
 constexpr unsigned block_threads = 256;
 
-// Which kernels there are.
+// Identifies the kernels.
 enum Kernel : unsigned char {
   set_kernel,
   add_scaled_kernel,
@@ -76,7 +76,7 @@ void launch_unpack_exactly(const Bucket& bucket, const double* weight, const Ran
                            ExactSquares* squares, cudaStream_t stream) {
   check_cuda(emulated_cuda::launch(with(unpack_exactly_kernel, unpacking_blocks, block_threads, stream),
                                    [=](const Spot& spot) {
-                                     static std::mutex mutex;  // blocks add to the same numbers
+                                     static std::mutex mutex;  // blocks add to the same digits
                                      const std::lock_guard lock(mutex);
                                      const double factor = weight == nullptr ? 1 : 1 / *weight;
                                      unpack_exactly(bucket, factor, own, lane_of(spot), AddInTurn{*squares});

@@ -1,4 +1,4 @@
-// Graphs: what a capture has recorded, run as often as asked.
+// Graphs: replays of captured work.
 
 #include <memory>
 #include <utility>
@@ -50,8 +50,8 @@ class Run : public std::enable_shared_from_this<Run> {
   std::shared_ptr<const Graph> graph_;
   std::function<void()> completed_;
   std::size_t left_;
-  std::vector<std::size_t> missing_;            // by node: before it can start
-  std::vector<std::vector<std::size_t>> next_;  // by node: that come after it
+  std::vector<std::size_t> missing_;            // by node: number of incomplete predecessors
+  std::vector<std::vector<std::size_t>> next_;  // by node: successors
 };
 
 }  // namespace
@@ -82,7 +82,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
   return cudaSuccess;
 }
 
-/// What the device needs of a graph is allocated once.
+/// Uploads once, which allocates the graph's device memory.
 cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t) {
   if (const cudaError_t error = obstacle("cudaGraphUpload"); error != cudaSuccess) return result(error);
   if (std::exchange(executable->is_uploaded, true)) return cudaSuccess;

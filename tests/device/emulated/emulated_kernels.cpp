@@ -1,4 +1,4 @@
-// Kernels: their launch, when they are loaded, and how their blocks share a device.
+// Kernels: launching, loading, and how their blocks share a device.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace emulated_cuda {
 namespace {
 
-/// Blocks that wait for nothing need not run at the same time: two of the host's processors are enough.
+/// Blocks that do not wait need not run concurrently: two of the host's processors are enough.
 constexpr std::uint64_t most_at_once = 2;
 
 std::uint64_t count(dim3 size) { return std::uint64_t{size.x} * size.y * size.z; }
@@ -21,7 +21,7 @@ bool is_valid(const Launch& launch) {
   constexpr unsigned most_x = 2'147'483'647;
   constexpr unsigned most_yz = 65'535;
   constexpr unsigned most_threads = 1024;
-  constexpr unsigned most_deep = 64;  // threads in direction z
+  constexpr unsigned most_deep = 64;  // threads in dimension z
   return count(launch.grid) > 0 && launch.grid.x <= most_x && launch.grid.y <= most_yz &&
          launch.grid.z <= most_yz && count(launch.threads) > 0 && count(launch.threads) <= most_threads &&
          launch.threads.z <= most_deep;
@@ -49,7 +49,7 @@ void run_block(const RunningPointer& running, std::uint64_t number) {
   if (runtime().has_progress) advance();
 }
 
-/// A kernel's first launch waits for the device, with the driver's lock held, unless it was loaded before.
+/// The first launch of a kernel that is not loaded waits for the device with the driver's lock held.
 void load(int number, const void* kernel) {
   Lock lock(runtime().mutex);
   Device& device = device_in_use(number);
@@ -88,7 +88,8 @@ void start_blocks(int number) {
       ++device.resident;
       run_on_thread([running, block = running->started++] { run_block(running, block); });
     }
-    if (running->started < running->blocks) return;  // later kernels' blocks come after all of its own
+    if (running->started < running->blocks)
+      return;  // blocks of later kernels start after all of this kernel's
   }
 }
 
@@ -104,7 +105,7 @@ cudaError_t launch(const Launch& launch, std::function<void(const Spot&)> body) 
     return enqueue("launch", launch.stream, Kernel{launch.grid, launch.waits, std::move(body)});
   };
   result(attempt());
-  return cudaGetLastError();  // as after <<<>>>: of calls before it as well
+  return cudaGetLastError();  // as after <<<>>>, it may be the error of an earlier call
 }
 
 }  // namespace emulated_cuda

@@ -1,4 +1,4 @@
-// What devices there are, and what they say of themselves.
+// The devices and their properties.
 
 #include <fmt/format.h>
 
@@ -88,7 +88,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
-/// Adapters write to the memory of these devices as the host does: there is nothing to flush.
+/// Network adapters write to emulated device memory like the host, so no flush is needed.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   if (const cudaError_t error = obstacle("cudaDeviceGetAttribute"); error != cudaSuccess)
     return result(error);

@@ -1,4 +1,5 @@
-// Memory of devices and of the host, and copies. All is the host's, in files that other processes can map.
+// Memory of devices and of the host, and copies. All memory is the host's, in files that other processes can
+// map.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ struct Allocation {
 
 using Allocations = std::map<std::uintptr_t, Allocation>;
 
-// Both under the runtime's mutex.
+// Callers hold the runtime's mutex.
 Allocations& allocations() {
   static auto* const all = new Allocations;
   return *all;
@@ -51,7 +52,7 @@ Allocations::iterator allocation_at(const void* address) {
 
 bool is_known(const void* address) { return allocation_at(address) != allocations().end(); }
 
-/// Allocation may wait for all that the device does.
+/// Allocates memory. Waits for the device, as CUDA may.
 cudaError_t allocate(const char* function, void** memory, std::size_t bytes, MemoryKind kind) {
   if (const cudaError_t error = obstacle(function); error != cudaSuccess) return error;
   Lock lock(runtime().mutex);
@@ -69,14 +70,14 @@ cudaError_t allocate(const char* function, void** memory, std::size_t bytes, Mem
   if (address == MAP_FAILED) return cudaErrorMemoryAllocation;
   if (is_devices) {
     taken(device) += size;
-    std::memset(address, 0xa5, size);  // what was there before
+    std::memset(address, 0xa5, size);  // stands in for old content
   }
   allocations()[reinterpret_cast<std::uintptr_t>(address)] = {size, file, device, kind};
   *memory = address;
   return cudaSuccess;
 }
 
-/// Waits for all that the device does. Memory of a device that is lost is not given back.
+/// Frees memory, after it has waited for the device. Memory of a lost device is not freed.
 cudaError_t give_back(const char* function, void* memory, MemoryKind kind) {
   if (const cudaError_t error = obstacle(function); error != cudaSuccess) return error;
   if (memory == nullptr) return cudaSuccess;
@@ -102,7 +103,7 @@ void wait_for_made(const CommandPointer& made) {
   wait_for(*made, lock);
 }
 
-/// Page-locked memory and the device's is copied in its turn; other memory of the host is waited for.
+/// Copies between page-locked and device memory are asynchronous; copies with other memory of the host block.
 cudaError_t copy(const char* function, const void* source, const void* target, cudaStream_t stream,
                  std::function<void()> run) {
   bool waits = false;

@@ -1,6 +1,6 @@
 // NCCL for emulated devices: a libnccl.so.2 whose kernels meet in memory that their processes share. As with
-// NCCL's, a kernel waits for ever for ranks that do not come, counts are not compared, and calls on a
-// communicator run in their order; a kernel is one block of a device. Only what the library uses.
+// NCCL, a kernel waits forever for ranks that do not arrive, counts are not compared, and the calls of a
+// communicator run in order. A kernel is one block. Has only the functions that the library uses.
 
 #include <fcntl.h>
 #include <nccl.h>
@@ -42,7 +42,7 @@ struct Id {
   int file;
 };
 
-/// What its kernels use; lives until the last has ended.
+/// State of a communicator that its kernels use and keep alive.
 struct Room {
   explicit Room(Shared* opened) : shared(opened) {}
   Room(const Room&) = delete;
@@ -51,8 +51,8 @@ struct Room {
   Shared* shared;
   int rank = 0;
   int ranks = 1;
-  std::atomic<bool> is_over = false;  // revoked or aborted: no kernel waits any more
-  std::atomic_flag is_in_use;         // by a kernel; a graph's may meet one that is not of a graph
+  std::atomic<bool> is_over = false;  // revoked or aborted: kernels stop waiting
+  std::atomic_flag is_in_use;         // held by a kernel; a kernel of a graph may meet one outside of graphs
 };
 
 struct Ended {};
@@ -113,7 +113,7 @@ ReduceOp op_of(ncclRedOp_t op) {
   }
 }
 
-/// All ranks give `count` elements; `write(first, elements, sources)` is called for each part of them.
+/// Exchanges `count` elements of each rank; calls `write(first, elements, sources)` for each part.
 template <typename Write>
 void exchange(Room& room, int device, const std::byte* input, std::size_t count, std::size_t element,
               const Write& write) {
@@ -130,7 +130,7 @@ void exchange(Room& room, int device, const std::byte* input, std::size_t count,
 
 }  // namespace
 
-/// What a communicator is. A thread that uses it keeps it: another one may abort it meanwhile.
+/// A communicator. A thread that uses it keeps it alive, because another thread may abort it.
 struct State {
   explicit State(Shared* shared) : room(std::make_shared<Room>(shared)) {}
   State(const State&) = delete;
@@ -141,9 +141,9 @@ struct State {
     }
   }
   std::shared_ptr<Room> room;
-  std::mutex mutex;                // of `capture`
-  cudaEvent_t last = nullptr;      // after its last kernel that is not captured,
-  cudaEvent_t captured = nullptr;  // and after that in `capture`
+  std::mutex mutex;                // protects `capture`
+  cudaEvent_t last = nullptr;      // after its last kernel outside of captures
+  cudaEvent_t captured = nullptr;  // after its last kernel in `capture`
   unsigned long long capture = 0;
 };
 
@@ -158,8 +158,8 @@ constexpr unsigned block_threads = 512;
 
 bool is_ok(cudaError_t error) { return error == cudaSuccess; }
 
-/// Kernels of a communicator run in the order of the calls, in each capture and outside of them. The launch
-/// may block, as the device's queue of launches may be full.
+/// Queues a kernel in the order of the communicator's calls, within each capture and outside of captures. The
+/// launch blocks while the device's launch queue is full.
 template <typename Kernel>
 ncclResult_t queue(ncclComm_t communicator, cudaStream_t stream, const Kernel& kernel) {
   const std::shared_ptr<State> state = communicator->state;
@@ -271,7 +271,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   communicator->state->room->is_over = true;
   return ncclCommDestroy(communicator);
 }
-/// Frees nothing, so other threads may be in a call; NCCL has it since 2.28.
+/// Frees nothing, so other threads may be inside calls. Exists since NCCL 2.28.
 ncclResult_t ncclCommRevoke(ncclComm_t communicator, int flags) {
   if (flags != 0) return ncclInvalidArgument;
   communicator->state->room->is_over = true;
@@ -305,7 +305,7 @@ ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, nc
                                ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
   return queue(communicator, stream, [=, type = type_of(type), op = op_of(op)](Room& room, int device) {
     const std::size_t element = ddl::size_of(type);
-    // Its part may be where the input is: it is written when nobody reads it any more.
+    // The output may overlap the input, so it is written after all ranks have read.
     std::vector<std::byte> own(count * element);
     for (int piece = 0; piece < room.ranks; ++piece) {
       const auto* const from =

@@ -1,4 +1,4 @@
-// The functions of network_kernels.cu for emulated devices: a block's threads are one.
+// The functions of network_kernels.cu for emulated devices, with one thread per block.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ constexpr auto& bodies = by_type_and_op<CombineBody>;
 
 using WireBody = void (*)(WholeBlock&, const WirePass&);
 
-// f16 and bf16, each back and there.
+// By type (f16, bf16) and direction.
 constexpr WireBody wire_bodies[2][2] = {{pass_wire<float16, false>, pass_wire<float16, true>},
                                         {pass_wire<bfloat16, false>, pass_wire<bfloat16, true>}};
 

@@ -1,5 +1,4 @@
-// The functions of reproducible_kernels.cu for emulated devices: a block does its elements one after the
-// other.
+// The functions of reproducible_kernels.cu for emulated devices: a block processes its elements in sequence.
 
 #include <algorithm>
 

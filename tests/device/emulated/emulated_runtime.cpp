@@ -1,4 +1,4 @@
-// Hardware queues: what is submitted goes through them, in order, and starts when it is its turn.
+// Hardware queues, through which submitted work goes in order.
 
 #include "device/emulated/emulated_runtime.hpp"
 
@@ -38,7 +38,7 @@ void complete(Command& command) {
   runtime().has_progress = true;
 }
 
-/// Runs the job on a thread of its own; then what it was for is complete.
+/// Runs the job on another thread, and then calls `completed`.
 void run_job(std::function<void()> job, std::function<void()> completed) {
   run_on_thread([job = std::move(job), completed = std::move(completed)] {
     job();

@@ -18,8 +18,7 @@
 
 #include "device/emulated/emulated_work.hpp"
 
-/// What the emulated runtime knows, and how work passes through it. What it does is the worst that CUDA
-/// allows.
+/// The state of the emulated runtime, and the flow of work through it. It behaves as badly as CUDA may.
 namespace emulated_cuda {
 
 using Clock = std::chrono::steady_clock;
@@ -34,18 +33,18 @@ struct HardwareQueue {
 };
 using QueuePointer = std::shared_ptr<HardwareQueue>;
 
-/// What has been submitted to a stream.
+/// Work that has been submitted to a stream.
 struct Command {
   int device;
-  std::uint64_t number;  ///< On its device, in the order of submission.
+  std::uint64_t number;  ///< Position on its device, in the order of submission.
   QueuePointer queue;
   Work work;
-  std::vector<CommandPointer> after;  ///< Must be complete before this one leaves its queue.
+  std::vector<CommandPointer> after;  ///< Commands that must complete before this one leaves its queue.
   bool is_done = false;
   Clock::time_point done_at = {};
 };
 
-/// A kernel that has started: some of its blocks may run.
+/// A kernel that has started; some of its blocks may be running.
 struct RunningKernel {
   int device;
   const Kernel* kernel;
@@ -57,60 +56,60 @@ struct RunningKernel {
 using RunningPointer = std::shared_ptr<RunningKernel>;
 
 struct Device {
-  std::mutex submission;  ///< Held by the thread that submits. Taken before the runtime's mutex.
+  std::mutex submission;  ///< Held during a submission. Locked before the runtime's mutex.
   std::atomic<cudaError_t> fault = cudaSuccess;
   bool is_in_use = false;
   bool loads_lazily = false;
-  std::vector<QueuePointer> queues;         ///< Of streams, round robin.
-  std::vector<QueuePointer> urgent_queues;  ///< Of streams with a high priority.
-  std::size_t streams = 0;                  ///< That have got a queue.
+  std::vector<QueuePointer> queues;         ///< Shared by streams, round-robin.
+  std::vector<QueuePointer> urgent_queues;  ///< For streams with a high priority.
+  std::size_t streams = 0;                  ///< Number of streams that have got a queue.
   std::size_t urgent_streams = 0;
   cudaStream_t default_stream = nullptr;
-  std::vector<cudaStream_t> blocking;  ///< Order themselves with the default stream.
-  std::set<std::uint64_t> unfinished;  ///< Commands.
+  std::vector<cudaStream_t> blocking;  ///< Streams that synchronise with the default stream.
+  std::set<std::uint64_t> unfinished;  ///< Numbers of incomplete commands.
   std::uint64_t submitted = 0;
-  std::list<RunningPointer> running;  ///< Kernels, in the order in which they started.
-  std::size_t resident = 0;           ///< Blocks.
-  std::set<const void*> loaded;       ///< Kernels.
+  std::list<RunningPointer> running;  ///< Running kernels, in the order of their start.
+  std::size_t resident = 0;           ///< Number of resident blocks.
+  std::set<const void*> loaded;       ///< Loaded kernels.
 };
 
 constexpr int most_devices = 16;
 
-/// Never destroyed: threads may outlive main.
+/// Never destroyed, because threads may outlive main.
 struct Runtime {
-  std::mutex mutex;                 ///< Of all that follows, and of streams, events, captures and devices.
-  std::condition_variable changed;  ///< Something is complete, or a device has a fault.
+  std::mutex mutex;                 ///< Protects all members, streams, events, captures and devices.
+  std::condition_variable changed;  ///< Signalled on completions and faults.
   std::array<Device, most_devices> devices;
   std::vector<QueuePointer> waiting;  ///< Queues that hold commands.
-  bool has_progress = false;          ///< Since `advance` has looked at all queues.
+  bool has_progress = false;          ///< Set by progress since `advance` last checked all queues.
 };
 Runtime& runtime();
 
 using Lock = std::unique_lock<std::mutex>;
 
-// All of these under the runtime's mutex.
+// Callers hold the runtime's mutex.
 
-/// Device `number`, with its hardware queues, which are made when it is first used.
+/// Device `number`, with its hardware queues, which are made at first use.
 Device& device_in_use(int number);
-/// Lets everything leave its queue that can, and wakes who waits for it.
+/// Starts all work that can leave its queue, and wakes up waiting threads.
 void advance();
-/// Starts the work; `completed` is called when it is over, perhaps at once, and keeps the work alive.
+/// Starts the work. Calls `completed`, which keeps the work alive, when it is complete, possibly at once.
 void start(int device, const Work& work, std::function<void()> completed);
 void start_kernel(int device, const Kernel& kernel, std::function<void()> completed);
 /// Starts blocks for which there is room.
 void start_blocks(int device);
 void start_replay(const Replay& replay, std::function<void()> completed);
-/// Waits until everything is complete that has been submitted to the device, or it has a fault.
+/// Waits until all work that has been submitted to the device is complete, or until it has a fault.
 void wait_for_device(int device, Lock& lock);
 /// Waits until the command is complete, or its device has a fault.
 void wait_for(const Command& command, Lock& lock);
 
-/// Submits to the stream, which is not capturing, behind what its stream holds and `after`. Blocks the
-/// calling thread while the stream's hardware queue is full. Not under the mutex.
+/// Submits work to a stream that is not capturing, after the stream's earlier work and `after`. Blocks while
+/// the stream's hardware queue is full. Callers must not hold the mutex.
 CommandPointer submit(cudaStream_t stream, Work work, std::vector<CommandPointer> after = {});
 
-/// Queues the work on the stream, or has it captured: what functions do that submit. `made` becomes the
-/// command, null if it was captured.
+/// Submits the work to the stream, or adds it to the stream's capture. `made` becomes the command, or null if
+/// the work was captured.
 cudaError_t enqueue(const char* function, cudaStream_t stream, Work work,
                     std::vector<CommandPointer> after = {}, CommandPointer* made = nullptr);
 
@@ -139,7 +138,7 @@ struct CUgraph_st {
 
 namespace emulated_cuda {
 
-/// The stream that a handle stands for: the default one of the current device has several.
+/// The stream of a handle. The default stream of the current device has several handles.
 cudaStream_t stream_of(cudaStream_t handle);
 
 }  // namespace emulated_cuda

@@ -54,11 +54,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   leave_capture(stream);
   std::erase(device.blocking, stream);
   const cudaError_t fault = device.fault;
-  delete stream;  // what it holds goes on
+  delete stream;  // its work continues
   return result(fault);
 }
 
-/// cudaErrorNotReady is kept for cudaGetLastError, as CUDA does.
+/// Stores cudaErrorNotReady for cudaGetLastError, like CUDA.
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (const cudaError_t error = obstacle("cudaStreamQuery"); error != cudaSuccess) return result(error);
   Lock lock(runtime().mutex);
@@ -101,7 +101,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-/// One thread calls all host functions of a process; they must not call CUDA.
+/// One thread runs all host functions of a process; they must not call CUDA.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return enqueue("cudaLaunchHostFunc", stream, HostCall{function, data});
 }

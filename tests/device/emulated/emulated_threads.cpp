@@ -13,12 +13,12 @@
 namespace emulated_cuda {
 namespace {
 
-/// The calling thread will look for a job at once, and nobody counts on it yet.
+/// Whether this thread will look for a job soon, and no job has been assigned to it yet.
 thread_local bool looks_soon = false;
 thread_local bool runs_host_functions = false;
 
-/// For each job that is added one thread looks for a job: an idle one is woken, or a new one is started. So a
-/// job never waits for another one to end. Threads are never joined: they may outlive main.
+/// A pool of threads. Each added job gets a thread, an idle one or a new one, so that jobs never wait for
+/// each other. Threads are never joined, because they may outlive main.
 class Threads {
  public:
   void add(std::function<void()> job) {
@@ -58,8 +58,8 @@ class Threads {
   std::mutex mutex_;
   std::condition_variable woken_;
   std::deque<std::function<void()>> jobs_;
-  std::size_t idle_ = 0;   // wait, and nobody has woken them
-  std::size_t wakes_ = 0;  // that have not been followed
+  std::size_t idle_ = 0;   // waiting threads that have not been notified
+  std::size_t wakes_ = 0;  // notifications that no thread has taken yet
 };
 
 class HostFunctions {

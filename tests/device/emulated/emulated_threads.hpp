@@ -2,17 +2,17 @@
 
 #include <functional>
 
-/// The host's threads on which devices run.
+/// The threads of the host that run emulated devices.
 namespace emulated_cuda {
 
-/// Runs the job on a thread of its own, as it may wait for others. Threads are kept for later jobs.
+/// Runs the job on its own thread, because it may wait for others. Threads are reused.
 void run_on_thread(std::function<void()> job);
-/// Tells that the calling job is about to end: its thread takes the next job that it adds.
+/// Announces that the calling job is about to end, so that its thread can take the next job that it adds.
 void end_job_soon();
 
-/// Runs the job after those before it, on the one thread that CUDA has for host functions.
+/// Runs the job in order on the single thread for host functions.
 void run_host_function(std::function<void()> job);
-/// Whether this is that thread: host functions must not call CUDA.
+/// Whether the calling thread is that thread; host functions must not call CUDA.
 bool is_in_host_function();
 
 }  // namespace emulated_cuda

@@ -1,5 +1,4 @@
-// The memory of emulated devices is the host's: every UCX carries it, unless a test is about one that does
-// not.
+// Emulated device memory is the host's, so every UCX supports it, unless a test requests otherwise.
 
 #include "ddl/device/ucx/open_device_network.hpp"
 #include "device/emulated/emulated_cuda.hpp"

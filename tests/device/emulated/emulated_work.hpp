@@ -11,15 +11,15 @@
 
 #include "device/emulated/emulated_cuda.hpp"
 
-/// What streams queue and graphs hold.
+/// Work of streams and graphs.
 namespace emulated_cuda {
 
 struct Graph;
 
-/// An event's record, or the wait for one: nothing is to be done when it is its turn.
+/// The record of an event or the wait for one: completes without work.
 struct Mark {};
 
-/// A copy, which takes no room of kernels.
+/// A copy, which takes no room from kernels.
 struct Copy {
   std::function<void()> run;
 };
@@ -29,7 +29,7 @@ struct HostCall {
   void* data;
 };
 
-/// As cuStreamWriteValue64.
+/// The work of cuStreamWriteValue64.
 struct ValueWrite {
   std::uint64_t* to;
   std::uint64_t value;

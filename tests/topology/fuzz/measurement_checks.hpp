@@ -4,7 +4,7 @@
 
 namespace ddl::topology {
 
-/// As those of `parser_checks.hpp`, for measurements of the preset "ethernet:2x2".
+/// Like the checks of `parser_checks.hpp`, for measurements of the preset "ethernet:2x2".
 bool check_measurements_from_json(std::string_view bytes);
 
 }  // namespace ddl::topology

@@ -1,4 +1,4 @@
-// What the fuzzers run, over the corpus and a few thousand mutants of it that are the same every time.
+// Runs the fuzzers' checks on the corpus and a fixed set of a few thousand mutants.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ std::vector<Seed> corpus(const std::string& folder) {
   return seeds;
 }
 
-/// One to four changes of the kinds that damage files: bits, bytes, pieces lost, doubled, swapped in from
-/// another.
+/// Makes one to four typical damages of files: changed bits and bytes; pieces that are lost, doubled, or
+/// replaced by those of another file.
 std::string mutant(const Seed& seed, const std::string& other, std::mt19937& random) {
   std::string text = seed.text;
   const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
@@ -87,7 +87,7 @@ void run(const std::string& folder, bool (*check)(std::string_view)) {
   EXPECT_LT(accepted, static_cast<std::size_t>(mutants));
 }
 
-// A damaged file would crash the program that reads it, or be taken for what it is not.
+// A damaged file would crash the program that reads it, or be read as something else.
 TEST(TopologyParsers, JsonTakesAnyBytes) { run("json", check_topology_from_json); }
 TEST(TopologyParsers, NcclXmlTakesAnyBytes) { run("nccl_xml", check_topology_from_nccl_xml); }
 TEST(TopologyParsers, MeasurementsTakeAnyBytes) { run("measurements", check_measurements_from_json); }

@@ -28,12 +28,12 @@ void require_message(const Error& error, ErrorCode code) {
   }
 }
 
-/// How many positions a refusal of the right form and the wrong product says there are.
+/// The number of positions in the message about a well-formed decomposition with the wrong product.
 std::optional<int> positions_in(std::string_view message) {
   constexpr std::string_view start = "decomposition ";
   const auto has = message.find(" has ");
   if (!message.starts_with(start) || message.substr(start.size()).starts_with('\'') || has == message.npos) {
-    return {};  // what it quotes may hold anything
+    return {};  // quoted text may contain anything
   }
   const std::string_view number = message.substr(has + 5);
   int positions = 0;
@@ -62,7 +62,7 @@ bool check_plan_from_json(std::string_view bytes) {
   require(plan_from_json(to_json(*plan), source) == *plan, "does not come back equal");
   require(!summary(*plan).empty() && !to_text(*plan).empty(), "nothing to read");
   if (plan->decomposition.ranks() <= 16) {
-    // Few pieces, however many chunks.
+    // Few elements, whatever the number of chunks.
     const std::size_t count = has_pieces(plan->collective) ? 2 * plan->order.size() : 7;
     const Verdict verdict = verify(lower_all(*plan, count, plan->decomposition.ranks() - 1));
     require(verdict.ok, verdict.problem);

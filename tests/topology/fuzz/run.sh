@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer programs of the file parsers with Clang and sanitizers into build-fuzz/ and runs each:
 #   bash tests/topology/fuzz/run.sh [SECONDS each, default 60]
-# Starts from corpus/; what it finds besides is kept in build-fuzz/found/. Ends with an error at the first finding.
+# Starts from corpus/; new inputs are kept in build-fuzz/found/. Ends with an error at the first finding.
 set -euo pipefail
 seconds=${1:-60}
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."

@@ -10,7 +10,7 @@ import sacrebleu
 
 
 def lines(path):
-    # Not str.splitlines(), which also splits at characters that belong to the text.
+    # str.splitlines() would also split at characters that belong to the text.
     return path.read_bytes().decode().removesuffix("\n").split("\n")
 
 
