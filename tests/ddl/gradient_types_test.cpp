@@ -67,7 +67,8 @@ struct Mixed {
   [[nodiscard]] std::vector<Gradient> gradients(std::size_t width_of_last) {
     std::vector<Gradient> result;
     for (std::size_t g = 0; g < counts_.size(); ++g) {
-      result.push_back({"g" + std::to_string(g), (*this)[g], g + 1 == counts_.size() ? width_of_last : 0});
+      result.push_back({std::string("g").append(std::to_string(g)), (*this)[g],
+                        g + 1 == counts_.size() ? width_of_last : 0});
     }
     return result;
   }
