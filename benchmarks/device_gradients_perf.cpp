@@ -1,4 +1,4 @@
-// What reducing gradients on a device costs. --help says more.
+// The cost of reducing gradients on devices; see --help.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -122,7 +122,7 @@ class Benchmark {
       const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - begin;
       communicator_.wait(stream_);
       static_cast<void>(reducer.result());
-      if (i < 3) continue;  // the first learns the order
+      if (i < 3) continue;  // warm-up; the first step learns the order
       host_us.push_back(host.count());
       device_us.push_back(timer.us());
     }
@@ -168,7 +168,7 @@ class Benchmark {
     return perf::median_of(times);
   }
 
-  /// Sums of whole numbers, over twice as many items as there are ranks.
+  /// Checks sums of integers over twice as many items as ranks; returns the number of wrong elements.
   std::size_t count_wrong(ddl::GradientReducer& reducer, bool leave_sums) {
     const auto value = [](std::size_t i, int rank) {
       return static_cast<float>((i + static_cast<std::size_t>(rank)) % 64);

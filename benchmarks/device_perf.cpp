@@ -1,4 +1,4 @@
-// All-reduces of ranks that are threads, on one device or several. --help says more.
+// All-reduces of ranks that are threads, on one or several devices; see --help.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -81,7 +81,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// A communicator of NCCL's own, as a program without this library has it.
+/// A communicator of NCCL, used directly.
 class DirectNccl {
  public:
   explicit DirectNccl(ddl::Context& context) : library_(ddl::device::NcclLibrary::get()) {
@@ -189,7 +189,7 @@ class Benchmark {
     return wrong;
   }
 
-  /// Of a call, in us: the median of the slowest rank's means.
+  /// The time of a call in us: the median of the slowest rank's means.
   template <typename Call>
   double time_of(const Call& call) {
     meet();

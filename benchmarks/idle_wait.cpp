@@ -1,4 +1,4 @@
-// What a rank that waits for a late peer takes of its core. --help says more.
+// The CPU time of a rank that waits for a late peer; see --help.
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ double cpu_seconds() {
 
 /// The largest share of a core that a waiting rank took.
 double measure(ddl::Context& context, double seconds, const std::function<void()>& meet) {
-  meet();  // what a first call costs is not what is asked
+  meet();  // excludes the cost of a first call
   context.communicator().barrier();
   const bool is_late = context.rank() == context.size() - 1;
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// How much of the reduction of gradients hides behind backward. --help says more.
+// How much of the gradients' reduction overlaps with backward; see --help.
 
 #include <fmt/format.h>
 
@@ -126,7 +126,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Of the slowest rank.
+/// The slowest rank's value.
 double slowest(ddl::Context& context, double value) {
   context.communicator().all_reduce(std::span(&value, 1), ddl::ReduceOp::max);
   return value;
@@ -142,7 +142,7 @@ std::vector<ddl::GradientShape> shapes(const Options& options) {
   return shapes;
 }
 
-/// The weight of a rank's gradients: with 1, one rank would have no means to make.
+/// The weight of a rank's gradients. Not 1, with which a single rank would have no means to make.
 constexpr double tokens_a_rank = 3200;
 
 struct Times {
@@ -150,7 +150,7 @@ struct Times {
   double own_ms = 0;
 };
 
-/// What stands in for forward and backward.
+/// Stands in for forward and backward.
 void compute_until(Clock::time_point end, bool spin) {
   if (!spin) return std::this_thread::sleep_until(end);
   static std::vector<float> values(16'384, 1.0f);
@@ -159,7 +159,7 @@ void compute_until(Clock::time_point end, bool spin) {
   }
 }
 
-/// Steps of a reducer whose compute is no more than that, and that gradients are written.
+/// Steps of a reducer in which compute is only simulated, and gradients are written.
 class Training {
  public:
   Training(ddl::Context& context, ddl::GradientReducer& reducer, std::span<const ddl::Gradient> gradients,
@@ -182,7 +182,7 @@ class Training {
     }
     return {median(steps), slowest(context_, median(own))};
   }
-  /// Steps so far.
+  /// The number of repeated steps so far.
   [[nodiscard]] int repeated() const noexcept { return repeated_; }
 
  private:
@@ -231,7 +231,7 @@ class Report {
   void line(const std::string& json) {
     if (json_.is_open()) json_ << json << std::endl;
   }
-  /// For a JSON line: what the hypervisor has taken of rank 0's machine so far.
+  /// The time that the hypervisor has taken from rank 0's machine so far, for a JSON line.
   [[nodiscard]] std::string stolen() const {
     const std::optional<double> share = stolen_.share();
     return share ? fmt::format("{:.4f}", *share) : "null";
@@ -283,7 +283,7 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       report.stolen()));
 }
 
-/// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.
+/// The rows that Zipf-distributed tokens look up: the k-th most frequent row is k times as rare as the first.
 class ZipfTokens {
  public:
   ZipfTokens(std::size_t rows, std::uint64_t seed) : random_(seed), cumulative_(rows) {
@@ -318,7 +318,7 @@ void measure_rows(ddl::Context& context, const Options& options, Report& report)
     const std::vector<std::int32_t> rows = tokens.draw(options.tokens);
     for (const auto* buffer : {&by_rows, &whole}) {
       std::ranges::fill(buffer->values(), 0.0f);
-      for (const std::int32_t row : rows) {  // whole numbers: sums are exact in any order
+      for (const std::int32_t row : rows) {  // integers, so that sums are exact in any order
         for (float& value :
              buffer->values().subspan(static_cast<std::size_t>(row) * options.width, options.width))
           value += 1;

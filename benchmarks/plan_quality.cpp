@@ -1,4 +1,4 @@
-// How good the planner's choices are, judged by simulation. --help says more.
+// The quality of the planner's choices, by simulation; see --help.
 
 #include <fmt/format.h>
 
@@ -83,7 +83,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// As many hosts as hold the ranks.
+/// The preset with as many hosts as the ranks need.
 std::string preset_for(const std::string& name, int ranks) {
   constexpr int ranks_of_ethernet_host = 4;
   if (name == "host") return fmt::format("host:{}", ranks);
@@ -125,7 +125,7 @@ std::string steps_of(const Plan& plan) {
   return plan.order_name + steps_of(shape, plan.chunks);
 }
 
-/// By the simulated time of what the ranks run.
+/// Judges plans by the simulated time of the programs that the ranks run.
 class Judge {
  public:
   Judge(const Topology& topology, const Placement& placement) : trial_(topology, placement, {}) {}

@@ -1,4 +1,4 @@
-// How fast the reduction kernels are. --help says more.
+// The speed of the reduction kernels; see --help.
 
 #include <fmt/format.h>
 
@@ -62,7 +62,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// Each operand is that of all threads; thread t has the t-th piece.
+/// Operands that all threads share; thread t has the t-th piece of each.
 class Operands {
  public:
   Operands(const Options& options, std::size_t bytes) : options_(options) {
@@ -77,7 +77,7 @@ class Operands {
     }
     const std::size_t aliased = options.in_place ? std::min(options.inputs, options.targets) : 0;
     const std::size_t operands = options.inputs + options.targets - aliased;
-    // Lengths that are no power of two keep the operands off each other's places in the caches.
+    // A distance that is no power of two keeps operands from evicting each other from the caches.
     stride_ = piece_ * static_cast<std::size_t>(options.threads) + 4096 + 256;
     memory_.resize(operands * stride_ + 64);
     std::byte* start = memory_.data() + 64 - reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
@@ -100,7 +100,7 @@ class Operands {
                 piece_ / size_of(type), divisor);
   }
 
-  /// Half the reduction's bytes: by 64 bytes inside each operand if that is in place, otherwise from the
+  /// Copies half as many bytes as the reduction has: in place, inside each operand by 64 bytes; else from the
   /// first half of the operands to the second.
   void copy(int thread) const {
     const std::size_t at = piece_ * static_cast<std::size_t>(thread);
@@ -133,7 +133,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Median seconds of the two, which take turns.
+/// The median times in seconds of two functions, which run alternately.
 std::pair<double, double> measure(const Options& options, std::size_t repeat,
                                   const std::function<void(int)>& first,
                                   const std::function<void(int)>& second) {

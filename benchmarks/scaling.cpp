@@ -1,5 +1,5 @@
-// scaling: how long a training step takes on more and more workers, and how much of the reduction hides
-// behind backward.
+// scaling: the time of a training step by number of workers, and how much of the reduction overlaps with
+// backward.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ constexpr double reference_compute_ms = 360;
 constexpr double backward_share = 2.0 / 3;
 constexpr double most_transfers = 2e7;
 
-/// Milliseconds a step that the article (IBM DDL on AC922, four V100 a host) reports.
+/// The article's times per step in milliseconds (IBM DDL on AC922, four V100 per host).
 constexpr std::array<std::pair<int, double>, 6> article = {
     {{1, 360}, {2, 450}, {4, 560}, {8, 680}, {12, 690}, {16, 700}}};
 
@@ -86,12 +86,12 @@ struct Row {
   double speedup = 0;
   double efficiency = 0;
   double hidden = 0;
-  double reduction_ms = 0;  // of all buckets
-  double bound_ms = 0;      // of one all-reduce of everything
-  Plan plan;                // of a whole bucket
+  double reduction_ms = 0;  // for all buckets
+  double bound_ms = 0;      // for one all-reduce of everything
+  Plan plan;                // for a full bucket
 };
 
-/// All-reduce plans and their simulated times for one number of workers.
+/// The plans of all-reduces and their simulated times, for one number of workers.
 class Reductions {
  public:
   Reductions(const Topology& topology, int workers) : planner_(topology, place_by_host(topology, workers)) {}
@@ -132,7 +132,7 @@ Row row_of(const Settings& settings, Reductions& reductions, int workers, bool o
   row.bound_ms = reductions.of(settings.bytes).plan.bound_us / 1e3;
   const double backward_ms = settings.compute_ms * backward_share;
   const double forward_ms = settings.compute_ms - backward_ms;
-  double idle_from = 0;  // when the reduction before is done
+  double idle_from = 0;  // when the previous reduction ends
   for (std::uint64_t done = 0; done < settings.bytes;) {
     const std::uint64_t bytes = std::min(bucket, settings.bytes - done);
     done += bytes;

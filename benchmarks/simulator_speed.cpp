@@ -1,4 +1,4 @@
-// How fast the simulator is. --help says more.
+// The speed of the simulator; see --help.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ using namespace ddl::topology;
 
 struct Options {
   std::string topology = "dgx_h100:128";
-  int ranks = 0;  // all devices
+  int ranks = 0;  // 0: all devices
   std::uint64_t bytes = 1U << 30U;
   std::string decomposition = "8x128";
   Algorithm algorithm = Algorithm::ring;

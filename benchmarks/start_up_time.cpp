@@ -1,4 +1,4 @@
-// How long it takes to make a context, beyond MPI_Init. --help says more.
+// The time to make a context, beyond MPI_Init; see --help.
 
 #include <fmt/format.h>
 #include <mpi.h>

@@ -31,7 +31,7 @@ constexpr std::array all_ops = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, Re
 constexpr std::array all_types = {DataType::u8,  DataType::i32,  DataType::i64, DataType::f16,
                                   DataType::f32, DataType::bf16, DataType::f64};
 
-/// nccl-tests' names.
+/// The names of types in nccl-tests.
 constexpr std::array<std::pair<std::string_view, DataType>, 8> nccl_types = {{{"uint8", DataType::u8},
                                                                               {"int32", DataType::i32},
                                                                               {"int", DataType::i32},
@@ -51,7 +51,7 @@ const std::vector<std::pair<std::string_view, BaselineKind>> baselines = {{"mpi"
                                                                           {"threads", BaselineKind::threads},
                                                                           {"none", BaselineKind::none}};
 
-/// All of them, or the one that is named.
+/// Reads a name, or "all" for all values.
 template <typename Value, std::size_t n>
 void read_all_or_one(
     const CommandLine& line, std::string_view flag, std::vector<Value>& to, const std::array<Value, n>& all,

@@ -1,5 +1,5 @@
-"""What the READMEs promise: links lead somewhere, programs and scripts in command lines exist, and a `console` block that
-runs a program of this build shows what that prints."""
+"""Checks the READMEs: links lead somewhere, programs and scripts in command lines exist, and a `console` block that runs a
+program of this build shows its output."""
 
 import pathlib
 import re
@@ -41,7 +41,7 @@ def problems_of_commands(block):
 
 
 def problems_of_console(block):
-    """`block`: "$ command" and what it prints, any number of times."""
+    """`block`: any number of times "$ command" and its output."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         if not command.startswith("build/bin/"):
