@@ -20,13 +20,13 @@
 
 namespace {
 
-constexpr std::string_view help = R"(idle_wait: what a rank that waits for a late peer takes of its core
+constexpr std::string_view help = R"(idle_wait: the CPU time of a rank that waits for a late peer
 
   mpirun -n 2 idle_wait [--seconds 5] [--json FILE]
 
-The last rank comes so many seconds late to a barrier, to an all-reduce, and to one that was started with
-all_reduce_async. For each: the CPU time that the others spent, all threads of the process together, as a share
-of one core; of the ranks the largest. --json appends a line for each.
+The last rank arrives this many seconds late at a barrier, at an all-reduce, and at one that was started with
+all_reduce_async. Prints for each the CPU time that another rank spent, in all threads of its process together, as a
+share of one core: the largest of all ranks. --json appends a line for each.
 )";
 
 struct Options {

@@ -28,40 +28,41 @@
 namespace {
 
 constexpr std::string_view help =
-    R"(overlap_perf: how much of the reduction of gradients hides behind backward
+    R"(overlap_perf: how much of the gradients' reduction overlaps with backward
 
   mpirun -n RANKS overlap_perf [--name value ...]
 
-A training step whose forward and backward passes sleep instead of computing: a third of the compute time, then
-two thirds in which the gradients become ready one after the other, last registered first, each written just
-before. GradientReducer reduces them meanwhile. For the medians over all steps, the slowest rank counts.
+Runs training steps that sleep instead of computing: a third of the compute time is forward; in the other two thirds,
+backward, gradients become ready one after the other, the last registered first, each written just before.
+GradientReducer reduces them meanwhile. Times are medians over all steps of the slowest rank's time.
 
   --compute-ms 360     forward and backward together
-  --bytes 7176683      of gradients, f32. The default needs at 1 Gb/s what the article's 717,668,352 bytes need at
-                       100 Gb/s
-  --parameters 200     of alike size
+  --bytes 7176683      bytes of f32 gradients. The default takes as long at 1 Gb/s as the article's 717,668,352 bytes
+                       at 100 Gb/s
+  --parameters 200     number of parameters, of equal size
   --bucket-bytes 0     0: the library's choice
-  --wire f32           f32, bf16 or f16 between hosts
-  --steps 12           timed, after 2 that are not
-  --undisturbed 100    percent: repeats a step, four times at most, while a virtual machine's hypervisor takes more of
-                       a machine's time; the least disturbed one counts
-  --spin               computes instead of sleeping: for as many ranks as there are processors; takes no value
+  --wire f32           type between hosts: f32, bf16 or f16
+  --steps 12           timed steps, after 2 untimed ones
+  --undisturbed 100    repeats a step, at most four times, while the hypervisor of a virtual machine takes more than
+                       this percentage of a machine's time; the least disturbed repetition counts
+  --spin               spins instead of sleeping, for no more ranks than processors; takes no value
   --after-backward     reduces after backward instead of during it; takes no value
   --leave-sums         leaves the division by the weight to the optimiser; takes no value
-  --rows 0             measures an embedding of so many rows instead, whose gradient travels by rows and whole in turns:
-  --width 1024           elements of a row
-  --tokens 3200          that each rank looks up, Zipf-distributed
+  --rows 0             if not 0, measures an embedding with this many rows instead, whose gradient travels alternately
+                       by rows and whole
+  --width 1024         elements of a row of the embedding
+  --tokens 3200        number of Zipf-distributed tokens that each rank looks up
   --json FILE          appends a line
 
 Prints
-  step_ms       a step
-  compute_ms    of it, what was asked for
-  reduce_ms     a step without any compute: the reduction alone
-  bound_ms      1.05 max(forward + backward, forward + reduction) + the time of the first and of the last bucket
+  step_ms       time of a step
+  compute_ms    the requested compute time
+  reduce_ms     time of a step without compute: the reduction alone
+  bound_ms      1.05 max(forward + backward, forward + reduction) + the times of the first and the last bucket
   efficiency    compute_ms / step_ms
-  own_ms        what one step spends in the reducer's calls, those that wait among them
-  stolen        (JSON) what the machine's hypervisor took of its time: times taken on a machine that is not left alone
-                say little
+  own_ms        time of a step's calls of the reducer, including those that wait
+  stolen        (JSON) the share of the machine's time that its hypervisor took; with a large share the other times are
+                not meaningful
 )";
 
 using Clock = std::chrono::steady_clock;

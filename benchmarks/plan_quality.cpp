@@ -23,17 +23,17 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How good the planner's choices are, judged by simulation.
+constexpr std::string_view help = R"(The quality of the planner's choices, by simulation.
 
   plan_quality [--collective NAME] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max BYTES]
                [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
 
-For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
-over that of the best candidate, over the physical bound, and over a flat ring by host. The best candidate
-is looked for among all whose prediction is within a factor of the best prediction (`--within`,
-default 1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 a case), and always
-among the flat rings and the best-predicted plan of each decomposition. Ends with how many choices are
-within 5% and 25% of the best, and the worst.
+Prints for each machine, number of ranks and size the simulated time of the plan that `Planner::choose` returns,
+divided by that of the best candidate, by the physical bound, and by that of a flat ring by host. The best
+candidate is searched among those whose prediction is within a factor of the best prediction (`--within`, default
+1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 per case), and always among the
+flat rings and the plan with the best prediction of each decomposition. Finally prints how many choices are within
+5% and 25% of the best, and the worst choice.
 )";
 
 using namespace ddl::topology;

@@ -22,16 +22,16 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How fast the reduction kernels are.
+constexpr std::string_view help = R"(The speed of the reduction kernels.
 
   reduce_speed [--bytes B] [--inputs N] [--targets N] [--place in|out] [--threads T] [--rounds R]
 
-Prints a line for each type, operation and instruction set that this machine has. B bytes is the size of
-each operand, of all threads together. With `--place in` targets are inputs, as far as there are any. GB/s
-counts each input as read once and each target as written once. `of copy` is the speed relative to the C
-library's memmove by 64 bytes inside the operands (in place) or memcpy between them, of half as many bytes: it
-reads and writes as many. The two take turns; times are medians over R rounds. Without arguments: 2 inputs and
-targets, in place, of 16 KiB, 256 KiB and 64 MiB, by one thread.
+Prints a line for each type, operation and instruction set of this machine. B is the size in bytes of each operand
+of all threads together. With `--place in`, targets are inputs, as far as there are inputs. GB/s counts each input
+as read once and each target as written once. `of copy` is the speed relative to the C library's memmove by 64
+bytes inside the operands (in place) or memcpy between them; it copies half as many bytes, so that it reads and
+writes the same number. The two alternate; times are medians over R rounds. Without arguments: 2 inputs and
+targets, in place, of 16 KiB, 256 KiB and 64 MiB, with one thread.
 )";
 
 using namespace ddl;

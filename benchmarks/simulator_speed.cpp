@@ -19,15 +19,15 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How fast the simulator is.
+constexpr std::string_view help = R"(The speed of the simulator.
 
   simulator_speed [--topology NAME] [--ranks N] [--bytes B] [--decomposition D] [--algorithm A] [--chunks C]
                   [--placement host|round-robin] [--jitter J] [--repeat R]
 
-Lowers an all-reduce of f32 in that decomposition, with the same algorithm in every dimension, and
-simulates it R times. Prints a JSON line: transfers, the simulated time, wall times in s of lowering and of
-the fastest simulation, transfers a second, and the process's peak memory. The target: 1,024 ranks in
-under 30 s and 4 GB, which is what it does without arguments.
+Lowers an all-reduce of f32 in the given decomposition, with the same algorithm in every dimension, and simulates
+it R times. Prints a JSON line: transfers, the simulated time, the wall times in s of lowering and of the fastest
+simulation, transfers per second, and the process's peak memory. Without arguments it simulates 1,024 ranks, for
+which the target is less than 30 s and 4 GB.
 )";
 
 using namespace ddl::topology;
